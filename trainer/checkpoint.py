@@ -70,9 +70,9 @@ class Checkpoint:
 
     def damage(self) -> str | None:
         """Which file is not what was written; None if all are. Reads every file."""
-        for name, told in self.files.items():
+        for name, expected in self.files.items():
             try:
-                if _fingerprint(self.path / name) != told:
+                if _fingerprint(self.path / name) != expected:
                     return f"{name} is not what was written"
             except OSError as error:
                 return f"{name} cannot be read ({error.strerror})"
@@ -251,11 +251,11 @@ def _write(draft: Path, policy: Policy, optimizer: Optimizer, processes: Process
 
 def _names(directory: Path) -> set[str]:
     """Of the tensors in a model's files."""
-    found: set[str] = set()
+    names: set[str] = set()
     for path in directory.glob("*.safetensors"):
         with safe_open(path, framework="np") as file:
-            found |= set(file.keys())
-    return found
+            names |= set(file.keys())
+    return names
 
 
 def _fingerprint(path: Path) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from lldscope.core.errors import UsageError
 
-from .synonyms import meant
+from .synonyms import suggest
 
 
 class Settings(BaseModel):
@@ -100,7 +100,7 @@ def apply_overrides(
         merged[key] = value
     for key in merged:
         if key not in names:
-            near = meant(str(key), names)
+            near = suggest(str(key), names)
             hint = f"; did you mean {near}?" if near else f"; known are {', '.join(names)}"
             raise UsageError(f"There is no setting {key!r}{hint}")
     return merged

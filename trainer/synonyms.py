@@ -83,7 +83,7 @@ SYNONYMS = {
 }
 
 
-def meant(key: str, names: Collection[str]) -> str | None:
+def suggest(key: str, names: Collection[str]) -> str | None:
     """The setting among `names` that someone who wrote `key` may have meant."""
     last = key.rpartition(".")[2].lower().strip("-+").replace("-", "_")
     if last in names:

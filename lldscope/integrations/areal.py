@@ -119,18 +119,18 @@ class Observer:
 
     def update(self, original: Any, data: Data, *args: Any, **kwargs: Any) -> Any:
         step, self._step, self._stats = self._step, self._step + 1, []
-        kept, old = None, None
+        groups, old = None, None
         with self._fail_open("a step"):
-            kept = [dict(d) for d in data]  # AReaL takes columns out of its own
+            groups = [dict(d) for d in data]  # AReaL takes columns out of its own
             asks = getattr(self._actor.config, "should_compute_prox_logp", None)
             recomputed = asks is not None and asks()
-            old = [d["prox_logp"] for d in kept] if recomputed else self._logps(kept)
+            old = [d["prox_logp"] for d in groups] if recomputed else self._logps(groups)
         started = time.perf_counter()
         result = original(data, *args, **kwargs)
         seconds = time.perf_counter() - started
-        if kept is not None and old is not None:
+        if groups is not None and old is not None:
             with self._fail_open("a step"):
-                self._record(step, kept, old, self._logps(kept), seconds)
+                self._record(step, groups, old, self._logps(groups), seconds)
         return result
 
     def _logps(self, data: Data) -> list[Any]:
@@ -164,13 +164,13 @@ def _alone() -> bool:
     return not dist.is_initialized() or dist.get_world_size() == 1
 
 
-def _alone_in_group(kept: KeptResponse) -> dict[str, Any]:
+def _alone_in_group(response: KeptResponse) -> dict[str, Any]:
     """A group of AReaL's of one sequence; its mask is shifted, as `compute_advantages` does it."""
-    ids = torch.from_numpy(kept.ids).long()[None]
+    ids = torch.from_numpy(response.ids).long()[None]
     return {
         "input_ids": ids,
         "attention_mask": torch.ones_like(ids),
-        "loss_mask": torch.from_numpy(np.roll(kept.mask, -1))[None],
+        "loss_mask": torch.from_numpy(np.roll(response.mask, -1))[None],
     }
 
 
@@ -189,8 +189,8 @@ def batch_of(
         shifted = {name: array(t) for name, t in tables.items() if t is not None}
         for i, ids in enumerate(array(group["input_ids"])):
             n = int(array(group["attention_mask"][i]).sum())
-            own = shifted["mask"][i][: n - 1].astype(bool)
-            first = int(own.argmax()) if own.any() else n - 1
+            policy_mask = shifted["mask"][i][: n - 1].astype(bool)
+            first = int(policy_mask.argmax()) if policy_mask.any() else n - 1
             rows.setdefault("prompt_ids", []).append(ids[: first + 1].tolist())
             rows.setdefault("completion_ids", []).append(ids[first + 1 : n].tolist())
             for name, table in shifted.items():

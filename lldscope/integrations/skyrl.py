@@ -118,7 +118,7 @@ class LldscopeCallback(TrainingCallback):
         def aligned(values: np.ndarray) -> np.ndarray:
             return padded([values[i][real[i]] for i in range(n)])
 
-        own = left("loss_mask")
+        policy_mask = left("loss_mask")
         sequences, attention = array(data["sequences"]), array(data["attention_mask"]).astype(bool)
         ids = [sequences[i][attention[i]].tolist() for i in range(n)]
         lengths = real.sum(1)
@@ -127,7 +127,7 @@ class LldscopeCallback(TrainingCallback):
             post = aligned(array(self._post(trainer, data)))
         return Batch(
             step=step,
-            mask=own,
+            mask=policy_mask,
             prompt_ids=[x[: len(x) - k] for x, k in zip(ids, lengths, strict=True)],
             completion_ids=[x[len(x) - k :] for x, k in zip(ids, lengths, strict=True)],
             rewards=rewards[:n],

@@ -134,8 +134,8 @@ def test_the_callback_records_what_transformers_logs(tmp_path, monkeypatch):
     assert run.signals()["step"].tolist() == [0, 1, 2, 3]
     assert np.allclose(run.signals()["grad_norm"], [e["grad_norm"] for e in log])
     assert np.allclose(run.signals()["lr"], [e["learning_rate"] for e in log])
-    told = run.sql("SELECT DISTINCT estimator FROM scalars WHERE name = 'loss_policy'")
-    assert "the whole loss" in told["estimator"][0]
+    messages = run.sql("SELECT DISTINCT estimator FROM scalars WHERE name = 'loss_policy'")
+    assert "the whole loss" in messages["estimator"][0]
     losses = [e["eval_loss"] for e in first.state.log_history if "eval_loss" in e]
     evals = run.sql("SELECT step, metric, value FROM evals ORDER BY step")
     assert evals["metric"].tolist() == ["loss"] * 2

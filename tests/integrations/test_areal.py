@@ -60,11 +60,11 @@ def rollouts(step):
         attention = torch.ones(4, 10, dtype=torch.long)
         for i in range(4):
             attention[i, 10 - i :] = 0
-        own = attention.clone()
-        own[:, :3] = 0
+        policy_mask = attention.clone()
+        policy_mask[:, :3] = 0
         groups.append({
-            "input_ids": ids * attention, "attention_mask": attention, "loss_mask": own,
-            "logprobs": -1.0 * own, "rewards": torch.tensor([1.0, 0.0, 1.0, 0.0]),
+            "input_ids": ids * attention, "attention_mask": attention, "loss_mask": policy_mask,
+            "logprobs": -1.0 * policy_mask, "rewards": torch.tensor([1.0, 0.0, 1.0, 0.0]),
             "versions": torch.zeros(4, 10, dtype=torch.int),
         })  # fmt: skip
     return groups
@@ -114,21 +114,23 @@ def test_rows_are_what_the_weights_say(folder, tmp_path, recompute):
     for (step, _), row in run.sql("SELECT * FROM tokens ORDER BY ALL").groupby(
         ["step", "response_id"]
     ):
-        own, ids = row["action_index"].notna(), row["token_id"].tolist()
+        policy_mask, ids = row["action_index"].notna(), row["token_id"].tolist()
         for column, state in (("logp_old", states[step]), ("logp_post", states[step + 1])):
             fresh = copy.deepcopy(model)
             fresh.load_state_dict(state)
             with torch.no_grad():
                 table = torch.log_softmax(fresh(torch.tensor([ids])).logits[0].double(), -1)
             expected = [table[k, token].item() for k, token in enumerate(ids[1:])]
-            assert np.allclose(row[column][own], np.array([np.nan, *expected])[own], atol=1e-4)
-        moved.append((row["logp_post"] - row["logp_old"])[own].abs().max())
+            assert np.allclose(
+                row[column][policy_mask], np.array([np.nan, *expected])[policy_mask], atol=1e-4
+            )
+        moved.append((row["logp_post"] - row["logp_old"])[policy_mask].abs().max())
     assert max(moved) > 0.005, "the policy did not move"
-    kept = run.sql("SELECT response_id, sum(logp_post_sum) AS post FROM retention"
+    copies = run.sql("SELECT response_id, sum(logp_post_sum) AS post FROM retention"
                    " WHERE step = 1 AND age = 1 GROUP BY ALL")  # fmt: skip
-    assert len(kept) == 2
+    assert len(copies) == 2
     model.load_state_dict(states[2])
-    for row in kept.itertuples():
+    for row in copies.itertuples():
         group, i = divmod(row.response_id, 4)
         ids = rollouts(0)[group]["input_ids"][i, : 10 - i]
         with torch.no_grad():

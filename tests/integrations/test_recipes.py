@@ -49,14 +49,14 @@ def made_up(seed: int) -> list[list[float]]:
 OLD, POST, ENGINE, REFERENCE = map(made_up, range(4))
 
 
-def actions(own: list[int]) -> list[list[int]]:
-    found: list[list[int]] = []
-    for k, mine in enumerate(own):
-        if mine and (k == 0 or not own[k - 1]):
-            found.append([])
+def actions(policy_mask: list[int]) -> list[list[int]]:
+    results: list[list[int]] = []
+    for k, mine in enumerate(policy_mask):
+        if mine and (k == 0 or not policy_mask[k - 1]):
+            results.append([])
         if mine:
-            found[-1].append(k)
-    return found
+            results[-1].append(k)
+    return results
 
 
 def recorded(run: lldscope.Run, step: int = 0) -> None:
@@ -69,7 +69,7 @@ def recorded(run: lldscope.Run, step: int = 0) -> None:
     expected = [
         (i, j, len(a), *(sum(values[i][k] for k in a) for values in (OLD, POST, ENGINE, REFERENCE)),
          sum(max(0.0, OLD[i][k] - POST[i][k]) for k in a), min(OLD[i][k] for k in a))
-        for i, own in enumerate(OWN) for j, a in enumerate(actions(own))
+        for i, policy_mask in enumerate(OWN) for j, a in enumerate(actions(policy_mask))
     ]  # fmt: skip
     assert np.allclose(rows.to_numpy(dtype=float), np.array(expected), atol=1e-5)
     rows = run.sql(
@@ -80,12 +80,12 @@ def recorded(run: lldscope.Run, step: int = 0) -> None:
     assert rows["reward"].tolist() == REWARDS
     assert np.allclose(rows["advantage"], ADVANTAGES)
     assert rows["correct"].tolist() == [True, False, True, False]
-    assert rows["n_tokens"].tolist() == [sum(own) for own in OWN]
+    assert rows["n_tokens"].tolist() == [sum(policy_mask) for policy_mask in OWN]
     assert rows["prompt_hash"].nunique() == 2
     tokens = run.sql(f"SELECT token_id, logp_old FROM tokens WHERE step = {step}"
                      " AND response_id = 0 ORDER BY position")  # fmt: skip
     assert tokens["token_id"].tolist() == PROMPTS[0] + RESPONSES[0]
-    old = [o if own else None for o, own in zip(OLD[0], OWN[0], strict=True)]
+    old = [o if policy_mask else None for o, policy_mask in zip(OLD[0], OWN[0], strict=True)]
     assert np.allclose(tokens["logp_old"].to_numpy(float), [np.nan, np.nan, *map(float_, old)],
                        equal_nan=True)  # fmt: skip
 
@@ -108,9 +108,9 @@ class SkyBatch(dict):
     metadata: dict[str, Any]
 
     def select(self, keys: list[str], metadata_keys: list[str]) -> SkyBatch:
-        found = SkyBatch({k: self[k] for k in keys})
-        found.metadata = {k: self.metadata[k] for k in metadata_keys}
-        return found
+        results = SkyBatch({k: self[k] for k in keys})
+        results.metadata = {k: self.metadata[k] for k in metadata_keys}
+        return results
 
 
 def right(rows: list[list[float]], dtype: Any = torch.float32) -> torch.Tensor:
@@ -125,7 +125,7 @@ class SkyTrainer:
     def __init__(self) -> None:
         self.tokenizer, self.global_step = Tokenizer(), 0
         self.now = OLD
-        self.asked: list[SkyBatch] = []
+        self.passes: list[SkyBatch] = []
         self.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 3)
         self.cfg = SimpleNamespace(trainer=SimpleNamespace(max_training_steps=None))
 
@@ -136,20 +136,20 @@ class SkyTrainer:
 
     def _execute_forward_pass(self, model, batch, *, key, mini_batch_boundaries):
         assert (model, key) == ("policy", "logprobs")
-        self.asked.append(batch)
+        self.passes.append(batch)
         if mini_batch_boundaries is None:
             return self.kept(batch)
         assert mini_batch_boundaries == [(0, 2), (2, 4)]
         return right(self.now)
 
-    def kept(self, batch: SkyBatch) -> torch.Tensor:
+    def entries(self, batch: SkyBatch) -> torch.Tensor:
         """Log-probabilities of other sequences than the step's."""
         assert len(batch["sequences"]) % 3 == 0
         whole = [p + r for p, r in zip(PROMPTS, RESPONSES, strict=True)]
         rows = zip(batch["sequences"], batch["attention_mask"].bool(), strict=True)
-        found = [[0.0] * 9 + self.now[whole.index(ids[there].tolist())] for ids, there in rows]
+        results = [[0.0] * 9 + self.now[whole.index(ids[there].tolist())] for ids, there in rows]
         k = batch.metadata["response_length"]
-        return torch.tensor([row[-k:] for row in found])
+        return torch.tensor([row[-k:] for row in results])
 
     def train(self, callback: Any) -> None:
         control = SimpleNamespace(should_save=False)
@@ -178,10 +178,10 @@ class SkyTrainer:
             batch.pop("rewards")
             batch.metadata.pop("uids")
             self.now = POST
-            told = SimpleNamespace(
+            messages = SimpleNamespace(
                 global_step=self.global_step, batch=batch, metrics={"grad_norm": 0.25}
             )
-            callback.on_step_end(self, told, control)
+            callback.on_step_end(self, messages, control)
             self.now = OLD
             self.global_step += 1
         callback.on_train_end(self, SimpleNamespace(), control)
@@ -191,8 +191,8 @@ class SkyTrainer:
 def modules(monkeypatch):
     """Modules of trainers that are not installed: name → what they have."""
 
-    def put(**given: Any) -> None:
-        for name, members in given.items():
+    def put(**arguments: Any) -> None:
+        for name, members in arguments.items():
             parts = name.replace("__", ".").split(".")
             for k in range(1, len(parts) + 1):
                 module = types.ModuleType(".".join(parts[:k]))
@@ -221,23 +221,23 @@ def test_skyrl(tmp_path, sky):
     recorded(run)
     recorded(run, step=1)
     assert run.signals()["grad_norm"].tolist() == [0.25, 0.25]
-    assert set(trainer.asked[0]) == {"sequences", "attention_mask"}
-    kept = run.sql("SELECT step, age, response_id, action_index, logp_post_sum FROM retention"
+    assert set(trainer.passes[0]) == {"sequences", "attention_mask"}
+    entries = run.sql("SELECT step, age, response_id, action_index, logp_post_sum FROM retention"
                    " ORDER BY ALL").to_numpy()  # fmt: skip
     expected = [
         (1, 1, i, j, sum(POST[i][k] for k in a))
         for i in (0, 2) for j, a in enumerate(actions(OWN[i]))
     ]  # fmt: skip
-    assert np.allclose(kept, expected, atol=1e-5)
+    assert np.allclose(entries, expected, atol=1e-5)
 
 
 def test_the_page_for_skyrl(tmp_path, sky, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    trainer, kept = SkyTrainer(), []
-    trainer.add_callback = kept.append
+    trainer, entries = SkyTrainer(), []
+    trainer.add_callback = entries.append
     (code,) = examples("skyrl")
     exec(compile(code, "integrations.md", "exec"), {"trainer": trainer})
-    trainer.train(*kept)
+    trainer.train(*entries)
     recorded(lldscope.open_run("runs/mine"))
 
 
@@ -320,14 +320,14 @@ class Maker:
         return sequences
 
     def _flatten_results(self, refs, copies):
-        kept = [(0, 2), (1, 3)]
-        assert [len(r) for r in refs] == [len(k) for k in kept]
-        found = []
-        for rows, ids in zip(kept, refs, strict=True):
+        entries = [(0, 2), (1, 3)]
+        assert [len(r) for r in refs] == [len(k) for k in entries]
+        results = []
+        for rows, ids in zip(entries, refs, strict=True):
             whole = [[0.0] * len(PROMPTS[i]) + list(self.now[i]) for i in rows]
             assert ids.shape[1] == max(map(len, whole))
-            found.append(torch.tensor(in_one_block(rows, whole))[:, 1:])
-        return found
+            results.append(torch.tensor(in_one_block(rows, whole))[:, 1:])
+        return results
 
 
 class TheirTrainer:
@@ -382,8 +382,8 @@ def test_openrlhf(tmp_path, their_place):
     assert run.signals()["lr"].tolist() == pytest.approx([1e-6] * 2)
     cut = run.sql("SELECT truncated FROM responses WHERE step = 0 ORDER BY response_id")
     assert cut["truncated"].tolist() == [False, False, False, True]
-    kept = trainer.experience_maker.make_experience_batch
-    assert kept.__func__ is Maker.make_experience_batch
+    entries = trainer.experience_maker.make_experience_batch
+    assert entries.__func__ is Maker.make_experience_batch
 
 
 def test_the_page_for_openrlhf(tmp_path, their_place, monkeypatch):
@@ -413,14 +413,14 @@ def test_prime_rl_custom_loss(modules):
         loss_mask=torch.tensor([True, True, False, True, True]), ref_logprobs=None,
         loss_weights=None,
     )  # fmt: skip
-    found = loss(inputs, coefficient=0.3)
+    results = loss(inputs, coefficient=0.3)
     # Ratios e^-0.1, 1, e^-1 and e^0.5, the last clipped at 1.2. Drops of the two actions: 0.1 (over
     # the dead band of 0.05), and 1 − 0.5; only what fell counts.
     policy = -0.5 * (np.exp(-0.1) + 1 + np.exp(-1) + 1.2)
-    assert found.loss.item() == pytest.approx(policy + 0.3 * (0.1 + 1.0), abs=1e-6)
-    assert found.metrics["llds_loss"].item() == pytest.approx(1.1 / 4)
-    assert found.metrics["llds_gate_open"].item() == 1
-    found.loss.backward()
+    assert results.loss.item() == pytest.approx(policy + 0.3 * (0.1 + 1.0), abs=1e-6)
+    assert results.metrics["llds_loss"].item() == pytest.approx(1.1 / 4)
+    assert results.metrics["llds_gate_open"].item() == 1
+    results.loss.backward()
     assert new.grad[2] == 0
     assert new.grad[3] == pytest.approx(-0.5 * np.exp(-1) - 0.3, abs=1e-6)
     shut = loss(inputs, coefficient=0.3, dead_band=0.2)
@@ -445,9 +445,9 @@ def test_a_batch_by_hand(tmp_path):
         )  # fmt: skip
     run = lldscope.open_run(tmp_path / "run")
     rows = run.sql("SELECT * FROM actions ORDER BY response_id")
-    found = rows[["logp_old_sum", "logp_post_sum", "entropy_sum"]].to_dict("list")
-    assert np.isnan(found["logp_old_sum"][0])
-    assert found["logp_old_sum"][1] == -2
+    results = rows[["logp_old_sum", "logp_post_sum", "entropy_sum"]].to_dict("list")
+    assert np.isnan(results["logp_old_sum"][0])
+    assert results["logp_old_sum"][1] == -2
     null = run.sql(
         "SELECT list(logp_post_sum IS NULL ORDER BY response_id) AS post,"
         " list(entropy_sum IS NULL ORDER BY response_id) AS entropy FROM actions"
@@ -474,9 +474,9 @@ def test_a_rollout_without_a_reward_is_not_one_of_reward_0(tmp_path, rewards, me
         )  # fmt: skip
         record(recorder, batch)
     run = lldscope.open_run(tmp_path / "run")
-    (found,) = run.sql("SELECT reward IS NULL AS missing, reward FROM signals").to_dict("records")
-    assert found["missing"] == (mean is None)
-    assert mean is None or found["reward"] == mean
+    (results,) = run.sql("SELECT reward IS NULL AS missing, reward FROM signals").to_dict("records")
+    assert results["missing"] == (mean is None)
+    assert mean is None or results["reward"] == mean
     null = run.sql("SELECT count(*) AS n FROM steps WHERE reward_sq_sum IS NULL")["n"][0]
     assert null == (mean is None)
 
@@ -498,20 +498,20 @@ def test_the_pages_batch(tmp_path):
     )
     expected = [
         sum(POST[i][k] - OLD[i][k] for k in action)
-        for i, own in enumerate(OWN) for action in actions(own)
+        for i, policy_mask in enumerate(OWN) for action in actions(policy_mask)
     ]  # fmt: skip
     assert np.allclose(rows["d"], expected, atol=1e-5)
 
 
 def test_a_batch_of_the_wrong_shape_is_refused():
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "step": 0, "mask": [[1, 1]], "prompt_ids": [[1]], "completion_ids": [[2, 3]],
         "rewards": np.ones(1), "correct": [True], "group_ids": [0],
     }  # fmt: skip
     with pytest.raises(ValueError, match="correct has 2 rows, mask has 1"):
-        Batch(**given | {"correct": [True, True]})
+        Batch(**arguments | {"correct": [True, True]})
     with pytest.raises(ValueError, match=r"old has shape \(1, 3\), mask \(1, 2\)"):
-        Batch(**given, old=np.zeros((1, 3)))
+        Batch(**arguments, old=np.zeros((1, 3)))
 
 
 def test_turns_by_tags_and_without():
@@ -521,8 +521,8 @@ def test_turns_by_tags_and_without():
         truncated=False,
     )]  # fmt: skip
     assert kinds == ["search", "invalid", "answer"]
-    found = tagged_turns(["<search>x</search>"], ["<information></information>"], truncated=False)
-    assert (found[0].kind, found[0].tool_ok) == ("search", False)
+    results = tagged_turns(["<search>x</search>"], ["<information></information>"], truncated=False)
+    assert (results[0].kind, results[0].tool_ok) == ("search", False)
     plain = tagged_turns(["call", "and so"], ["result", ""], truncated=False)
     assert [t.kind for t in plain] == ["search", "answer"]
     plain = tagged_turns(["call", "and s"], ["result", ""], truncated=True)
@@ -533,13 +533,13 @@ def test_turns_by_tags_and_without():
 def test_what_waits_for_an_import_happens_after_it_once(tmp_path, monkeypatch):
     (tmp_path / "comes_late.py").write_text("value = 3\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    seen, hooks = [], list(sys.meta_path)
-    after_import("comes_late", lambda: seen.append(sys.modules["comes_late"].value))
+    sightings, hooks = [], list(sys.meta_path)
+    after_import("comes_late", lambda: sightings.append(sys.modules["comes_late"].value))
     importlib.import_module("json")
-    assert seen == []
+    assert sightings == []
     importlib.import_module("comes_late")
-    assert seen == [3]
+    assert sightings == [3]
     assert sys.meta_path == hooks, "the hook removes itself"
-    after_import("comes_late", lambda: seen.append(4))
-    assert seen == [3, 4]
+    after_import("comes_late", lambda: sightings.append(4))
+    assert sightings == [3, 4]
     del sys.modules["comes_late"]

@@ -32,7 +32,7 @@ OWN = [
     [1] * a + [0] * b + [1] * (a if b else 0)
     for a, b in zip(RANDOM.integers(1, 5, N), RANDOM.integers(0, 3, N), strict=True)
 ]
-RESPONSES = [RANDOM.integers(20, 99, len(own)).tolist() for own in OWN]
+RESPONSES = [RANDOM.integers(20, 99, len(policy_mask)).tolist() for policy_mask in OWN]
 CORRECT = [i in (0, 4, 5, 7, 8, 9, 10, 11, 14) for i in range(N)]
 REWARDS = [float(c) for c in CORRECT]
 ADVANTAGES = RANDOM.normal(0, 1, N).round(2).tolist()
@@ -41,7 +41,9 @@ GROUPS = [i // SIZE for i in range(N)]
 
 def made_up() -> list[list[float]]:
     """A number for each token that the policy wrote, 0 for tool text."""
-    return [[float(np.float32(-RANDOM.gamma(2.0))) * own for own in row] for row in OWN]
+    return [
+        [float(np.float32(-RANDOM.gamma(2.0))) * policy_mask for policy_mask in row] for row in OWN
+    ]
 
 
 OLD, POST, ENGINE, REFERENCE = (made_up() for _ in range(4))
@@ -83,9 +85,9 @@ def our_trainer(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
     def mine(values: list[list[float]]) -> torch.Tensor:
         return left(whole(values))[rows]
 
-    def actions(own: list[int]) -> list[int]:
-        turn = np.cumsum(np.diff(own, prepend=0) == 1) - 1
-        return np.where(np.array(own) == 1, turn, -1).tolist()
+    def actions(policy_mask: list[int]) -> list[int]:
+        turn = np.cumsum(np.diff(policy_mask, prepend=0) == 1) - 1
+        return np.where(np.array(policy_mask) == 1, turn, -1).tolist()
 
     rollouts = [
         Rollout(
@@ -109,7 +111,7 @@ def our_trainer(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
     everywhere = torch.tensor(REWARDS)
     loop = SimpleNamespace(
         config=SimpleNamespace(rescore_share=share, prompts=N // SIZE, group_size=SIZE),
-        processes=SimpleNamespace(sum=lambda known: everywhere, device=processes.device),
+        processes=SimpleNamespace(sum=lambda version: everywhere, device=processes.device),
         policy=SimpleNamespace(model=mine(POST), decode=str), _buckets=lambda n: 1,
     )  # fmt: skip
     groups = [GROUPS[i] for i in rows]
@@ -162,7 +164,7 @@ def verl() -> Batch:
         tensors = [torch.tensor(r, dtype=dtype) for r in rows]
         return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
 
-    spread = [[a] * len(own) for a, own in zip(ADVANTAGES, OWN, strict=True)]
+    spread = [[a] * len(policy_mask) for a, policy_mask in zip(ADVANTAGES, OWN, strict=True)]
     data = {
         "uid": [f"q{g}" for g in GROUPS], "prompts": nested(PROMPTS, torch.long),
         "responses": nested(RESPONSES, torch.long), "response_mask": nested(OWN, torch.long),
@@ -260,12 +262,12 @@ def unmasked(column: Any) -> list[Any]:
 
 def rows_of(*batches: Batch) -> dict[str, list[tuple]]:
     """Rows of the tables in COLUMNS, of all ranks; None where nothing was measured."""
-    found: dict[str, list[tuple]] = {}
+    results: dict[str, list[tuple]] = {}
     for batch in batches:
         for table, columns in tables(batch).items():
             values = [unmasked(columns[name]) for name in COLUMNS[table]]
-            found.setdefault(table, []).extend(zip(*values, strict=True))
-    return {table: sorted(rows, key=lambda r: r[:2]) for table, rows in found.items()}
+            results.setdefault(table, []).extend(zip(*values, strict=True))
+    return {table: sorted(rows, key=lambda r: r[:2]) for table, rows in results.items()}
 
 
 def same(one: dict[str, list[tuple]], other: dict[str, list[tuple]], tables: Any = COLUMNS) -> None:

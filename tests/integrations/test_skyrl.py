@@ -55,21 +55,21 @@ def test_rows_are_what_the_weights_say(tmp_path, monkeypatch):
     tokens = run.sql("SELECT * FROM tokens ORDER BY step, response_id, position")
     model, moved, of = trainer.dispatch.model, [], {}
     for (step, response), rows in tokens.groupby(["step", "response_id"]):
-        own = rows["action_index"].notna()
+        policy_mask = rows["action_index"].notna()
         for column, state in (("logp_old", step), ("logp_post", step + 1)):
             expected = own_logps(model, keep.states[state], rows)
-            assert np.allclose(rows[column][own], expected, atol=1e-5)
-        moved.append((rows["logp_post"] - rows["logp_old"])[own].abs().max())
+            assert np.allclose(rows[column][policy_mask], expected, atol=1e-5)
+        moved.append((rows["logp_post"] - rows["logp_old"])[policy_mask].abs().max())
         of[step, response] = rows
     assert max(moved) > 0.01, "the policy did not move"
-    kept = run.sql(
+    copies = run.sql(
         "SELECT step, age, response_id, sum(logp_old_sum) AS old, sum(logp_previous_sum) AS"
         " previous, sum(logp_post_sum) AS post FROM retention GROUP BY ALL"
     )
-    assert sorted(zip(kept["step"], kept["age"], strict=True)) == [
+    assert sorted(zip(copies["step"], copies["age"], strict=True)) == [
         (1, 1), (1, 1), (2, 1), (2, 1), (2, 2), (2, 2),
     ]  # fmt: skip
-    for r in kept.itertuples():
+    for r in copies.itertuples():
         rows, first = of[r.step - r.age, r.response_id], r.step - r.age
         expected = [own_logps(model, keep.states[k], rows).sum() for k in (first, r.step + 1)]
         assert [r.old, r.post] == pytest.approx(expected, abs=1e-4)

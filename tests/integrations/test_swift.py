@@ -45,12 +45,12 @@ def logps(trainer, state, ids):
 )
 def test_a_rollout_batch_is_a_step(tmp_path, monkeypatch, changes, steps):
     monkeypatch.setattr("lldscope.recording.columns.TEXTS_PER_STEP", 8)
-    kept, ends = [], []
+    copies, ends = [], []
 
     def recorded(trainer):
         instrument(trainer, tmp_path / "run", tokens_every=1)
-        kept.append(Keep(trainer))
-        trainer.add_callback(kept[0])
+        copies.append(Keep(trainer))
+        trainer.add_callback(copies[0])
 
     for name, then in (("alone", lambda trainer: None), ("recorded", recorded)):
         trainer = swift_tiny.train(tmp_path / name, then, **changes)
@@ -73,32 +73,36 @@ def test_a_rollout_batch_is_a_step(tmp_path, monkeypatch, changes, steps):
     sizes = run.sql("SELECT count(*) AS n FROM responses GROUP BY step, group_id")["n"]
     assert sizes.tolist() == [4] * (2 * steps)
     rows = run.sql("SELECT * FROM tokens ORDER BY step, response_id, position")
-    per_step = len(kept[0].states) // steps
+    per_step = len(copies[0].states) // steps
     apart, moved = [], []
     for (step, _), row in rows.groupby(["step", "response_id"]):
-        own, ids = row["action_index"].notna(), row["token_id"].tolist()
+        policy_mask, ids = row["action_index"].notna(), row["token_id"].tolist()
         for column, at in (("logp_old", step), ("logp_post", step + 1)):
-            expected = logps(trainer, kept[0].states[at * per_step], ids)
-            apart.append(np.abs(row[column][own] - np.array(expected, float)[own]).max())
-        moved.append((row["logp_post"] - row["logp_old"])[own].abs().max())
+            expected = logps(trainer, copies[0].states[at * per_step], ids)
+            apart.append(
+                np.abs(row[column][policy_mask] - np.array(expected, float)[policy_mask]).max()
+            )
+        moved.append((row["logp_post"] - row["logp_old"])[policy_mask].abs().max())
     assert max(apart) < 1e-4
     assert max(moved) > 0.01, "the policy did not move"
-    retained(run, trainer, kept[0].states[::per_step])
+    retained(run, trainer, copies[0].states[::per_step])
 
 
 def retained(run, trainer, states):
     """Kept responses of the first step have the likelihood that the weights after the second say.
     `states`: at the beginning of each step, and the last."""
-    kept = run.sql("SELECT step, age, response_id, sum(logp_old_sum) AS old,"
+    copies = run.sql("SELECT step, age, response_id, sum(logp_old_sum) AS old,"
                    " sum(logp_post_sum) AS post FROM retention GROUP BY ALL")  # fmt: skip
-    assert len(kept) == 2
-    assert set(zip(kept["step"], kept["age"], strict=True)) == {(1, 1)}
+    assert len(copies) == 2
+    assert set(zip(copies["step"], copies["age"], strict=True)) == {(1, 1)}
     tokens = run.sql("SELECT * FROM tokens WHERE step = 0 ORDER BY response_id, position")
-    for row in kept.itertuples():
+    for row in copies.itertuples():
         mine = tokens[tokens["response_id"] == row.response_id]
-        own = mine["action_index"].notna().to_numpy()
+        policy_mask = mine["action_index"].notna().to_numpy()
         for value, state in ((row.old, states[0]), (row.post, states[2])):
-            expected = np.array(logps(trainer, state, mine["token_id"].tolist()), float)[own]
+            expected = np.array(logps(trainer, state, mine["token_id"].tolist()), float)[
+                policy_mask
+            ]
             assert value == pytest.approx(expected.sum(), abs=2e-4)
 
 
@@ -123,7 +127,7 @@ def test_an_alarm_stops_the_training(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_recorded_is_refused_at_once(tmp_path):
-    told = []
+    messages = []
 
     def then(trainer):
         trainer._postprocess_batch = lambda batch: None
@@ -131,9 +135,9 @@ def test_what_cannot_be_recorded_is_refused_at_once(tmp_path):
             LldscopeError, match=r"no _postprocess_batch\(samples, batch_encoded"
         ) as e:
             instrument(trainer, tmp_path / "run")
-        told.append(e)
+        messages.append(e)
         del trainer._postprocess_batch
 
     swift_tiny.train(tmp_path, then, max_steps=2)
-    assert told
+    assert messages
     assert not (tmp_path / "run").exists()

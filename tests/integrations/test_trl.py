@@ -59,8 +59,10 @@ class Witness(GRPOTrainer):
             for i in range(len(inputs)):
                 prompt = output["prompt_ids"][i][output["prompt_mask"][i].bool()].tolist()
                 completion = output["completion_ids"][i][output["completion_mask"][i].bool()]
-                own = output.get("tool_mask", torch.ones_like(output["completion_ids"]))[i]
-                rows.append((prompt, completion.tolist(), own[: len(completion)].bool().tolist()))
+                policy_mask = output.get("tool_mask", torch.ones_like(output["completion_ids"]))[i]
+                rows.append(
+                    (prompt, completion.tolist(), policy_mask[: len(completion)].bool().tolist())
+                )
             self.before.append((self.state_now(), rows))
         return output
 
@@ -109,7 +111,7 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) 
     assert np.allclose(sums["e"], sums["entropy"])
     assert np.allclose(sums["reward"], sums["rewards"])
 
-    found = run.sql(
+    results = run.sql(
         "SELECT step, response_id, action_index, n_tokens, logp_old_sum, logp_post_sum, drop_sum"
         " FROM actions ORDER BY ALL"
     ).to_dict("records")
@@ -118,23 +120,23 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) 
     for step, (state, rows) in enumerate(trainer.before[:steps]):
         last = next(after for done, after in trainer.after if done >= (step + 1) * every)
         before, after = fresh_model(trainer, state), fresh_model(trainer, last)
-        for i, (prompt, completion, own) in enumerate(rows):
+        for i, (prompt, completion, policy_mask) in enumerate(rows):
             old = token_logps(trainer, before, prompt, completion)
             post = token_logps(trainer, after, prompt, completion)
-            for j, positions in enumerate(actions_of(own)):
+            for j, positions in enumerate(actions_of(policy_mask)):
                 pairs = [(old[k], post[k]) for k in positions]
                 expected.append(
                     (step, i, j, len(pairs), sum(o for o, _ in pairs), sum(p for _, p in pairs),
                      sum(max(0.0, o - p) for o, p in pairs))
                 )  # fmt: skip
-    assert [tuple(r.values())[:4] for r in found] == [e[:4] for e in expected]
-    measured = np.array([list(r.values())[4:] for r in found])
+    assert [tuple(r.values())[:4] for r in results] == [e[:4] for e in expected]
+    measured = np.array([list(r.values())[4:] for r in results])
     expected = np.array([e[4:] for e in expected])
     assert np.allclose(measured[:, 0], expected[:, 0], atol=2e-4)
-    known = ~np.isnan(measured).any(1)
-    at = {(r["step"], r["response_id"]) for r, k in zip(found, known, strict=True) if k}
+    version = ~np.isnan(measured).any(1)
+    at = {(r["step"], r["response_id"]) for r, k in zip(results, version, strict=True) if k}
     assert len(at) == steps * rollouts * share
-    measured, expected = measured[known], expected[known]
+    measured, expected = measured[version], expected[version]
     assert np.allclose(measured, expected, atol=2e-4)
     assert np.abs(measured[:, 1] - measured[:, 0]).max() > 0.01, "the policy did not move"
     retained(run, trainer, steps, every)
@@ -148,8 +150,8 @@ def retained(run: lldscope.Run, trainer, steps: int, every: int) -> None:
     models = [fresh_model(trainer, state) for state in ends]
     rows = run.sql("SELECT * FROM retention").to_dict("records")
     for r in rows:
-        prompt, completion, own = trainer.before[r["step"] - r["age"]][1][r["response_id"]]
-        positions = actions_of(own)[r["action_index"]]
+        prompt, completion, policy_mask = trainer.before[r["step"] - r["age"]][1][r["response_id"]]
+        positions = actions_of(policy_mask)[r["action_index"]]
         for column, step in (("logp_post_sum", r["step"]), ("logp_previous_sum", r["step"] - 1)):
             if column == "logp_previous_sum" and r["age"] == 1:
                 assert np.isnan(r[column])
@@ -157,20 +159,20 @@ def retained(run: lldscope.Run, trainer, steps: int, every: int) -> None:
             logps = token_logps(trainer, models[step], prompt, completion)
             assert np.isclose(r[column], sum(logps[k] for k in positions), atol=2e-4)
     mixed = run.sql("SELECT DISTINCT step FROM response_class WHERE mixed AND correct")["step"]
-    kept = {r["step"] - r["age"] for r in rows}
-    assert kept == {s for s in mixed if s < steps - 1}
+    copies = {r["step"] - r["age"] for r in rows}
+    assert copies == {s for s in mixed if s < steps - 1}
 
 
-def actions_of(own):
+def actions_of(policy_mask):
     """Positions of each maximal run of True."""
-    found, current = [], []
-    for k, mine in enumerate(own):
+    results, current = [], []
+    for k, mine in enumerate(policy_mask):
         if mine:
             current.append(k)
         elif current:
-            found.append(current)
+            results.append(current)
             current = []
-    return [*found, current] if current else found
+    return [*results, current] if current else results
 
 
 SHAPES = {
@@ -260,8 +262,8 @@ def test_a_sample_of_the_rollouts_is_scored_again(tmp_path):
     rows = run.sql("SELECT DISTINCT response_id FROM actions WHERE logp_post_sum IS NOT NULL")
     assert sorted(rows["response_id"]) == [8, 9, 10, 11]
     assert run.signals()["delta_correct"].notna().all()
-    kept = run.sql("SELECT DISTINCT response_id FROM tokens")["response_id"]
-    assert set(kept) == {9} | (set(kept) & {8, 10, 11}), "texts are of rollouts with a Δ"
+    copies = run.sql("SELECT DISTINCT response_id FROM tokens")["response_id"]
+    assert set(copies) == {9} | (set(copies) & {8, 10, 11}), "texts are of rollouts with a Δ"
 
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"word": "%s"}}\n</tool_call><|im_end|>'
@@ -370,14 +372,14 @@ def test_an_environments_mask_and_its_engines_log_probabilities(tmp_path):
 
 def gradients(trainer) -> list[torch.Tensor]:
     """The gradient of each update to come, as the optimizer gets it."""
-    kept: list[torch.Tensor] = []
+    copies: list[torch.Tensor] = []
 
     class Keep(TrainerCallback):
         def on_pre_optimizer_step(self, *args, **kwargs):
-            kept.append(torch.cat([p.grad.flatten() for p in trainer.model.parameters()]))
+            copies.append(torch.cat([p.grad.flatten() for p in trainer.model.parameters()]))
 
     trainer.add_callback(Keep())
-    return kept
+    return copies
 
 
 def plain_llds(model, parts, gate):
@@ -413,12 +415,12 @@ LLDS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_grad_n
 def without_and_with_llds(folder, gate="action", **options):
     """Two trainings from the same start: the trainer of that with LLDS, the gradients of both by
     "off" and "on", and a model as that with LLDS was after its first update."""
-    found = {}
+    results = {}
     for name in ("off", "on"):
         trainer = trl_tiny.make(folder / name, **LLDS, **options)
         if name == "on":
             instrument(trainer, folder / "run", llds=gate, llds_coefficient=0.2)
-        found[name] = gradients(trainer)
+        results[name] = gradients(trainer)
         states = []
 
         class Keep(TrainerCallback):
@@ -429,18 +431,18 @@ def without_and_with_llds(folder, gate="action", **options):
         trainer.train()
     fresh = type(trainer.model)(trainer.model.config)
     fresh.load_state_dict(states[0])
-    return trainer, found, fresh
+    return trainer, results, fresh
 
 
 @pytest.mark.parametrize("gate", ["action", "token"])
 def test_llds_adds_its_gradient(tmp_path, gate):
     """The second update of a rollout batch differs by λ∇L_LLDS of the plain twin; the first, where
     old and new policy are the same, by nothing."""
-    trainer, found, fresh = without_and_with_llds(tmp_path, gate)
+    trainer, results, fresh = without_and_with_llds(tmp_path, gate)
     loss = plain_llds(fresh, trainer._buffered_inputs[2:4], gate)
     loss.backward()
     expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
-    first, second = (on - off for on, off in zip(found["on"], found["off"], strict=True))
+    first, second = (on - off for on, off in zip(results["on"], results["off"], strict=True))
     assert first.abs().max() < 1e-6
     assert expected.abs().max() > 1e-4
     assert torch.allclose(second, expected, atol=2e-6)
@@ -479,8 +481,8 @@ def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
     assert (tmp_path / "trl" / "checkpoint-4").exists()
     assert trainer.state.global_step == (4 if action == "stop" else 8)
     assert run.info["status"] == ("stopped" if action == "stop" else "finished")
-    told = next(e for e in run.events() if e["kind"] == f"guard_{action}")
-    assert (told["rule"], told["step"]) == ("lld-decay", 1)
+    messages = next(e for e in run.events() if e["kind"] == f"guard_{action}")
+    assert (messages["rule"], messages["step"]) == ("lld-decay", 1)
 
 
 def test_unknown_rules_are_refused(tmp_path):
@@ -612,6 +614,6 @@ def test_two_processes_record_one_run(tmp_path):
     norms = run.sql("SELECT count(DISTINCT grad_norm) AS n FROM updates GROUP BY step, update")
     assert norms["n"].tolist() == [1, 1]
     assert run.signals()["delta_correct"].notna().all()
-    seen = json.loads((tmp_path / "seen.json").read_text())
-    assert seen["largest"] > 1e-4
-    assert seen["apart"] < 2e-6
+    sightings = json.loads((tmp_path / "seen.json").read_text())
+    assert sightings["largest"] > 1e-4
+    assert sightings["apart"] < 2e-6

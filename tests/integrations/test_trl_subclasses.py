@@ -163,12 +163,12 @@ def test_a_scoring_of_another_signature(tmp_path):
 
 def test_llds_where_the_loss_cannot_be_seen(tmp_path):
     """The term comes from a pass of its own; its gradient is that of the plain twin."""
-    trainer, found, fresh = without_and_with_llds(tmp_path, kind=OwnLoss)
+    trainer, results, fresh = without_and_with_llds(tmp_path, kind=OwnLoss)
     plain_llds(fresh, trainer._buffered_inputs[2:4], "action").backward()
     expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
     assert expected.abs().max() > 1e-4
-    assert torch.allclose(found["on"][1] - found["off"][1], expected, atol=2e-6)
-    assert (found["on"][0] - found["off"][0]).abs().max() < 1e-6
+    assert torch.allclose(results["on"][1] - results["off"][1], expected, atol=2e-6)
+    assert (results["on"][0] - results["off"][0]).abs().max() < 1e-6
 
 
 def test_what_cannot_be_followed_is_refused_at_once(tmp_path):
@@ -178,11 +178,11 @@ def test_what_cannot_be_followed_is_refused_at_once(tmp_path):
     class OtherRewards(GRPOTrainer):
         def _calculate_rewards(self, samples): ...
 
-    for kind, told in (
+    for kind, messages in (
         (OtherLoss, r"compute_loss\(model, batch, sizes\), where recording needs \(model, inputs"),
         (OtherRewards, r"_calculate_rewards\(samples\), where recording needs \(inputs, prompts"),
     ):
-        with pytest.raises(LldscopeError, match=told):
+        with pytest.raises(LldscopeError, match=messages):
             instrument(trl_tiny.make(tmp_path, kind=kind), tmp_path / "run")
     Unsloth = type("UnslothGRPOTrainer", (GRPOTrainer,), {"__module__": "unsloth_compiled"})
     with pytest.raises(LldscopeError, match="LldscopeCallback"):

@@ -74,31 +74,33 @@ def test_a_step_is_recorded_as_verl_made_it(tmp_path, monkeypatch):
     at = 0
     for step in (0, 1):
         # Two updates of nine rows: those of the batch, and six that verl added.
-        seen = [row for mini in workers.seen[2 * step : 2 * step + 2] for row in mini]
-        seen = [row for row in seen if int(row["response_mask"].sum())]
-        assert len(seen) == 12
-        for row in seen:
-            found, at = rows[at], at + 1
-            own = row["response_mask"].tolist()
-            assert found["reward"] == row["rm_scores"].sum().item()
-            assert found["correct"] == (found["reward"] >= 1)
-            assert found["advantage"] == pytest.approx(row["advantages"][0].item(), abs=1e-6)
+        sightings = [row for mini in workers.seen[2 * step : 2 * step + 2] for row in mini]
+        sightings = [row for row in sightings if int(row["response_mask"].sum())]
+        assert len(sightings) == 12
+        for row in sightings:
+            results, at = rows[at], at + 1
+            policy_mask = row["response_mask"].tolist()
+            assert results["reward"] == row["rm_scores"].sum().item()
+            assert results["correct"] == (results["reward"] >= 1)
+            assert results["advantage"] == pytest.approx(row["advantages"][0].item(), abs=1e-6)
             old = logps(workers.states[2 * step], row)
             post = logps(workers.states[2 * step + 2], row)
-            cut = own.index(0) if 0 in own else len(own)
+            cut = policy_mask.index(0) if 0 in policy_mask else len(policy_mask)
             runs = [list(range(cut))]
-            if 0 in own:
-                runs.append([k for k in range(cut, len(own)) if own[k]])
-            assert list(found["kinds"]) == (["search", "answer"] if 0 in own else ["text"])
-            assert list(found["lengths"]) == [len(r) for r in runs]
+            if 0 in policy_mask:
+                runs.append([k for k in range(cut, len(policy_mask)) if policy_mask[k]])
+            assert list(results["kinds"]) == (
+                ["search", "answer"] if 0 in policy_mask else ["text"]
+            )
+            assert list(results["lengths"]) == [len(r) for r in runs]
             for name, values in (("old", old), ("post", post)):
                 expected = [sum(values[k] for k in r) for r in runs]
-                assert np.allclose(found[name], expected, atol=1e-4), name
+                assert np.allclose(results[name], expected, atol=1e-4), name
             drops = [sum(max(0.0, old[k] - post[k]) for k in r) for r in runs]
-            assert np.allclose(found["drops"], drops, atol=1e-4)
-            assert found["behaviour"] == -sum(own)
-            assert found["data_source"] == "nq"
-            assert found["n_searches"] == (1 if 0 in own else 0)
+            assert np.allclose(results["drops"], drops, atol=1e-4)
+            assert results["behaviour"] == -sum(policy_mask)
+            assert results["data_source"] == "nq"
+            assert results["n_searches"] == (1 if 0 in policy_mask else 0)
     delta = run.sql("SELECT max(abs(logp_post_sum - logp_old_sum)) AS d FROM actions")["d"][0]
     assert delta > 0.01, "the policy did not move"
     signals = run.signals()
@@ -110,25 +112,27 @@ def test_a_step_is_recorded_as_verl_made_it(tmp_path, monkeypatch):
 def test_retention_is_what_the_weights_say(tmp_path, monkeypatch):
     trainer, run = run_of(tmp_path, monkeypatch)
     workers = trainer.actor_rollout_wg
-    seen = [row for mini in workers.seen[:2] for row in mini if int(row["response_mask"].sum())]
-    found = run.sql("SELECT * FROM retention ORDER BY ALL")
-    assert set(found["step"]) == {1}
-    assert set(found["age"]) == {1}
-    kept = found["response_id"].unique()
-    assert len(kept) == 2
+    sightings = [
+        row for mini in workers.seen[:2] for row in mini if int(row["response_mask"].sum())
+    ]
+    results = run.sql("SELECT * FROM retention ORDER BY ALL")
+    assert set(results["step"]) == {1}
+    assert set(results["age"]) == {1}
+    copies = results["response_id"].unique()
+    assert len(copies) == 2
     correct = set(run.sql("SELECT response_id FROM responses WHERE step = 0 AND correct")
                   ["response_id"])  # fmt: skip
-    assert correct.issuperset(kept)
-    for response in kept:
-        row = seen[response]
-        own = row["response_mask"].numpy().astype(bool)
+    assert correct.issuperset(copies)
+    for response in copies:
+        row = sightings[response]
+        policy_mask = row["response_mask"].numpy().astype(bool)
         names = {"logp_old_sum": 0, "logp_post_sum": 4}
-        mine = found[found["response_id"] == response]
-        assert mine["n_tokens"].sum() == own.sum()
+        mine = results[results["response_id"] == response]
+        assert mine["n_tokens"].sum() == policy_mask.sum()
         for name, state in names.items():
-            expected = np.array(logps(workers.states[state], row))[own].sum()
+            expected = np.array(logps(workers.states[state], row))[policy_mask].sum()
             assert mine[name].sum() == pytest.approx(expected, abs=1e-4), name
-    assert found["logp_previous_sum"].isna().all(), "it was not scored after its own step"
+    assert results["logp_previous_sum"].isna().all(), "it was not scored after its own step"
     assert run.signals()["retention"].notna().tolist() == [False, True]
     assert not [key for key in workers._store.rows if "lldscope" in key], "nothing is left behind"
 
@@ -180,10 +184,10 @@ def plain_llds(state, rows, gate):
         logits = fresh(row["input_ids"][None]).logits[0] / verl_tiny.TEMPERATURE
         table, before = torch.log_softmax(logits, -1), len(row["prompts"])
         actions, current = [], []
-        for k, (token, own) in enumerate(
+        for k, (token, policy_mask) in enumerate(
             zip(row["responses"], row["response_mask"].tolist(), strict=True)
         ):
-            if own:
+            if policy_mask:
                 current.append(row["old_log_probs"][k] - table[before + k - 1, token])
             elif current:
                 actions, current = [*actions, current], []
@@ -297,8 +301,8 @@ def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
     assert saved == [2]
     assert len(run.signals()) == (2 if action == "stop" else 4)
     assert run.info["status"] == ("stopped" if action == "stop" else "finished")
-    told = next(e for e in run.events() if e["kind"] == f"guard_{action}")
-    assert (told["rule"], told["step"]) == ("lld-decay", 1)
+    messages = next(e for e in run.events() if e["kind"] == f"guard_{action}")
+    assert (messages["rule"], messages["step"]) == ("lld-decay", 1)
 
 
 def test_evaluations(tmp_path, monkeypatch):
@@ -348,9 +352,9 @@ def test_a_configuration_without_settings_has_the_defaults(tmp_path, monkeypatch
 def test_the_twin_of_the_mismatch_metrics_is_verl(scale):
     old, rollout, mask = dump(3, scale)
     new, was, on = (torch.tensor(x) for x in (old, rollout, mask))
-    found = rollout_corr_helper.compute_offpolicy_metrics(new, was, on)
+    results = rollout_corr_helper.compute_offpolicy_metrics(new, was, on)
     _, weights = rollout_corr_helper.compute_rollout_correction_weights(
         new - was, on, rollout_is="token", rollout_is_threshold=1e9
     )
     for name, value in twin(old, rollout, mask).items():
-        assert (found | weights)[name] == pytest.approx(value, rel=1e-6, abs=1e-6), name
+        assert (results | weights)[name] == pytest.approx(value, rel=1e-6, abs=1e-6), name

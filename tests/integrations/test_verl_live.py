@@ -58,27 +58,27 @@ def test_llds_and_delta_against_saved_weights(tmp_path):
         assert rows["response_id"].nunique() == 4
         for _, row in rows.groupby("response_id"):
             ids = row["token_id"].tolist()
-            own = row["action_index"].notna()
+            policy_mask = row["action_index"].notna()
             for column, model in (("logp_old", before), ("logp_post", after)):
-                expected = np.array(logps(model, ids), float)[own]
-                apart.append(np.abs(row[column][own] - expected).max())
-            moved.append((row["logp_post"] - row["logp_old"])[own].abs().max())
+                expected = np.array(logps(model, ids), float)[policy_mask]
+                apart.append(np.abs(row[column][policy_mask] - expected).max())
+            moved.append((row["logp_post"] - row["logp_old"])[policy_mask].abs().max())
     assert max(apart) < 1e-4
     assert max(moved) > 0.01, "the policy did not move"
-    kept = run.sql(
+    copies = run.sql(
         "SELECT k.response_id, sum(k.logp_old_sum) AS old, sum(k.logp_post_sum) AS post"
         " FROM retention k WHERE k.step = 1 AND k.age = 1 GROUP BY ALL"
     )
-    assert 1 <= len(kept) <= 2
-    assert kept.notna().all(axis=None)
+    assert 1 <= len(copies) <= 2
+    assert copies.notna().all(axis=None)
     sampled = run.sql("SELECT * FROM tokens WHERE step = 0 ORDER BY response_id, position")
-    for row in kept.itertuples():
+    for row in copies.itertuples():
         tokens = sampled[sampled["response_id"] == row.response_id]
-        own = tokens["action_index"].notna().to_numpy()
+        policy_mask = tokens["action_index"].notna().to_numpy()
         if len(tokens):  # texts are those of four responses
             for value, step in ((row.old, 0), (row.post, 2)):
                 expected = np.array(logps(weights(tmp_path, step), tokens["token_id"].tolist()))
-                assert value == pytest.approx(expected[own].sum(), abs=1e-3)
+                assert value == pytest.approx(expected[policy_mask].sum(), abs=1e-3)
     engine = run.sql("SELECT logp_behaviour_sum - logp_old_sum AS d FROM actions")["d"]
     assert engine.abs().max() < 1e-3, "the engine has the actor's weights"
 
@@ -96,13 +96,15 @@ def test_two_ranks_and_the_resolution_of_bfloat16(tmp_path):
     signals = run.signals()
     assert signals["n_responses"].tolist() == [16, 16]
     assert signals[["grad_norm", "entropy", "reward"]].notna().all(axis=None)
-    told = run.sql("SELECT logp_old, logp_post FROM tokens WHERE logp_old IS NOT NULL").to_numpy()
-    coarse = told[np.abs(told) >= 2]
+    messages = run.sql(
+        "SELECT logp_old, logp_post FROM tokens WHERE logp_old IS NOT NULL"
+    ).to_numpy()
+    coarse = messages[np.abs(messages) >= 2]
     assert len(coarse) > 10
     assert (coarse * 64 == np.round(coarse * 64)).all(), "multiples of 1/64 nat from −4 to −2"
-    known = signals["delta_correct"].notna()
-    assert known.any()
-    assert (signals["delta_correct_rounding"].notna() == known).all()
+    version = signals["delta_correct"].notna()
+    assert version.any()
+    assert (signals["delta_correct_rounding"].notna() == version).all()
 
 
 def test_an_alarm_saves_and_ends_the_training(tmp_path):
@@ -114,14 +116,14 @@ def test_an_alarm_saves_and_ends_the_training(tmp_path):
         "+trainer.lldscope.look_every=0.1", steps=200,
     )  # fmt: skip
     run = lldscope.open_run(tmp_path / "run")
-    told = next(e for e in run.events() if e["kind"] == "guard_stop")
-    assert told["rule"] == "zero-signal"
+    messages = next(e for e in run.events() if e["kind"] == "guard_stop")
+    assert messages["rule"] == "zero-signal"
     assert (run.info["status"], run.info["reason"]) == (
-        "stopped", f"zero-signal fired at step {told['step']}",
+        "stopped", f"zero-signal fired at step {messages['step']}",
     )  # fmt: skip
     assert "zero-signal" in [alert.rule for alert in check(run).alerts]
-    assert run.signals()["step"].tolist() == list(range(told["step"] + 1))
-    assert told["step"] < 199
+    assert run.signals()["step"].tolist() == list(range(messages["step"] + 1))
+    assert messages["step"] < 199
     (checkpoint,) = (tmp_path / "checkpoints").glob("global_step_*")
-    assert checkpoint.name == f"global_step_{told['step'] + 1}"
+    assert checkpoint.name == f"global_step_{messages['step'] + 1}"
     assert (checkpoint / "actor" / "model_world_size_1_rank_0.pt").is_file()

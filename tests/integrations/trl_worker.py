@@ -14,14 +14,14 @@ from test_trl import plain_llds, without_and_with_llds
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    trainer, found, fresh = without_and_with_llds(folder, ddp_backend="gloo")
+    trainer, results, fresh = without_and_with_llds(folder, ddp_backend="gloo")
     parts = gather_object(trainer._buffered_inputs[2:4])
     if trainer.accelerator.process_index == 0:
         plain_llds(fresh, parts, "action").backward()
         expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
-        apart = (found["on"][1] - found["off"][1] - expected).abs().max().item()
-        seen = {"apart": apart, "largest": expected.abs().max().item(), "parts": len(parts)}
-        (folder / "seen.json").write_text(json.dumps(seen))
+        apart = (results["on"][1] - results["off"][1] - expected).abs().max().item()
+        sightings = {"apart": apart, "largest": expected.abs().max().item(), "parts": len(parts)}
+        (folder / "seen.json").write_text(json.dumps(sightings))
 
 
 if __name__ == "__main__":

@@ -241,10 +241,10 @@ class Tool:
 
     def __init__(self, documents: list[Document] | None) -> None:
         self.documents = documents
-        self.asked: list[list[str]] = []
+        self.requests: list[list[str]] = []
 
     def retrieve(self, queries):
-        self.asked.append(list(queries))
+        self.requests.append(list(queries))
         return [self.documents for _ in queries]
 
 
@@ -282,7 +282,7 @@ def test_the_tool_is_asked_once_for_all_who_search_and_never_for_nothing():
     episodes = [Episode(LIMA) for _ in range(3)]
     environment.respond(episodes, ["<search>a</search>", "hm", "<search> b </search>"])
     environment.respond(episodes, ["hm", "hm", "<answer>x</answer>"])
-    assert tool.asked == [["a", "b"]]
+    assert tool.requests == [["a", "b"]]
 
 
 # Pieces that make every kind of turn: tags in any order, nested, never closed, cut in the middle.
@@ -322,7 +322,7 @@ def test_any_turns_make_an_episode_that_ends(turns, max_turns):
     assert "answer" not in kinds[:-1]
     assert episode.done == (kinds[-1] == "answer" or len(kinds) == max_turns + 1)
     searched = [k == "search" for k in kinds[:max_turns]]
-    assert len(tool.asked) == sum(searched)
+    assert len(tool.requests) == sum(searched)
     for action, info, requests in zip(
         episode.actions, episode.observations, searched, strict=False
     ):

@@ -89,11 +89,11 @@ class Products(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[str] = []
+        self.formats: list[str] = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if "mm" in function._schema.name:
-            self.seen.append(str([a.dtype for a in args if isinstance(a, torch.Tensor)][-1]))
+            self.formats.append(str([a.dtype for a in args if isinstance(a, torch.Tensor)][-1]))
         return function(*args, **(kwargs or {}))
 
 
@@ -115,4 +115,4 @@ def test_on_a_gpu_a_bfloat16_policy_makes_no_float32_product(weights, states, co
         rows = torch.empty(300, 16, device="cuda", dtype=states)
         logits = head_logits(model, rows)
         assert (logits.shape, logits.dtype) == ((300, 50), torch.float32)
-    assert products.seen == expected
+    assert products.formats == expected

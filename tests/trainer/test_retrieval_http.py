@@ -299,13 +299,13 @@ class Strange:
 
     def __init__(self) -> None:
         self.replies: list[tuple[int, list[bytes], float]] = []
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 requests = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.asked.append(json.loads(requests))
+                outer.requests.append(json.loads(requests))
                 several = len(outer.replies) > 1
                 status, parts, pause = outer.replies.pop(0) if several else outer.replies[0]
                 try:
@@ -370,7 +370,7 @@ def test_a_malformed_answer_is_a_failed_search(strange, caplog, body):
     strange.reply(body)
     there = HttpRetriever(strange.url)
     assert there.retrieve(["q"]) == [None]
-    assert len(strange.asked) == 1  # asking again would not help
+    assert len(strange.requests) == 1  # asking again would not help
     assert "is not what Search-R1 sends" in warnings(caplog)[0]
     strange.replies.clear()
     strange.reply(GOOD)
@@ -380,7 +380,7 @@ def test_a_malformed_answer_is_a_failed_search(strange, caplog, body):
 def test_what_is_asked(strange):
     strange.reply({"result": [[], []]})
     HttpRetriever(strange.url, top_k=7).retrieve(["a", "b", "a"])
-    assert strange.asked == [{"queries": ["a", "b"], "topk": 7, "return_scores": True}]
+    assert strange.requests == [{"queries": ["a", "b"], "topk": 7, "return_scores": True}]
 
 
 def test_other_servers_dialects(strange):
@@ -400,7 +400,7 @@ def test_a_server_error_is_tried_again(strange, caplog):
     strange.reply(b"oops", status=500)
     strange.reply(GOOD)
     assert HttpRetriever(strange.url, retries=2).retrieve(["q"]) == FOUND
-    assert len(strange.asked) == 3
+    assert len(strange.requests) == 3
     assert warnings(caplog) == []
 
 
@@ -408,9 +408,9 @@ def test_while_it_fails_there_is_one_attempt_per_call_and_one_warning(strange, c
     strange.reply(b"oops", status=500)
     there = HttpRetriever(strange.url, retries=2)
     assert there.retrieve(["q"]) == [None]
-    assert len(strange.asked) == 3
+    assert len(strange.requests) == 3
     assert there.retrieve(["q"]) == there.retrieve(["q"]) == [None]
-    assert len(strange.asked) == 5
+    assert len(strange.requests) == 5
     assert ["HTTP status 500" in text for text in warnings(caplog)] == [True]
 
 
@@ -418,7 +418,7 @@ def test_while_it_fails_there_is_one_attempt_per_call_and_one_warning(strange, c
 def test_a_refusal_is_not_tried_again(strange, caplog, status):
     strange.reply(GOOD, status=status)
     assert HttpRetriever(strange.url, retries=2).retrieve(["q"]) == [None]
-    assert len(strange.asked) == 1
+    assert len(strange.requests) == 1
     assert f"HTTP status {status}" in warnings(caplog)[0]
 
 
@@ -437,7 +437,7 @@ def test_a_slow_server_is_given_up(strange, caplog, monkeypatch):
     started = time.monotonic()
     assert there.retrieve(["a", "b", "c"]) == [None, None, None]
     assert time.monotonic() - started < 10
-    assert [requests["queries"] for requests in strange.asked] == [
+    assert [requests["queries"] for requests in strange.requests] == [
         ["a"],
         ["a"],
     ]  # the rest is not tried

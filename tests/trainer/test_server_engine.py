@@ -41,7 +41,7 @@ class FakeServer:
     answer to a path by (status, body)."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
         self.says: dict[str, tuple[int, Any]] = {}
         self.weights: dict[str, torch.Tensor] = {}
         self.busy = 0
@@ -57,7 +57,7 @@ class FakeServer:
                 self.answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
 
             def answer(self, body: Any) -> None:
-                outer.asked.append((self.path, body))
+                outer.requests.append((self.path, body))
                 status, message = outer.says.get(self.path) or outer.answer(self.path, body)
                 data = json.dumps(message).encode()
                 self.send_response(status)
@@ -122,12 +122,12 @@ def test_rows_come_back_in_order_each_with_its_limit_and_seed(server):
         assert turn.ids == row[::-1][:limit]
         assert turn.logps == [-float(i) for i in turn.ids]
         assert turn.truncated == (limit < 4)
-    requests = [body for path, body in server.asked if path == "/v1/completions"]
+    requests = [body for path, body in server.requests if path == "/v1/completions"]
     assert len(requests) == 80  # rows without room are not sent
     assert len({body["seed"] for body in requests}) == 80
     assert all(body["top_p"] == 0.9 and body["model"] == "tiny" for body in requests)
     engine.generate([[1]], [1], 0, Sampling(temperature=0))
-    assert server.asked[-1][1]["temperature"] == 0
+    assert server.requests[-1][1]["temperature"] == 0
     engine.close()
 
 
@@ -163,7 +163,7 @@ def test_weights_go_through_a_private_file_that_is_gone_afterwards(server):
     assert server.weights.keys() == {"embed", "norm"}  # tied ones go once
     assert torch.equal(server.weights["embed"], head)
     assert not server.file.parent.exists()
-    assert [path for path, _ in server.asked][-4:] == ["/reset_prefix_cache"] * 4
+    assert [path for path, _ in server.requests][-4:] == ["/reset_prefix_cache"] * 4
     server.busy = 10**6
     with pytest.raises(LldscopeError, match="must serve this run alone"):
         engine.sync([("embed", head)])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.synonyms import SYNONYMS, meant
+from lldscope_trainer.synonyms import SYNONYMS, suggest
 
 # TRL 1.16's own names among them.
 TRLS = """
@@ -43,8 +43,8 @@ def test_each_leads_to_a_setting_and_is_none_itself():
         ("zzz", None),
     ],
 )
-def test_what_was_meant(key, setting):
-    assert meant(key, TrainConfig.names()) == setting
+def test_what_is_suggested(key, setting):
+    assert suggest(key, TrainConfig.names()) == setting
 
 
 def test_trl_has_the_names_that_are_taken_from_it():

@@ -28,16 +28,16 @@ def replace(owner: Any, name: str, method: Method) -> None:
 
 def can_follow(method: Method, names: Sequence[str]) -> bool:
     """Whether a call's arguments of these names can be told."""
-    own = _positional(method)
-    return own is None or set(names) <= set(own)
+    positional = _positional(method)
+    return positional is None or set(names) <= set(positional)
 
 
 def arguments(
     method: Method, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """A call's arguments by name; `names` are those in order where the method takes any number."""
-    own = _positional(method)
-    return dict(zip(names if own is None else own, args, strict=False)) | kwargs
+    positional = _positional(method)
+    return dict(zip(names if positional is None else positional, args, strict=False)) | kwargs
 
 
 def takes(method: Method, name: str) -> bool:

@@ -107,11 +107,16 @@ def batch_of(
     measured: dict[str, list[np.ndarray]] = {}
     for e, i, after in rows:
         real = array(e.attention_mask[i]).astype(bool)
-        tokens, own = array(e.sequences[i])[real].tolist(), array(e.action_mask[i])[real[1:]]
-        first = int(own.argmax()) if own.any() else len(own)  # of the tokens after the first
+        tokens, policy_mask = (
+            array(e.sequences[i])[real].tolist(),
+            array(e.action_mask[i])[real[1:]],
+        )
+        first = (
+            int(policy_mask.argmax()) if policy_mask.any() else len(policy_mask)
+        )  # of the tokens after the first
         prompts.append(tokens[: first + 1])
         ids.append(tokens[first + 1 :])
-        masks.append(own[first:])
+        masks.append(policy_mask[first:])
         for name, values in (("old", e.action_log_probs), ("post", after),
                              ("behaviour", e.rollout_log_probs), ("advantages", e.advantages),
                              ("reference", e.base_action_log_probs)):  # fmt: skip

@@ -61,13 +61,13 @@ def _add_row(
     the completion begins with the first that the policy wrote."""
     mask, ids = masks[i].bool(), inputs["input_ids"][i]
     attended = inputs["attention_mask"][i].bool()
-    own = mask.nonzero()[:, 0]
-    first = int(own[0]) if len(own) else len(mask)
+    positions = mask.nonzero()[:, 0]
+    first = int(positions[0]) if len(positions) else len(mask)
     there = attended[len(ids) - len(mask) :].clone()
     there[:first] = False
     start = len(ids) - len(mask) + first
-    found = {"mask": mask[there]} | {k: v[i][there] for k, v in tensors.items() if v is not None}
-    for name, values in found.items():
+    columns = {"mask": mask[there]} | {k: v[i][there] for k, v in tensors.items() if v is not None}
+    for name, values in columns.items():
         values = values.detach().float().cpu().numpy() if name != "mask" else values.cpu().numpy()
         rows.setdefault(name, []).append(values)
     rows.setdefault("prompt_ids", []).append(ids[:start][attended[:start]].tolist())

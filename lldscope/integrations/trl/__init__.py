@@ -150,8 +150,8 @@ class _Events(TrainerCallback):
 def _say_what_is_unknown(fail_open: FailOpen) -> None:
     import trl
 
-    known = re.match(r"(\d+)\.(\d+)", trl.__version__)
-    if known and tuple(map(int, known.groups())) > NEWEST:
+    version = re.match(r"(\d+)\.(\d+)", trl.__version__)
+    if version and tuple(map(int, version.groups())) > NEWEST:
         fail_open.missing(
             "certainty about this version of TRL",
             f"it is {trl.__version__}; lldscope knows {SUPPORTED}. The methods that recording "

@@ -81,8 +81,8 @@ def scorer_of(trainer: Any) -> Callable[..., Any]:
         ]  # fmt: skip
         logps, entropies = [], []
         for part in parts:
-            found = model(input_ids=ids[part], attention_mask=attention[part], **images)
-            logits = found.logits[:, -n - 1 : -1].float() / getattr(trainer, "temperature", 1.0)
+            output = model(input_ids=ids[part], attention_mask=attention[part], **images)
+            logits = output.logits[:, -n - 1 : -1].float() / getattr(trainer, "temperature", 1.0)
             table = logits.log_softmax(-1)
             logps.append(table.gather(-1, ids[part, -n:, None])[..., 0])
             if compute_entropy:
@@ -93,7 +93,7 @@ def scorer_of(trainer: Any) -> Callable[..., Any]:
 
 
 def score_kept(
-    method: Callable[..., Any], trainer: Any, kept: Sequence[KeptResponse], batch: Batch, n: int
+    method: Callable[..., Any], trainer: Any, due: Sequence[KeptResponse], batch: Batch, n: int
 ) -> list[Tensor]:
     """log π of each token of the kept responses under the present weights; for each (T,), 0 in the
     prompt. `n` sequences are scored, so that it can be the same number on every rank; the first
@@ -101,9 +101,9 @@ def score_kept(
     if not n:
         return []
     device = trainer.accelerator.device
-    parts = [(r.ids[:k], r.ids[k:]) for r in kept for k in [int(r.mask.argmax())]]
+    parts = [(r.ids[:k], r.ids[k:]) for r in due for k in [int(r.mask.argmax())]]
     filler = [np.array(x[0]) for x in (batch.prompt_ids, batch.completion_ids)]
-    parts += [(filler[0], filler[1])] * (n - len(kept))
+    parts += [(filler[0], filler[1])] * (n - len(due))
     prompts, completions = zip(*parts, strict=True)
     widths = [max(map(len, rows)) for rows in (prompts, completions)]
     inputs: Inputs = {}
@@ -119,7 +119,7 @@ def score_kept(
     logps = score(method, trainer, inputs)[0].double().cpu()
     return [
         torch.cat([torch.zeros(len(prompt)), logp[: len(completion)]])
-        for (prompt, completion), logp in zip(parts[: len(kept)], logps, strict=False)
+        for (prompt, completion), logp in zip(parts[: len(due)], logps, strict=False)
     ]
 
 

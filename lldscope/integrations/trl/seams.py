@@ -83,12 +83,12 @@ def loss_goes_past_scoring(trainer: Any) -> bool:
     return not _calls(type(trainer), "_compute_loss", "_get_per_token_logps_and_entropies")
 
 
-def _calls(kind: type, name: str, wanted: str) -> bool:
+def _calls(kind: type, name: str, target: str) -> bool:
     """Whether a method, or one of its name in a base class that it calls, names another one."""
     for owner in kind.__mro__:
         code = getattr(inspect.unwrap(vars(owner).get(name, len)), "__code__", None)
         if code is not None:
-            if wanted in code.co_names:
+            if target in code.co_names:
                 return True
             if name not in code.co_names:
                 return False

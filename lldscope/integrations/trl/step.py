@@ -76,17 +76,17 @@ class StepWriter:
         sample = rescore_sample(r.all_correct, groups, self._share, r.step)
         if not sample:
             return
-        own = [i - first for i in sample if 0 <= i - first < n]
+        local = [i - first for i in sample if 0 <= i - first < n]
         # All ranks score as many rows, or sharded weights could not be gathered: the rank with the
         # largest part decides, and what the others score beside theirs is dropped.
         most = max(Counter(i // n for i in sample).values())
-        others = sorted(set(range(n)) - set(own))
-        chosen = torch.tensor(own, dtype=torch.long, device=r.mask.device)
+        others = sorted(set(range(n)) - set(local))
+        chosen = torch.tensor(local, dtype=torch.long, device=r.mask.device)
         if has_images(r.inputs) or most == n:
             logps = score(self._scorer, self._trainer, r.inputs)[0][chosen]
         else:
-            rows = torch.tensor(own + others[: most - len(own)], device=r.mask.device)
-            logps = score(self._scorer, self._trainer, r.inputs, rows)[0][: len(own)]
+            rows = torch.tensor(local + others[: most - len(local)], device=r.mask.device)
+            logps = score(self._scorer, self._trainer, r.inputs, rows)[0][: len(local)]
         r.set_post(chosen, logps)
 
 

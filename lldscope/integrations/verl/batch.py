@@ -95,10 +95,10 @@ def batch_of(
 
 
 def _turns(
-    own: np.ndarray, ids: list[int], decode: Callable[[list[int]], str], truncated: bool
+    policy_mask: np.ndarray, ids: list[int], decode: Callable[[list[int]], str], truncated: bool
 ) -> list[Turn]:
     """The actions of one response, runs of True in `own` (tokens,), by their text."""
-    spans = [*runs_of(own), (len(ids), len(ids))]
+    spans = [*runs_of(policy_mask), (len(ids), len(ids))]
     if len(spans) == 1:
         return []
     written = [decode(ids[start:end]) for start, end in spans[:-1]]

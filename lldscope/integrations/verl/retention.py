@@ -52,15 +52,15 @@ def scored(
     ]
 
 
-def _row(kept: KeptResponse) -> dict[str, Any]:
+def _row(response: KeptResponse) -> dict[str, Any]:
     """The fields of a rollout that verl's scoring reads."""
-    ids, own = torch.from_numpy(kept.ids).long(), torch.from_numpy(kept.mask)
-    first = int(own.argmax())
+    ids, policy_mask = torch.from_numpy(response.ids).long(), torch.from_numpy(response.mask)
+    first = int(policy_mask.argmax())
     return {
         "input_ids": ids,
         "position_ids": torch.arange(len(ids)),
         "prompts": ids[:first],
         "responses": ids[first:],
-        "response_mask": own[first:],
-        "loss_mask": own[first:],
+        "response_mask": policy_mask[first:],
+        "loss_mask": policy_mask[first:],
     }

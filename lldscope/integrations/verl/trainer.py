@@ -97,11 +97,11 @@ class Recording(_VerlTrainer):
     def on_step_end(self) -> None:
         """Also what an alarm asks for: verl ends after the step that it takes for the last."""
         super().on_step_end()
-        asked = SimpleNamespace(should_save=False, should_training_stop=False)
-        self._action.act(asked, self._step)
-        if asked.should_save:
+        control = SimpleNamespace(should_save=False, should_training_stop=False)
+        self._action.act(control, self._step)
+        if control.should_save:
             self._save_checkpoint()
-        if asked.should_training_stop:
+        if control.should_training_stop:
             self.total_training_steps = self.global_steps
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -229,13 +229,13 @@ class Recording(_VerlTrainer):
     def _evaluated(self, metrics: Mapping[str, float]) -> None:
         """Metrics are named val-core/<data source>/<variable>/<metric>."""
         parts = {name: name.split("/") for name in metrics if name.startswith("val-")}
-        known = {name: p for name, p in parts.items() if len(p) >= 4}
-        if known:
+        scores = {name: p for name, p in parts.items() if len(p) >= 4}
+        if scores:
             self._recorder.evals(
                 step=self.global_steps,
-                data_source=["/".join(p[1:-2]) for p in known.values()],
-                metric=["/".join(p[-2:]) for p in known.values()],
-                value=[float(metrics[name]) for name in known],
+                data_source=["/".join(p[1:-2]) for p in scores.values()],
+                metric=["/".join(p[-2:]) for p in scores.values()],
+                value=[float(metrics[name]) for name in scores],
             )
 
 

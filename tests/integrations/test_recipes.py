@@ -138,7 +138,7 @@ class SkyTrainer:
         assert (model, key) == ("policy", "logprobs")
         self.passes.append(batch)
         if mini_batch_boundaries is None:
-            return self.kept(batch)
+            return self.entries(batch)
         assert mini_batch_boundaries == [(0, 2), (2, 4)]
         return right(self.now)
 

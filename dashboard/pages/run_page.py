@@ -151,9 +151,9 @@ def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
     likelihood, or all where that was not measured."""
     rule, step = alert.rule, alert.step
     links: list[Any] = []
-    later = [fired for fired, _ in alert.episodes[1:MOST_EPISODES]]
-    steps = [s for s in (step, *later) if s is not None]
-    for at in steps if "responses" in snapshot.tables else []:
+    # An alarm that became worse did so at `step`, after it had fired.
+    steps = [step, *(first for first, _ in alert.episodes[:MOST_EPISODES])]
+    for at in sorted({s for s in steps if s is not None}) if "responses" in snapshot.tables else []:
         name = snapshot.subject.name
         if snapshot.state.evidence == "delta":
             there = address("responses", name, alarm=rule, at=at)

@@ -55,10 +55,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.xfail(
-    reason="the made-up dying run is not told as critical after the new rules; cause not found yet",
-    strict=False,
-)
 def test_every_run_is_told_with_verdict_alarms_and_last_values(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

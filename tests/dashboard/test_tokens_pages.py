@@ -357,7 +357,6 @@ def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:
     assert "is not a built-in rule" in texts(page(registry, "/rules/mine", ""))
 
 
-@pytest.mark.xfail(reason="link or step of an alarm not found; cause not found yet", strict=False)
 def test_every_alarm_has_its_evidence_and_leads_to_rule_and_responses() -> None:
     registry = RunRegistry(SAMPLES)
     shown = texts(page(registry, "/run/grpo", ""))

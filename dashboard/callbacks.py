@@ -38,6 +38,7 @@ from .pages.compare_page import compare_table, unplaced
 from .pages.dose import dose
 from .pages.drawing import cards_of, charts_of, draw
 from .pages.frame import ALIGNED_BY, WINDOWS, drawn, last_snapshots_of, notes_of
+from .pages.links import attrs
 from .pages.list_rows import choice_of, run_rows
 from .pages.recording_page import facts
 from .pages.router import page
@@ -53,16 +54,21 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     """Attach every callback to the app."""
     _in_browser(app)
 
-    @app.callback(Output("page", "children"), Input("url", "href"), Input("again", "data"))
-    def show(href: str | None, again: str | None) -> Any:
-        if href is None:
+    # Not of `href`: a link to a place on the page must not make it anew.
+    @app.callback(
+        Output("page", "children"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+        Input("again", "data"),
+    )
+    def show(path: str | None, search: str | None, again: str | None) -> Any:
+        if path is None:
             return no_update
-        (text,) = _texts([again or href])
-        address = urlsplit(text)
-        # assets/lldscope.js waits until a page of this id is there, and then fills it
-        return html.Div(
-            page(registry, address.path, address.query, summaries), id=f"page-{token_hex(8)}"
-        )
+        path, search, again = _texts([path, search or "", again or ""])
+        address = urlsplit(again or f"http://localhost{path}{search}")
+        # assets/lldscope.js waits until this one is there, and then fills it
+        mark = attrs(data_page=token_hex(8))
+        return html.Div(page(registry, address.path, address.query, summaries), **mark)
 
     @app.callback(
         Output("rows", "children"),

@@ -27,10 +27,10 @@
       /* A page has come. React shows it a little later; then what it gives as data becomes elements,
          and its anchor is looked up. */
       arrived(page) {
-        const { id } = page.props;
+        const id = page.props["data-page"];
         const wait = () => {
           if (latest !== id) return;
-          if (!document.getElementById(id)) return setTimeout(wait, 20);
+          if (!document.querySelector(`[data-page="${id}"]`)) return setTimeout(wait, 20);
           asked = 0;
           window.lldscope.fill();
         };

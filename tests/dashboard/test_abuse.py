@@ -75,10 +75,11 @@ def questions(browser: Any, address: str) -> list[dict[str, Any]]:
     show = {
         "output": "page.children", "outputs": {"id": "page", "property": "children"},
         "inputs": [
-            {"id": "url", "property": "href", "value": f"http://localhost{address}"},
+            {"id": "url", "property": "pathname", "value": address.partition("?")[0]},
+            {"id": "url", "property": "search", "value": "?" + address.partition("?")[2]},
             {"id": "again", "property": "data", "value": None},
         ],
-        "changedPropIds": ["url.href"],
+        "changedPropIds": ["url.pathname"],
     }  # fmt: skip
     content = browser.post(CALLBACKS, json=show).get_json()["response"]["page"]["children"]
     layout = [frame, content]

@@ -37,7 +37,7 @@ from .pages.answer import answer, news_of_run
 from .pages.compare_page import compare_table, unplaced
 from .pages.dose import dose
 from .pages.drawing import cards_of, charts_of, draw
-from .pages.frame import ALIGNED_BY, WINDOWS, drawn, last_snapshots_of, notes_of
+from .pages.frame import ALIGNED_BY, WINDOWS, chart_data, last_snapshots_of, notes_of
 from .pages.links import attrs
 from .pages.list_rows import choice_of, run_rows
 from .pages.recording_page import facts
@@ -88,11 +88,11 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
             return no_update, no_update, news
         if [name for name, _ in now] != [name for name, _ in has]:
             return rows, now, news
-        changed = Patch()  # only the rows that have changed
+        updates = Patch()  # only the rows that have changed
         for i, (row, before, after) in enumerate(zip(rows, has, now, strict=True)):
             if before != after:
-                changed[i] = row
-        return changed, now, news
+                updates[i] = row
+        return updates, now, news
 
     @app.callback(
         Output({"type": "part", "index": ALL}, "children"),
@@ -108,17 +108,17 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     def refresh_text(
         tick: int, by: str, names: list[str], before: list[str], groups: list[dict[str, str]]
     ) -> tuple[list[Any], Any]:
-        wanted = [output["id"]["index"] for output in ctx.outputs_list[0]]
-        if "compared" in wanted:
+        ids = [output["id"]["index"] for output in ctx.outputs_list[0]]
+        if "compared" in ids:
             group = groups[0] if groups else {}
             _texts([ALIGNED_BY[by], *group.keys(), *group.values()])
-            changed = _comparison_parts(registry, _texts(names), by, before, group)
+            updates = _comparison_parts(registry, _texts(names), by, before, group)
         else:
-            changed = _run_parts(registry, _texts(names)[0], before)
-            if "news" in changed:
-                set_props("news", {"data": changed["news"]})
-        now = changed.get("versions", before)
-        news = [changed.get(part, no_update) for part in wanted]
+            updates = _run_parts(registry, _texts(names)[0], before)
+            if "news" in updates:
+                set_props("news", {"data": updates["news"]})
+        now = updates.get("versions", before)
+        news = [updates.get(part, no_update) for part in ids]
         return news, no_update if now == before else now
 
     @app.callback(
@@ -220,24 +220,24 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         prevent_initial_call=True,
         running=_ANSWERS,
     )
-    def refresh_charts(tick: int, *asked: Any) -> Any:
-        *chosen, names, seen, groups = asked
+    def refresh_charts(tick: int, *values: Any) -> Any:
+        *controls, names, state, groups = values
         keys = _texts([output["id"]["index"] for output in ctx.outputs_list[0]])
         still = [no_update] * len(keys)
         nothing = still, still, still, no_update
         if not ctx.triggered:  # the page has only just come
             return nothing
-        snapshots, lost = last_snapshots_of(registry, _texts(names))
-        view, shown = _view(chosen, groups)
-        same = drawn(snapshots, view, shown)
-        unchanged = all(same[k] == seen[k] for k in ("versions", "view"))
-        if not snapshots or unchanged or any(registry.is_opening(name) for name in lost):
+        snapshots, errors = last_snapshots_of(registry, _texts(names))
+        view, runs = _view(controls, groups)
+        same = chart_data(snapshots, view, runs)
+        unchanged = all(same[k] == state[k] for k in ("versions", "view"))
+        if not snapshots or unchanged or any(registry.is_opening(name) for name in errors):
             return nothing
-        charts = charts_of(keys, snapshots, shown is not None)
+        charts = charts_of(keys, snapshots, runs is not None)
         if [chart.id for chart in charts] != keys:
             return nothing  # a metric is gone; the page asks again
-        figures = draw(snapshots, charts, view, None if shown is None else set(shown), names)
-        notes = seen["has"] if same["view"] == seen["view"] else {}
+        figures = draw(snapshots, charts, view, None if runs is None else set(runs), names)
+        notes = state["has"] if same["view"] == state["view"] else {}
         patches = [patch(f, notes.get(c)) or no_update for f, c in zip(figures, keys, strict=True)]
         feet, classes = [*map(remarks, figures)], [*map(parts.card_class, figures)]
         return patches, feet, classes, same | {"has": notes_of(charts, figures)}
@@ -255,45 +255,45 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         prevent_initial_call=True,
     )
     def change_charts(
-        wanted: list[str], before: list[str], defaults: list[str], names: list[str], *asked: Any
+        ids: list[str], before: list[str], defaults: list[str], names: list[str], *values: Any
     ) -> Any:
         """Take away cards, and add those that are new at the end."""
-        *chosen, groups = asked
+        *controls, groups = values
         snapshots, _ = last_snapshots_of(registry, _texts(names))
-        view, shown = _view(chosen, groups)
+        view, runs = _view(controls, groups)
         new = charts_of(
-            [k for k in _texts(wanted) if k not in _texts(before)], snapshots, shown is not None
+            [k for k in _texts(ids) if k not in _texts(before)], snapshots, runs is not None
         )
         new = [chart for chart in new if chart.id not in before]
-        left = [key for key in before if key in wanted or key in defaults]
+        left = [key for key in before if key in ids or key in defaults]
         if not snapshots or (not new and left == before):
             return no_update, no_update, no_update
-        figures = draw(snapshots, new, view, None if shown is None else set(shown), names)
-        cards, seen = Patch(), Patch()
+        figures = draw(snapshots, new, view, None if runs is None else set(runs), names)
+        cards, state = Patch(), Patch()
         for i in reversed(range(len(before))):
             if before[i] not in left:
                 del cards[i]
-        name = names[0] if shown is None else None
+        name = names[0] if runs is None else None
         cards.extend(cards_of(new, figures, defaults, name))
-        seen["has"].update(notes_of(new, figures))
-        return cards, [*left, *(chart.id for chart in new)], seen
+        state["has"].update(notes_of(new, figures))
+        return cards, [*left, *(chart.id for chart in new)], state
 
 
-def _view(chosen: list[Any], groups: list[dict[str, str]]) -> tuple[View, list[str] | None]:
+def _view(controls: list[Any], groups: list[dict[str, str]]) -> tuple[View, list[str] | None]:
     """What the reader has chosen; and the runs that are drawn, where several are compared."""
-    by, mean, zoom, axes, shown = chosen
+    by, mean, zoom, axes, selection = controls
     if by not in ALIGNED_BY or mean not in WINDOWS:
         raise ValueError("no such axis or mean")
     for group in groups:
         _texts([*group.keys(), *group.values()])
-    for runs in shown:
+    for runs in selection:
         _texts(runs)
     log, clip = (tuple(sorted(_texts(axes[name]))) for name in ("log", "clip"))
     # a zoom belongs to the x axis it was made on
     ours = zoom["range"] if zoom and zoom["x"] == by else None
     range_ = (float(ours[0]), float(ours[1])) if ours else None
     view = View(by, mean, range_, groups[0] if groups else {}, log, clip)
-    return view, shown[0] if shown else None
+    return view, selection[0] if selection else None
 
 
 def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str, Any]:
@@ -306,9 +306,9 @@ def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str,
     except LldscopeError as error:
         return {"status": parts.gone(str(error))}
     status, notes = parts.status_line(snapshot), parts.notes(snapshot)
-    changed: dict[str, Any] = {"status": status, "notes": notes}
+    updates: dict[str, Any] = {"status": status, "notes": notes}
     if before != [snapshot.version] or snapshot.state.life in ("stalled", "failed"):
-        changed |= {
+        updates |= {
             "versions": [snapshot.version],
             "news": news_of_run(snapshot),
             "answer": answer(snapshot),
@@ -318,23 +318,23 @@ def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str,
             "look-alikes": look_alikes(snapshot),
             "events": parts.events(snapshot),
         }
-    return changed
+    return updates
 
 
 def _comparison_parts(
     registry: RunRegistry, names: list[str], by: str, before: list[str], groups: dict[str, str]
 ) -> dict[str, Any]:
     """The table, if it may have changed, and the runs that the alignment has no place for."""
-    snapshots, lost = last_snapshots_of(registry, names)
-    gone = [*lost.values(), "The last snapshot is shown."] if lost else []
-    changed: dict[str, Any] = {"unplaced": " ".join(filter(None, [*gone, unplaced(snapshots, by)]))}
-    if any(registry.is_opening(name) for name in lost):
-        return changed
+    snapshots, errors = last_snapshots_of(registry, names)
+    gaps = [*errors.values(), "The last snapshot is shown."] if errors else []
+    updates: dict[str, Any] = {"unplaced": " ".join(filter(None, [*gaps, unplaced(snapshots, by)]))}
+    if any(registry.is_opening(name) for name in errors):
+        return updates
     dead = any(snapshot.state.life in ("stalled", "failed") for snapshot in snapshots)
     versions = [snapshot.version for snapshot in snapshots]
     if dead or before != versions:
-        changed |= {"versions": versions, "compared": compare_table(snapshots, groups, names)}
-    return changed
+        updates |= {"versions": versions, "compared": compare_table(snapshots, groups, names)}
+    return updates
 
 
 def _in_browser(app: Dash) -> None:

@@ -45,8 +45,8 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
         except LldscopeError as error:
             return Response(f"{error}\n", 404, mimetype="text/plain")
         columns = [line.column for line in chart.lines if line.column in table]
-        measured = table[columns].notna().any(axis="columns")
-        return _download(name, chart.id, table.loc[measured, ["step", *columns]])
+        mask = table[columns].notna().any(axis="columns")
+        return _download(name, chart.id, table.loc[mask, ["step", *columns]])
 
     @server.route("/report/<path:name>")
     def report(name: str) -> Response:

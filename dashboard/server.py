@@ -96,30 +96,30 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
 
     def refuse() -> Response | None:
         if token is None:
-            asked = request.host.lower()
-            name = asked.rsplit(":", 1)[0] if asked[-1:] != "]" else asked
+            address = request.host.lower()
+            name = address.rsplit(":", 1)[0] if address[-1:] != "]" else address
             if name in (*_LOCAL_NAMES, host.lower()):
                 return None
             return sentence(f"This dashboard answers to localhost only, not to {name}.", 403)
         if _same(request.cookies.get(session), secret):
             return None
-        shown = request.args.get("token") or request.cookies.get(cookie) or _bearer()
-        if shown and (wait := guesses.wait(request.remote_addr)):
+        value = request.args.get("token") or request.cookies.get(cookie) or _bearer()
+        if value and (wait := guesses.wait(request.remote_addr)):
             answer = sentence("Too many wrong tokens came from this address. Wait a little.", 429)
             answer.headers["Retry-After"] = str(math.ceil(wait))
             return answer
-        if _same(shown, token):
+        if _same(value, token):
             g.has_shown = _bearer() is None  # a program shows it each time
             return None
-        if shown:
+        if value:
             guesses.was_wrong(request.remote_addr)
         return sentence(
             "This dashboard needs a token. Open the address that `lldscope dash` printed, or add "
             "?token=… to this one.", 401,
         )  # fmt: skip
 
-    def _same(shown: str | None, wanted: str) -> bool:
-        return shown is not None and hmac.compare_digest(shown.encode(), wanted.encode())
+    def _same(value: str | None, secret: str) -> bool:
+        return value is not None and hmac.compare_digest(value.encode(), secret.encode())
 
     def _bearer() -> str | None:
         """The token as Prometheus shows it: Authorization: Bearer TOKEN."""

@@ -111,7 +111,7 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     # -- queries -----------------------------------------------------------------------------------
@@ -227,12 +227,12 @@ class Run:
         from .diagnosis.registry import RULES
 
         with self._lock:
-            planned = self.planned_steps
-            arguments = (arl or default_arl(planned), tuple(RULES if rules is None else rules))
-            wanted = (*arguments, planned, self._contents.parts.version)
-            if self._assessed is None or self._assessed_for != wanted:
-                self._assessed = assess(self.columns(), *arguments, self._restarts(), planned)
-                self._assessed_for = wanted
+            n_steps = self.planned_steps
+            arguments = (arl or default_arl(n_steps), tuple(RULES if rules is None else rules))
+            key = (*arguments, n_steps, self._contents.parts.version)
+            if self._assessed is None or self._assessed_for != key:
+                self._assessed = assess(self.columns(), *arguments, self._restarts(), n_steps)
+                self._assessed_for = key
             return self._assessed
 
     @property
@@ -286,10 +286,10 @@ class Run:
                 self._assessed = None  # events say where the settings of the run changed
             self._damaged_files |= manifest.damaged
             try:
-                changed = self._contents.ingest(manifest)
+                has_changed = self._contents.ingest(manifest)
             except duckdb.Error as error:
                 raise LldscopeError(f"The rows of {self.place} cannot be read: {error}") from error
-            return changed or before != (self.info, self._events, self.damaged, self._notes)
+            return has_changed or before != (self.info, self._events, self.damaged, self._notes)
 
     def _sync(self) -> None:
         if self._remote is not None:

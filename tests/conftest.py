@@ -154,5 +154,5 @@ def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 @pytest.fixture
 def tab(chromium: Any, address: str) -> Iterator[Any]:
     """A fresh tab; the test fails on console errors and on requests to other hosts."""
-    with browsing.opened(chromium, address) as tab:
+    with browsing.open_page(chromium, address) as tab:
         yield tab

@@ -79,9 +79,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = [str(SAMPLES / name) for name in ("grpo", "grpo-llds")]
         try:
-            for asked in (["report", runs[0], "-o", "report.html"],
+            for words in (["report", runs[0], "-o", "report.html"],
                           ["compare", *runs, "-o", "arms.html"]):  # fmt: skip
-                command = [*lldscope, *asked]
+                command = [*lldscope, *words]
                 subprocess.run(command, check=True, stderr=subprocess.DEVNULL, cwd=folder)
             wait_for(f"http://127.0.0.1:{port}/")
             with sync_playwright() as playwright:
@@ -115,8 +115,8 @@ def take(browser: Browser, address: str, picture: Picture, name: str) -> None:
         page.wait_for_timeout(300)
     page.evaluate(_WRITE_OVER, str(SAMPLES.parent))
     file = IMAGES / f"{name}.png"
-    with Image.open(BytesIO(page.screenshot())) as taken:
-        few = taken.convert("RGB").quantize(COLORS, kmeans=2, dither=Image.Dither.NONE)
+    with Image.open(BytesIO(page.screenshot())) as image:
+        few = image.convert("RGB").quantize(COLORS, kmeans=2, dither=Image.Dither.NONE)
         few.save(file, optimize=True)
     page.close()
     print(f"{file.relative_to(IMAGES.parents[1])}  {file.stat().st_size / 1000:,.0f} kB")

@@ -73,8 +73,8 @@ def main(minutes: float) -> None:
                 server.start()
                 restarts, restart_at = restarts + 1, time.monotonic() + RESTART_SECONDS
             for path in ("/", "/run/soak", "/metrics"):
-                asked = Request(server.address + path, headers=BEARER)
-                with urlopen(asked, timeout=300) as answer:
+                request = Request(server.address + path, headers=BEARER)
+                with urlopen(request, timeout=300) as answer:
                     answer.read()
             try:
                 run = run or lldscope.open_run(place)
@@ -119,8 +119,8 @@ def _tell(
         damaged = run.damaged
     print(f"{minutes:g} min: {len(steps)} steps, {kills} kills, {restarts} restarts, {looks} reads")
     assert damaged == {}, damaged
-    lost = set(range(flushed[-1] + 1)) - set(steps.step)
-    assert not lost, f"flushed and not there: {sorted(lost)[:10]}"
+    missing = set(range(flushed[-1] + 1)) - set(steps.step)
+    assert not missing, f"flushed and not there: {sorted(missing)[:10]}"
     assert set(steps.n) == {1}
     for name, values in memory.items():
         if (third := len(values) // 3) < 4:

@@ -38,11 +38,11 @@ def answers() -> dict[str, dict]:
         )
         for name, switches in instruction_sets().items()
     }  # fmt: skip
-    told = {name: process.communicate()[0] for name, process in processes.items()}
+    outputs = {name: process.communicate()[0] for name, process in processes.items()}
     assert {name: process.returncode for name, process in processes.items()} == dict.fromkeys(
-        told, 0
+        outputs, 0
     )
-    return {name: json.loads(text) for name, text in told.items()}
+    return {name: json.loads(text) for name, text in outputs.items()}
 
 
 @pytest.mark.slow

@@ -99,13 +99,13 @@ WITH_TORCH = ("losses", "integrations")
 @cache
 def modules() -> dict[str, Path]:
     """Every module of the project by its installed name."""
-    found = {}
+    paths = {}
     for folder, package in PACKAGES.items():
         for path in (ROOT / folder).rglob("*.py"):
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
             name = ".".join((package, *parts))
-            found[name.removesuffix(".__init__")] = path
-    return found
+            paths[name.removesuffix(".__init__")] = path
+    return paths
 
 
 @cache
@@ -113,10 +113,10 @@ def imports(name: str) -> frozenset[str]:
     """Modules that a module imports anywhere in it, by their absolute names."""
     path = modules()[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             up = (
                 package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
@@ -124,15 +124,15 @@ def imports(name: str) -> frozenset[str]:
             base = ".".join([*up, *([node.module] if node.module else [])])
             for alias in node.names:
                 full = f"{base}.{alias.name}"
-                found.add(full if full in modules() else base)
-    return frozenset(found)
+                names.add(full if full in modules() else base)
+    return frozenset(names)
 
 
 def place(name: str) -> tuple[str, str] | None:
     """(folder, room) of a module of the project."""
     package, _, rest = name.partition(".")
-    for folder, own in PACKAGES.items():
-        if package == own:
+    for folder, members in PACKAGES.items():
+        if package == members:
             return folder, rest.split(".")[0] or "__init__"
     return None
 
@@ -221,8 +221,8 @@ def project() -> dict:
 
 
 def test_monitoring_alone_does_not_pull_torch_or_dash() -> None:
-    named = " ".join(project()["project"]["dependencies"])
-    assert not any(name in named for name in ("torch", "transformers", "dash", "plotly", "vllm"))
+    text = " ".join(project()["project"]["dependencies"])
+    assert not any(name in text for name in ("torch", "transformers", "dash", "plotly", "vllm"))
 
 
 def test_every_package_is_installed_under_a_name_of_our_own() -> None:
@@ -233,7 +233,7 @@ def test_every_package_is_installed_under_a_name_of_our_own() -> None:
 
 def test_the_drawn_tree_shows_every_room() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    drawn = next(block for block in text.split("```")[1::2] if "lldscope/  " in block)
-    words = set(re.findall(r"[a-z_]+", drawn))
+    tree = next(block for block in text.split("```")[1::2] if "lldscope/  " in block)
+    words = set(re.findall(r"[a-z_]+", tree))
     rooms = {room for order in ORDER.values() for room in order if not room.startswith("__")}
     assert rooms <= words, sorted(rooms - words)

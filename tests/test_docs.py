@@ -39,15 +39,15 @@ def test_python_examples_run(code, tmp_path, monkeypatch, capsys):
 
 
 def test_schema_page_is_current(lldscope_command):
-    made = lldscope_command("schema", "--markdown").stdout
+    output = lldscope_command("schema", "--markdown").stdout
     page = (ROOT / "docs" / "schema.md").read_text(encoding="utf-8")
-    assert page.split("\n\n", 2)[2].strip() == made.strip()
+    assert page.split("\n\n", 2)[2].strip() == output.strip()
 
 
 def test_settings_page_is_current(lldscope_command):
-    made = lldscope_command("train", "--settings").stdout
+    output = lldscope_command("train", "--settings").stdout
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert page.split("\n\n", 2)[2].strip() == made.strip()
+    assert page.split("\n\n", 2)[2].strip() == output.strip()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
@@ -99,9 +99,9 @@ def test_commands_of_a_document_run(document, tmp_path, monkeypatch):
 def test_the_python_example_of_the_post_mortem_runs(monkeypatch):
     monkeypatch.chdir(ROOT)
     (code,) = blocks("python", (ROOT / "docs" / "post-mortem.md").read_text(encoding="utf-8"))
-    told: dict = {}
-    exec(compile(code, "post-mortem.md", "exec"), told)
-    assert told["figure"].data
+    scope: dict = {}
+    exec(compile(code, "post-mortem.md", "exec"), scope)
+    assert scope["figure"].data
 
 
 def test_every_command_has_help():

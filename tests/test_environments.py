@@ -40,11 +40,11 @@ def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
     python = Path(sys.executable)
-    said = TOOL.uv_environment(python)
-    assert said["UV_DEFAULT_INDEX"] == "https://one.example/simple"
-    assert said["UV_INDEX"] == "https://two.example/simple https://three.example/simple"
-    assert said["UV_INDEX_STRATEGY"] == "unsafe-best-match"
-    assert said["UV_FIND_LINKS"] == "/b"
+    env = TOOL.uv_environment(python)
+    assert env["UV_DEFAULT_INDEX"] == "https://one.example/simple"
+    assert env["UV_INDEX"] == "https://two.example/simple https://three.example/simple"
+    assert env["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+    assert env["UV_FIND_LINKS"] == "/b"
     monkeypatch.setenv("PIP_FIND_LINKS", "/c /d")
     assert TOOL.uv_environment(python)["UV_FIND_LINKS"] == "/c,/d"
     monkeypatch.setenv("UV_FIND_LINKS", "/e")

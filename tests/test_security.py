@@ -52,7 +52,7 @@ def calls(path: Path) -> list[tuple[str, ast.Call]]:
     return [(ast.unparse(n.func), n) for n in ast.walk(tree) if isinstance(n, ast.Call)]
 
 
-def given(call: ast.Call, name: str) -> Any:
+def argument(call: ast.Call, name: str) -> Any:
     return next((ast.unparse(k.value) for k in call.keywords if k.arg == name), None)
 
 
@@ -75,10 +75,10 @@ def test_no_code_runs_what_it_reads(path):
         )
         assert not name.endswith(("read_pickle", "to_pickle")), name
         if name == "torch.load":
-            assert given(call, "weights_only") == "True"
+            assert argument(call, "weights_only") == "True"
         if name in ("np.load", "numpy.load"):
-            assert given(call, "allow_pickle") in (None, "False")
-        if given(call, "shell") not in (None, "False"):
+            assert argument(call, "allow_pickle") in (None, "False")
+        if argument(call, "shell") not in (None, "False"):
             assert str(path.relative_to(ROOT)) in _SHELL, name
 
 
@@ -142,8 +142,8 @@ def test_a_run_that_is_a_link_out_of_the_root_is_not_served(make_run, tmp_path):
         assert "link to a folder outside" in lines[name].error
         with pytest.raises(LldscopeError, match="outside"):
             runs.snapshot(name)
-    said = CliRunner().invoke(cli, ["runs", str(root), "--json"], catch_exceptions=False).output
-    assert said.count("outside of") == 2
+    output = CliRunner().invoke(cli, ["runs", str(root), "--json"], catch_exceptions=False).output
+    assert output.count("outside of") == 2
     assert lldscope.open_run(root / "link").signals()["step"].tolist() == [0, 1, 2], (
         "named, it opens"
     )
@@ -156,9 +156,9 @@ def test_names_in_addresses_cannot_leave_the_root(make_run, tmp_path, name):
     make_run("mine", steps=range(3))
     (tmp_path / "root").mkdir()
     for address, query in ((f"/run/{name}", ""), ("/compare", f"?run={name}")):
-        said = json.dumps(page(shelf.RunRegistry(tmp_path / "root"), address, query), default=plain)
-        assert "There is no run" in said
-        assert "last step" not in said
+        text = json.dumps(page(shelf.RunRegistry(tmp_path / "root"), address, query), default=plain)
+        assert "There is no run" in text
+        assert "last step" not in text
 
 
 # -- SQL ------------------------------------------------------------------------------------------
@@ -367,8 +367,8 @@ def strings(tree: Any) -> list[str]:
     if isinstance(tree, list | tuple):
         return [s for item in tree for s in strings(item)]
     if hasattr(tree, "to_plotly_json"):
-        shown = ("children", "title", "label", "options", "alt")
-        return [s for key in shown for s in strings(getattr(tree, key, None))]
+        keys = ("children", "title", "label", "options", "alt")
+        return [s for key in keys for s in strings(getattr(tree, key, None))]
     return strings(tree.get("label")) if isinstance(tree, dict) else []
 
 
@@ -378,13 +378,13 @@ def evil_run(request, tmp_path):
     others = " ".join(text for name, text in EVIL.items() if name != "long")
     text = EVIL.get(request.param, others)
     path = tmp_path / "runs" / "evil"
-    written = text.encode("utf-8", "replace").decode()
-    recorder = lldscope.Recorder(path, name=written, group=written, trainer=written)
+    value = text.encode("utf-8", "replace").decode()
+    recorder = lldscope.Recorder(path, name=value, group=value, trainer=value)
     for step in range(3):
-        recorder.responses(step=step, response_id=[0], text=[written], data_source=[written])
+        recorder.responses(step=step, response_id=[0], text=[value], data_source=[value])
         recorder.step(step=step, n_responses=1, reward_sum=1.0)
-    recorder.event(written, step=1, details=written)
-    recorder.close("failed", written)
+    recorder.event(value, step=1, details=value)
+    recorder.close("failed", value)
     beat = json.loads((path / "heartbeat" / "r0.json").read_text())
     beat["dropped"] = {text: 3}
     (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
@@ -402,11 +402,11 @@ def test_pages_show_evil_text_as_text(evil_run):
     addresses += [("/diff/evil", "?with=evil"), ("/run/" + quote(EVIL["ansi"]), "")]
     addresses += [("/" + quote(EVIL["bidi"]), ""), ("/rules/" + quote(EVIL["ansi"]), "")]
     for address, search in addresses:
-        made = page(runs, address, search)
-        for text in strings(made):
+        content = page(runs, address, search)
+        for text in strings(content):
             assert not _OBEYED.search(text), ascii(text[:200])
             assert len(text) < 3 * MOST_CHARACTERS + 2000
-        body = json.dumps(made, default=plain)
+        body = json.dumps(content, default=plain)
         assert len(body) < 400_000, address
         assert "dangerously" not in body
         assert "srcDoc" not in body
@@ -433,10 +433,10 @@ def test_the_server_sends_evil_text_as_data_only(evil_run):
     server.guard(app.server, "127.0.0.1", 8050, None)
     client = app.server.test_client()
     first = client.get("/run/evil", headers={"Host": "127.0.0.1:8050"})
-    own = client.get("/compare", headers={"Host": "127.0.0.1:8050"}).get_data(as_text=True)
+    trusted = client.get("/compare", headers={"Host": "127.0.0.1:8050"}).get_data(as_text=True)
     scripts = re.compile(r"<script(?![^>]*application/json)[^>]*>.*?</script>", re.DOTALL)
     text = first.get_data(as_text=True)
-    assert scripts.findall(text) == scripts.findall(own), "a run adds no script to the document"
+    assert scripts.findall(text) == scripts.findall(trusted), "a run adds no script to the document"
     reader = _Tags()
     reader.feed(text)
     assert len(reader.found) > 20, "the frame; the page itself comes as data"
@@ -444,7 +444,7 @@ def test_the_server_sends_evil_text_as_data_only(evil_run):
         assert not [name for name in attributes if name.startswith("on")]
         assert tag != "img" or (attributes["src"] or "").startswith("data:image/svg+xml,")
         assert not (attributes.get("href") or "").startswith("javascript")
-    asked = {
+    body = {
         "output": "page.children",
         "outputs": {"id": "page", "property": "children"},
         "inputs": [
@@ -453,7 +453,7 @@ def test_the_server_sends_evil_text_as_data_only(evil_run):
         ],
         "changedPropIds": ["url.href"],
     }
-    answer = client.post("/_dash-update-component", json=asked, headers={"Host": "127.0.0.1:8050"})
+    answer = client.post("/_dash-update-component", json=body, headers={"Host": "127.0.0.1:8050"})
     assert answer.status_code == 200
     assert answer.mimetype == "application/json"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -519,16 +519,16 @@ def test_visible_text_is_short_and_harmless():
 
 
 def test_a_folder_whose_name_is_no_text_breaks_no_page(make_run, tmp_path):
-    made = make_run("runs/x", steps=range(2))
-    odd = os.fsencode(made.parent) + b"/\xff\x1b[31m<b>"
-    os.rename(os.fsencode(made), odd)
-    runs = shelf.RunRegistry(made.parent)
+    run = make_run("runs/x", steps=range(2))
+    odd = os.fsencode(run.parent) + b"/\xff\x1b[31m<b>"
+    os.rename(os.fsencode(run), odd)
+    runs = shelf.RunRegistry(run.parent)
     listed = page(runs, "/", "")
     assert not any(_OBEYED.search(s) for s in strings(listed))
     json.dumps(listed, default=plain)
     (address,) = [a for a in _addresses(listed) if a.startswith("/run/")]
     assert "rename the folder" in "".join(strings(page(runs, address, "")))
-    assert "rename the folder" in _as_a_user(["runs", str(made.parent)])
+    assert "rename the folder" in _as_a_user(["runs", str(run.parent)])
 
 
 def _addresses(tree: Any) -> list[str]:
@@ -536,8 +536,8 @@ def _addresses(tree: Any) -> list[str]:
         return [a for item in tree for a in _addresses(item)]
     if not hasattr(tree, "to_plotly_json"):
         return []
-    own = getattr(tree, "href", None)
-    return ([own] if own else []) + _addresses(getattr(tree, "children", None))
+    href = getattr(tree, "href", None)
+    return ([href] if href else []) + _addresses(getattr(tree, "children", None))
 
 
 # -- the server -----------------------------------------------------------------------------------
@@ -591,8 +591,8 @@ def test_names_that_were_rebound_to_this_machine_are_refused(served, name, metho
 @pytest.mark.parametrize("method", ["get", "post", "options", "head", "put"])
 def test_with_a_token_nothing_is_told_without_it(served, path, method):
     visitor = served("s3cret", "0.0.0.0")
-    for shown in ({}, {"Cookie": "lldscope_8050=wrong"}, {"Authorization": "Bearer s3cret2"}):
-        assert getattr(visitor, method)(path, headers=shown).status_code == 401
+    for headers in ({}, {"Cookie": "lldscope_8050=wrong"}, {"Authorization": "Bearer s3cret2"}):
+        assert getattr(visitor, method)(path, headers=headers).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -635,9 +635,9 @@ def test_export_names_what_it_wrote_and_overwrites_nothing(
 ):
     path, folder = make_run(), tmp_path / "out"
     done = lldscope_command("export", path, "--to", folder, "--format", kind, "--json")
-    written = json.loads(done.stdout)
-    assert {Path(row["file"]).name for row in written} == {p.name for p in folder.iterdir()}
-    rows = {Path(row["file"]).stem: row["rows"] for row in written}
+    entries = json.loads(done.stdout)
+    assert {Path(row["file"]).name for row in entries} == {p.name for p in folder.iterdir()}
+    rows = {Path(row["file"]).stem: row["rows"] for row in entries}
     run = lldscope.open_run(path)
     assert set(rows) <= {*TABLES, *VIEWS}
     for name, count in rows.items():

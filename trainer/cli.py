@@ -71,7 +71,7 @@ def train(
         from .preflight import check_run_directory
 
         if resume:
-            chosen, checkpoint = _resumed(run, config, overrides, step)
+            run_config, checkpoint = _resumed(run, config, overrides, step)
         elif step is not None:
             raise UsageError("--checkpoint needs --resume: it says what to go on from")
         else:
@@ -83,12 +83,12 @@ def train(
                     f"Say what to train: a YAML file, or a shipped configuration: "
                     f"{', '.join(shipped())}"
                 )
-            chosen = load_config(config, overrides)
+            run_config = load_config(config, overrides)
             if run is not None and not any(o.startswith("name=") for o in overrides):
-                chosen = chosen.replace(name=run.resolve().name)
+                run_config = run_config.replace(name=run.resolve().name)
             check_run_directory(run)
-        _refuse_early(ctx, chosen, checkpoint)
-        summary, run_dir = _train(ctx, chosen, run, checkpoint)
+        _refuse_early(ctx, run_config, checkpoint)
+        summary, run_dir = _train(ctx, run_config, run, checkpoint)
     except LldscopeError as error:
         click.echo(f"lldscope train: {error}", err=True)
         sys.exit(error.exit_code)
@@ -122,7 +122,7 @@ def _train(
         make = (ctx.obj or {}).get("monitor") if first else None
         with (
             recorder,
-            display(settings.steps, trainer.next_step, shown=first) as show,
+            display(settings.steps, trainer.next_step, visible=first) as show,
             closing(make(run_dir)) if make else nullcontext() as monitor,
         ):
             if checkpoint and first:
@@ -200,11 +200,11 @@ def _resumed(
         raise RunNotFound(f"There is no run at {run}")
     # What stands where the configuration would is the first override.
     words = (config, *overrides) if config is not None else ()
-    saved = json.loads((run / "run.json").read_text("utf-8")).get("config")
-    if not isinstance(saved, dict):
+    values = json.loads((run / "run.json").read_text("utf-8")).get("config")
+    if not isinstance(values, dict):
         raise LldscopeError(f"{run}/run.json holds no settings to go on with")
     checkpoint = find_checkpoint(run, step)
-    settings = TrainConfig(**apply_overrides(saved, words, TrainConfig.names()))
+    settings = TrainConfig(**apply_overrides(values, words, TrainConfig.names()))
     # What is asked for now goes before what the guard had made of it.
     names = {word.partition("=")[0] for word in words}
     state = checkpoint.state
@@ -248,9 +248,9 @@ def _check_alarms(guard_on: str, alarms: Collection[str]) -> None:
 def _new_run_dir(directory: Path | None, settings: TrainConfig, processes: Processes) -> Path:
     """Where the run is made: the wanted directory, or runs/NAME-SEED with a number if there is
     something already. Rank 0 chooses."""
-    chosen = first = directory or Path("runs") / f"{settings.name}-{settings.seed}"
+    path = first = directory or Path("runs") / f"{settings.name}-{settings.seed}"
     if directory is None:
         numbers = itertools.count(2)
-        while chosen.exists():
-            chosen = first.with_name(f"{first.name}-{next(numbers)}")
-    return Path(processes.share(str(chosen)))
+        while path.exists():
+            path = first.with_name(f"{first.name}-{next(numbers)}")
+    return Path(processes.share(str(path)))

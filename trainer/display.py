@@ -21,15 +21,15 @@ class Display:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: object) -> None: ...
+    def __exit__(self, *exc_info: object) -> None: ...
     def step(self, report: StepReport) -> None: ...
     def evaluation(self, done: int, total: int) -> None: ...
     def say(self, line: str) -> None: ...
 
 
-def display(steps: int, first: int = 0, *, shown: bool = True) -> Display:
-    """Shows the steps from `first` to `steps` as they are done; nothing unless `shown`."""
-    if not shown:
+def display(steps: int, first: int = 0, *, visible: bool = True) -> Display:
+    """Shows the steps from `first` to `steps` as they are done; nothing unless `visible`."""
+    if not visible:
         return Display()
     return (_BarDisplay if sys.stderr.isatty() else _PlainDisplay)(steps, first)
 
@@ -78,7 +78,7 @@ class _BarDisplay(Display):
         self._bar.start()
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._bar.stop()
 
     def step(self, report: StepReport) -> None:

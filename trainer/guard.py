@@ -67,8 +67,8 @@ class Guard:
     `answered` names the alarms that were acted on before and may still fire."""
 
     def __init__(self, actions: str, rules: str, answered: Sequence[str] = ()) -> None:
-        chosen = set() if actions == "off" else set(actions.split(","))
-        self.actions = tuple(a for a in ACTIONS if a in chosen)
+        names = set() if actions == "off" else set(actions.split(","))
+        self.actions = tuple(a for a in ACTIONS if a in names)
         self.rules = watched(rules)
         self._firing: set[str] = set()
         self._answered = dict.fromkeys(answered, 0)  # rule -> its episodes then, 0: not known

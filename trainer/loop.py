@@ -63,15 +63,15 @@ def run(
     between = _Between(config, trainer, run_dir, monitor)
     evaluate = partial(trainer.evaluate, on_batch=on_evaluation)
     rewards = []
-    stopped = None
+    reason = None
     em: tuple[float | None, float | None] = (None, None)
     try:
         if first == 0:
             em = evaluate(closed_book=True)
-        while trainer.next_step < config.steps and stopped is None:
+        while trainer.next_step < config.steps and reason is None:
             report = trainer.step(trainer.next_step)
             rewards.append(report.reward)
-            stopped = between.after(report)
+            reason = between.after(report)
             if on_step:
                 on_step(report)
             done = trainer.next_step
@@ -88,7 +88,7 @@ def run(
         trainer.close()
     last = rewards[-10:]
     final = sum(last) / len(last) if last else None
-    return Summary(trainer.next_step, final, *em, stopped, **trainer.seconds)
+    return Summary(trainer.next_step, final, *em, reason, **trainer.seconds)
 
 
 class _Between:
@@ -116,18 +116,18 @@ class _Between:
         cause = self._look(report)
         step = report.step + 1
         due = bool(self._config.checkpoint_every) and step % self._config.checkpoint_every == 0
-        stopped = None
+        reason = None
         if cause is not None:
-            save, stopped = self._act(report, cause)
+            save, reason = self._act(report, cause)
             due |= save
         if due:
             self._save(report, step)
-        return stopped
+        return reason
 
     def _act(self, report: StepReport, cause: str) -> tuple[bool, str | None]:
         """What the guard does about an alarm; whether that needs a checkpoint, and why the run
         stops, if it does."""
-        due, stopped, least = False, None, self._config.guard_coefficient
+        due, reason, least = False, None, self._config.guard_coefficient
         for action in self._guard.actions:
             cures = self._trainer.updater.cures
             if action == "rollback":
@@ -140,9 +140,9 @@ class _Between:
             else:
                 due = True
             if action == "stop":
-                stopped = f"the guard stopped the run at step {report.step}: {cause} fires"
+                reason = f"the guard stopped the run at step {report.step}: {cause} fires"
                 self._trainer.event("guard_stop", step=report.step, rule=cause)
-        return due, stopped
+        return due, reason
 
     def _look(self, report: StepReport) -> str | None:
         """The alarm that the guard answers, the same on every rank; rank 0 has the monitor."""

@@ -51,21 +51,21 @@ class Meter:
     def part(self, name: str) -> Iterator[Lap]:
         """Count what happens inside as this part of the step; the lap has its seconds at the
         end."""
-        lap, started = Lap(), self._now()
+        lap, start = Lap(), self._now()
         try:
             yield lap
         finally:
-            lap.seconds = self._now() - started
+            lap.seconds = self._now() - start
             self._seconds[name] += lap.seconds
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Count what happens inside to the next step's evaluation."""
-        started = self._now()
+        start = self._now()
         try:
             yield
         finally:
-            self._evaluation += self._now() - started
+            self._evaluation += self._now() - start
 
     def columns(self, lengths: Sequence[int], n_tokens: int) -> dict[str, Any]:
         """Of the table `steps`, for rollouts of these lengths with `n_tokens` action tokens, each

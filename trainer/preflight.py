@@ -88,10 +88,10 @@ def check_run_directory(directory: Path | None) -> None:
 
 
 def _check_files(config: TrainConfig) -> None:
-    named = {"eval_data": config.eval_data}
+    paths = {"eval_data": config.eval_data}
     if config.data != BUILT_IN:
-        named["data"] = config.data
-    for setting, value in named.items():
+        paths["data"] = config.data
+    for setting, value in paths.items():
         for path in filter(None, map(str.strip, value.split(","))):
             if not Path(path).is_file():
                 raise UsageError(f"{setting}={value}: there is no file {path}")

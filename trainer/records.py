@@ -94,9 +94,9 @@ def step_tables(
     had they been decoded and encoded again (`rollout.tokens`)."""
     rows = tables(batch, updates=update_columns(updates), tokens_every=tokens_every)
     if "tokens" in rows:
-        changed, n = retokenisation_drift(policy, rollouts)
+        drift, n = retokenisation_drift(policy, rollouts)
         rows["probes"] = {
-            "step": batch.step, "probe": "retokenisation_drift", "value": changed / n if n else None
+            "step": batch.step, "probe": "retokenisation_drift", "value": drift / n if n else None
         }  # fmt: skip
     return rows
 

@@ -33,7 +33,7 @@ class Settings(BaseModel):
             name = str(first["loc"][0])
             raise UsageError(
                 f"{name}={first['input']} is not allowed: it must be "
-                f"{allowed(type(self).model_fields[name])}"
+                f"{choices(type(self).model_fields[name])}"
             ) from None
 
     @field_validator("*", mode="before")
@@ -92,18 +92,18 @@ def apply_overrides(
     values: Mapping[str, Any], overrides: Sequence[str], names: Collection[str]
 ) -> dict[str, Any]:
     """`values` with `key=value` texts put over them. Raises UsageError for a key not in `names`."""
-    merged = dict(values)
+    result = dict(values)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise UsageError(f"{override!r} is not understood: write settings as key=value")
-        merged[key] = value
-    for key in merged:
+        result[key] = value
+    for key in result:
         if key not in names:
             near = suggest(str(key), names)
             hint = f"; did you mean {near}?" if near else f"; known are {', '.join(names)}"
             raise UsageError(f"There is no setting {key!r}{hint}")
-    return merged
+    return result
 
 
 def shipped() -> list[str]:
@@ -133,11 +133,11 @@ def describe(cls: type[Settings]) -> str:
     for name, field in cls.model_fields.items():
         default = words.get(str(field.default), str(field.default))
         meaning = " ".join((field.description or "").split())
-        lines.append(f"| `{name}` | {default} | {allowed(field)} | {meaning} |")
+        lines.append(f"| `{name}` | {default} | {choices(field)} | {meaning} |")
     return "\n".join(lines)
 
 
-def allowed(field: FieldInfo) -> str:
+def choices(field: FieldInfo) -> str:
     """What a setting may be, in words."""
     if field.title:
         return field.title

@@ -195,14 +195,12 @@ class Trainer:
         """Hand the step to the recorder. Its cost goes into its own row, but for that row's."""
         c, meter, step = self.config, self._meter, draw.step
         with meter.part("record"):
-            recorded = recorded_batch(draw, rollouts, batch, c.group_size, self.policy)
-            rows = step_tables(
-                recorded, rollouts, updates, self.policy, tokens_every=c.tokens_every
-            )
+            record = recorded_batch(draw, rollouts, batch, c.group_size, self.policy)
+            rows = step_tables(record, rollouts, updates, self.policy, tokens_every=c.tokens_every)
             sums = rows.pop("steps")
             if retained:
                 rows["retention"] = self._retention.rows(step, retained)
-            self._retention.keep(recorded)
+            self._retention.keep(record)
             self._call_recorder(lambda: write(self.recorder, rows))
         cost = meter.columns(batch.lengths, sums["n_tokens"])
         columns = {**sums, **loss_columns(updates), **cost}
@@ -217,9 +215,9 @@ class Trainer:
         return self._report(step, sums, cost, delta, updates)
 
     def _call_recorder(self, call: Callable[[], None]) -> None:
-        started = time.perf_counter()
+        before = time.perf_counter()
         call()
-        self.seconds["recorder_calls"] += time.perf_counter() - started
+        self.seconds["recorder_calls"] += time.perf_counter() - before
 
     def _report(
         self,
@@ -293,12 +291,12 @@ class Trainer:
         everywhere = self.processes.sum(right).bool().tolist()
         group_of = [i // c.group_size for i in range(len(everywhere))]
         sample = set(rescore_sample(everywhere, group_of, c.rescore_share, step))
-        chosen = [row for row, i in enumerate(ids.tolist()) if i in sample]
-        if chosen:
-            where = torch.tensor(chosen, device=self.processes.device)
-            batch.rescored[chosen] = True
-            n_buckets = self._buckets([batch.lengths[row] for row in chosen])
-            batch.post[where] = batch.score(self.policy.model, chosen, n_buckets)
+        rows = [row for row, i in enumerate(ids.tolist()) if i in sample]
+        if rows:
+            where = torch.tensor(rows, device=self.processes.device)
+            batch.rescored[rows] = True
+            n_buckets = self._buckets([batch.lengths[row] for row in rows])
+            batch.post[where] = batch.score(self.policy.model, rows, n_buckets)
 
     @torch.inference_mode()
     def _retained(self, step: int) -> list[Any]:

@@ -99,8 +99,8 @@ def histograms_of(run: Run, tables: tuple[str, ...]) -> list[str]:
 def read_bins(run: Run, chart: Histogram, steps: tuple[int, int] | None = None) -> Bins:
     """The bins of these steps, or of all. Raises UsageError where it takes too long."""
     low, high = steps or (0, 2**31 - 1)
-    counted = _COUNT.format(source=chart.source, low=low, high=high)
-    n, begin = (int(v) for v in run.sql(counted, None, SECONDS).iloc[0])
+    query = _COUNT.format(source=chart.source, low=low, high=high)
+    n, begin = (int(v) for v in run.sql(query, None, SECONDS).iloc[0])
     every = -(-n // MOST_ROWS) or 1
     about = {"value": chart.value, "source": chart.source, "begin": begin, "every": every}
     values = _VALUES.format(low=low, high=high, **about)

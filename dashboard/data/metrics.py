@@ -62,7 +62,7 @@ def columns_of(run: Run, tables: Sequence[str]) -> tuple[str, ...]:
 
 def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
     """The metrics of a run: those signals that were measured, and what else it has."""
-    signals = [name for name in _SIGNALS if measured(table, name)]
+    signals = [name for name in _SIGNALS if has_values(table, name)]
     timed = [STEP_SECONDS] if np.isfinite(floats(table, "time")).sum() > 1 else []
     evaluated = dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/"))
     others = [c for c in columns if not c.startswith("eval/")]
@@ -78,7 +78,7 @@ def held_out(columns: Sequence[str]) -> list[str]:
     return (sorted(score, key=lambda key: key != "eval/em_greedy") or keys)[:1]
 
 
-def measured(table: pd.DataFrame, name: str) -> bool:
+def has_values(table: pd.DataFrame, name: str) -> bool:
     """Whether a signal was measured at any step."""
     return bool(np.isfinite(floats(table, name)).any())
 
@@ -147,7 +147,7 @@ def with_columns(subject: Subject, run: Run | None, chart: Chart) -> Subject:
             seconds = np.diff(floats(table, "time"), prepend=np.nan)
             table = table.assign(**{column: np.where(seconds >= 0, seconds, np.nan)})
         elif run is not None and column.partition("/")[0] in _ROWS:
-            table = _joined(table, run, column)
+            table = _join(table, run, column)
     return subject if table is subject.table else replace(subject, table=table)
 
 
@@ -159,12 +159,12 @@ def needs_run(subject: Subject, chart: Chart) -> bool:
     )
 
 
-def _joined(table: pd.DataFrame, run: Run, column: str) -> pd.DataFrame:
+def _join(table: pd.DataFrame, run: Run, column: str) -> pd.DataFrame:
     """The table with a column more; and with rows more, for steps that it lacks: an evaluation may
     come after the last step. Their time and tokens are those of the step before."""
     kind, _, name = column.partition("/")
     rows: Any = run.sql(_ROWS[kind], [name]).rename(columns={"y": column})
-    joined = table.merge(rows, on="step", how="outer").sort_values("step", ignore_index=True)
+    result = table.merge(rows, on="step", how="outer").sort_values("step", ignore_index=True)
     for clock in ("time", "tokens_seen"):
-        joined[clock] = joined[clock].ffill()
-    return joined
+        result[clock] = result[clock].ffill()
+    return result

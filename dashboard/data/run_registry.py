@@ -87,8 +87,8 @@ class RunRegistry:
 
     def names(self) -> dict[str, Any]:
         """Name → directory of every run there is now. Only these can be asked for."""
-        begun = time.monotonic()
-        if begun - self._named_at < self._names_hold:
+        start = time.monotonic()
+        if start - self._named_at < self._names_hold:
             return self._names
         if not self.root.is_dir():
             paths: Iterable[Any] = ()
@@ -97,7 +97,7 @@ class RunRegistry:
         else:
             paths = find_runs(self.root)
         self._names, self._named_at = {self._name(p): p for p in paths}, time.monotonic()
-        took = self._named_at - begun
+        took = self._named_at - start
         self._names_hold = REMOTE_SECONDS if isinstance(self.root, Url) else LISTING * took
         return self._names
 
@@ -122,7 +122,7 @@ class RunRegistry:
             raise RunNotFound(f"There is no run “{name}” under {self.root}.")
         place = self._place(name)
         if place.snapshot is None and self._patience is not None:
-            return self._opened(name, place, path, self._patience)
+            return self._open(name, place, path, self._patience)
         snapshot = self._now(name, place, path)
         if self._patience is not None and snapshot.state.life == "live":
             self._read_ahead(name, place, path)
@@ -175,7 +175,7 @@ class RunRegistry:
         info, path = self.snapshot(name).info, self.names()[name]
         if isinstance(path, Url):
             raise LldscopeError("Remote runs are read-only.")
-        wanted = dict.fromkeys(tag.strip() for tag in tags if tag.strip())
+        target = dict.fromkeys(tag.strip() for tag in tags if tag.strip())
         had = info.get("tags") or []
         texts = [
             ("name", title.strip(), info.get("name") or ""),
@@ -185,9 +185,9 @@ class RunRegistry:
             if text.strip() != str(before):
                 write_about(path, kind, text)
         for tag in had:
-            if tag not in wanted:
+            if tag not in target:
                 write_about(path, "untag", tag)
-        for tag in wanted:
+        for tag in target:
             if tag not in had:
                 write_about(path, "tag", tag)
         place = self._place(name)
@@ -199,7 +199,7 @@ class RunRegistry:
         place = self._places.get(name)
         return place is not None and place.snapshot is None and place.opening is not None
 
-    def _opened(self, name: str, place: _Place, path: Any, patience: float) -> Snapshot:
+    def _open(self, name: str, place: _Place, path: Any, patience: float) -> Snapshot:
         """The first snapshot of a run, for which a long one may have to be read through."""
         with self._lock:
             if place.opening is None:
@@ -238,25 +238,25 @@ class RunRegistry:
 
     def _renew(self, name: str, place: _Place, path: Any) -> Snapshot:
         """Read new rows, or open the run anew if another one is now at its path."""
-        before, seen = place.snapshot, None
+        before, etag = place.snapshot, None
         if self._snapshots is not None and isinstance(path, Path):
-            seen = files_of(path)  # before the rows, so that what comes meanwhile is not missed
-            if before is not None and before.state.over and place.seen == seen:
+            etag = files_of(path)  # before the rows, so that what comes meanwhile is not missed
+            if before is not None and before.state.over and place.seen == etag:
                 return aged(before)
             if place.run is None:
-                cached = self._snapshots.load(name, path, seen)
+                cached = self._snapshots.load(name, path, etag)
                 if cached is not None:
-                    place.seen = seen
+                    place.seen = etag
                     return replace(aged(cached), open=partial(self.run, name))
             elif before is not None and before.state.over and place.seen is not None:
                 place.run = None  # nothing may change any more, and something has
         run = place.run
-        changed = run is None or run.refresh()
+        new_rows = run is None or run.refresh()
         if run is None or before is None or run.info.get("id") != before.info.get("id"):
-            run, changed = open_run(path, self.root, self._signals), True
+            run, new_rows = open_run(path, self.root, self._signals), True
             place.run = run
         state = check(run)
-        if before is not None and not changed:
+        if before is not None and not new_rows:
             snapshot = replace(before, info=run.info, state=state)
         else:
             subject = subject_of(name, run, state)
@@ -265,9 +265,9 @@ class RunRegistry:
                 uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run, tables),
                 partial(self.run, name),
             )  # fmt: skip
-        if self._snapshots is not None and seen is not None and state.over and place.seen != seen:
-            self._snapshots.store(path, seen, snapshot)
-            place.seen = seen
+        if self._snapshots is not None and etag is not None and state.over and place.seen != etag:
+            self._snapshots.store(path, etag, snapshot)
+            place.seen = etag
         return snapshot
 
     def _place(self, name: str) -> _Place:

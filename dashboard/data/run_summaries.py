@@ -52,15 +52,15 @@ class RunSummaries:
     def now(self, seconds: float) -> list[Summary | str]:
         """A line per run; the one before, or just the name, where `seconds` were over by then."""
         names = self.registry.names()
-        begun = time.monotonic()
+        start = time.monotonic()
         with self._changed:
-            looks = begun - self._looked_at >= self._look_holds
+            looks = start - self._looked_at >= self._look_holds
         due = {n: p for n, p in names.items() if self._is_due(n, p)} if looks else {}
-        end = begun + seconds
+        end = start + seconds
         with self._changed:
             if looks:
                 self._looked_at = time.monotonic()
-                took = self._looked_at - begun
+                took = self._looked_at - start
                 self._look_holds = HOLD * took if len(names) > MANY else 0.0
                 # never read, or longest ago, comes first: a slow run must not starve others
                 self._due = dict(sorted(due.items(), key=lambda pair: self._read_at(pair[0])))
@@ -75,10 +75,10 @@ class RunSummaries:
         return self._lines[name].at if name in self._lines else 0.0
 
     def _is_due(self, name: str, path: Path | Url) -> bool:
-        line, seen = self._lines.get(name), self.registry.state(path)
-        if line is None and self._from_index(name, seen):
+        line, traces = self._lines.get(name), self.registry.state(path)
+        if line is None and self._from_index(name, traces):
             return False
-        if line is None or line.traces != seen:
+        if line is None or line.traces != traces:
             return True
         return line.summary.state is not None and line.summary.state.life == "live"
 
@@ -105,13 +105,13 @@ class RunSummaries:
                     return
                 path = self._due.pop(name)
             # Before the rows, so that what comes meanwhile is not missed.
-            seen = self.registry.state(path)
+            traces = self.registry.state(path)
             with suppress(Reading):  # a long one has its line when it is through
-                line = _Line(seen, _summary(self.registry, name, path), time.monotonic())
+                line = _Line(traces, _summary(self.registry, name, path), time.monotonic())
                 with self._changed:
                     self._lines[name] = line
                     if self._index is not None:
-                        self._index.put(line.summary, seen)
+                        self._index.put(line.summary, traces)
 
     def _save(self) -> None:
         names = self.registry.names()

@@ -87,9 +87,9 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
     if not np.isfinite(floats(table, TRIMMED)).any():  # no single responses are recorded
         table[TRIMMED] = table["delta_correct"]
     table = _with_actions(table, run.action_signals())
-    called = title(run.info, name)
-    marked = (state.phases, state.alerts, run.events(), state.arl, called, trend(evidence))
-    return Subject(name, table, *marked)
+    label = title(run.info, name)
+    fields = (state.phases, state.alerts, run.events(), state.arl, label, trend(evidence))
+    return Subject(name, table, *fields)
 
 
 def trend(e: Evidence) -> str:
@@ -102,8 +102,8 @@ def trend(e: Evidence) -> str:
         return "dead"
     if outcome(e).fallen[-1]:
         return "falling"
-    risen = rise(e)
-    return "" if risen is None else "improving" if risen.clear else "flat"
+    change = rise(e)
+    return "" if change is None else "improving" if change.clear else "flat"
 
 
 def tables_of(run: Run) -> tuple[str, ...]:
@@ -127,26 +127,26 @@ class SnapshotCache:
     def __init__(self, folder: Path) -> None:
         self._cache = Cache(folder, MAX_RUNS, Path(__file__).parent)
 
-    def load(self, name: str, path: Path, seen: str) -> Snapshot | None:
-        """The cached snapshot, if `seen`, the run's `files_of`, is unchanged since."""
+    def load(self, name: str, path: Path, etag: str) -> Snapshot | None:
+        """The cached snapshot, if `etag`, the run's `files_of`, is unchanged since."""
 
-        def read(folder: Path, stored: dict[str, Any]) -> Snapshot | None:
-            if stored["seen"] != seen:
+        def read(folder: Path, meta: dict[str, Any]) -> Snapshot | None:
+            if meta["seen"] != etag:
                 return None
             table = pd.read_parquet(folder / "table.parquet")
-            state = RunState.from_dict(stored["state"])
-            events, called = stored["events"], title(stored["info"], name)
-            marked = (state.phases, state.alerts, events, state.arl, called, stored["trend"])
-            subject = Subject(name, table, *marked)
-            made = (stored["version"], stored["info"], state, subject)
-            return Snapshot(*made, tuple(stored["tables"]), tuple(stored["columns"]))
+            state = RunState.from_dict(meta["state"])
+            events, label = meta["events"], title(meta["info"], name)
+            fields = (state.phases, state.alerts, events, state.arl, label, meta["trend"])
+            subject = Subject(name, table, *fields)
+            args = (meta["version"], meta["info"], state, subject)
+            return Snapshot(*args, tuple(meta["tables"]), tuple(meta["columns"]))
 
         return self._cache.load(os.fspath(path), read)
 
-    def store(self, path: Path, seen: str, snapshot: Snapshot) -> None:
-        """Store a snapshot; `seen` is what `files_of` returned before it was taken."""
+    def store(self, path: Path, etag: str, snapshot: Snapshot) -> None:
+        """Store a snapshot; `etag` is what `files_of` returned before it was taken."""
         content = {
-            "seen": seen, "version": snapshot.version, "info": snapshot.info,
+            "seen": etag, "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
             "trend": snapshot.subject.trend, "tables": snapshot.tables, "columns": snapshot.columns,
         }  # fmt: skip

@@ -83,9 +83,9 @@ def group_line(
         | {"yaxis": COUNTED_ON, "hovertemplate": "%{y:d}"},
         trace(mean, f"{label}, mean", color, 2.5, dash),
     ]
-    fired = [
+    onsets = [
         shape | {"opacity": 0.35, "label": {}}
         for run in runs
         for shape in onset_line(run.table, run.alerts, axis, color, dash)
     ]
-    return traces, fired, mean
+    return traces, onsets, mean

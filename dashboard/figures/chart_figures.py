@@ -62,22 +62,22 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
         values = floats(subject.table, line.column)
         if not np.isfinite(values).any():
             absent.append(i)
-        y = _measured(values, chart.log and not line.right)
+        y = _mask(values, chart.log and not line.right)
         if line.mean and line.ghost and view.window > 1:
-            data.append(_drawn(raw := thin(x, y, zoom), line, raw=True))
+            data.append(_draw(raw := thin(x, y, zoom), line, raw=True))
             counts.append(raw)
-        mean = thin(x, _smoothed(y, line, view, subject), zoom)
-        data.append(_drawn(mean, line))
+        mean = thin(x, _smooth(y, line, view, subject), zoom)
+        data.append(_draw(mean, line))
         if line.column != EVIDENCE:  # which is there without what it is of
             counts.append(mean)
-    seen = zoom or axis.extent
-    layout = chart_layout(chart, axis, seen)
+    window = zoom or axis.extent
+    layout = chart_layout(chart, axis, window)
     layout["shapes"] = [
-        *marks.phase_bands(subject.table, subject.spans, axis, seen),
-        *marks.event_ticks(subject.table, subject.events, axis, seen),
-        *marks.alarm_lines(subject.table, subject.alerts, axis, seen),
+        *marks.phase_bands(subject.table, subject.spans, axis, window),
+        *marks.event_ticks(subject.table, subject.events, axis, window),
+        *marks.alarm_lines(subject.table, subject.alerts, axis, window),
     ]
-    names = alarm_labels(subject.table, subject.alerts, axis, seen)
+    names = alarm_labels(subject.table, subject.alerts, axis, window)
     if has_evidence(chart):
         layout["yaxis2"] |= evidence_axis(subject.arl)
         layout["yaxis"]["domain"] = [STRIP + 0.06, 1.0]
@@ -86,11 +86,11 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
     missing = "Not measured in this run" if len(subject.table) else "Nothing recorded yet"
     figure = _finish(data, layout, counts, missing, names)
     layout["meta"]["absent"] = absent
-    return _scaled(fitted(figure, chart) if chart.fit else figure, chart, view)
+    return _scale(fitted(figure, chart) if chart.fit else figure, chart, view)
 
 
 def make_overlay(
-    chart: Chart, subjects: list[Subject], shown: set[str], view: View, names: Sequence[str] = ()
+    chart: Chart, subjects: list[Subject], subset: set[str], view: View, names: Sequence[str] = ()
 ) -> Figure:
     """A chart of several runs: the chart's first line of each, in the run's colour and dash.
 
@@ -98,20 +98,20 @@ def make_overlay(
     """
     subjects = [aligned(s, view.by) for s in subjects]
     axis = x_axis([s.table for s in subjects], view.by)
-    most = min(MOST_POINTS, MOST_TOGETHER // max(1, len(shown)))
+    most = min(MOST_POINTS, MOST_TOGETHER // max(1, len(subset)))
     counts: list[Thinned] = []
     data, shapes = [], []
     zoom = axis.shown(view.zoom)
-    seen = zoom or axis.extent
+    window = zoom or axis.extent
     lines = averages.lines_of(names or [s.name for s in subjects], view.groups)
     for i, members in enumerate(lines.values()):
-        runs = [s for s in subjects if s.name in members and s.name in shown]
+        runs = [s for s in subjects if s.name in members and s.name in subset]
         if not runs:
             continue
         color, dash = run_style(i)
         if group := view.groups.get(members[0]):
-            ys = [_measured(floats(s.table, chart.lines[0].column), chart.log) for s in runs]
-            means = [_smoothed(y, chart.lines[0], view, s) for y, s in zip(ys, runs, strict=True)]
+            ys = [_mask(floats(s.table, chart.lines[0].column), chart.log) for s in runs]
+            means = [_smooth(y, chart.lines[0], view, s) for y, s in zip(ys, runs, strict=True)]
             traces, shapes_of, points = averages.group_line(
                 group, (color, dash), runs, means,
                 axis, zoom, most,
@@ -122,20 +122,20 @@ def make_overlay(
             continue
         (subject,) = runs
         line = Line(chart.lines[0].column, escape(visible(subject.called)), color, dash)
-        y = _measured(floats(subject.table, line.column), chart.log)
-        y = _smoothed(y, chart.lines[0], view, subject)
+        y = _mask(floats(subject.table, line.column), chart.log)
+        y = _smooth(y, chart.lines[0], view, subject)
         points = thin(positions(subject.table, axis), y, zoom, most)
         counts.append(points)
-        data.append(_drawn(points, line))
+        data.append(_draw(points, line))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
-    layout = chart_layout(chart, axis, seen, right=False)
+    layout = chart_layout(chart, axis, window, right=False)
     if view.groups:
         layout["yaxis2"] = dict(averages.COUNTS)
     layout["shapes"] = shapes
-    return _scaled(_finish(data, layout, counts, "Not measured in these runs"), chart, view)
+    return _scale(_finish(data, layout, counts, "Not measured in these runs"), chart, view)
 
 
-def _smoothed(values: Numbers, line: Line, view: View, subject: Subject) -> Numbers:
+def _smooth(values: Numbers, line: Line, view: View, subject: Subject) -> Numbers:
     if not line.mean:
         return values
     return smooth(values, view.window, floats(subject.table, line.weight) if line.weight else None)
@@ -183,12 +183,12 @@ def absent_lines(figure: Figure) -> list[int]:
 # -- parts of a figure ----------------------------------------------------------------------------
 
 
-def _measured(y: Numbers, log: bool) -> Numbers:
+def _mask(y: Numbers, log: bool) -> Numbers:
     """On a logarithmic axis, what is not above 0 has no place."""
     return np.where(y > 0, y, np.nan) if log else y
 
 
-def _drawn(points: Thinned, line: Line, raw: bool = False) -> Figure:
+def _draw(points: Thinned, line: Line, raw: bool = False) -> Figure:
     name = f"{line.label}, raw" if raw else line.label
     width, dash = (GHOST_WIDTH, "solid") if raw else (MEAN_WIDTH, line.dash)
     form = f"%{{y:{',.0f' if line.column == EVIDENCE else ',.4~r'}}}"
@@ -237,7 +237,7 @@ def fitted(figure: Figure, chart: Chart) -> Figure:
     return figure
 
 
-def _scaled(figure: Figure, chart: Chart, view: View) -> Figure:
+def _scale(figure: Figure, chart: Chart, view: View) -> Figure:
     """The y axis as the reader wants it: logarithmic, or without the lowest and highest 1 %."""
     axis, log = figure["layout"]["yaxis"], chart.log or chart.id in view.log
     if chart.id in view.log:
@@ -259,14 +259,14 @@ def _finish(
     missing: str,
     names: Sequence[Figure] = (),
 ) -> Figure:
-    lost = max((c.not_finite for c in counts), default=0)
+    n_invalid = max((c.not_finite for c in counts), default=0)
     remarks = []
     if (longest := max(counts, key=lambda c: c.total, default=None)) and longest.total > len(
         longest.x
     ):
         remarks.append(f"{len(longest.x):,} of {longest.total:,} points, extremes included")
-    if lost:
-        remarks.append(f"{lost:,} not finite, not drawn")
+    if n_invalid:
+        remarks.append(f"{n_invalid:,} not finite, not drawn")
     layout["meta"]["remarks"] = " · ".join(remarks)
     sizes = [abs(y) for t in data if t["yaxis"] == "y" for y in t["y"]]
     if 0 < max(sizes, default=0) < SMALL:

@@ -59,11 +59,11 @@ def make_histogram(
 ) -> Figure:
     """The chart, with the phases and alarms of the run. `axis`: that of the charts beside it."""
     axis = axis or x_axis([subject.table], view.by)
-    seen = axis.shown(view.zoom) or axis.extent
-    layout = chart_layout(chart, axis, seen)
+    window = axis.shown(view.zoom) or axis.extent
+    layout = chart_layout(chart, axis, window)
     layout["yaxis"]["rangemode"] = "normal"
-    layout["shapes"] = marks.alarm_lines(subject.table, subject.alerts, axis, seen)
-    layout["annotations"] = list(alarm_labels(subject.table, subject.alerts, axis, seen))
+    layout["shapes"] = marks.alarm_lines(subject.table, subject.alerts, axis, window)
+    layout["annotations"] = list(alarm_labels(subject.table, subject.alerts, axis, window))
     cells, columns = bins.cells, bins.columns
     notes = [f"{int(columns['n'].sum()):,} rows"] if len(columns) else ["Not measured in this run"]
     if bins.every > 1:

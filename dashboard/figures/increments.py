@@ -40,19 +40,19 @@ def patch(figure: Figure, note: Note | None = None) -> Patch | None:
     now = has(figure)
     if note is not None and not _is_note(note):
         note = None  # whatever it is, it is not from here
-    changed = Patch()
+    result = Patch()
     alike = note is not None and _styles(note) == _styles(now)
     if note is None or not alike:
-        changed["data"] = figure["data"]
+        result["data"] = figure["data"]
     else:
         for i, (trace, before) in enumerate(zip(figure["data"], note["lines"], strict=True)):
             if before[3] != now["lines"][i][3]:
-                _extend(changed["data"][i], trace, before)
+                _extend(result["data"][i], trace, before)
     for part, crc in now["parts"].items():
         if note is None or note["parts"].get(part) != crc:
-            changed["layout"][part] = figure["layout"][part]
-    changed["layout"]["meta"] = figure["layout"]["meta"]  # with other changes, never alone
-    return None if note == now else changed
+            result["layout"][part] = figure["layout"][part]
+    result["layout"]["meta"] = figure["layout"]["meta"]  # with other changes, never alone
+    return None if note == now else result
 
 
 def _is_note(note: Any) -> bool:

@@ -28,25 +28,25 @@ Label = dict[str, Any]
 
 
 def alarm_labels(
-    table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, seen: tuple[float, float]
+    table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, window: tuple[float, float]
 ) -> list[Label]:
     """The label of each alarm, where it first fired, that finds a place; the gravest come first."""
-    fired = sorted(
+    alarms = sorted(
         ((a.step, a) for a in alerts if a.step is not None),
         key=lambda p: (-p[1].severity.rank, p[0]),
     )
-    at = at_steps(table, axis, [step for step, _ in fired])
-    taken: list[list[tuple[float, float]]] = [[] for _ in range(ROWS)]
+    at = at_steps(table, axis, [step for step, _ in alarms])
+    spans: list[list[tuple[float, float]]] = [[] for _ in range(ROWS)]
     labels = []
-    for x, (_, alert) in zip(at, fired, strict=True):
-        if not seen[0] <= x <= seen[1]:
+    for x, (_, alert) in zip(at, alarms, strict=True):
+        if not window[0] <= x <= window[1]:
             continue
         name = visible(alert.rule, 40)
-        left = NARROW * (x - seen[0]) / (seen[1] - seen[0])
+        left = NARROW * (x - window[0]) / (window[1] - window[0])
         for row, after, span in _places(left, len(name) * CHARACTER + _SIGN):
             inside = span[0] >= 0 and span[1] <= NARROW + _MARGIN
-            if inside and all(span[1] < a or b < span[0] for a, b in taken[row]):
-                taken[row].append(span)
+            if inside and all(span[1] < a or b < span[0] for a, b in spans[row]):
+                spans[row].append(span)
                 sign = palette.SEVERITIES[alert.severity].shape
                 labels.append(_label(x, row, after, escape(name), sign))
                 break

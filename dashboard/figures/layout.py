@@ -18,7 +18,7 @@ _FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "
 
 
 def chart_layout(
-    chart: Chart, axis: XAxis, seen: tuple[float, float], right: bool = True
+    chart: Chart, axis: XAxis, window: tuple[float, float], right: bool = True
 ) -> dict[str, Any]:
     """Axes, margins and hover of a chart; `right`: of one run, with the
     right-hand axis if it has one, and with room for the names of alarms.
@@ -43,7 +43,7 @@ def chart_layout(
         "xaxis": plain
         | {
             "title": _title(axis.title, 6),
-            "range": list(seen),
+            "range": list(window),
             "autorange": False,
             "hoverformat": ".4~f" if axis.by != "step" else "d",
             "showspikes": True,

@@ -25,7 +25,7 @@ _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the p
 
 
 def phase_bands(
-    table: pd.DataFrame, spans: Sequence[PhaseSpan], axis: XAxis, seen: tuple[float, float]
+    table: pd.DataFrame, spans: Sequence[PhaseSpan], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
     """A faint band behind the plot and a strong strip above it, with as much of the phase's name as
     there is room for."""
@@ -33,10 +33,10 @@ def phase_bands(
         return []
     starts = at_steps(table, axis, [s.start_step for s in spans])
     ends = [*starts[1:], *at_steps(table, axis, [spans[-1].end_step])]
-    width = seen[1] - seen[0]
+    width = window[1] - window[0]
     shapes = []
     for span, start, end in zip(spans, starts, ends, strict=True):
-        a, b = max(start, seen[0]), min(end, seen[1])
+        a, b = max(start, window[0]), min(end, window[1])
         if b <= a:
             continue
         sign = palette.PHASES[span.phase]
@@ -52,25 +52,25 @@ def phase_bands(
 
 
 def alarm_lines(
-    table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, seen: tuple[float, float]
+    table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
     """A line where each alarm first fired; a thin one where it fired again."""
     first = [(a.step, a) for a in alerts if a.step is not None]
     again = [
-        (fired, a) for _, a in first for fired, _ in a.episodes[1:] if fired is not None
+        (firing, a) for _, a in first for firing, _ in a.episodes[1:] if firing is not None
     ][-_MOST_LINES:]  # fmt: skip
     shapes: list[Shape] = []
-    for opacity, fired in ((0.85, first), (0.35, again)):
-        at = at_steps(table, axis, [step for step, _ in fired])
-        for x, (_, alert) in zip(at, fired, strict=True):
-            if seen[0] <= x <= seen[1]:
+    for opacity, firing in ((0.85, first), (0.35, again)):
+        at = at_steps(table, axis, [step for step, _ in firing])
+        for x, (_, alert) in zip(at, firing, strict=True):
+            if window[0] <= x <= window[1]:
                 color = palette.SEVERITIES[alert.severity].color
                 shapes.append(_vertical(x, 1.0, color, 1.25) | {"opacity": opacity})
     return shapes
 
 
 def event_ticks(
-    table: pd.DataFrame, events: list[dict[str, Any]], axis: XAxis, seen: tuple[float, float]
+    table: pd.DataFrame, events: list[dict[str, Any]], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
     """A named tick for each event of a step; checkpoints are short ones, if they are not too many.
 
@@ -79,13 +79,13 @@ def event_ticks(
     placed = [e for e in events if isinstance(e.get("step"), int)]
     at = at_steps(table, axis, [float(e["step"]) for e in placed])
     kinds = [str(e.get("kind", "event")) for e in placed]
-    within = [(x, k) for x, k in zip(at, kinds, strict=True) if seen[0] <= x <= seen[1]]
-    saved = [x for x, kind in within if kind == "checkpoint"]
-    named = [(x, kind) for x, kind in within if kind != "checkpoint"]
+    within = [(x, k) for x, k in zip(at, kinds, strict=True) if window[0] <= x <= window[1]]
+    saves = [x for x, kind in within if kind == "checkpoint"]
+    others = [(x, kind) for x, kind in within if kind != "checkpoint"]
     shapes: list[Shape] = []
-    if len(saved) <= _MOST_LINES:
-        shapes = [_vertical(x, 0.07, palette.NEUTRAL, 1.5) for x in saved]
-    for x, kind in named[-_MOST_LINES:]:
+    if len(saves) <= _MOST_LINES:
+        shapes = [_vertical(x, 0.07, palette.NEUTRAL, 1.5) for x in saves]
+    for x, kind in others[-_MOST_LINES:]:
         label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", palette.NEUTRAL)
         shapes.append(_vertical(x, 0.45, palette.NEUTRAL, 1.5) | label)
     return shapes

@@ -137,8 +137,8 @@ def thin(
 ) -> Thinned:
     """Measured points within the window (and one beyond each end), at most `most` of them:
     `extremes`."""
-    measured = ~np.isnan(y) & np.isfinite(x)
-    x, y = x[measured], y[measured]
+    mask = ~np.isnan(y) & np.isfinite(x)
+    x, y = x[mask], y[mask]
     if len(x) > 1 and not (x[1:] >= x[:-1]).all():
         order = np.argsort(x, kind="stable")  # a clock may have jumped back
         x, y = x[order], y[order]
@@ -147,14 +147,14 @@ def thin(
         first = max(int(np.searchsorted(x, window[0])) - 1, 0)
         last = int(np.searchsorted(x, window[1], side="right")) + 1
     finite = np.isfinite(y)
-    lost = int(np.count_nonzero(~finite[first:last]))
-    if lost or not finite.all():
+    n_invalid = int(np.count_nonzero(~finite[first:last]))
+    if n_invalid or not finite.all():
         first, last = (int(np.count_nonzero(finite[:i])) for i in (first, last))
         x, y = x[finite], y[finite]
     last = min(last, len(y))
     keep, size = extremes(y, first, last, most)
     settled = int(np.searchsorted(keep, last // size * size))
-    return Thinned(_short(x[keep], 7), _short(y[keep], 5), last - first, lost, settled)
+    return Thinned(_short(x[keep], 7), _short(y[keep], 5), last - first, n_invalid, settled)
 
 
 def _short(values: Numbers, digits: int) -> list[float]:

@@ -82,9 +82,9 @@ OVERLAYS = {
 }  # fmt: skip
 
 
-def overlay_of(asked: str | None) -> Overlay:
+def overlay_of(name: str | None) -> Overlay:
     """The overlay of this key; that of Δ for any other."""
-    return OVERLAYS.get(asked or "", OVERLAYS["delta"])
+    return OVERLAYS.get(name or "", OVERLAYS["delta"])
 
 
 def legend(overlay: Overlay) -> html.P:

@@ -43,8 +43,8 @@ MOST_CHARACTERS = 300  # of one text from a run
 def visible(text: object, most: int = MOST_CHARACTERS) -> str:
     """Text from a run as one line to show: no control or direction characters, not too long."""
     whole = str(text)
-    shown = plain(whole[:most])
-    return shown if len(whole) <= most else f"{shown} … ({len(whole):,} characters)"
+    head = plain(whole[:most])
+    return head if len(whole) <= most else f"{head} … ({len(whole):,} characters)"
 
 
 def age(seconds: float | None, rows: bool = False) -> str:

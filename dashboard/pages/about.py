@@ -25,16 +25,16 @@ def about(snapshot: Snapshot) -> html.Div:
     """Tags and note, and the form. After a change the page comes anew."""
     info = snapshot.info
     tags, note = info.get("tags") or [], str(info.get("note") or "")
-    shown: list[Any] = tag_pills(tags)
+    content: list[Any] = tag_pills(tags)
     if note:
-        shown.append(html.Div(visible(note, LONGEST["note"]), className="noted"))
+        content.append(html.Div(visible(note, LONGEST["note"]), className="noted"))
 
     def field(key: str, label: str, value: str, most: int, **more: Any) -> html.Label:
         box = dcc.Input(id=f"about-{key}", value=value, maxLength=most, debounce=True, **more)
         return html.Label([html.Span(label, className="key"), box], className="want")
 
     if isinstance(place_of(snapshot.state.path), Url):  # nothing can be written down there
-        return html.Div(shown, className="about")
+        return html.Div(content, className="about")
     form = [
         field("name", "name", str(info.get("name") or "")[: LONGEST["name"]], LONGEST["name"],
               placeholder=snapshot.subject.name),
@@ -48,7 +48,7 @@ def about(snapshot: Snapshot) -> html.Div:
         html.Span("", id="about-said", className="note", role="status"),
         dcc.Store(id="about-saved"),
     ]  # fmt: skip
-    summary = html.Summary("Name, tags, note" if not shown else "Edit", className="quiet")
+    summary = html.Summary("Name, tags, note" if not content else "Edit", className="quiet")
     label = attrs(aria_label="name, tags and note of the run")
     edit = html.Details([summary, html.Div(form, className="wants card")], **label)
-    return html.Div([*shown, edit], className="about")
+    return html.Div([*content, edit], className="about")

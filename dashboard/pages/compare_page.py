@@ -39,10 +39,10 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
     view = replace(view_of(query, ALIGNED_BY), groups=groups_of(snapshots, by))
     hidden = set(query.get("hide", []))
     names = [snapshot.name for snapshot in snapshots]
-    shown = [name for name in names if name not in hidden]
+    subset = [name for name in names if name not in hidden]
     defaults = default_keys(snapshots)
     charts = charts_of(keys_asked(snapshots, query), snapshots, True)
-    figures = draw(snapshots, charts, view, set(shown))
+    figures = draw(snapshots, charts, view, set(subset))
     styles = styles_of(names, view.groups)
     options = [
         {
@@ -52,7 +52,7 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
         }
         for s in snapshots
     ]  # fmt: skip
-    boxes = dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown")
+    boxes = dcc.Checklist(options, subset, id={"type": "shown", "index": 0}, className="shown")
     settings = address("config", names[0], with_=names[1:])
     differ = [html.A("Where they differ", href=address("diff", names[0], with_=names[1]),
                      className="button")] if len(names) == 2 else []  # fmt: skip
@@ -71,12 +71,12 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
             html.Div(" ".join(notices), className="notice", role="status") if notices else None,
             *averaged(names, dict(view.groups)),
             controls(view, None, ALIGNED_BY),
-            named_group("runs drawn", boxes, seen=False),
+            named_group("runs drawn", boxes, with_key=False),
             html.P(missing, id=part_id("unplaced"), className="unplaced quiet"),
             html.Div(cards_of(charts, figures, defaults), className="charts", id="cards"),
             adding(snapshots, defaults, True),
             html.Div(compare_table(snapshots, view.groups, names), id=part_id("compared")),
-            *memory(snapshots, shown, view, charts, figures, defaults),
+            *memory(snapshots, subset, view, charts, figures, defaults),
         ]
     )
 
@@ -105,7 +105,7 @@ def compare_table(
 ) -> html.Table:
     """A row per compared run that can be read: verdict, phase, first alarms."""
     styles = styles_of(names, groups)
-    named = ("run", "verdict", "phase", "last step", "decay alarm", "collapse alarm", "last row")
+    titles = ("run", "verdict", "phase", "last step", "decay alarm", "collapse alarm", "last row")
     rows = []
     for snapshot in snapshots:
         state, name = snapshot.state, snapshot.subject.name
@@ -119,4 +119,4 @@ def compare_table(
             *map(parts.count, steps),
             parts.since(snapshot.last_time, state.last_step is not None),
         ])  # fmt: skip
-    return parts.table(named, rows, range(3, 6), "card runs")
+    return parts.table(titles, rows, range(3, 6), "card runs")

@@ -19,7 +19,7 @@ from lldscope.core.numbers import true_minus
 from lldscope.core.safe_text import in_one_line
 from lldscope.monitor.health import RunState
 
-from ..data.metrics import machine_keys, measured
+from ..data.metrics import has_values, machine_keys
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.chart_figures import HEIGHT, Figure, absent_lines, is_measured, remarks
@@ -110,15 +110,15 @@ def coverage(state: RunState) -> tuple[int, int]:
 
 def _progress(snapshot: Snapshot) -> list[Any]:
     """The last step, of how many if that is planned, and what is left at the usual pace."""
-    last, planned = snapshot.state.last_step, snapshot.info.get("planned_steps")
+    last, total = snapshot.state.last_step, snapshot.info.get("planned_steps")
     if last is None:
         return []
-    if not isinstance(planned, int) or planned <= last:
+    if not isinstance(total, int) or total <= last:
         return [fact("step", f"{last:,}")]
     times = floats(snapshot.subject.table, "time")[-50:]
-    text = f"{last:,} of {planned:,}"
+    text = f"{last:,} of {total:,}"
     if snapshot.state.life == "live" and len(times) > 1 and np.isfinite(times).all():
-        left = (planned - last) * float(np.median(np.diff(times)))
+        left = (total - last) * float(np.median(np.diff(times)))
         text += f", about {words.age(left).removesuffix(' ago')} left"
     return [fact("step", text)]
 
@@ -180,10 +180,10 @@ def _firing(name: str, state: RunState) -> html.Span:
         return fact("alarm", "none firing")
     worst = firing[0]
     text: list[Any] = [html.A(html.Strong(worst.rule), href=evidence(name, worst.rule))]
-    fired, _ = worst.episodes[-1]
-    if fired is not None:
-        since = (state.last_step or 0) - fired
-        text += [f" firing since step {fired:,} ({since:,} steps ago)"]
+    start, _ = worst.episodes[-1]
+    if start is not None:
+        since = (state.last_step or 0) - start
+        text += [f" firing since step {start:,} ({since:,} steps ago)"]
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = palette.SEVERITIES[worst.severity]
@@ -198,7 +198,7 @@ def page_links(snapshot: Snapshot) -> list[Any]:
         pages = {"system": "System"} | pages
     if snapshot.info.get("config"):
         pages = {"config": "Configuration"} | pages
-    if any(measured(snapshot.subject.table, name) for name in DELTAS_OF_ACTIONS):
+    if any(has_values(snapshot.subject.table, name) for name in DELTAS_OF_ACTIONS):
         pages = {"actions": "Δ by action and step"} | pages
     if "responses" in snapshot.tables:
         pages = {"responses": "Responses"} | pages
@@ -211,17 +211,17 @@ def page_links(snapshot: Snapshot) -> list[Any]:
 
 def notes(snapshot: Snapshot) -> list[Any]:
     """Notices about the log itself: damaged parts, dropped rows."""
-    damaged, dropped = snapshot.state.damaged, snapshot.state.dropped
+    damaged, drops = snapshot.state.damaged, snapshot.state.dropped
     text: list[Any] = []
     if damaged:
         text.append(html.Strong(f"{len(damaged)} damaged part(s) are left out of every chart: "))
         text.append("; ".join(words.visible(f"{p}: {why}") for p, why in list(damaged.items())[:5]))
         more = f"; and {len(damaged) - 5} more" if len(damaged) > 5 else ""
         text.append(f"{more}. ")
-    if dropped:
+    if drops:
         text.append(html.Strong("The recorder had to drop: "))
-        lost = list(dropped.items())
-        text.append("; ".join(f"{n} × {words.visible(what)}" for what, n in lost[:5]) + ". ")
+        counts = list(drops.items())
+        text.append("; ".join(f"{n} × {words.visible(what)}" for what, n in counts[:5]) + ". ")
     if snapshot.state.last_step is None:
         text.append("No step has been recorded yet; the charts fill by themselves.")
     return [html.Div(text, className="notice", role="status")] if text else []
@@ -256,17 +256,17 @@ def card_class(figure: Figure) -> str:
 
 
 def chart_card(
-    chart: Chart, figure: Figure, legend: list[Any], note: str, name: str | None, added: bool
+    chart: Chart, figure: Figure, legend: list[Any], note: str, name: str | None, extra: bool
 ) -> html.Section:
     """A titled card with one chart: of the run of this `name`, or of several; one that the reader
-    `added` can be removed."""
+    `extra` can be removed."""
     return html.Section(
         [
             html.Header(
                 [
                     html.H2(words.visible(chart.title, 80)),
                     html.Div(legend, className="legend"),
-                    tools(chart, name, added),
+                    tools(chart, name, extra),
                 ]
             ),
             html.P(note, className="note"),
@@ -285,7 +285,7 @@ def chart_card(
     )
 
 
-def tools(chart: Chart, name: str | None, added: bool) -> html.Details:
+def tools(chart: Chart, name: str | None, extra: bool) -> html.Details:
     """What can be done with a chart; assets/lldscope.js does it."""
     every = [
         ("log", "log y", "a logarithmic y axis"),
@@ -294,7 +294,7 @@ def tools(chart: Chart, name: str | None, added: bool) -> html.Details:
         ("png", "PNG", "this chart as a picture"),
     ]
     offered = every[2:] if isinstance(chart, Histogram) else every
-    offered += [("drop", "remove", "remove this chart from the page")] if added else []
+    offered += [("drop", "remove", "remove this chart from the page")] if extra else []
     buttons: list[Any] = [
         html.Button(
             text, id={"type": "tool", "index": f"{tool} {chart.id}"}, className="button small",

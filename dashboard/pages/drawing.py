@@ -9,7 +9,7 @@ from lldscope.core.charts import Chart
 from lldscope.core.errors import LldscopeError
 
 from ..data.histograms import NO_BINS, read_bins
-from ..data.metrics import chart_of, held_out, keys_of, measured, needs_run, with_columns
+from ..data.metrics import chart_of, has_values, held_out, keys_of, needs_run, with_columns
 from ..data.snapshot import Snapshot
 from ..figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
 from ..figures.histogram import Histogram, make_histogram, steps_in_view
@@ -27,7 +27,7 @@ def default_keys(snapshots: Sequence[Snapshot]) -> list[str]:
     """The charts of a page before the reader adds some: held-out score, KL and clip share among
     them where they were recorded."""
     tables = [snapshot.subject.table for snapshot in snapshots]
-    also = [key for key in ALSO if any(measured(table, key) for table in tables)]
+    also = [key for key in ALSO if any(has_values(table, key) for table in tables)]
     score = held_out([column for snapshot in snapshots for column in snapshot.columns])
     keys = list(DEFAULTS)
     after = keys.index("reward") + 1
@@ -81,14 +81,14 @@ def draw(
     snapshots: Sequence[Snapshot],
     charts: Sequence[Chart],
     view: View,
-    shown: set[str] | None = None,
+    subset: set[str] | None = None,
     names: Sequence[str] = (),
 ) -> list[Figure]:
-    """The charts of one run, or, where there is a choice of `shown` runs, of several."""
+    """The charts of one run, or, where there is a choice of `subset` runs, of several."""
     of_charts = [[_subject(s, chart) for s in snapshots] for chart in charts]
-    if shown is not None:
+    if subset is not None:
         return [
-            make_overlay(chart, subjects, shown, view, names)
+            make_overlay(chart, subjects, subset, view, names)
             for chart, subjects in zip(charts, of_charts, strict=True)
         ]
     axis = x_axis([subjects[0].table for subjects in of_charts], view.by)

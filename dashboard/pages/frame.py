@@ -69,15 +69,15 @@ def last_snapshots_of(
     registry: RunRegistry, names: Sequence[str]
 ) -> tuple[list[Snapshot], dict[str, str]]:
     """As `snapshots_of`, with the previous snapshot of each run that cannot be read now."""
-    snapshots, lost = snapshots_of(registry, names)
+    snapshots, errors = snapshots_of(registry, names)
     now = {snapshot.subject.name: snapshot for snapshot in snapshots}
     latest = [now.get(name) or registry.last(name) for name in names]
-    return [snapshot for snapshot in latest if snapshot is not None], lost
+    return [snapshot for snapshot in latest if snapshot is not None], errors
 
 
-def named_group(name: str, control: Any, seen: bool = True) -> html.Div:
+def named_group(name: str, control: Any, with_key: bool = True) -> html.Div:
     """Radio buttons or boxes under a common name, which is shown or only read aloud."""
-    key = [html.Span(name, className="key")] if seen else []
+    key = [html.Span(name, className="key")] if with_key else []
     return html.Div([*key, control], role="group", className="choice", **attrs(aria_label=name))
 
 
@@ -101,16 +101,16 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
     )
 
 
-def drawn(snapshots: list[Snapshot], view: View, shown: list[str] | None) -> dict[str, Any]:
+def chart_data(snapshots: list[Snapshot], view: View, subset: list[str] | None) -> dict[str, Any]:
     """What charts are drawn from; while it stays the same there is nothing to redraw."""
     return {
         "versions": [snapshot.version for snapshot in snapshots],
-        "view": [*view.key, sorted(shown or ())],
+        "view": [*view.key, sorted(subset or ())],
     }
 
 
 def memory(
-    snapshots: list[Snapshot], shown: list[str] | None, view: View, charts: Sequence[Chart],
+    snapshots: list[Snapshot], subset: list[str] | None, view: View, charts: Sequence[Chart],
     figures: Sequence[Figure], defaults: Sequence[str],
 ) -> list[Any]:  # fmt: skip
     """What the browser remembers of the page, and the clock that asks for news."""
@@ -123,7 +123,7 @@ def memory(
         dcc.Store(id="pins", storage_type="local", data=[]),
         dcc.Store(id="axes", data={"log": view.log, "clip": view.clip}),
         dcc.Store(
-            id="seen", data=drawn(snapshots, view, shown) | {"has": notes_of(charts, figures)}
+            id="seen", data=chart_data(snapshots, view, subset) | {"has": notes_of(charts, figures)}
         ),
         # what words were made from
         dcc.Store(id="shown-versions", data=[snapshot.version for snapshot in snapshots]),

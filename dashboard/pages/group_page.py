@@ -27,26 +27,26 @@ def group_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The group of the response that the address names. Raises LldscopeError if the run cannot be
     read."""
     name = snapshot.name
-    step, wanted = whole(query, "step"), whole(query, "id", -(2**31))
-    if step is None or wanted is None:
+    step, target = whole(query, "step"), whole(query, "id", -(2**31))
+    if step is None or target is None:
         return message_page("No group is named", "The address must name a step and an id.")
     run = snapshot.run
-    key = Key(step, whole(query, "rank") or 0, wanted)
-    asked = read_trajectory(run, key)
-    if asked is None:
+    key = Key(step, whole(query, "rank") or 0, target)
+    response = read_trajectory(run, key)
+    if response is None:
         return message_page(
-            "There is no such response", f"The run holds no response {wanted} at step {step}."
+            "There is no such response", f"The run holds no response {target} at step {step}."
         )
-    rows = sorted(asked.group, key=_order)[:MOST_BESIDE]
-    responses = (read_trajectory(run, key_of(row), 0, asked.group) for row in rows)
+    rows = sorted(response.group, key=_order)[:MOST_BESIDE]
+    responses = (read_trajectory(run, key_of(row), 0, response.group) for row in rows)
     shown = [one for one in responses if one is not None]
     columns = [_column(name, one, query) for one in shown]
-    left = len(asked.group) - len(shown)
+    left = len(response.group) - len(shown)
     note = "Responses with tokens come first, correct ones by loss of likelihood."
     note += f" {left} more are in the list of responses." if left else ""
     return html.Div(
         [
-            _head(name, snapshot.title, asked),
+            _head(name, snapshot.title, response),
             *_question(shown),
             *coloring(query, shown),
             html.P(note, className="note"),
@@ -65,22 +65,22 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     return *unread, row["correct"] is not True, delta is None, delta or 0.0, [row[k] for k in KEY]
 
 
-def _head(name: str, called: str, asked: Trajectory) -> html.Header:
-    step, group = asked.key.step, asked.about["group_id"]
+def _head(name: str, label: str, response: Trajectory) -> html.Header:
+    step, group = response.key.step, response.about["group_id"]
     place = {"first": step, "last": step} | ({} if group is None else {"group": group})
-    way = crumbs(name, called, (f"Responses of step {step:,}", address("responses", name, **place)))
-    rewards = [row["reward"] for row in asked.group if row["reward"] is not None]
-    correct = sum(row["correct"] is True for row in asked.group)
+    way = crumbs(name, label, (f"Responses of step {step:,}", address("responses", name, **place)))
+    rewards = [row["reward"] for row in response.group if row["reward"] is not None]
+    correct = sum(row["correct"] is True for row in response.group)
     title = f"Group {group} of step {step:,}" if group is not None else "A response without group"
-    many = f"{len(asked.group)} responses, {correct} correct"
+    many = f"{len(response.group)} responses, {correct} correct"
     mean = f"mean reward {number(sum(rewards) / len(rewards))}" if rewards else "no reward recorded"
     about = html.Div([many, " · ", mean], className="status")
     return page_head(title, about, above=way, look="response-head")
 
 
-def _question(shown: list[Trajectory]) -> list[Any]:
+def _question(responses: list[Trajectory]) -> list[Any]:
     """What all of them were asked, once."""
-    for one in shown:
+    for one in responses:
         start = one.own if one.own is not None else 0
         before = [t for t in rows_of(one.tokens) if t["position"] < start]
         if before:
@@ -88,10 +88,10 @@ def _question(shown: list[Trajectory]) -> list[Any]:
     return []
 
 
-def _column(name: str, shown: Trajectory, query: Query) -> html.Section:
-    row = shown.about
-    title = html.H2(html.A(f"Response {title_of(row)}", href=here(name, shown.key, query)))
-    tokens = shown.tokens[shown.tokens["position"] >= (shown.own or 0)]
-    side = f"r{shown.key.rank}-{shown.key.response_id}-"
+def _column(name: str, response: Trajectory, query: Query) -> html.Section:
+    row = response.about
+    title = html.H2(html.A(f"Response {title_of(row)}", href=here(name, response.key, query)))
+    tokens = response.tokens[response.tokens["position"] >= (response.own or 0)]
+    side = f"r{response.key.rank}-{response.key.response_id}-"
     head = [title, *facts_of(row)]
-    return column(name, replace(shown, tokens=tokens), query, side, head, 0, 0)
+    return column(name, replace(response, tokens=tokens), query, side, head, 0, 0)

@@ -27,15 +27,15 @@ LONGEST = 200  # characters of a setting's name that is offered
 
 def averaged_by(query: Query) -> str:
     """What the address wants one line for each of; empty: each run."""
-    asked = text(query, "average") or ""
-    return asked if asked == GROUP or asked.startswith(SETTING) else ""
+    value = text(query, "average") or ""
+    return value if value == GROUP or value.startswith(SETTING) else ""
 
 
 def groups_of(snapshots: Sequence[Snapshot], by: str) -> dict[str, str]:
     """Run → its group, as people read it. A run for which none was recorded is in none."""
     if by == GROUP:
-        named = {s.subject.name: s.info.get("group") for s in snapshots}
-        return {run: visible(group) for run, group in named.items() if group}
+        labels = {s.subject.name: s.info.get("group") for s in snapshots}
+        return {run: visible(group) for run, group in labels.items() if group}
     if not by:
         return {}
     setting = by.removeprefix(SETTING)

@@ -12,9 +12,9 @@ from ..figures.wording import visible
 Query = dict[str, list[str]]
 
 
-def attrs(**named: Any) -> Any:
+def attrs(**values: Any) -> Any:
     """`aria_label="…"` as Dash wants it; what is None is left out."""
-    return {name.replace("_", "-"): value for name, value in named.items() if value is not None}
+    return {name.replace("_", "-"): value for name, value in values.items() if value is not None}
 
 
 def address(page: str, name: str, **query: Any) -> str:
@@ -36,9 +36,9 @@ def comparison(names: list[str], average: str | None = None) -> str:
     return f"/compare?{urlencode(values)}"
 
 
-def crumbs(name: str, called: str, *steps: tuple[str, str]) -> html.P:
+def crumbs(name: str, label: str, *steps: tuple[str, str]) -> html.P:
     """The way from the list of runs over the run, as people call it, to this page, as links."""
-    links = [("Runs", "/"), (visible(called), address("run", name)), *steps]
+    links = [("Runs", "/"), (visible(label), address("run", name)), *steps]
     parts: list[Any] = []
     for text, href in links:
         parts += [html.A(text, href=href), html.Span(" › ", **attrs(aria_hidden="true"))]

@@ -58,7 +58,7 @@ def _filters(choice: Choice) -> html.Div:
             named_group(
                 "verdict",
                 dcc.RadioItems(verdicts, choice.verdict, id="verdict", className="segments"),
-                seen=False,
+                with_key=False,
             ),
             dcc.Checklist(groups, [choice.by] if choice.by else [], id="by", className="shown"),
         ],

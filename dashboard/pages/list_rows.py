@@ -58,9 +58,9 @@ class Choice:
         return {"q": self.find, "verdict": self.verdict, **order}
 
 
-def choice_of(asked: dict[str, Any]) -> Choice:
+def choice_of(params: dict[str, Any]) -> Choice:
     """The choice an address asks for; what it says wrongly is passed over."""
-    values = {k: v[0] if isinstance(v, list) else v for k, v in asked.items()}
+    values = {k: v[0] if isinstance(v, list) else v for k, v in params.items()}
     verdict, sort = values.get("verdict") or "", values.get("sort") or "run"
     page = str(values.get("page") or "")
     return Choice(
@@ -86,34 +86,34 @@ def _rows(
 ) -> tuple[list[Any], list[Any]]:
     if not lines:
         return [_wide(html.P(words.NO_RUNS))], [["none", ""]]
-    wanted = sorted((line for line in lines if _is_wanted(line, choice)), key=_name)
+    matches = sorted((line for line in lines if _is_wanted(line, choice)), key=_name)
     key = choice.sort.removeprefix("-")
-    wanted.sort(key=lambda line: _key(line, key), reverse=choice.sort.startswith("-"))
-    wanted.sort(key=lambda line: _key(line, key) is _LAST)
-    if not wanted:
+    matches.sort(key=lambda line: _key(line, key), reverse=choice.sort.startswith("-"))
+    matches.sort(key=lambda line: _key(line, key) is _LAST)
+    if not matches:
         return [_wide(f"No run matches the filter ({len(lines)} in total).")], [
             ["none", len(lines)]
         ]
     groups: dict[str, list[Summary | str]] = {}
     if choice.by:
-        wanted.sort(key=lambda line: (not _group(line), _group(line)))
-        for line in wanted:
+        matches.sort(key=lambda line: (not _group(line), _group(line)))
+        for line in matches:
             groups.setdefault(_group(line), []).append(line)
-    page = min(choice.page, -(-len(wanted) // MOST_ROWS))
+    page = min(choice.page, -(-len(matches) // MOST_ROWS))
     first = (page - 1) * MOST_ROWS
     rows, has, above = [], [], None
-    for line in wanted[first : first + MOST_ROWS]:
+    for line in matches[first : first + MOST_ROWS]:
         if choice.by and _group(line) != above:
             above = _group(line)
             name = words.visible(above) if above else "no group"
-            title = f"{name} · {_counted(groups[above])}"
+            title = f"{name} · {_tally(groups[above])}"
             rows.append(_heading(title, above, groups[above]))
             has.append(["group", title])
         rows.append(_row(line, picked))
         has.append(_has(line))
-    if len(wanted) > MOST_ROWS:
-        rows.append(_wide(_pages(choice, page, len(wanted))))
-        has.append(["pages", f"{page} {len(wanted)}"])
+    if len(matches) > MOST_ROWS:
+        rows.append(_wide(_pages(choice, page, len(matches))))
+        has.append(["pages", f"{page} {len(matches)}"])
     return rows, has
 
 
@@ -182,7 +182,7 @@ def _group(line: Summary | str) -> str:
     return "" if isinstance(line, str) else str(line.group or "")
 
 
-def _counted(members: list[Summary | str]) -> str:
+def _tally(members: list[Summary | str]) -> str:
     verdicts = [m.state.verdict for m in members if isinstance(m, Summary) and m.state]
     counts = [f"{verdicts.count(v)} {palette.VERDICTS[v].word}" for v in VERDICTS if v in verdicts]
     return ", ".join([f"{len(members)} runs" if len(members) > 1 else "1 run", *counts])
@@ -195,9 +195,9 @@ def _has(line: Summary | str) -> list[Any]:
     state = [getattr(line.state, k, None) for k in ("verdict", "phase", "evidence", "life")]
     if line.state is not None:
         state += [a.rule for a in line.state.firing] + sorted(line.state.silenced)
-    seen = (line.title, line.group, line.tags, line.error, line.last_time, *line.lines, *state)
+    fields = (line.title, line.group, line.tags, line.error, line.last_time, *line.lines, *state)
     # As text: the browser's numbers do not hold 64 bits.
-    return [line.name, f"{hash(seen):x}"]
+    return [line.name, f"{hash(fields):x}"]
 
 
 def _wide(content: Any) -> html.Tr:
@@ -270,7 +270,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
 def _alarms(name: str, state: RunState) -> list[Any]:
     """The alarms that fire, worst first, each with the way to its evidence."""
     firing = [a for a in state.firing if a.severity != "info"]
-    shown = [
+    rows = [
         html.Div(
             [
                 parts.mark(palette.SEVERITIES[a.severity]),
@@ -282,7 +282,7 @@ def _alarms(name: str, state: RunState) -> list[Any]:
         for a in firing[:MOST_ALARMS]
     ]
     more = len(firing) - MOST_ALARMS
-    return [*shown, *([html.Div(f"and {more} more", className="quiet")] if more > 0 else [])]
+    return [*rows, *([html.Div(f"and {more} more", className="quiet")] if more > 0 else [])]
 
 
 def _spark(line: str, color: str, name: str) -> Any:

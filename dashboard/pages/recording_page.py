@@ -71,9 +71,9 @@ def _recorder(snapshot: Snapshot) -> list[Any]:
         pairs.append(("share of a step", f"{100 * np.median(shares):.2f} %, median"))
     if not len(finite):
         pairs.append(("recording a step", "the trainer does not measure it (seconds_record)"))
-    dropped = snapshot.state.dropped
-    pairs.append(("rows dropped", f"{sum(dropped.values()):,}" if dropped else "none"))
-    pairs += [(words.visible(why), f"{n:,}") for why, n in list(dropped.items())[:10]]
+    drops = snapshot.state.dropped
+    pairs.append(("rows dropped", f"{sum(drops.values()):,}" if drops else "none"))
+    pairs += [(words.visible(why), f"{n:,}") for why, n in list(drops.items())[:10]]
     return [_pairs(pairs)]
 
 

@@ -35,11 +35,11 @@ def color_of(query: Query) -> str | None:
     return None if key == "delta" else key
 
 
-def coloring(query: Query, shown: list[Trajectory]) -> list[Any]:
+def coloring(query: Query, responses: list[Trajectory]) -> list[Any]:
     """The choice of what colours the tokens, and what the colours mean. What was measured of no
     token is not to be chosen."""
-    chosen = overlays.overlay_of(text(query, "color"))
-    tokens = [token for one in shown for token in rows_of(one.tokens)]
+    selection = overlays.overlay_of(text(query, "color"))
+    tokens = [token for one in responses for token in rows_of(one.tokens)]
     options = []
     for key, overlay in overlays.OVERLAYS.items():
         there = any(overlay.value(token) is not None for token in tokens)
@@ -47,33 +47,33 @@ def coloring(query: Query, shown: list[Trajectory]) -> list[Any]:
             html.Option(
                 overlay.name if there else f"{overlay.name} (not measured)",
                 value="" if key == "delta" else key,
-                selected="selected" if key == chosen.key else None,
-                disabled=None if there or key == chosen.key else "disabled",
+                selected="selected" if key == selection.key else None,
+                disabled=None if there or key == selection.key else "disabled",
             )
         )
     label = html.Span("colour shows", className="key")
     select = html.Select(options, **attrs(data_address="color"))
     choice = html.Label([label, select], className="want")
-    return [html.Div([choice, overlays.legend(chosen)], className="coloring")]
+    return [html.Div([choice, overlays.legend(selection)], className="coloring")]
 
 
 def column(
-    name: str, shown: Trajectory, query: Query, side: str, head: list[Any], shared: int, same: int
+    name: str, item: Trajectory, query: Query, side: str, head: list[Any], shared: int, same: int
 ) -> html.Section:
     """`side` begins the ids of its tokens. `shared` own tokens begin as those of the other do, and
     its first `same` actions brought the same documents."""
-    row = shown.about
-    asked = (text(query, "mark") or "").removeprefix(side)
-    chosen = int(asked) if asked.isdecimal() else None
+    row = item.about
+    mark = (text(query, "mark") or "").removeprefix(side)
+    position = int(mark) if mark.isdecimal() else None
     delta = f"Δ {deltas.nats(row['delta'], row['not_finite'])} nats"
     head = [*head, html.Span(delta, className="quiet")]
-    if len(shown.tokens) or shown.n_tokens:
+    if len(item.tokens) or item.n_tokens:
         overlay = overlays.overlay_of(text(query, "color"))
-        looks = token_view.Looks(overlay, side, chosen)
-        after = here(name, shown.key, query, from_=shown.first + token_view.MOST_TOKENS)
-        body = token_view.turns(shown, looks, shared, after)
+        looks = token_view.Looks(overlay, side, position)
+        after = here(name, item.key, query, from_=item.first + token_view.MOST_TOKENS)
+        body = token_view.turns(item, looks, shared, after)
     else:
-        body = token_view.without_tokens(shown, same)
+        body = token_view.without_tokens(item, same)
     return html.Section([html.Header(head), *body], className="card words")
 
 
@@ -83,7 +83,7 @@ def facts_of(row: dict[str, Any]) -> list[Any]:
     return [class_of(row), *(parts.fact(name, value) for name, value in facts)]
 
 
-def named(row: dict[str, Any]) -> str:
+def describe(row: dict[str, Any]) -> str:
     """A response and its class, in words."""
     word = {True: "correct", False: "wrong"}.get(row["correct"], "of unknown class")
     return f"response {title_of(row)}, {word}"

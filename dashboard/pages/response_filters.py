@@ -66,14 +66,14 @@ def grid_of(name: str, query: Query, drops: LargestDrops | None = None) -> Grid:
     From an alarm (`drops`) and without a filter of its own, the address shows the correct
     responses that lost most there, first.
     """
-    wanted = ResponseQuery(**{field: read(query, key) for key, (field, read) in _FILTERS.items()})
+    filters = ResponseQuery(**{field: read(query, key) for key, (field, read) in _FILTERS.items()})
     order = text(query, "sort") or ""
     order = order if order in ORDERS else "step" if drops is None else "delta"
-    if drops is not None and wanted == ResponseQuery() and text(query, "all") is None:
+    if drops is not None and filters == ResponseQuery() and text(query, "all") is None:
         fields = True if drops.tokens else None
-        wanted = ResponseQuery(drops.first, drops.last, correct=True, tokens=fields)
+        filters = ResponseQuery(drops.first, drops.last, correct=True, tokens=fields)
     down = text(query, "way") == "down"
-    return Grid(name, wanted, order, down, text(query, "alarm"), whole(query, "at"))
+    return Grid(name, filters, order, down, text(query, "alarm"), whole(query, "at"))
 
 
 def form(grid: Grid, sources: list[str]) -> html.Form:
@@ -99,12 +99,12 @@ def form(grid: Grid, sources: list[str]) -> html.Form:
         )
 
     def choice(title: str, key: str, options: list[tuple[str, str]]) -> html.Label:
-        chosen = [
-            html.Option(shown, value=value, selected="selected" if value == now[key] else None)
-            for value, shown in [("", "any"), *options]
+        choices = [
+            html.Option(word, value=value, selected="selected" if value == now[key] else None)
+            for value, word in [("", "any"), *options]
         ]
         return html.Label(
-            [html.Span(title, className="key"), html.Select(chosen, name=key)], className="want"
+            [html.Span(title, className="key"), html.Select(choices, name=key)], className="want"
         )
 
     hidden = [

@@ -70,8 +70,8 @@ def _notice(grid: Grid, drops: LargestDrops | None) -> list[Any]:
     if drops is None:
         return []
     rule = words.visible(grid.alarm or "the alarm", 60)
-    shown = grid == replace(grid_of(grid.name, {}, drops), alarm=grid.alarm, at=grid.at)
-    text = f"{rule} fired at step {drops.step:,}." + (f" {_which(drops)}" if shown else "")
+    is_default = grid == replace(grid_of(grid.name, {}, drops), alarm=grid.alarm, at=grid.at)
+    text = f"{rule} fired at step {drops.step:,}." + (f" {_which(drops)}" if is_default else "")
     wider = address(
         "responses", grid.name, alarm=grid.alarm, at=drops.step,
         first=max(0, drops.step - 9), last=drops.step, correct="yes", sort="delta",
@@ -124,7 +124,7 @@ def _row(grid: Grid, row: dict[str, Any]) -> list[Any]:
         sort=grid.order if grid.order != "step" else None,
     )  # fmt: skip
     style = deltas.tint(row["delta"], STRONG, "number", "delta", faint=deltas.FAINT)
-    recorded = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
+    source = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []
     return [
         parts.count(row["step"]),
@@ -137,15 +137,15 @@ def _row(grid: Grid, row: dict[str, Any]) -> list[Any]:
         [*cut, parts.count(row["n_tokens"])],
         *(parts.count(row[name]) for name in ("n_actions", "n_searches")),
         html.Td(words.visible(row["data_source"] or "–", 40), className="quiet"),
-        html.Td(recorded, className="quiet"),
+        html.Td(source, className="quiet"),
     ]
 
 
 def _preview(row: dict[str, Any]) -> list[Any]:
     """The end of the question over the end of the answer, a line each."""
     lines = ((row["question"], "quiet"), (row["answer"], ""))
-    shown = [(" ".join(str(text).split()), look) for text, look in lines if text]
-    return [html.Div(_end(text), className=look, title=words.visible(text)) for text, look in shown]
+    texts = [(" ".join(str(text).split()), look) for text, look in lines if text]
+    return [html.Div(_end(text), className=look, title=words.visible(text)) for text, look in texts]
 
 
 def _end(text: str) -> str:

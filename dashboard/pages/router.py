@@ -97,13 +97,13 @@ def _of_a_run(registry: RunRegistry, kind: str, name: str, query: Query) -> Any:
 
 def _comparison(registry: RunRegistry, query: Query) -> Any:
     names = list(dict.fromkeys(query.get("run", [])))
-    snapshots, lost = snapshots_of(registry, names[:MOST_COMPARED])
-    if waits := [name for name in lost if registry.is_opening(name)]:
+    snapshots, errors = snapshots_of(registry, names[:MOST_COMPARED])
+    if waits := [name for name in errors if registry.is_opening(name)]:
         progress = f"{len(snapshots)} of {len(snapshots) + len(waits)} runs are loaded."
         return message_page("Loading the runs", progress, retry=True)
     if not snapshots:
-        why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
-        return message_page("No runs to compare", why, retry=bool(lost))
+        why = "; ".join(errors.values()) or "Choose runs in the list, then press Compare."
+        return message_page("No runs to compare", why, retry=bool(errors))
     many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
-    notices = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
+    notices = [*errors.values(), *([many] if len(names) > MOST_COMPARED else [])]
     return compare_page(snapshots, query, notices)

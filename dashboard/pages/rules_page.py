@@ -23,14 +23,14 @@ _SIGNALS = {c.name: c for c in SIGNALS.columns}
 
 def rules_page(path: str) -> html.Div:
     """All rules (`/rules`), or one (`/rules/ID`)."""
-    wanted = path.removeprefix("/rules").strip("/")
-    if not wanted:
+    rule_id = path.removeprefix("/rules").strip("/")
+    if not rule_id:
         return _all()
-    rule = next((r for r in _ALL if r.id == wanted), None)
+    rule = next((r for r in _ALL if r.id == rule_id), None)
     if rule is None:
         return message_page(
             "There is no such rule",
-            f"{wanted} is not a built-in rule. User rules are described in the "
+            f"{rule_id} is not a built-in rule. User rules are described in the "
             "file they come from.",
         )
     return _one(rule)
@@ -41,7 +41,7 @@ def _all() -> html.Div:
         [
             parts.badge(palette.SEVERITIES[rule.severity]),
             html.A(rule.id, href=f"/rules/{rule.id}", className="run-link"),
-            marked(rule.meaning),
+            render(rule.meaning),
         ]
         for rule in _ALL
     ]
@@ -53,7 +53,7 @@ def _one(rule: Declaration) -> html.Div:
     at = _ALL.index(rule)
     way = html.P([html.A("Alarm rules", href="/rules"), " › "], className="crumbs quiet")
     sign = palette.SEVERITIES[rule.severity]
-    facts = [x for k, v in describe_rule(rule) for x in (html.Dt(k), html.Dd(marked(v)))]
+    facts = [x for k, v in describe_rule(rule) for x in (html.Dt(k), html.Dd(render(v)))]
     others = [
         html.A(f"{word}: {_ALL[i].id}", href=f"/rules/{_ALL[i].id}", className="button",
                **attrs(data_key=key))
@@ -64,7 +64,7 @@ def _one(rule: Declaration) -> html.Div:
         [
             parts.page_head([rule.id, " ", parts.badge(sign)], above=way),
             html.Section(
-                [html.P(marked(rule.meaning), className="lead"), html.Dl(facts)],
+                [html.P(render(rule.meaning), className="lead"), html.Dl(facts)],
                 className="card rule-page",
             ),
             *_needs(rule),
@@ -78,11 +78,11 @@ def _needs(rule: Declaration) -> list[Any]:
     signals = [_SIGNALS[n] for n in (*rule.needs, *rule.needs_too) if n in _SIGNALS]
     if not signals:
         return []
-    rows = [[html.Code(c.name), c.unit or "–", marked(c.meaning)] for c in signals]
+    rows = [[html.Code(c.name), c.unit or "–", render(c.meaning)] for c in signals]
     table = parts.table(("signal", "unit", "meaning"), rows, look="card rules")
     return [html.H2("Signals it needs", className="section"), table]
 
 
-def marked(text: str) -> list[Any]:
+def render(text: str) -> list[Any]:
     """Text with what stands between backticks as code."""
     return [html.Code(t) if i % 2 else t for i, t in enumerate(text.split("`"))]

@@ -82,13 +82,13 @@ def _below(snapshot: Snapshot) -> html.Div:
         html.Div(look_alikes(snapshot), id=part_id("look-alikes")),
     ]
     happened = [html.H2("Events"), html.Div(parts.events(snapshot), id=part_id("events"))]
-    fired = [
+    left = [
         html.H2("Alarms"),
         html.P("", id="note-said", className="note", role="status"),
         html.Div(alarms(snapshot), id=part_id("alarms")),
     ]
     right = [html.Section(alike, className="card"), html.Section(happened, className="card")]
-    return html.Div([html.Section(fired, className="card"), html.Div(right)], className="below")
+    return html.Div([html.Section(left, className="card"), html.Div(right)], className="below")
 
 
 def alarms(snapshot: Snapshot) -> list[Any]:
@@ -171,8 +171,8 @@ def _episodes(alert: AnyAlert) -> str:
     spans = [e for e in alert.episodes if e[0] is not None]
     if not spans:
         return ""
-    shown, left = spans[:MOST_EPISODES], len(spans) - MOST_EPISODES
-    ranges = [f"{a:,}–{b:,}" if b is not None else f"{a:,}–now" for a, b in shown]
+    head, left = spans[:MOST_EPISODES], len(spans) - MOST_EPISODES
+    ranges = [f"{a:,}–{b:,}" if b is not None else f"{a:,}–now" for a, b in head]
     more = f" and {left} more times" if left > 0 else ""
     return f"steps {', '.join(ranges)}{more}"
 

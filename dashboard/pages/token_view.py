@@ -38,12 +38,12 @@ class Looks:
     chosen: int | None = None
 
 
-def turns(shown: Trajectory, looks: Looks, shared: int, after: str) -> list[Any]:
+def turns(response: Trajectory, looks: Looks, shared: int, after: str) -> list[Any]:
     """Prompt, actions and tool text in order. `shared` own tokens begin alike in both responses;
     `after` is where the next tokens are."""
-    tokens = rows_of(shown.tokens)
-    actions = {a["action_index"]: a for a in shown.actions}
-    start = shown.own if shown.own is not None else 2**31
+    tokens = rows_of(response.tokens)
+    actions = {a["action_index"]: a for a in response.actions}
+    start = response.own if response.own is not None else 2**31
     before = [t for t in tokens if t["position"] < start]
     rest = [t for t in tokens if t["position"] >= start]
     alike = {t["position"] for t in rest[:shared]}
@@ -57,9 +57,9 @@ def turns(shown: Trajectory, looks: Looks, shared: int, after: str) -> list[Any]
             parts.append(_tool(group, fork))
         else:
             parts.append(_action(group, actions.get(index), index, looks, alike, fork, first))
-    end = shown.first + MOST_TOKENS
+    end = response.first + MOST_TOKENS
     if len(tokens) == MOST_TOKENS:
-        left = shown.n_tokens - MOST_TOKENS
+        left = response.n_tokens - MOST_TOKENS
         text = f"At most {left:,} more tokens are recorded. "
         link = html.A(f"From position {end:,} on", href=after)
         parts.append(html.P([text, link], className="note"))
@@ -85,8 +85,8 @@ def _tool(tokens: list[dict[str, Any]], fork: int | None) -> html.Div:
         html.Span("tool text", className="key"),
         f"{len(tokens):,} {'token' if len(tokens) == 1 else 'tokens'}, not trained on",
     ]
-    shown = escape_control(text[:TOOL_SHOWN].strip(), lines=True) + more
-    parts: list[Any] = [html.P(label, className="tool-head"), shown]
+    body = escape_control(text[:TOOL_SHOWN].strip(), lines=True) + more
+    parts: list[Any] = [html.P(label, className="tool-head"), body]
     if inside:
         parts.append(_FORK)
     return html.Div(parts, className="tool")
@@ -137,9 +137,9 @@ def text_of(token: dict[str, Any]) -> str:
     """The token's text made visible; a long one is cut, and says so."""
     if token["text"] is None:
         return f"▯{token['token_id']}" if token["token_id"] is not None else "▯"
-    shown = escape_control(token["text"], lines=True)
+    text = escape_control(token["text"], lines=True)
     over = token["characters"] > len(token["text"])
-    return f"{shown} … ({token['characters']:,} characters)" if over else shown or "∅"
+    return f"{text} … ({token['characters']:,} characters)" if over else text or "∅"
 
 
 def numbers_of(token: dict[str, Any]) -> str:
@@ -184,21 +184,21 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
     return html.Header([*name, kind, delta, html.Span(text, className="quiet")])
 
 
-def without_tokens(shown: Trajectory, same: int) -> list[Any]:
+def without_tokens(item: Trajectory, same: int) -> list[Any]:
     """Actions with their Δ, and the recorded text, where no token was recorded. The first `same`
     actions brought the same documents as those of the other response."""
     text = "No tokens of this response were recorded; Δ is shown per action."
-    if all(a["delta"] is None for a in shown.actions):
+    if all(a["delta"] is None for a in item.actions):
         text = "No tokens of this response were recorded, and it was not scored after the update."
     parts: list[Any] = [html.P(text, className="note")]
-    for action in shown.actions:
+    for action in item.actions:
         head = action_head(action, action["action_index"])
         alike = action["action_index"] < same
         note = [html.Span("brought the same documents", className="same")] if alike else []
         parts.append(html.Section([head, *note], className="turn"))
-    if shown.text is not None:
-        more = shown.text_characters - len(shown.text)
+    if item.text is not None:
+        more = item.text_characters - len(item.text)
         end = f" … and {more:,} more characters" if more > 0 else ""
         parts.append(html.P("The whole response as it was recorded:", className="note"))
-        parts.append(html.Div(escape_control(shown.text, lines=True) + end, className="toks plain"))
+        parts.append(html.Div(escape_control(item.text, lines=True) + end, className="toks plain"))
     return parts

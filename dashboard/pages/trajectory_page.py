@@ -27,7 +27,7 @@ from . import components as parts
 from . import token_view
 from .frame import message_page
 from .links import Query, address, attrs, crumbs, text, way, whole
-from .response_columns import STATUS, coloring, column, here, named, side_by_side
+from .response_columns import STATUS, coloring, column, describe, here, side_by_side
 from .responses_page import STRONG, class_of, title_of
 
 MOST_NAMED = 6  # tokens that are named as the greatest losses
@@ -42,24 +42,24 @@ def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
         return message_page("No response is named", "The address must name a step and an id.")
     key = Key(step, whole(query, "rank") or 0, number)
     run = snapshot.run
-    shown = read_trajectory(run, key, whole(query, "from") or 0)
-    if shown is None:
+    response = read_trajectory(run, key, whole(query, "from") or 0)
+    if response is None:
         return message_page(
             "There is no such response", f"The run holds no response {number} at step {step}."
         )
-    other = _beside(run, shown, query)
-    shared = shared_prefix(shown.tokens, other.tokens) if other and not shown.first else 0
-    same = same_documents(shown.actions, other.actions) if other else 0
-    columns = [_column(name, shown, query, "t", shared, same)]
+    other = _beside(run, response, query)
+    shared = shared_prefix(response.tokens, other.tokens) if other and not response.first else 0
+    same = same_documents(response.actions, other.actions) if other else 0
+    columns = [_column(name, response, query, "t", shared, same)]
     if other is not None:
         columns.append(_column(name, other, query, "b", shared, same))
     return html.Div(
         [
-            _head(name, snapshot.title, shown),
-            _group(name, shown, other, query),
-            *coloring(query, [shown] if other is None else [shown, other]),
-            *_pairing(shown, other, shared, same),
-            _losses(name, shown, query),
+            _head(name, snapshot.title, response),
+            _group(name, response, other, query),
+            *coloring(query, [response] if other is None else [response, other]),
+            *_pairing(response, other, shared, same),
+            _losses(name, response, query),
             html.Div(columns, className="pair"),
             STATUS,
         ],
@@ -68,26 +68,26 @@ def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
     )  # fmt: skip
 
 
-def _beside(run: Run, shown: Trajectory, query: Query) -> Trajectory | None:
+def _beside(run: Run, response: Trajectory, query: Query) -> Trajectory | None:
     """The response to show beside: the one asked for if it is of this group, or the nearest."""
-    asked = whole(query, "beside", -(2**31))
+    target = whole(query, "beside", -(2**31))
     rank = whole(query, "beside_rank") or 0
-    in_group = {key_of(row) for row in shown.group} - {shown.key}
-    key = None if asked is None else Key(shown.key.step, rank, asked)
+    in_group = {key_of(row) for row in response.group} - {response.key}
+    key = None if target is None else Key(response.key.step, rank, target)
     if key not in in_group:
-        key = paired_with(run, shown)
-    return None if key is None else read_trajectory(run, key, shown.first, shown.group)
+        key = paired_with(run, response)
+    return None if key is None else read_trajectory(run, key, response.first, response.group)
 
 
-def _head(name: str, called: str, shown: Trajectory) -> html.Header:
-    row, key = shown.about, shown.key
+def _head(name: str, label: str, response: Trajectory) -> html.Header:
+    row, key = response.about, response.key
     facts = [
         ("Δ", f"{deltas.nats(row['delta'], row['not_finite'])} nats"),
         ("reward", number(row["reward"])),
         ("advantage", number(row["advantage"])),
         ("log π per token", number(row["logp"])),
         ("tokens", parts.count(row["n_tokens"])),
-        ("actions", f"{len(shown.actions)}"),
+        ("actions", f"{len(response.actions)}"),
         ("data source", words.visible(row["data_source"] or "–", 60)),
     ]
     content: list[Any] = [class_of(row)]
@@ -95,55 +95,55 @@ def _head(name: str, called: str, shown: Trajectory) -> html.Header:
     if row["truncated"]:
         content.append(html.Span("cut by a length limit", className="pill"))
     of_step = address("responses", name, first=key.step, last=key.step)
-    way = crumbs(name, called, (f"Responses of step {key.step:,}", of_step))
+    way = crumbs(name, label, (f"Responses of step {key.step:,}", of_step))
     title = f"Response {title_of(row)} of step {key.step:,}"
     status = html.Div(content, className="status")
     return parts.page_head(title, status, above=way, look="response-head")
 
 
-def _group(name: str, shown: Trajectory, other: Trajectory | None, query: Query) -> html.Div:
+def _group(name: str, response: Trajectory, other: Trajectory | None, query: Query) -> html.Div:
     """The responses of the group, each a link; previous and next."""
-    if shown.about["group_id"] is None:
+    if response.about["group_id"] is None:
         return html.Div("No group was recorded for this response.", className="group quiet")
-    keys = [key_of(row) for row in shown.group]
-    at = keys.index(shown.key)
+    keys = [key_of(row) for row in response.group]
+    at = keys.index(response.key)
     beside = None if other is None else other.key
     chips = []
-    for row, key in zip(shown.group, keys, strict=True):
-        now = key == shown.key
+    for row, key in zip(response.group, keys, strict=True):
+        now = key == response.key
         names = ("chip", "now" if now else "", "beside" if key == beside else "")
-        recorded = " ·" if row["has_tokens"] else ""
+        mark = " ·" if row["has_tokens"] else ""
         shape = {True: "✓", False: "✗"}.get(row["correct"], "?")
         chips.append(html.A(
-            f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['not_finite'])}{recorded}",
+            f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['not_finite'])}{mark}",
             href=here(name, key, query), **deltas.tint(row["delta"], STRONG, *names),
             **attrs(aria_current="page" if now else None),
         ))  # fmt: skip
     before = here(name, keys[at - 1], query) if at else None
     after = here(name, keys[at + 1], query) if at + 1 < len(keys) else None
     many = f"{len(keys)} or more" if len(keys) >= MOST_GROUP else f"{len(keys)}"
-    label = f"Group {shown.about['group_id']}: {many} responses, Δ in nats; · has tokens"
+    label = f"Group {response.about['group_id']}: {many} responses, Δ in nats; · has tokens"
     return html.Div(
         [html.Span(label, className="key"), way("Previous", before, "["), way("Next", after, "]"),
-         html.A("Side by side", href=side_by_side(name, shown.key, query), className="button"),
+         html.A("Side by side", href=side_by_side(name, response.key, query), className="button"),
          *chips],
         className="group",
     )  # fmt: skip
 
 
 def _pairing(
-    shown: Trajectory, other: Trajectory | None, shared: int, same: int
+    response: Trajectory, other: Trajectory | None, shared: int, same: int
 ) -> list[Any]:  # fmt: skip
     """What stands beside the response, and what they share."""
-    kind = "wrong" if shown.about["correct"] else "correct"
+    kind = "wrong" if response.about["correct"] else "correct"
     if other is None:
-        why = "its class is unknown" if shown.about["correct"] is None else (
+        why = "its class is unknown" if response.about["correct"] is None else (
             f"its group holds no {kind} response"
         )  # fmt: skip
         return [html.P(f"No response to compare with: {why}.", className="note")]
-    if shown.first:
-        return [html.P(f"Both from position {shown.first:,} on.", className="note")]
-    if len(shown.tokens) and len(other.tokens):
+    if response.first:
+        return [html.P(f"Both from position {response.first:,} on.", className="note")]
+    if len(response.tokens) and len(other.tokens):
         text = _alike(shared)
     else:
         text = _alike_actions(same)
@@ -167,20 +167,20 @@ def _alike_actions(same: int) -> str:
     return f"The {many} brought the same documents in both."
 
 
-def _losses(name: str, shown: Trajectory, query: Query) -> html.P:
+def _losses(name: str, response: Trajectory, query: Query) -> html.P:
     """The tokens that lost most, as links: the way to them without a mouse."""
-    lost = [t for t in rows_of(shown.tokens) if t["action_index"] is not None]
-    lost = sorted((t for t in lost if (t["delta"] or 0.0) < 0), key=lambda t: t["delta"])
-    if not lost:
+    losses = [t for t in rows_of(response.tokens) if t["action_index"] is not None]
+    losses = sorted((t for t in losses if (t["delta"] or 0.0) < 0), key=lambda t: t["delta"])
+    if not losses:
         return html.P(className="lost-most")
     parts: list[Any] = [html.Span("lost most", className="key")]
-    for token in lost[:MOST_NAMED]:
+    for token in losses[:MOST_NAMED]:
         word = f"{words.visible(token_view.text_of(token), 24).strip() or '␣'}"
         parts.append(
             html.A(
                 [html.Code(word), f" {deltas.nats(token['delta'])}"],
-                href=here(name, shown.key, query, mark=f"t{token['position']}",
-                          beside=text(query, "beside"), from_=shown.first or None),
+                href=here(name, response.key, query, mark=f"t{token['position']}",
+                          beside=text(query, "beside"), from_=response.first or None),
                 **attrs(data_token=f"t{token['position']}"),
             )
         )  # fmt: skip
@@ -188,12 +188,12 @@ def _losses(name: str, shown: Trajectory, query: Query) -> html.P:
 
 
 def _column(
-    name: str, shown: Trajectory, query: Query, side: str, shared: int, same: int
+    name: str, response: Trajectory, query: Query, side: str, shared: int, same: int
 ) -> html.Section:
-    title = named(shown.about)
+    title = describe(response.about)
     if side == "t":
         head: list[Any] = [html.H2(title[0].upper() + title[1:])]
     else:
         head = [html.H2(f"Beside it: {title}")]
-        head.append(html.A("Show this one", href=here(name, shown.key, query)))
-    return column(name, shown, query, side, head, shared, same)
+        head.append(html.A("Show this one", href=here(name, response.key, query)))
+    return column(name, response, query, side, head, shared, same)

@@ -35,11 +35,11 @@ def acknowledge(run: Path, rule: str, hours: float | None, undo: bool) -> None:
 
     if undo and hours is not None:
         raise click.UsageError("--undo and --for exclude each other.")
-    with open_run(run) as opened:
-        firing = {a.rule: a.episodes[-1][0] for a in check(opened).firing}
+    with open_run(run) as reader:
+        firing = {a.rule: a.episodes[-1][0] for a in check(reader).firing}
     if rule not in firing:
-        known = ", ".join(firing) or "none"
-        raise UsageError(f"No alarm {rule} fires in {run}. Firing now: {known}.")
+        rules = ", ".join(firing) or "none"
+        raise UsageError(f"No alarm {rule} fires in {run}. Firing now: {rules}.")
     kind = "heard" if undo else "acknowledge" if hours is None else "snooze"
     until = None if hours is None else time.time() + 3600 * hours
     write_note(run, kind, rule, firing[rule], until)

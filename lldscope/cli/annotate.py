@@ -27,13 +27,13 @@ def annotate(
     from ..runs import open_run
     from ..storage.notes import write_about
 
-    with open_run(run) as opened:
-        said = [("name", name), *(("tag", t) for t in tags), *(("untag", t) for t in untags),
+    with open_run(run) as reader:
+        edits = [("name", name), *(("tag", t) for t in tags), *(("untag", t) for t in untags),
                 ("note", note)]  # fmt: skip
-        for kind, text in said:
+        for kind, text in edits:
             if text is not None:
-                write_about(opened.path, kind, text)
-        opened.refresh()
-        click.echo(f"name  {plain(opened.name)}")
-        click.echo(f"tags  {plain(', '.join(opened.info.get('tags') or ['–']))}")
-        click.echo(f"note  {plain(opened.info.get('note') or '–')}")
+                write_about(reader.path, kind, text)
+        reader.refresh()
+        click.echo(f"name  {plain(reader.name)}")
+        click.echo(f"tags  {plain(', '.join(reader.info.get('tags') or ['–']))}")
+        click.echo(f"note  {plain(reader.info.get('note') or '–')}")

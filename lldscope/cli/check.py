@@ -53,8 +53,8 @@ def check(
     from ..user_rules.user_rules import all_rules
 
     try:
-        opened = open_run(run, cache=user_cache(), planned_steps=steps)
-        state = check_run(opened, arl, all_rules(rules))
+        reader = open_run(run, cache=user_cache(), planned_steps=steps)
+        state = check_run(reader, arl, all_rules(rules))
     except (LldscopeError, OSError) as error:
         if exit_style != "nagios":
             raise
@@ -64,11 +64,11 @@ def check(
     if as_json:
         print_json(state.to_dict())
     elif exit_style == "nagios":
-        click.echo(nagios_line(state, opened.columns(), code))
+        click.echo(nagios_line(state, reader.columns(), code))
     else:
         from .views import show_state
 
-        show_state(opened, state)
+        show_state(reader, state)
     warn_of_damage(state.damaged, state.dropped)
     sys.exit(code)
 
@@ -89,9 +89,9 @@ def nagios_line(state: RunState, signals: Columns, code: int) -> str:
     summary = f"{VERDICTS[state.verdict].word}{phase}{worst}"
     data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
     for name in NAGIOS_SIGNALS:
-        known = as_recorded(signals, name)
-        known = known[known == known]
-        data[name] = float(known[-1]) if len(known) else None
+        series = as_recorded(signals, name)
+        series = series[series == series]
+        data[name] = float(series[-1]) if len(series) else None
     values = [f"{name}={_number(value)}" for name, value in data.items() if value is not None]
     age = state.last_row_age_seconds
     values += [f"age={_number(age)}s"] if age is not None else []

@@ -79,20 +79,20 @@ def compare(
     names = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
     chosen_rules = all_rules(rules)
     with ExitStack() as stack:
-        named = [
+        run_groups = [
             [stack.enter_context(open_run(run, planned_steps=steps)) for run in of] for of in places
         ]
-        opened = [run for of in named for run in of]
-        damaged = {f"{r.name}: {part}": why for r in opened for part, why in r.damaged.items()}
+        all_runs = [run for of in run_groups for run in of]
+        damaged = {f"{r.name}: {part}": why for r in all_runs for part, why in r.damaged.items()}
         if kind is not None:
             from ..report.arms.analysis import arms_of, compare_arms
 
-            arms = arms_of(named)
+            arms = arms_of(run_groups)
             in_order = [run for of in arms.values() for run in of]
             answer = side_by_side(in_order, align, every, names, arl, chosen_rules)
-            write_document(compare_arms(arms, answer, arl, chosen_rules, _counted), kind, file)
+            write_document(compare_arms(arms, answer, arl, chosen_rules, _with_bar), kind, file)
         else:
-            answer = side_by_side(opened, align, every, names, arl, chosen_rules)
+            answer = side_by_side(all_runs, align, every, names, arl, chosen_rules)
             if as_json:
                 print_json(answer)
             else:
@@ -100,7 +100,7 @@ def compare(
     warn_of_damage(damaged)
 
 
-def _counted(runs: Sequence[Any]) -> Iterable[Any]:
+def _with_bar(runs: Sequence[Any]) -> Iterable[Any]:
     """The runs of an arm, with a bar on the terminal where there are several."""
     return progress(runs, "reading") if len(runs) > 1 else runs
 

@@ -87,27 +87,27 @@ def _follow(arms: list[Arm]) -> None:
 
     out = console(stderr=True)
     with _live(out) if sys.stderr.isatty() else contextlib.nullcontext(_lines()) as show:
-        ended = False
-        while not ended:
+        is_over = False
+        while not is_over:
             # Before refreshing, so that the last rows are read.
-            ended = not any(arm.running for arm in arms)
+            is_over = not any(arm.running for arm in arms)
             for arm in arms:
                 for alert in arm.refresh():
                     out.print(f"{arm.name:10}", alert_text(alert))
             show(arms)
-            if not ended:
+            if not is_over:
                 time.sleep(2.0)
 
 
 def _lines() -> Any:
     """For a log: a line every 20 steps."""
-    shown: dict[str, int] = {}
+    last: dict[str, int] = {}
 
     def show(arms: list[Arm]) -> None:
         for arm in arms:
             step = arm.update.state.last_step if arm.update else None
-            if step is not None and step // 20 > shown.get(arm.name, -1):
-                shown[arm.name] = step // 20
+            if step is not None and step // 20 > last.get(arm.name, -1):
+                last[arm.name] = step // 20
                 click.echo(f"{arm.name:10} {_status(arm).plain}", err=True)
 
     return show

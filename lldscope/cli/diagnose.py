@@ -92,8 +92,8 @@ def diagnose(
     from .report import form_of, write_document
 
     run, trainer = _run(source, chosen)
-    with open_run(run) as opened:
-        facts = post_mortem(opened, None, cost_per_hour=cost_per_hour)
+    with open_run(run) as reader:
+        facts = post_mortem(reader, None, cost_per_hour=cost_per_hour)
     answer = _answer(facts, trainer)
     if as_json:
         print_json(answer)
@@ -104,7 +104,7 @@ def diagnose(
     sys.exit(exit_code(facts.state.verdict, fail_on, exit_style))
 
 
-def _run(sources: tuple[str, ...], chosen: str | None) -> tuple[Path, Trainer]:
+def _run(sources: tuple[str, ...], run_name: str | None) -> tuple[Path, Trainer]:
     """A run as it is; of anything else its import in the cache, made anew where it changed."""
     from ..importers.build import Import
     from ..importers.source import ImportRequest
@@ -114,11 +114,11 @@ def _run(sources: tuple[str, ...], chosen: str | None) -> tuple[Path, Trainer]:
     if len(sources) == 1 and Path(sources[0], "run.json").is_file():
         return Path(sources[0]), LOOP
     paths = local_paths(sources, follow=False)
-    key = "\0".join([*map(os.path.abspath, paths), chosen or ""])
+    key = "\0".join([*map(os.path.abspath, paths), run_name or ""])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()
     run = cache_dir() / "imports" / name / (paths[0].stem or "run")
     run.parent.mkdir(parents=True, exist_ok=True)
-    outcome = Import(paths, run, ImportRequest(run=chosen), None).build(lambda n: None)
+    outcome = Import(paths, run, ImportRequest(run=run_name), None).build(lambda n: None)
     return run, next((TRAINERS[f] for f in outcome.formats if f in TRAINERS), LOOP)
 
 

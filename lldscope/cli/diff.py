@@ -48,15 +48,15 @@ def _show(answer: dict[str, Any], every: bool) -> None:
     else:
         click.echo("no setting differs")
     click.echo()
-    shown = signals if every else [s for s in signals if s["step"] is not None]
-    if not shown:
+    entries = signals if every else [s for s in signals if s["step"] is not None]
+    if not entries:
         return
     there = [f"{name} there" for name in names]
     head = ["signal", "differs from step", *there, "standard deviations", "first unequal at"]
     rows = [
         [s["signal"], _or_dash(s["step"]), short(s["first"]), short(s["second"]),
          short(s["sigmas"]), _or_dash(s["differs"])]
-        for s in shown
+        for s in entries
     ]  # fmt: skip
     print_table(head, rows, right=range(1, len(head)))
 

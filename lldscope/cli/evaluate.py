@@ -60,24 +60,24 @@ def evaluate(
     from ..evaluation.ranking import rank, read_detector
     from ..evaluation.scoring import ANY, evaluate_run, score
 
-    own = read_detector(detector) if detector else None
+    scorer = read_detector(detector) if detector else None
     runs = read_bank(bank, split)
     if not runs:
         raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
     arl = arl or DEFAULT_ARL
-    judged = [evaluate_run(run, arl) for run in progress(runs, "judging")]
-    scores = score(judged, [*(rule.id for rule in RULES), *ANY])
-    rankings = rank(runs, own)
+    evaluations = [evaluate_run(run, arl) for run in progress(runs, "judging")]
+    scores = score(evaluations, [*(rule.id for rule in RULES), *ANY])
+    rankings = rank(runs, scorer)
     answer = {
         "schema": EVALUATE_SCHEMA,
         "bank": str(bank),
         "split": split,
         "arl": arl,
-        "labels": dict(sorted(Counter(j.label for j in judged).items())),
+        "labels": dict(sorted(Counter(j.label for j in evaluations).items())),
         "healthy_steps": scores[0].healthy_steps,
         "rules": [s.to_dict() for s in scores],
         "detectors": [vars(r) for r in rankings],
-        "runs": [_about(j) for j in judged],
+        "runs": [_about(j) for j in evaluations],
     }
     if as_json:
         print_json(answer)
@@ -87,35 +87,35 @@ def evaluate(
             _show_detectors(rankings)
 
 
-def _about(judged: EvaluatedRun) -> dict[str, Any]:
+def _about(evaluation: EvaluatedRun) -> dict[str, Any]:
     return {
-        "run": judged.run.name,
-        "label": judged.label,
-        "steps": judged.steps,
-        "end_step": judged.run.end_step,
-        "fall_step": judged.fall,
-        "first_alarm": {rule: min(steps) for rule, steps in judged.fired.items()},
+        "run": evaluation.run.name,
+        "label": evaluation.label,
+        "steps": evaluation.steps,
+        "end_step": evaluation.run.end_step,
+        "fall_step": evaluation.fall,
+        "first_alarm": {rule: min(steps) for rule, steps in evaluation.fired.items()},
     }
 
 
 def _show(answer: dict[str, Any]) -> None:
     from ..core.terminal import plain
 
-    shown = [name for name in LABELS if name in answer["labels"]]
-    if len(shown) < len(answer["labels"]):
-        shown.append(FAULTS)
+    labels = [name for name in LABELS if name in answer["labels"]]
+    if len(labels) < len(answer["labels"]):
+        labels.append(FAULTS)
     counts = ", ".join(f"{n} {plain(label)}" for label, n in answer["labels"].items())
     click.echo(
         f"{len(answer['runs'])} runs of {plain(answer['bank'])} ({answer['split']}): {counts}. "
         f"{answer['healthy_steps']:,} healthy steps. --arl {answer['arl']:,.0f}."
     )
     head = [
-        "rule", *(f"fired on\n{plain(label)}" for label in shown),
+        "rule", *(f"fired on\n{plain(label)}" for label in labels),
         "false alarms per\n1,000 healthy steps", _same_step(answer), "ends\nwarned of",
         "steps of lead,\nmedian (range)", "falls of the reward\nwarned of", "95 %",
         "median lead,\n% of the way",
     ]  # fmt: skip
-    rows = [[rule["rule"], *_cells(rule, shown)] for rule in answer["rules"]]
+    rows = [[rule["rule"], *_cells(rule, labels)] for rule in answer["rules"]]
     print_table(head, rows, range(1, len(head)))
 
 
@@ -130,8 +130,8 @@ def _show_detectors(rankings: list[Ranking]) -> None:
     print_table(HEAD, [cells(r) for r in rankings], range(1, len(HEAD)))
 
 
-def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:
-    fired = [_fired(rule["fired"], label) for label in shown]
+def _cells(rule: dict[str, Any], labels: list[str]) -> list[str]:
+    counts = [_firing_count(rule["fired"], label) for label in labels]
     low, high = rule["false_alarms_per_1000_healthy_steps_interval"]
     rate = f"{rule['false_alarms_per_1000_healthy_steps']:.2f} ({low:.2f}–{high:.2f})"
     if low != low:  # no run held
@@ -141,7 +141,7 @@ def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:
     low, high = rule["warned_of_fall_interval"]
     share = rule["fall_lead_share_median"]
     return [
-        *fired,
+        *counts,
         rate,
         _of(rule["false_by_same_step"]),
         _of(rule["warned"]),
@@ -157,7 +157,7 @@ def _same_step(answer: dict[str, Any]) -> str:
     return "held, by the\nsame step" if step is None else f"fired on held\nby step {step}"
 
 
-def _fired(counts: dict[str, list[int]], label: str) -> str:
+def _firing_count(counts: dict[str, list[int]], label: str) -> str:
     """Runs of an outcome, or of all faults together."""
     pairs = [c for name, c in counts.items() if (name if name in LABELS else FAULTS) == label]
     return _of([sum(column) for column in zip(*pairs, strict=True)])

@@ -63,22 +63,22 @@ def export(
     from ..explore.export import export_run
     from ..runs import open_run
 
-    wanted = None if tables is None else [name.strip() for name in tables.split(",")]
+    table_names = None if tables is None else [name.strip() for name in tables.split(",")]
     if (folder is None) == (catalog is None):
         raise click.UsageError("Name either --to FOLDER or --to-ducklake CATALOG.")
-    with open_run(run) as opened:
+    with open_run(run) as reader:
         if catalog is not None:
-            written = export_to_ducklake(opened, catalog, wanted)
+            exports = export_to_ducklake(reader, catalog, table_names)
         else:
             assert folder is not None
-            written = export_run(opened, folder, kind, wanted, raw)
-        damaged = opened.damaged
+            exports = export_run(reader, folder, kind, table_names, raw)
+        damaged = reader.damaged
     if as_json:
-        print_json(written)
+        print_json(exports)
     elif catalog is not None:
-        shown = [(row["table"], f"{row['rows']:,}") for row in written]
-        print_table(("table", "rows"), shown, right=(1,))
+        cells = [(row["table"], f"{row['rows']:,}") for row in exports]
+        print_table(("table", "rows"), cells, right=(1,))
     else:
-        rows = [(row["file"], f"{row['rows']:,}", f"{row['bytes']:,}") for row in written]
+        rows = [(row["file"], f"{row['rows']:,}", f"{row['bytes']:,}") for row in exports]
         print_table(("file", "rows", "bytes"), rows, right=(1, 2))
     warn_of_damage(damaged)

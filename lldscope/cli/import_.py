@@ -79,8 +79,8 @@ def import_(
     """
     from ..importers.source import ImportRequest
 
-    asked = ImportRequest(_columns(maps), correct_from, exact_match, chosen)
-    task, outcome = _imported(local_paths(source, follow), run, asked, wanted, follow)
+    request = ImportRequest(_columns(maps), correct_from, exact_match, chosen)
+    task, outcome = _imported(local_paths(source, follow), run, request, wanted, follow)
     _show(outcome, as_json)
     if follow:
         _follow(task, as_json)
@@ -102,7 +102,7 @@ def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
 
 
 def _imported(
-    source: tuple[Path, ...], run: Path, asked: ImportRequest, wanted: str | None, follow: bool
+    source: tuple[Path, ...], run: Path, request: ImportRequest, format_id: str | None, follow: bool
 ) -> tuple[Import, Outcome]:
     """Whoever follows a trainer that has not logged anything yet waits for it."""
     from ..importers.build import POLL_SECONDS, Import, NothingImported
@@ -110,7 +110,7 @@ def _imported(
     waited = False
     while True:
         try:
-            task = Import(source, run, asked, wanted)
+            task = Import(source, run, request, format_id)
             with _progress(task) as advance:
                 return task, task.build(advance, live=follow)
         except NothingImported as nothing:
@@ -127,11 +127,11 @@ def _columns(maps: tuple[str, ...]) -> dict[str, str]:
     from ..importers.trajectories import NAMES
 
     columns = {}
-    for given in maps:
-        ours, _, theirs = given.partition("=")
+    for mapping in maps:
+        ours, _, theirs = mapping.partition("=")
         if not theirs or ours not in {*SCALAR_SIGNALS, "step", *NAMES}:
             raise UsageError(
-                f"--map {given}: write OURS=THEIRS, where OURS is step, a signal with a mean "
+                f"--map {mapping}: write OURS=THEIRS, where OURS is step, a signal with a mean "
                 f"(`lldscope schema signals`) or a part of a rollout ({', '.join(NAMES)}), for "
                 "example reward=train/reward_mean."
             )
@@ -179,16 +179,16 @@ def _show(outcome: Outcome, as_json: bool) -> None:
     from ..core.terminal import plain
     from ..storage.json_files import to_json
 
-    found = outcome.findings
+    findings = outcome.findings
     if as_json:
         counts = ("formats", "steps", "attempts", "rows", "unchanged")
         answer: dict[str, Any] = {
             "schema": 1,
             "run": str(outcome.run),
             **{name: getattr(outcome, name) for name in counts},
-            "skipped": dict(found.skipped),
-            "unmapped": sorted(found.names),
-            "notes": list(found.notes),
+            "skipped": dict(findings.skipped),
+            "unmapped": sorted(findings.names),
+            "notes": list(findings.notes),
         }
         click.echo(to_json(answer))
         return
@@ -200,12 +200,12 @@ def _show(outcome: Outcome, as_json: bool) -> None:
         click.echo(f"{plain(outcome.run)}: {outcome.steps} steps{attempts} from {formats}.")
         rows = ", ".join(f"{n:,} {table}" for table, n in outcome.rows.items())
         click.echo(f"rows: {rows}")
-    for note in found.notes:
+    for note in findings.notes:
         click.echo(f"lldscope: {plain(note)}", err=True)
-    for reason, n in found.skipped.items():
+    for reason, n in findings.skipped.items():
         click.echo(f"lldscope: passed over {n} × {plain(reason)}.", err=True)
-    if found.names:
-        names = sorted(found.names)
+    if findings.names:
+        names = sorted(findings.names)
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         listed = ", ".join(plain(n) for n in names[:_LISTED])
         click.echo(f"lldscope: kept under their own names: {listed}{more}.", err=True)

@@ -62,10 +62,10 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, raw: bool, timeout: 
         raise UsageError("Choose one of --json and --csv.")
     if raw and not as_csv:
         raise UsageError("--raw is about --csv.")
-    with open_run(run) as opened:
+    with open_run(run) as reader:
         last_resort = _end_this_process_after(timeout + _GRACE, timeout)
         try:
-            answer = _answer(opened, sql, timeout)
+            answer = _answer(reader, sql, timeout)
             if as_csv:
                 _write_csv(answer, raw)
             elif as_json:
@@ -79,7 +79,7 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, raw: bool, timeout: 
             raise UsageError("The answer is nested too deeply: unnest it.") from None
         finally:
             last_resort.cancel()
-        damaged = opened.damaged
+        damaged = reader.damaged
     warn_of_damage(damaged)
 
 
@@ -87,9 +87,9 @@ def _answer(run: Run, sql: str, timeout: float) -> Answer:
     """Asked in a thread: DuckDB looks for a Ctrl-C only between long pieces of work, but stops
     within one if another thread tells it to."""
     with ThreadPoolExecutor(1) as worker:
-        asked = worker.submit(run.rows, sql, timeout)
+        future = worker.submit(run.rows, sql, timeout)
         try:
-            return asked.result()
+            return future.result()
         except KeyboardInterrupt:
             run.interrupt()
             raise

@@ -102,7 +102,7 @@ def report(
     from ..user_rules.user_rules import all_rules
 
     kind = form_of(file, kind)
-    with open_run(run, planned_steps=steps) as opened:
-        facts = post_mortem(opened, arl, all_rules(rules), cost_per_hour)
+    with open_run(run, planned_steps=steps) as reader:
+        facts = post_mortem(reader, arl, all_rules(rules), cost_per_hour)
     write_document(facts, kind, file)
     warn_of_damage(facts.state.damaged, facts.state.dropped)

@@ -50,9 +50,9 @@ def _steps(count: int) -> str:
 
 
 def _about(rule: Rule) -> dict[str, Any]:
-    wanted = ("id", "severity", "needs", "meaning", "advice", "unit", "for_steps", "clear_steps",
+    fields = ("id", "severity", "needs", "meaning", "advice", "unit", "for_steps", "clear_steps",
               "false_alarms")  # fmt: skip
-    return {name: getattr(rule, name) for name in wanted}
+    return {name: getattr(rule, name) for name in fields}
 
 
 @rules.command()
@@ -68,7 +68,7 @@ def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
     from ..user_rules.user_rules import load, looks_ahead
 
     declared = load(file)
-    results, failed = [], False
+    results, has_failed = [], False
     for place in runs:
         with open_run(place) as run:
             signals = run.signals()
@@ -78,7 +78,7 @@ def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
                 error = None if cut is None else f"looks at later steps than the first {cut} rows"
             except UsageError as problem:
                 error = str(problem)
-            failed |= error is not None
+            has_failed |= error is not None
             alerts = [a for a in assess(signals, rules=[rule]).alerts if a.state != "pending"]
             episodes = [span for alert in alerts for span in alert.episodes]
             results.append({"rule": rule.id, "run": place, "episodes": episodes, "error": error})
@@ -88,7 +88,7 @@ def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
     else:
         print_table(("rule", "run", "fires"), [(r["rule"], r["run"], _fires(r)) for r in results])
         click.echo(f"{len(declared)} rules can be used.", err=True)
-    sys.exit(1 if failed else 0)
+    sys.exit(1 if has_failed else 0)
 
 
 def _fires(result: dict[str, Any]) -> str:

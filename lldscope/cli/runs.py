@@ -23,7 +23,7 @@ def runs(root: Path, as_json: bool) -> None:
         print_json(rows)
     elif rows:
         head = ("run", "verdict", "phase", "step", "last row", "alarms")
-        print_table(head, map(_shown, rows), right=(3,), wide=False)
+        print_table(head, map(_cells, rows), right=(3,), wide=False)
     else:
         click.echo(f"lldscope: no runs under {root} yet.", err=True)
 
@@ -41,16 +41,16 @@ def _summaries(root: Any) -> list[Summary]:
     states = find_remote(root) if remote else {p: fingerprint(p) for p in find_runs(root)}
     if [*states] == [root]:
         return [read_summary(root.name, root, root)]
-    index, found = RunIndex(root), []
-    for path, seen in states.items():
+    index, summaries = RunIndex(root), []
+    for path, digest in states.items():
         name = path.relative_to(root).as_posix()
-        summary = index.get(name, seen)
+        summary = index.get(name, digest)
         if summary is None:
             summary = read_summary(name, path, root)
-            index.put(summary, seen)
-        found.append(summary)
-    index.save([summary.name for summary in found])
-    return found
+            index.put(summary, digest)
+        summaries.append(summary)
+    index.save([summary.name for summary in summaries])
+    return summaries
 
 
 def _row(summary: Summary) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _row(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _shown(row: dict[str, Any]) -> list[Any]:
+def _cells(row: dict[str, Any]) -> list[Any]:
     if "error" in row:
         return [row["run"], verdict_text("unreadable"), row["error"]]
     from ..core.palette import PHASES

@@ -18,18 +18,18 @@ def schema(table: str | None, as_json: bool, markdown: bool) -> None:
     from ..core.errors import UsageError
     from ..core.schema import SCHEMA_VERSION, TABLES, VIEWS
 
-    known = TABLES | VIEWS
-    if table is not None and table not in known:
-        raise UsageError(f"There is no table {table}. There are: {', '.join(known)}.")
-    chosen = {table: known[table]} if table else known
+    catalog = TABLES | VIEWS
+    if table is not None and table not in catalog:
+        raise UsageError(f"There is no table {table}. There are: {', '.join(catalog)}.")
+    selection = {table: catalog[table]} if table else catalog
     if as_json:
-        tables = {name: _plain_table(t) for name, t in chosen.items()}
+        tables = {name: _plain_table(t) for name, t in selection.items()}
         print_json({"schema": SCHEMA_VERSION, "tables": tables})
     elif markdown:
-        for t in chosen.values():
+        for t in selection.values():
             click.echo(_markdown(t))
     else:
-        _show(chosen)
+        _show(selection)
 
 
 def _plain_table(t: Any) -> dict[str, Any]:
@@ -57,13 +57,13 @@ def _markdown(t: Any) -> str:
     )
 
 
-def _show(chosen: dict[str, Any]) -> None:
+def _show(selection: dict[str, Any]) -> None:
     from rich.table import Table
 
     from ..core.terminal import console
 
     out = console()
-    for t in chosen.values():
+    for t in selection.values():
         out.print(t.name, style="bold", end="  ")
         out.print(t.grain, style="dim")
         table = Table(box=None, pad_edge=False, show_header=False)

@@ -49,7 +49,7 @@ def secrets_option(function: Any) -> Any:
     def command(*args: Any, show_secrets: bool, **others: Any) -> Any:
         from ..core import secrets
 
-        with secrets.shown() if show_secrets else nullcontext():
+        with secrets.reveal() if show_secrets else nullcontext():
             return function(*args, **others)
 
     return click.option(
@@ -158,11 +158,11 @@ def verdict_text(verdict: str) -> Any:
     return Text(sign.word, sign.style)
 
 
-def warn_of_damage(damaged: Mapping[str, str], dropped: Mapping[str, int] | None = None) -> None:
+def warn_of_damage(damaged: Mapping[str, str], drops: Mapping[str, int] | None = None) -> None:
     """What is wrong with the log itself goes to stderr, whatever the format of the data."""
     from ..core.terminal import plain
 
     for part, wrong in damaged.items():
         click.echo(f"lldscope: {plain(part)} is damaged and left out: {plain(wrong)}.", err=True)
-    for what, count in (dropped or {}).items():
+    for what, count in (drops or {}).items():
         click.echo(f"lldscope: the recorder dropped {count} × {plain(what)}.", err=True)

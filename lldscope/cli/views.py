@@ -144,15 +144,15 @@ def signal_table(run: Run, width: int = 100) -> Table:
     signals = run.columns()
     rows = []
     for name, label in SHOWN.items():
-        known = floats(signals, name)
-        known = known[known == known]
-        if len(known):
-            ends = (known[0], known[-1], known.min(), known.max())
-            rows.append((label, known.tolist(), [short(float(v)) for v in ends]))
+        finite = floats(signals, name)
+        finite = finite[finite == finite]
+        if len(finite):
+            ends = (finite[0], finite[-1], finite.min(), finite.max())
+            rows.append((label, finite.tolist(), [short(float(v)) for v in ends]))
     columns = list(zip(*(texts for _, _, texts in rows), strict=True))
-    taken = sum(2 + max(5, *map(len, texts)) for texts in columns)
+    text_width = sum(2 + max(5, *map(len, texts)) for texts in columns)
     label_width = max((len(label) for label, _, _ in rows), default=0)
-    bars = max(8, min(40, width - label_width - 2 - taken - 1))
+    bars = max(8, min(40, width - label_width - 2 - text_width - 1))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
     table.add_column("whole run", no_wrap=True, width=max(bars, len("whole run")))
@@ -167,18 +167,18 @@ def alert_text(
     alert: AnyAlert, silenced: Mapping[str, float | None] = MappingProxyType({})
 ) -> Text:
     """An alarm: what and when, and, while it fires, what to do."""
-    fired, resolved = alert.episodes[-1]
+    start, resolved = alert.episodes[-1]
     sign = SEVERITIES[alert.severity]
     head = f"{sign.shape} {alert.severity} {alert.rule}"
     if resolved is not None:
-        words = f"  resolved at step {resolved} after firing at step {fired}"
+        words = f"  resolved at step {resolved} after firing at step {start}"
         return Text.assemble((head, "dim"), words)
     first = alert.episodes[0][0]
-    again = "" if fired == first else f" again, for the first time at step {first}"
+    again = "" if start == first else f" again, for the first time at step {first}"
     return Text.assemble(
         (head, sign.style),
         (_silenced(alert.rule, silenced), "dim"),
-        f"  step {_or_dash(fired)}{again}: {plain(alert.message)}\n",
+        f"  step {_or_dash(start)}{again}: {plain(alert.message)}\n",
         (f"  → {alert.advice}", "dim"),
     )
 

@@ -113,7 +113,7 @@ def watch(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     follower = Follower(run, arl, all_rules(rules), steps, dashboard_url)
     state: RunState | None = None
-    warned: set[str] = set()
+    parts: set[str] = set()
     out = console()
     with ExitStack() as stack:
         notifier = stack.enter_context(Notifier(addresses, on_alert, repeat))
@@ -127,16 +127,16 @@ def watch(
                 continue
             state = update.state
             if not as_json:
-                warn_of_damage({p: w for p, w in state.damaged.items() if p not in warned})
-                warned |= state.damaged.keys()
+                warn_of_damage({p: w for p, w in state.damaged.items() if p not in parts})
+                parts |= state.damaged.keys()
             # Alarms that were resolved before `watch` started are shown, but not sent.
             news = [e for e in update.events if not update.first or e.alert.state == "firing"]
             notifier.send(news, state.silenced)
             for exporter in exporters:
                 exporter.send(follower, update, news)
             # A run that has died may yet be resumed.
-            counted = (a for a in state.firing if not (state.over and a.rule == STALLED.id))
-            if until == "firing" and any(a.severity >= fail_on for a in counted):
+            alerts = (a for a in state.firing if not (state.over and a.rule == STALLED.id))
+            if until == "firing" and any(a.severity >= fail_on for a in alerts):
                 break
     sys.exit(exit_code(state.verdict if state else "insufficient", fail_on, exit_style))
 

@@ -17,7 +17,7 @@ def escape_control(text: object, lines: bool = False) -> str:
 
     A line feed becomes ↵, or, with `lines`, ↵ and a new line.
     """
-    return "".join(_shown(c, lines) for c in str(text))
+    return "".join(_escape(c, lines) for c in str(text))
 
 
 def is_formula(text: str) -> bool:
@@ -31,12 +31,12 @@ def in_one_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) < 2:
         return text.strip()
-    raised = [line for line in lines if _EXCEPTION.match(line)]
+    exceptions = [line for line in lines if _EXCEPTION.match(line)]
     is_traceback = any(line.startswith(("Traceback ", '  File "')) for line in lines)
-    return (raised[-1] if is_traceback and raised else lines[0]).strip()
+    return (exceptions[-1] if is_traceback and exceptions else lines[0]).strip()
 
 
-def _shown(c: str, lines: bool) -> str:
+def _escape(c: str, lines: bool) -> str:
     if c == "\n":
         return "↵\n" if lines else "↵"
     if c in _NAMED:

@@ -31,19 +31,19 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _showing = False
 
 
-def masked(value: Any, key: str = "") -> Any:
-    """The value with credentials hidden, unless they are `shown`; `key` is what it is named."""
-    return value if _showing else _masked(value, key)
+def redact(value: Any, key: str = "") -> Any:
+    """The value with credentials hidden, unless they are `reveal`; `key` is what it is named."""
+    return value if _showing else _redact(value, key)
 
 
 def holds(value: Any) -> bool:
     """Whether there is a credential in a configuration."""
-    return bool(_masked(value, "") != value)
+    return bool(_redact(value, "") != value)
 
 
 @contextmanager
-def shown() -> Iterator[None]:
-    """Inside, `masked` hides nothing, in any thread."""
+def reveal() -> Iterator[None]:
+    """Inside, `redact` hides nothing, in any thread."""
     global _showing
     before, _showing = _showing, True
     try:
@@ -52,12 +52,12 @@ def shown() -> Iterator[None]:
         _showing = before
 
 
-def _masked(value: Any, key: str) -> Any:
+def _redact(value: Any, key: str) -> Any:
     if isinstance(value, Mapping):
-        return {name: _masked(inner, str(name)) for name, inner in value.items()}
+        return {name: _redact(inner, str(name)) for name, inner in value.items()}
     name = _WORD_START.sub("_", key).lower().replace("-", "_").rpartition(".")[2]
     if value not in (None, "", [], ()) and not isinstance(value, bool) and _KEY.search(name):
         return HIDDEN
     if isinstance(value, list | tuple):
-        return [_masked(inner, "") for inner in value]
+        return [_redact(inner, "") for inner in value]
     return _VALUE.sub(HIDDEN, value) if isinstance(value, str) else value

@@ -27,7 +27,7 @@ def evaluate_rules(
 ) -> tuple[list[Alert], list[Alert]]:
     """Alarms that have fired up to the last row, and those that are pending there; each list worst
     and then earliest first."""
-    fired, pending = [], []
+    alerts, pending = [], []
     for rule in rules:
         holds = condition_met(rule, e, phases, explained)
         if not holds.any():
@@ -37,11 +37,11 @@ def evaluate_rules(
         fires = bool(spans) and spans[-1][1] is None
         if spans:
             state: State = "firing" if fires else "resolved"
-            fired.append(_alert(rule, e, severity, row, state, spans))
+            alerts.append(_alert(rule, e, severity, row, state, spans))
         if holds[-1] and not fires:
             since = len(holds) - int(d.consecutive(holds)[-1])
             pending.append(_alert(rule, e, severity, since, "pending", ()))
-    return _sorted(fired), _sorted(pending)
+    return _sort(alerts), _sort(pending)
 
 
 def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
@@ -54,36 +54,36 @@ def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
     return list(Severity)[int(ranks[-1])], len(holds) - 1
 
 
-def _sorted(alerts: list[Alert]) -> list[Alert]:
+def _sort(alerts: list[Alert]) -> list[Alert]:
     return sorted(alerts, key=lambda a: (-a.severity.rank, a.step))
 
 
 def _alert(
     rule: Rule, e: Evidence, severity: Severity, row: int, state: State, spans: Sequence[Span]
 ) -> Alert:
-    measured = rule.measure(e)
+    measurement = rule.measure(e)
     return Alert(
         rule=rule.id,
         severity=severity,
         state=state,
         step=int(e.step[row]),
-        value=float(measured.value[row]),
-        threshold=float(measured.threshold[row]),
-        message=measured.message(row),
+        value=float(measurement.value[row]),
+        threshold=float(measurement.threshold[row]),
+        message=measurement.message(row),
         meaning=rule.meaning,
         evidence=rule.evidence,
-        advice=measured.advice(row) if measured.advice else rule.advice,
+        advice=measurement.advice(row) if measurement.advice else rule.advice,
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
-        began=_began(measured, e, row),
+        began=_began(measurement, e, row),
     )
 
 
-def _began(measured: Measurement, e: Evidence, row: int) -> int | None:
+def _began(measurement: Measurement, e: Evidence, row: int) -> int | None:
     """The first step of the unbroken stretch up to `row` in which every step was over the limit."""
-    if measured.per_step is None:
+    if measurement.per_step is None:
         return None
     with np.errstate(invalid="ignore"):
-        over = measured.per_step > measured.threshold
+        over = measurement.per_step > measurement.threshold
     stretch = int(d.consecutive(over)[row])
     return int(e.step[row - stretch + 1]) if stretch else None

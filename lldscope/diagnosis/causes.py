@@ -45,18 +45,18 @@ def explained_elsewhere(e: Evidence) -> Flags:
     A cause counts while it is pending, too: LLD waits for it.
     """
     out = np.zeros(len(e.step), dtype=bool)
-    fallen = falls(e)
-    for rule in CAUSES if fallen else ():
+    spans = falls(e)
+    for rule in CAUSES if spans else ():
         holds = explaining(rule, e)
         pending = holds.copy()
         for begin, fires, resolved in cause_episodes(rule, e, holds):
             pending[fires:resolved] = False
-            for start, end in fallen:
+            for start, end in spans:
                 if explains(e, begin, start) and (resolved is None or start < resolved):
                     out[max(start, fires) : end] = True
         on = d.consecutive(holds)
         for row in np.flatnonzero(pending).tolist():
-            ongoing = (a for a, b in fallen if a <= row and (b is None or row < b))
+            ongoing = (a for a, b in spans if a <= row and (b is None or row < b))
             out[row] |= any(explains(e, row - int(on[row]) + 1, start) for start in ongoing)
     return out
 
@@ -67,5 +67,5 @@ def explains(e: Evidence, begin: int, fall: int) -> bool:
 
 def explaining(rule: Rule, e: Evidence) -> Flags:
     """Where a cause holds, and is strong enough to explain a fall of the likelihood."""
-    measured = rule.measure(e)
-    return measured.holds if measured.explains is None else measured.explains
+    measurement = rule.measure(e)
+    return measurement.holds if measurement.explains is None else measurement.explains

@@ -140,26 +140,26 @@ def fit(
         return []
     at = likelihood.steps[SEGMENT_STEPS : n - SEGMENT_STEPS + 1 : -(-n // CANDIDATES)]
     order = np.searchsorted(likelihood.steps, at)
-    allowed = (
+    valid = (
         np.ones(len(at), dtype=bool) if n_breaks == 1 else order - order[:, None] >= SEGMENT_STEPS
     )
     for i, step in enumerate(latest):
         in_time = at <= step
-        allowed &= in_time if n_breaks == 1 or i == 1 else in_time[:, None]
-    if not allowed.any():
+        valid &= in_time if n_breaks == 1 or i == 1 else in_time[:, None]
+    if not valid.any():
         return []
     curves = [(likelihood, n_breaks), *((curve, 1) for curve in others)]
     correlation = [0.0] * len(curves)
     for _ in range(2):
         costs = [_cost(c, at, k, r) for (c, k), r in zip(curves, correlation, strict=True)]
-        total = np.where(allowed, sum(costs), np.inf)  # other curves: the same for all first breaks
+        total = np.where(valid, sum(costs), np.inf)  # other curves: the same for all first breaks
         best = np.unravel_index(int(np.argmin(total)), total.shape)
-        chosen = at[list(best)]
-        correlation = [_correlation(c, chosen[-k:]) for c, k in curves]
+        breaks = at[list(best)]
+        correlation = [_correlation(c, breaks[-k:]) for c, k in curves]
     limit = JUMP if likelihood.jumps else KINK
-    noise = _noise(likelihood, chosen)
+    noise = _noise(likelihood, breaks)
     intervals = []
-    for axis, step in enumerate(chosen):
+    for axis, step in enumerate(breaks):
         profile = total if n_breaks == 1 else total.min(axis=1 - axis)
         # If the true break is earlier, the steps between have the noise of after the break.
         more = np.where(at < step, noise[axis + 1], np.where(at > step, noise[axis], 1.0))
@@ -174,8 +174,8 @@ def fit_either(curve: Curve, latest: float) -> tuple[Curve, tuple[int, int, int]
     tool is a jump, a decline a kink."""
     shapes = [curve] if curve.level else [replace(curve, jumps=j) for j in (False, True)]
     fitted = [(shape, fit(shape, [], 1, [latest])) for shape in shapes]
-    known = [(shape, breaks[0]) for shape, breaks in fitted if breaks]
-    return min(known, key=lambda f: _square(f[0], f[1][0]), default=None)
+    candidates = [(shape, breaks[0]) for shape, breaks in fitted if breaks]
+    return min(candidates, key=lambda f: _square(f[0], f[1][0]), default=None)
 
 
 def _square(curve: Curve, step: int) -> float:
@@ -192,16 +192,16 @@ def _cost(curve: Curve, at: Series, n_breaks: int, correlation: float) -> Series
     columns -= (columns @ q) @ q.T
     y = y - q @ (q.T @ y)
     gram = columns @ columns.T
-    own = np.maximum(np.diag(gram), 1e-12)
+    diag = np.maximum(np.diag(gram), 1e-12)
     a = columns @ y
     square = max(float(y @ y), 1e-12)
-    one = np.where(a * curve.turn >= 0, a**2 / own, 0.0)  # sum of squares a single break explains
+    one = np.where(a * curve.turn >= 0, a**2 / diag, 0.0)  # sum of squares a single break explains
     explained = one
     if n_breaks == 2:
-        det = np.outer(own, own) - gram**2
-        first = a[:, None] * own - a * gram  # × det: what the earlier break adds
-        later = a * own[:, None] - a[:, None] * gram
-        both = (a[:, None] * first + a * later) / np.maximum(det, 1e-12 * np.outer(own, own))
+        det = np.outer(diag, diag) - gram**2
+        first = a[:, None] * diag - a * gram  # × det: what the earlier break adds
+        later = a * diag[:, None] - a[:, None] * gram
+        both = (a[:, None] * first + a * later) / np.maximum(det, 1e-12 * np.outer(diag, diag))
         turns = (first * curve.turn >= 0) & ((later * curve.turn >= 0) | curve.jumps)
         explained = np.where(turns, both, np.maximum(one[:, None], one))
     return len(y) * np.log(np.maximum(square - explained, 1e-9 * square))

@@ -113,15 +113,15 @@ def truncation_risen(e: Evidence) -> Flags:
     share = e.column("truncated_share")
     first, rows = e.cadence.rows(SMOOTH), e.cadence.rows(CUT_STEPS)
 
-    def risen(known: d.Series) -> d.Series:
-        now = d.trailing_mean(known, rows, 1)
+    def rise(values: d.Series) -> d.Series:
+        now = d.trailing_mean(values, rows, 1)
         return (
             (now > CUT)
-            & (now - known[:first].mean() >= CUT_RISE)
-            & (np.arange(len(known)) >= first)
+            & (now - values[:first].mean() >= CUT_RISE)
+            & (np.arange(len(values)) >= first)
         )
 
-    return on_measured(share, risen) > 0
+    return on_measured(share, rise) > 0
 
 
 @once
@@ -169,8 +169,8 @@ def reward_crashed(e: Evidence) -> Flags:
 
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:
     """Whether the condition held for so many steps in a row within the last MEMORY."""
-    held = steps_held(e, condition) >= e.cadence.rows(for_steps)
-    return (steps_held(e, ~held) <= e.cadence.rows(MEMORY)) & np.logical_or.accumulate(held)
+    is_met = steps_held(e, condition) >= e.cadence.rows(for_steps)
+    return (steps_held(e, ~is_met) <= e.cadence.rows(MEMORY)) & np.logical_or.accumulate(is_met)
 
 
 def steps_held(e: Evidence, condition: Flags) -> Rows:

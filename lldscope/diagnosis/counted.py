@@ -44,5 +44,5 @@ def fired_wrongly(rule: str) -> str:
     """What was counted of a rule, in words."""
     if rule not in FIRED:
         return "not counted yet"
-    fired, held = FIRED[rule]
-    return f"fired in {fired} of {held} runs of the tiny policy whose held-out score held"
+    firings, runs = FIRED[rule]
+    return f"fired in {firings} of {runs} runs of the tiny policy whose held-out score held"

@@ -137,11 +137,11 @@ def test(
     )
 
 
-def _recently_measured(measured: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _recently_measured(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether Δ was measured often enough for a score, and within the last STALE rows."""
-    rows = np.arange(len(measured))
-    last = np.maximum.accumulate(np.where(measured, rows, -STALE)) if len(rows) else rows
-    return (np.cumsum(measured) > d.USUAL_LEAST) & (rows - last < STALE)
+    rows = np.arange(len(mask))
+    last = np.maximum.accumulate(np.where(mask, rows, -STALE)) if len(rows) else rows
+    return (np.cumsum(mask) > d.USUAL_LEAST) & (rows - last < STALE)
 
 
 def _level(

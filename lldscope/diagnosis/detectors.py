@@ -89,11 +89,11 @@ def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
     starts = sorted({0, *(r for r in restarts if 0 < r < len(out)), len(out)})
     for first, end in pairwise(starts):
         rows = first + np.flatnonzero(np.isfinite(delta_correct[first:end]))
-        known = delta_correct[rows]
-        unit = by_window(known, USUAL, _unit)[USUAL_LEAST - 1 : -1]  # of the entries before
-        moved = unit > 0
-        score = -known[USUAL_LEAST:][moved] / (GAIN_CAP * unit[moved])
-        out[rows[USUAL_LEAST:][moved]] = np.clip(score, -1.0, LOSS_CAP)
+        values = delta_correct[rows]
+        unit = by_window(values, USUAL, _unit)[USUAL_LEAST - 1 : -1]  # of the entries before
+        moves = unit > 0
+        score = -values[USUAL_LEAST:][moves] / (GAIN_CAP * unit[moves])
+        out[rows[USUAL_LEAST:][moves]] = np.clip(score, -1.0, LOSS_CAP)
     return out
 
 
@@ -129,9 +129,9 @@ def e_detector(score: Series, arl: float) -> Series:
     decay detected at step 83
     """
     bets = np.array(MIXTURE).reshape(-1, *[1] * (score.ndim - 1))
-    measured = ~np.isnan(score)
-    new_start = measured.astype(np.float64)  # a change point at this step joins the sum
-    factors = 1.0 + bets * np.where(measured, score, 0.0)[:, None]
+    has_score = ~np.isnan(score)
+    new_start = has_score.astype(np.float64)  # a change point at this step joins the sum
+    factors = 1.0 + bets * np.where(has_score, score, 0.0)[:, None]
     evidence = np.zeros((len(bets), *score.shape[1:]))
     out = np.zeros(score.shape)
     cap = EVIDENCE_CAP * arl
@@ -150,8 +150,8 @@ def trailing(values: Series, window: int) -> Series:
     """The last `window` entries up to each t: shape (T, window), NaN before the start."""
     if not len(values):
         return np.empty((0, window))
-    padded = np.concatenate([np.full(window - 1, np.nan), values])
-    return np.lib.stride_tricks.sliding_window_view(padded, window)
+    series = np.concatenate([np.full(window - 1, np.nan), values])
+    return np.lib.stride_tricks.sliding_window_view(series, window)
 
 
 def by_window(values: Series, window: int, statistic: Callable[[Series], Series]) -> Series:

@@ -51,14 +51,14 @@ def once(
         if key not in e.cache:
             with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
                 result = function(e, *args, **kwargs)
-            kept: Any = result
-            if isinstance(kept, np.ndarray):
-                if kept.dtype == np.float64 and np.isnan(kept).all():  # as most signals are
-                    kept = d.constant(np.nan, kept)
-                kept.flags.writeable = False
-            e.cache[key] = kept
-        found: _A = e.cache[key]
-        return found
+            value: Any = result
+            if isinstance(value, np.ndarray):
+                if value.dtype == np.float64 and np.isnan(value).all():  # as most signals are
+                    value = d.constant(np.nan, value)
+                value.flags.writeable = False
+            e.cache[key] = value
+        hit: _A = e.cache[key]
+        return hit
 
     return cached
 
@@ -169,7 +169,7 @@ def gather(
     reward, delta = floats(signals, "reward"), floats(signals, "delta_correct")
     level, entropy = floats(signals, "correct_logp"), floats(signals, "entropy")
     gradient = floats(signals, "grad_norm")
-    seen = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
+    has_value = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):
         mean_reward = on_measured(reward, lambda v: d.trailing_mean(v, smooth, smooth), data)
         has_delta, has_level = _grades(signals, delta, level)
@@ -181,7 +181,7 @@ def gather(
             step=step,
             parts=parts,
             cadence=cadence,
-            measured=np.cumsum(seen),
+            measured=np.cumsum(has_value),
             has_delta=has_delta,
             has_level=has_level,
             reward=mean_reward,
@@ -232,10 +232,10 @@ def _grades(signals: d.Columns, delta: d.Series, level: d.Series) -> tuple[Flags
 
 
 def _available(values: d.Series, impossible: Flags) -> Flags:
-    seen = ~np.isnan(values)
-    missing = np.cumsum(~seen & ~impossible)
-    before = np.maximum.accumulate(np.where(seen, missing, 0)) if len(seen) else missing
-    return (np.cumsum(seen) >= GRADE_LEAST) & (missing - before < GRADE_LOST)
+    has_value = ~np.isnan(values)
+    missing = np.cumsum(~has_value & ~impossible)
+    before = np.maximum.accumulate(np.where(has_value, missing, 0)) if len(has_value) else missing
+    return (np.cumsum(has_value) >= GRADE_LEAST) & (missing - before < GRADE_LOST)
 
 
 def _mean_delta(signals: d.Columns, delta: d.Series, smooth: int) -> d.Series:

@@ -23,7 +23,7 @@ from .phases import Phase
 from .registry import CAUSES
 from .rule import Alert, CauseRank, Rule, episodes
 from .rules import lld
-from .rules.measures import EARLIER_MAXIMUM, observed, percent
+from .rules.measures import EARLIER_MAXIMUM, is_observed, percent
 
 Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
 
@@ -47,8 +47,8 @@ def look_alikes(
 
     `explained` is the result of `explained_elsewhere` for the same evidence.
     """
-    fired, pending = evaluate_rules(e, phases, (*lld.RULES, *CAUSES), explained)
-    alerts = {a.rule: a for a in (*pending, *fired)}
+    firing, pending = evaluate_rules(e, phases, (*lld.RULES, *CAUSES), explained)
+    alerts = {a.rule: a for a in (*pending, *firing)}
     findings = {"lld": _lld(e, alerts, explained)}
     displaced = findings["lld"].answer == "supported"
     for rule in CAUSES:
@@ -57,10 +57,10 @@ def look_alikes(
 
 
 def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
-    if not any(observed(e, name) for name in lld.NEEDS):
+    if not any(is_observed(e, name) for name in lld.NEEDS):
         return Finding("not_observable", "this log has no log-probabilities of correct responses")
-    fired = [alerts[name] for name in ("lld-decay", "lld-collapse") if name in alerts]
-    displaced = [alert for alert in fired if alert.episodes]
+    lld_alerts = [alerts[name] for name in ("lld-decay", "lld-collapse") if name in alerts]
+    displaced = [alert for alert in lld_alerts if alert.episodes]
     if displaced:
         first = min(displaced, key=lambda alert: alert.step)
         return Finding("supported", f"from step {first.step} on: {first.message}")
@@ -73,9 +73,9 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
         return Finding("not_observable", e.decay.guarantee())
     margin = e.decay.value / e.decay.threshold
     row = int(np.nanargmax(margin))
-    reached = f"{short(e.decay.value[row])} of {short(e.decay.threshold[row])}"
+    peak = f"{short(e.decay.value[row])} of {short(e.decay.threshold[row])}"
     basis = "Δ of correct responses" if e.decay.basis[row] == "delta" else "the likelihood level"
-    return Finding("not_shown", f"the decay test on {basis} has reached {reached} at most")
+    return Finding("not_shown", f"the decay test on {basis} has reached {peak} at most")
 
 
 def _attributed_to(e: Evidence, row: int) -> str:
@@ -87,21 +87,21 @@ def _attributed_to(e: Evidence, row: int) -> str:
         for begin, _, _ in cause_episodes(rule, e, explaining(rule, e))
         if explains(e, begin, start)
     )
-    named = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
-    return f"the likelihood of correct responses falls from step {e.step[start]} on, but {named}"
+    reason = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
+    return f"the likelihood of correct responses falls from step {e.step[start]} on, but {reason}"
 
 
 def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Finding:
-    lacking = [] if any(observed(e, n) for n in rule.needs) else [" or ".join(rule.needs)]
-    lacking += [name for name in rule.needs_too if not observed(e, name)]
+    lacking = [] if any(is_observed(e, n) for n in rule.needs) else [" or ".join(rule.needs)]
+    lacking += [name for name in rule.needs_too if not is_observed(e, name)]
     if lacking:
         return Finding("not_observable", f"not recorded: {', '.join(lacking)}")
     if alert is None:
         return _nearest(rule, e)
     if not alert.episodes:
         need = f"{e.cadence.spans(rule.for_steps)} steps in a row are needed"
-        held = f"it has held since step {alert.step}, {need}"
-        return Finding("not_observable", f"too early to say: {held}")
+        duration = f"it has held since step {alert.step}, {need}"
+        return Finding("not_observable", f"too early to say: {duration}")
     message = f"from step {alert.step} on: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
         begin = cause_episodes(rule, e, rule.measure(e).holds)[0][0]
@@ -135,25 +135,25 @@ def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: boo
 
 def _nearest(rule: Rule, e: Evidence) -> Finding:
     """How near a rule that neither holds nor has fired came to its threshold."""
-    measured = rule.measure(e)
-    if np.isnan(measured.value).all():
+    measurement = rule.measure(e)
+    if np.isnan(measurement.value).all():
         return Finding("not_observable", "too early to say: not enough steps to compare with")
     sign = -1.0 if rule.fires_below else 1.0
-    row = int(np.nanargmax(sign * (measured.value - measured.threshold)))
-    value, limit = float(measured.value[row]), float(measured.threshold[row])
-    unit = measured.unit(row) if measured.unit else rule.unit
+    row = int(np.nanargmax(sign * (measurement.value - measurement.threshold)))
+    value, limit = float(measurement.value[row]), float(measurement.threshold[row])
+    unit = measurement.unit(row) if measurement.unit else rule.unit
     if unit.startswith("of the "):
-        reached, bound = f"{percent(value)} {unit}", f"limit {percent(limit)}"
+        extreme, bound = f"{percent(value)} {unit}", f"limit {percent(limit)}"
     else:
-        reached = f"{short(value, 2)} {unit}"
+        extreme = f"{short(value, 2)} {unit}"
         bound = f"limit {short(limit, 2)}{' ×' if unit.startswith('×') else ''}"
     if sign * (value - limit) > 0:
         why = "but not for long enough, or the other conditions were not met"
-        return Finding("not_shown", f"{reached} at step {e.step[row]} ({bound}), {why}")
+        return Finding("not_shown", f"{extreme} at step {e.step[row]} ({bound}), {why}")
     if value == limit == 0.0:
-        message = f"{reached} throughout"
+        message = f"{extreme} throughout"
     elif unit == EARLIER_MAXIMUM and value <= 1.0:
         message = f"never above its earlier maximum ({bound})"
     else:
-        message = f"never {'below' if rule.fires_below else 'above'} {reached} ({bound})"
+        message = f"never {'below' if rule.fires_below else 'above'} {extreme} ({bound})"
     return Finding("ruled_out", message)

@@ -71,7 +71,7 @@ def reward_series(e: Evidence) -> d.Series:
 @once
 def outcome(e: Evidence) -> Outcome:
     """The outcome at each row. New data (`e.data`) forget the best, the floor and the noise."""
-    answer = on_measured(reward_series(e), lambda known: _judge(known, e), e.data, series=6)
+    answer = on_measured(reward_series(e), lambda values: _judge(values, e), e.data, series=6)
     return Outcome(*answer[:4], *(answer[4:] > 0))
 
 
@@ -80,9 +80,9 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     windows = sorted({e.cadence.rows(steps) for steps in WINDOWS})
     smooth, shortest = e.cadence.rows(SMOOTH), windows[0]
     noise = _noise(values)  # of a mean of n rows: noise / n
-    estimated = ~np.isnan(noise)
-    if estimated.any():  # the first estimate stands for the rows before it, seen from later ones
-        noise[: int(np.argmax(estimated))] = noise[estimated][0]
+    has_noise = ~np.isnan(noise)
+    if has_noise.any():  # the first estimate stands for the rows before it, seen from later ones
+        noise[: int(np.argmax(has_noise))] = noise[has_noise][0]
     z = _quantiles(len(values), smooth)
     level = d.trailing_mean(values, smooth, shortest)
     means = {w: d.trailing_mean(values, w, w) for w in windows}
@@ -95,7 +95,7 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
             # before the recent mean begins, and so do the steps that the noise is of.
             fall = d.shifted(means[w][row], recent) - mean
             beyond |= fall > z * np.sqrt(d.shifted(noise, recent) * (1 / w + 1 / recent))
-    fallen = d.consecutive(beyond & estimated) >= e.cadence.rows(LASTS)
+    drops = d.consecutive(beyond & has_noise) >= e.cadence.rows(LASTS)
     rises = np.zeros(len(values), dtype=bool)
     for w in {e.cadence.rows(steps) for steps in RISE_WINDOWS}:
         mean = d.trailing_mean(values, w, w)
@@ -103,8 +103,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     error = np.sqrt(noise / smooth)
     floor = np.fmin(np.fmin.accumulate(level)[highest[smooth]], 0.0)
     # A reward under 0 has a scale only once it has clearly risen from its floor.
-    best[~estimated | ((floor < 0) & (best <= floor + z * np.sqrt(2) * error))] = np.nan
-    return np.stack([level, best, floor, error, fallen, rises & estimated])
+    best[~has_noise | ((floor < 0) & (best <= floor + z * np.sqrt(2) * error))] = np.nan
+    return np.stack([level, best, floor, error, drops, rises & has_noise])
 
 
 def _noise(values: d.Series) -> d.Series:

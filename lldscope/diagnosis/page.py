@@ -21,8 +21,8 @@ def describe_rule(rule: Declaration) -> list[tuple[str, str]]:
         needs += "".join(f", and `{name}`" for name in rule.needs_too)
         rows.append(("Needs", f"{needs}."))
     if isinstance(rule, Rule):
-        held = "at once" if rule.for_steps == 1 else f"after {rule.for_steps} steps in a row"
-        rows.append(("Fires", f"{held}; resolved after {rule.clear_steps} steps without."))
+        delay = "at once" if rule.for_steps == 1 else f"after {rule.for_steps} steps in a row"
+        rows.append(("Fires", f"{delay}; resolved after {rule.clear_steps} steps without."))
     rows += [
         ("Do", rule.advice),
         ("Confused with", rule.confused_with),
@@ -38,10 +38,10 @@ def _section(rule: Declaration) -> str:
 
 def _false_alarms(rule: Declaration) -> str:
     """What is promised, and what was counted where that is something else."""
-    promised, counted = rule.false_alarms, fired_wrongly(rule.id)
-    if rule.id not in FIRED or promised in (counted, REPORTS):
+    promised, tally = rule.false_alarms, fired_wrongly(rule.id)
+    if rule.id not in FIRED or promised in (tally, REPORTS):
         return f"{promised}."
-    return f"{promised}. {_sentence(counted)}."
+    return f"{promised}. {_sentence(tally)}."
 
 
 def _sentence(text: str) -> str:

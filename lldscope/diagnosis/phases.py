@@ -40,7 +40,7 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     breaks = ((c.unstable(e) & c.accelerates(e)) | c.reward_crashed(e)) & ~explained
     conditions = {"falls": falls, "alarms": alarms, "stagnates": stagnates, "breaks": breaks}
     conditions |= {"not_falls": ~falls, "not_stagnates": ~stagnates}
-    counts = {name: steps_held(e, met).tolist() for name, met in conditions.items()}
+    counts = {name: steps_held(e, flags).tolist() for name, flags in conditions.items()}
     rises, level, best = c.rising(e), outcome(e).level, outcome(e).best
     new = (np.diff(e.measured, prepend=0) > 0).tolist()
     has_likelihood = (e.has_delta | e.has_level).tolist()
@@ -56,9 +56,9 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
         if now >= least and has_likelihood[t] and tested[t] and new[t]:
             recovers = rises[t] and level[t] >= regained
             regained_steps = regained_steps + 1 if recovers else 0
-            held = {name: steps[t] for name, steps in counts.items()}
-            held["recovers"] = regained_steps
-            before, phase = phase, _next(phase, held, now - decayed_at <= memory, rows)
+            streaks = {name: steps[t] for name, steps in counts.items()}
+            streaks["recovers"] = regained_steps
+            before, phase = phase, _next(phase, streaks, now - decayed_at <= memory, rows)
             if phase == "decay":
                 decayed_at = now
             if phase == "collapse" and before != "collapse":
@@ -68,19 +68,19 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     return phases
 
 
-def _next(phase: Phase, held: dict[str, int], after_decay: bool, rows: dict[int, int]) -> Phase:
-    """The phase after one more step; `held` says for how many rows each condition has held, `rows`
-    how many of them some steps take."""
+def _next(phase: Phase, streaks: dict[str, int], after_decay: bool, rows: dict[int, int]) -> Phase:
+    """The phase after one more step; `streaks` says for how many rows each condition has held,
+    `rows` how many of them some steps take."""
     if phase == "collapse":
-        return "recovered" if held["recovers"] >= rows[RECOVER] else phase
-    if (phase == "decay" or after_decay) and held["breaks"] >= rows[ENTER_COLLAPSE]:
+        return "recovered" if streaks["recovers"] >= rows[RECOVER] else phase
+    if (phase == "decay" or after_decay) and streaks["breaks"] >= rows[ENTER_COLLAPSE]:
         return "collapse"
-    if held["alarms"] or held["falls"] >= rows[ENTER_DECAY]:
+    if streaks["alarms"] or streaks["falls"] >= rows[ENTER_DECAY]:
         return "decay"
     if phase == "decay":
-        return "recovered" if held["not_falls"] >= rows[LEAVE] else phase
-    if held["stagnates"] >= rows[ENTER_STAGNATION]:
+        return "recovered" if streaks["not_falls"] >= rows[LEAVE] else phase
+    if streaks["stagnates"] >= rows[ENTER_STAGNATION]:
         return "stagnation"
     if phase == "stagnation":
-        return "healthy" if held["not_stagnates"] >= rows[LEAVE] else phase
+        return "healthy" if streaks["not_stagnates"] >= rows[LEAVE] else phase
     return "healthy" if phase == "warmup" else phase

@@ -141,10 +141,10 @@ class Rule(Declaration):
         waits = e.cadence.rows(self.for_steps), e.cadence.rows(self.clear_steps)
         return episodes(holds, *waits, begins)
 
-    def severities(self, e: Evidence, measured: Measurement) -> NDArray[np.int64]:
+    def severities(self, e: Evidence, measurement: Measurement) -> NDArray[np.int64]:
         """The rank of the severity at each row, if the condition holds there."""
-        if measured.severity is not None:
-            return measured.severity
+        if measurement.severity is not None:
+            return measurement.severity
         rank = np.full(len(e.step), self.severity.rank)
         return np.where(outcome(e).rises, np.minimum(rank, 0), rank) if self.inside else rank
 

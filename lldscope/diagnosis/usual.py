@@ -56,9 +56,9 @@ def departure(
     )  # fmt: skip
     log = np.log(np.where(values > 0, values, np.nan))
 
-    def statistics(known: d.Series) -> d.Series:
-        level = d.trailing_median(known, recent, recent)
-        return _usual(known, level, recent, gap, window, least, float(np.log(limit)), least_gain)
+    def statistics(series: d.Series) -> d.Series:
+        level = d.trailing_median(series, recent, recent)
+        return _usual(series, level, recent, gap, window, least, float(np.log(limit)), least_gain)
 
     change, usual, over = on_measured(log, statistics, e.parts, series=3)
     return Departure(np.exp(change), np.exp(usual), over > 0)

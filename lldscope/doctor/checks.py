@@ -167,8 +167,8 @@ def check_clocks(context: Context) -> Iterator[Finding]:
 
 def check_dropped_rows(context: Context) -> Iterator[Finding]:
     for rank, beat in sorted(context.heartbeats.items()):
-        dropped = beat.get("dropped")
-        for what, count in dropped.items() if isinstance(dropped, dict) else ():
+        drops = beat.get("dropped")
+        for what, count in drops.items() if isinstance(drops, dict) else ():
             yield Finding("warning", "dropped", f"rank {rank}", f"{count} × {what}.")
     free = shutil.disk_usage(context.run).free
     if context.recording and free < LOW_DISK:

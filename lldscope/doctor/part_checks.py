@@ -129,11 +129,11 @@ def _unlisted(
     listed only if the manifest has lost lines, or if they are merged parts.
     """
     run, parts = context.run, [part for _, part in seal]
-    owner, merged = parts[0].name.owner, parts[0].name.first < parts[0].name.last
+    owner, is_merged = parts[0].name.owner, parts[0].name.first < parts[0].name.last
     manifest_is_damaged = context.name(manifest_path(run, *owner)) in damaged
     rows = sum(part.rows for part in parts)
     where = ", ".join(context.name(file.path) for file, _ in seal)
-    if manifest_is_damaged or merged or any(part.table == "steps" for part in parts):
+    if manifest_is_damaged or is_merged or any(part.table == "steps" for part in parts):
         severity: Severity = "damage" if manifest_is_damaged else "warning"
         message = f"{rows} intact rows that no manifest lists."
         action = partial(commit, run, *owner, parts)

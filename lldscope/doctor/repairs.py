@@ -88,14 +88,14 @@ def rebuild_run_file(run: Path) -> None:
     if path.exists():
         quarantine(run, path, layout.RUN_FILE, "it could not be read")
     now = time.time()
-    started: dict[int, float] = {}
+    starts: dict[int, float] = {}
     for attempt, rank in owners:
         modified = manifest_path(run, attempt, rank).stat().st_mtime
-        started[attempt] = min(modified, started.get(attempt, modified))
+        starts[attempt] = min(modified, starts.get(attempt, modified))
     info = layout.new_run(
-        min(started.values(), default=now),
+        min(starts.values(), default=now),
         world_size=1 + max((rank for _, rank in owners), default=0),
-        attempts=[{"attempt": a, "started": t} for a, t in sorted(started.items())],
+        attempts=[{"attempt": a, "started": t} for a, t in sorted(starts.items())],
         status="stopped",
         reason="run.json was lost and written anew by lldscope doctor",
         ended=now,

@@ -88,7 +88,7 @@ def rows_of_run(file: Path, run: str) -> pd.DataFrame:
 
 
 @lru_cache(maxsize=2)
-def _read(file: Path, changed: int, size: int) -> pd.DataFrame:
+def _read(file: Path, mtime: int, size: int) -> pd.DataFrame:
     try:
         return pq.read_table(file).to_pandas()
     except (OSError, pa.ArrowException) as error:
@@ -117,8 +117,8 @@ def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
     names = [run.name for run in runs]
     if duplicates := {name for name in names if names.count(name) > 1}:
         raise LldscopeError(f"{file} has more than one line for {', '.join(sorted(duplicates))}.")
-    wanted = [run for run in runs if split == "all" or run.test == (split == "test")]
-    return sorted(wanted, key=lambda run: run.name)
+    selection = [run for run in runs if split == "all" or run.test == (split == "test")]
+    return sorted(selection, key=lambda run: run.name)
 
 
 def _run(text: str, bank: Path, where: str) -> LabelledRun:
@@ -130,8 +130,8 @@ def _run(text: str, bank: Path, where: str) -> LabelledRun:
         raise LldscopeError(f"{where} has no run: the run's name belongs there.")
     outcome: Outcome | None = next((o for o in get_args(Outcome) if o == line.get("outcome")), None)
     if outcome is None:
-        known = ", ".join(get_args(Outcome))
-        raise LldscopeError(f"{where}: outcome is {line.get('outcome')!r}, not one of {known}.")
+        outcomes = ", ".join(get_args(Outcome))
+        raise LldscopeError(f"{where}: outcome is {line.get('outcome')!r}, not one of {outcomes}.")
     by_reward = "degraded_step" not in line
     ending = "collapsed" if by_reward else "degraded"
     end = line.get(ENDS[ending])

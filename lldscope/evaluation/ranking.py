@@ -49,13 +49,13 @@ def _reward_lost(signals: pd.DataFrame) -> Floats:
 def _times_median(name: str) -> Detector:
     """Ten-step mean over the median of the fifty steps before."""
 
-    def scored(signals: pd.DataFrame) -> Floats:
+    def score(signals: pd.DataFrame) -> Floats:
         values = floats(signals, name)
         before = np.full(len(values), np.nan)
         before[SMOOTH:] = trailing_median(values, 50, LEAST)[:-SMOOTH]
         return trailing_mean(values, SMOOTH, LEAST) / np.where(before > 0, before, np.nan)
 
-    return scored
+    return score
 
 
 SIGNALS: dict[str, Detector] = {
@@ -85,12 +85,12 @@ def read_detector(file: Path) -> Detector:
     if not file.is_file():
         raise UsageError(f"There is no file {file}.")
     try:
-        found = runpy.run_path(str(file)).get("score")
+        function = runpy.run_path(str(file)).get("score")
     except Exception as error:  # it is the user's code: whatever it raises
         raise UsageError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
-    if not callable(found):
+    if not callable(function):
         raise UsageError(f"{file} has no function score(signals) that returns a score per row.")
-    return found
+    return function
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def cells(ranking: Ranking) -> list[str]:
     ]
 
 
-def rank(runs: Sequence[LabelledRun], own: Detector | None = None) -> list[Ranking]:
+def rank(runs: Sequence[LabelledRun], user_score: Detector | None = None) -> list[Ranking]:
     """The user's detector, if any, the single signals, and three controls that must fail: the
     number of the step; the configuration (the share of the arm's runs that ended); and the user's
     detector, or the best signal, with the labels shuffled within each arm (the middle one of
@@ -175,12 +175,12 @@ def rank(runs: Sequence[LabelledRun], own: Detector | None = None) -> list[Ranki
     each kind.
     """
     runs = [r for r in runs if r.label in ENDS or r.label == "held"]
-    ended: dict[str, list[bool]] = {}
+    endings: dict[str, list[bool]] = {}
     for run in runs:
-        ended.setdefault(run.arm, []).append(run.end_step is not None)
-    if len({kind for kinds in ended.values() for kind in kinds}) < 2:
+        endings.setdefault(run.arm, []).append(run.end_step is not None)
+    if len({kind for kinds in endings.values() for kind in kinds}) < 2:
         return []
-    detectors = ({OWN: own} if own else {}) | SIGNALS
+    detectors = ({OWN: user_score} if user_score else {}) | SIGNALS
     traces: dict[str, list[Trace]] = {name: [] for name in (*detectors, STEP, ARM)}
     for run in runs:
         frame = run.signals()
@@ -188,13 +188,13 @@ def rank(runs: Sequence[LabelledRun], own: Detector | None = None) -> list[Ranki
             frame[list(WITHHELD)] = np.nan
         scores = {name: _scores(detector, frame, run) for name, detector in detectors.items()}
         scores[STEP] = frame["step"].to_numpy(np.float64)
-        scores[ARM] = np.full(len(frame), np.mean(ended[run.arm]))
+        scores[ARM] = np.full(len(frame), np.mean(endings[run.arm]))
         for name, values in scores.items():
             highest = np.fmax.accumulate(np.where(np.isnan(values), -np.inf, values))
             steps = frame["step"].to_numpy(np.int64)
             traces[name].append(Trace(run.arm, run.end_step, steps, highest))
     rankings = [ranking(name, of) for name, of in traces.items()]
-    best = OWN if own else max(rankings[: len(SIGNALS)], key=lambda r: r.auroc or 0).detector
+    best = OWN if user_score else max(rankings[: len(SIGNALS)], key=lambda r: r.auroc or 0).detector
     return [*rankings, _shuffled(traces[best])]
 
 
@@ -223,17 +223,17 @@ class _Arm:
 
     @classmethod
     def of(cls, traces: Sequence[Trace]) -> _Arm:
-        held = [t for t in traces if t.end is None]
-        ended = [(t, t.end) for t in traces if t.end is not None]
+        survivors = [t for t in traces if t.end is None]
+        failures = [(t, t.end) for t in traces if t.end is not None]
 
         def wins(share: float) -> Floats:
-            own = np.array([t.before(share * end) for t, end in ended])[:, None]
-            other = np.array([[h.before(share * end) for h in held] for _, end in ended])
-            other = other.reshape(len(ended), len(held))
-            return (own > other) + 0.5 * (own == other)
+            target = np.array([t.before(share * end) for t, end in failures])[:, None]
+            other = np.array([[h.before(share * end) for h in survivors] for _, end in failures])
+            other = other.reshape(len(failures), len(survivors))
+            return (target > other) + 0.5 * (target == other)
 
-        before = np.array([t.before(end) for t, end in ended])
-        whole = np.array([float(t.highest[-1]) for t in held])
+        before = np.array([t.before(end) for t, end in failures])
+        whole = np.array([float(t.highest[-1]) for t in survivors])
         return cls(wins(1.0), wins(1.0 - AHEAD), before, whole)
 
     def sample(self, rng: np.random.Generator) -> _Arm:
@@ -251,10 +251,10 @@ def ranking(name: str, traces: Sequence[Trace]) -> Ranking:
         return Ranking(name, None, None, None, pooled, (0, 0), None, (0, 0), None, None)
     all_of = list(arms.values())
     limit = _limit(all_of)
-    passed = [(trace.end, trace.first_over(limit)) for trace in traces if trace.arm in arms]
-    ends = [(end, step) for end, step in passed if end is not None]
+    results = [(trace.end, trace.first_over(limit)) for trace in traces if trace.arm in arms]
+    ends = [(end, step) for end, step in results if end is not None]
     leads = [(end - step, end) for end, step in ends if step is not None and step < end]
-    false = [step is not None for end, step in passed if end is None]
+    false = [step is not None for end, step in results if end is None]
     rng = np.random.default_rng(0)
     samples = [
         [all_of[k].sample(rng) for k in rng.integers(len(all_of), size=len(all_of))]
@@ -264,7 +264,7 @@ def ranking(name: str, traces: Sequence[Trace]) -> Ranking:
         name, _share([a.wins for a in all_of]),
         _interval([_share([a.wins for a in sample]) for sample in samples]),
         _share([a.ahead for a in all_of]), pooled,
-        (len(leads), len(ends)), _interval([_found(sample) for sample in samples]),
+        (len(leads), len(ends)), _interval([_detection_rate(sample) for sample in samples]),
         (sum(false), len(false)),
         float(np.median([lead for lead, _ in leads])) if leads else None,
         float(np.median([lead / end for lead, end in leads])) if leads else None,
@@ -291,7 +291,7 @@ def _limit(arms: Sequence[_Arm]) -> float:
     return float(highest[int(FALSE_SHARE * len(highest))])
 
 
-def _found(arms: Sequence[_Arm]) -> float:
+def _detection_rate(arms: Sequence[_Arm]) -> float:
     return float((np.concatenate([arm.before for arm in arms]) > _limit(arms)).mean())
 
 
@@ -307,8 +307,8 @@ def _shuffled(traces: Sequence[Trace]) -> Ranking:
         rng = np.random.default_rng(seed)
         dealt = list(traces)
         for arm in dict.fromkeys(t.arm for t in traces):
-            own = [i for i, t in enumerate(traces) if t.arm == arm]
-            for i, j in zip(own, rng.permutation(own), strict=True):
+            members = [i for i, t in enumerate(traces) if t.arm == arm]
+            for i, j in zip(members, rng.permutation(members), strict=True):
                 dealt[i] = replace(traces[i], end=traces[j].end)
         arms = _mixed(dealt)
         deals.append((_share([a.wins for a in arms.values()]) if arms else 0.0, seed, dealt))

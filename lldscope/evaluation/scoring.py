@@ -32,7 +32,7 @@ ANY: dict[str, Callable[[Alert], bool]] = {
 """Alarms of several rules taken together. `eval-gap` reads the score that may define the label."""
 
 
-def smoothed(reward: ArrayLike) -> NDArray[np.float64]:
+def moving_mean(reward: ArrayLike) -> NDArray[np.float64]:
     """Mean of the last SMOOTH rows; NaN for the first SMOOTH − 1, and where one of them is NaN."""
     return trailing(np.asarray(reward, dtype=np.float64), SMOOTH).mean(axis=1)
 
@@ -43,7 +43,7 @@ def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
 
     `reward` is one number per step; means over rows with a NaN are left out.
     """
-    means = smoothed(reward)
+    means = moving_mean(reward)
     best = np.fmax.accumulate(means) if len(means) else means
     low = (best > 0) & (means < share * best)
     rows = np.flatnonzero(consecutive(low) == FALL_STEPS)
@@ -115,17 +115,17 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
     from ..runs import open_run
 
     if run.path.is_dir():  # includes the changes that were declared while it ran
-        with open_run(run.path) as opened:
-            signals, assessment = opened.signals(), opened.assess(arl)
+        with open_run(run.path) as reader:
+            signals, assessment = reader.signals(), reader.assess(arl)
     else:
         signals = run.signals()
         assessment = assess(signals, arl, planned_steps=run.planned_steps)
     alerts = assessment.alerts
-    fired = {a.rule: [start for start, _ in a.episodes] for a in alerts}
+    firings = {a.rule: [start for start, _ in a.episodes] for a in alerts}
     for name, counts in ANY.items():
         if starts := [start for a in alerts if counts(a) for start in _starts(a)]:
-            fired[name] = sorted(starts)
-    return EvaluatedRun(run, len(signals), fired, fall_of(run, signals))
+            firings[name] = sorted(starts)
+    return EvaluatedRun(run, len(signals), firings, fall_of(run, signals))
 
 
 def _starts(alert: Alert) -> list[int]:
@@ -155,10 +155,10 @@ def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[Score]:
     healthy_steps = sum(run.steps for run in healthy)
     scores = []
     for alarm in alarms:
-        fired: dict[str, tuple[int, int]] = {}
+        counts: dict[str, tuple[int, int]] = {}
         for run in runs:
-            k, n = fired.get(run.label, (0, 0))
-            fired[run.label] = (k + bool(run.fired.get(alarm)), n + 1)
+            k, n = counts.get(run.label, (0, 0))
+            counts[run.label] = (k + bool(run.fired.get(alarm)), n + 1)
         false_alarms = sum(len(run.fired.get(alarm, ())) for run in healthy)
         first = [min(run.fired.get(alarm) or [NEVER]) for run in healthy]
         early = sum(step <= (-1 if same_step is None else same_step) for step in first)
@@ -168,7 +168,7 @@ def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[Score]:
         steps = [lead for lead, _ in leads]
         scores.append(
             Score(
-                alarm, fired, false_alarms, healthy_steps, same_step, (early, len(healthy)), steps,
+                alarm, counts, false_alarms, healthy_steps, same_step, (early, len(healthy)), steps,
                 missed, shares, missed_falls,
             )
         )  # fmt: skip

@@ -123,10 +123,10 @@ def _positions(assessment: Assessment, align: str, onset: int | None) -> d.Serie
 
 def _grid(at: Sequence[d.Series], every: float) -> list[float]:
     """Multiples of the spacing from the first to the last row of any run."""
-    known = np.concatenate([x[np.isfinite(x)] for x in at] or [np.empty(0)])
-    if not len(known):
+    finite = np.concatenate([x[np.isfinite(x)] for x in at] or [np.empty(0)])
+    if not len(finite):
         return []
-    first, last = np.ceil(known.min() / every), np.floor(known.max() / every)
+    first, last = np.ceil(finite.min() / every), np.floor(finite.max() / every)
     if last - first >= MOST_POINTS:
         raise UsageError(f"That makes {last - first + 1:,.0f} points; take a larger --every.")
     return [float(i * every) for i in np.arange(first, last + 1)]
@@ -137,8 +137,8 @@ def _landmarks(assessment: Assessment) -> list[int | None]:
     e = assessment.evidence
     if not len(e.step):
         return [None, None, None]
-    known = np.isfinite(e.reward)
-    best = int(np.nanargmax(e.reward)) if known.any() else None
+    finite = np.isfinite(e.reward)
+    best = int(np.nanargmax(e.reward)) if finite.any() else None
     return [min(SMOOTH, len(e.step)) - 1, best, len(e.step) - 1]
 
 
@@ -153,10 +153,10 @@ def row_at(at: d.Series, point: float) -> int | None:
 def means_at(assessment: Assessment, name: str, rows: Sequence[int | None]) -> list[float | None]:
     """Mean of the last measured values up to each row."""
     values = assessment.evidence.column(name)
-    measured = np.flatnonzero(np.isfinite(values))
+    finite = np.flatnonzero(np.isfinite(values))
     means: list[float | None] = []
     for row in rows:
-        last = measured[: 0 if row is None else int(np.searchsorted(measured, row, "right"))]
+        last = finite[: 0 if row is None else int(np.searchsorted(finite, row, "right"))]
         means.append(float(values[last[-SMOOTH:]].mean()) if len(last) else None)
     return means
 

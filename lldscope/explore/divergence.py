@@ -52,15 +52,15 @@ class Divergence:
 
 def sentence(first: str, second: str, steps: Sequence[tuple[str, int | None]]) -> str:
     """What was found in two runs of these names; `steps` are those of `divergences`, by signal."""
-    known = [(name, step) for name, step in steps if step is not None]
+    pairs = [(name, step) for name, step in steps if step is not None]
     if not steps:
         return "No signal was measured at eight steps of both."
-    if not known:
+    if not pairs:
         return f"{second} stays within the noise of {first} in all {len(steps)} signals."
-    name, step = known[0]
+    name, step = pairs[0]
     return (
         f"{second} differs from {first} by more than its noise from step {step:,} on, first in "
-        f"{name}; {len(known)} of {len(steps)} signals differ."
+        f"{name}; {len(pairs)} of {len(steps)} signals differ."
     )
 
 
@@ -68,16 +68,16 @@ def divergences(a: pd.DataFrame, b: pd.DataFrame) -> list[Divergence]:
     """Each signal that both have measured; those that differ come first, in the order of their
     steps."""
     both = a.merge(b, on="step", suffixes=("", "_b")).sort_values("step", ignore_index=True)
-    found = []
+    results = []
     for column in SIGNALS.columns:
         if column.name in NOT_COMPARED or not {column.name} <= {*a} & {*b}:
             continue
         x, y = floats(both, column.name), floats(both, f"{column.name}_b")
-        known = np.isfinite(x) & np.isfinite(y)
-        if np.count_nonzero(known) >= LEAST:
-            step = both["step"].to_numpy()[known]
-            found.append(_compared(column.name, column.unit, step, x[known], y[known]))
-    return sorted(found, key=lambda one: (one.step is None, one.step, -(one.sigmas or 0)))
+        finite = np.isfinite(x) & np.isfinite(y)
+        if np.count_nonzero(finite) >= LEAST:
+            step = both["step"].to_numpy()[finite]
+            results.append(_compared(column.name, column.unit, step, x[finite], y[finite]))
+    return sorted(results, key=lambda one: (one.step is None, one.step, -(one.sigmas or 0)))
 
 
 def _compared(name: str, unit: str, step: d.Series, x: d.Series, y: d.Series) -> Divergence:
@@ -100,8 +100,8 @@ def _noise(x: d.Series) -> float:
     """The standard deviation of a signal around its own course, robust against its jumps."""
     steps = 1.4826 * float(np.median(np.abs(np.diff(x)))) / math.sqrt(2)
     half = AROUND // 2
-    padded = np.pad(x, half, mode="edge")
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(padded, AROUND), axis=1)
+    series = np.pad(x, half, mode="edge")
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(series, AROUND), axis=1)
     return max(steps, 1.4826 * float(np.median(np.abs(x - medians))))
 
 

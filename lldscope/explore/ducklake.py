@@ -40,11 +40,11 @@ def export_to_ducklake(
             connection.execute(f"ATTACH {quote(f'ducklake:{catalog}')} AS lake")
             connection.execute("BEGIN")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS lake.{SCHEMA}")
-            written = [_write(connection, run, name, key) for name in names]
+            exports = [_write(connection, run, name, key) for name in names]
             connection.execute("COMMIT")
         except duckdb.Error as error:
             raise LldscopeError(f"The lake cannot be written: {error}") from error
-    return written
+    return exports
 
 
 def _load(connection: duckdb.DuckDBPyConnection) -> None:
@@ -64,9 +64,9 @@ def _write(connection: duckdb.DuckDBPyConnection, run: Run, name: str, key: str)
     table = f"lake.{SCHEMA}.{name}"
     with run.pieces(name, ROW_GROUP) as pieces:
         connection.register("empty", pieces.schema.empty_table())
-        made = f"SELECT {quote(key)} AS {RUN}, * FROM empty"
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {table} AS {made}")
-        for column, kind in _columns(connection, f"({made})"):
+        select = f"SELECT {quote(key)} AS {RUN}, * FROM empty"
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {table} AS {select}")
+        for column, kind in _columns(connection, f"({select})"):
             connection.execute(
                 f'ALTER TABLE {table} ADD COLUMN IF NOT EXISTS "{column}" {kind}'
             )  # a later version measures more

@@ -56,9 +56,9 @@ def export_run(
 def wanted_tables(tables: Sequence[str] | None) -> list[str]:
     """Those that were asked for, once each; None is all. Raises UsageError for an unknown one."""
     names = list(dict.fromkeys(tables)) if tables is not None else [*TABLES, *VIEWS]
-    known = [*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)]
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"There is no table {', '.join(unknown)}. There are: {', '.join(known)}.")
+    valid = [*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)]
+    if unknown := [name for name in names if name not in valid]:
+        raise UsageError(f"There is no table {', '.join(unknown)}. There are: {', '.join(valid)}.")
     return names
 
 

@@ -151,8 +151,8 @@ def _keys(
         f"{tables} {clauses} ORDER BY {by} {way} NULLS LAST, r.step, r.rank, r.response_id "
         f"LIMIT {PAGE} OFFSET {int(offset)}"
     )
-    found = run.sql(sql, values, SECONDS)
-    return found, int(found["total"].iloc[0]) if len(found) else 0
+    rows = run.sql(sql, values, SECONDS)
+    return rows, int(rows["total"].iloc[0]) if len(rows) else 0
 
 
 def _conditions(query: ResponseQuery, needs: str | None = None) -> tuple[str, str, list[Any]]:
@@ -174,16 +174,16 @@ def _conditions(query: ResponseQuery, needs: str | None = None) -> tuple[str, st
             query.text or None,
         ),
     ]
-    chosen = [(sql, value) for sql, value in tests if value is not None]
-    used = " ".join(sql for sql, _ in chosen)
+    active = [(sql, value) for sql, value in tests if value is not None]
+    text = " ".join(sql for sql, _ in active)
     marks = {"likelihood": "l.delta", "tokens": "t.sampled", "said": "s.text"}
-    needed = {name for name, mark in marks.items() if name == needs or mark in used}
+    tables = {name for name, mark in marks.items() if name == needs or mark in text}
     low = 0 if query.first is None else query.first
     high = 2**31 - 1 if query.last is None else query.last
     inside = f"step BETWEEN {int(low)} AND {int(high)}"
-    joins = [join.format(steps=inside) for name, join in _JOINS.items() if name in needed]
-    where = " AND ".join(f"({sql})" for sql, _ in chosen)
-    return " ".join(joins), f"WHERE {where}" if where else "", [value for _, value in chosen]
+    joins = [join.format(steps=inside) for name, join in _JOINS.items() if name in tables]
+    where = " AND ".join(f"({sql})" for sql, _ in active)
+    return " ".join(joins), f"WHERE {where}" if where else "", [value for _, value in active]
 
 
 # -- from an alarm to the responses behind it -----------------------------------------------------

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..core.secrets import masked
+from ..core.secrets import redact
 
 NOT_SET = "not recorded"
 
@@ -14,7 +14,7 @@ NOT_SET = "not recorded"
 def flat(config: Any) -> dict[str, str]:
     """The settings of a configuration as text, credentials hidden; names have dots where it is
     nested."""
-    return {name: _text(value) for name, value in _pairs(masked(config), "")}
+    return {name: _text(value) for name, value in _pairs(redact(config), "")}
 
 
 def differing(configs: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str]]]:

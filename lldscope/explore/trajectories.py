@@ -95,21 +95,21 @@ def read_trajectory(
 
     `group`, if it is known: the rows of `group_of`, the response's own among them.
     """
-    found = run.sql(_STORED, [*key, MOST_TEXT])
-    if not len(found):
+    frame = run.sql(_STORED, [*key, MOST_TEXT])
+    if not len(frame):
         return None
     if group is None:
         group = group_of(run, rows_of(describe(run, pd.DataFrame([key], columns=KEY)))[0])
-    stored = rows_of(found)[0]
+    record = rows_of(frame)[0]
     return Trajectory(
         key,
         next(row for row in group if key_of(row) == key),
         rows_of(run.sql(_ACTIONS, key)),
         read_tokens(run, key, first),
-        int(stored["n"]),
-        stored["own"],
-        stored["text"],
-        int(stored["characters"] or 0),
+        int(record["n"]),
+        record["own"],
+        record["text"],
+        int(record["characters"] or 0),
         first,
         group,
     )
@@ -129,27 +129,27 @@ def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:
     return rows if key_of(about) in map(key_of, rows) else [*rows, about]
 
 
-def paired_with(run: Run, shown: Trajectory) -> Key | None:
+def paired_with(run: Run, base: Trajectory) -> Key | None:
     """The response of the other class, in the same group, that begins most like this one.
 
     By tokens where they are recorded; otherwise by the documents that the first actions retrieved.
     None where the group has no response of the other class, or the class is unknown.
     """
-    correct = shown.about["correct"]
-    others = [row for row in shown.group if correct is not None and row["correct"] == (not correct)]
+    correct = base.about["correct"]
+    others = [row for row in base.group if correct is not None and row["correct"] == (not correct)]
     with_tokens = [row for row in others if row["has_tokens"]]
     if not others:
         return None
     candidates = with_tokens or others
-    mine = read_tokens(run, shown.key) if shown.first else shown.tokens
+    mine = read_tokens(run, base.key) if base.first else base.tokens
     keys = ", ".join(f"({k.rank}, {k.response_id})" for k in map(key_of, candidates))
     which = f"(rank, response_id) IN ({keys})"
     if with_tokens:
         last = int(mine["position"].max()) if len(mine) else 0
-        parameters = [shown.key.step, last, MOST_CHARACTERS]
+        parameters = [base.key.step, last, MOST_CHARACTERS]
         rows = run.sql(_BEGINNINGS.format(which=which), parameters)
     else:
-        rows = run.sql(_DOCUMENTS.format(which=which), [shown.key.step])
+        rows = run.sql(_DOCUMENTS.format(which=which), [base.key.step])
     beginnings = dict(iter(rows.groupby(["rank", "response_id"])))
 
     def similarity(row: dict[str, Any]) -> tuple[int, bool]:
@@ -158,7 +158,7 @@ def paired_with(run: Run, shown: Trajectory) -> Key | None:
             return -1, False
         if with_tokens:
             return shared_prefix(mine, part), row["delta"] is not None
-        return same_documents(shown.actions, rows_of(part)), row["delta"] is not None
+        return same_documents(base.actions, rows_of(part)), row["delta"] is not None
 
     return key_of(max(candidates, key=similarity))
 
@@ -173,8 +173,8 @@ def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
     columns = ["token_id", "text", "characters"]
     both = []
     for tokens in (a, b):
-        own = tokens["action_index"].notna().to_numpy().nonzero()[0]
-        rest = tokens.iloc[own[0] :] if len(own) else tokens.iloc[:0]
+        actions = tokens["action_index"].notna().to_numpy().nonzero()[0]
+        rest = tokens.iloc[actions[0] :] if len(actions) else tokens.iloc[:0]
         both.append(list(rest[columns].astype(object).where(rest[columns].notna(), None).values))
     pairs = enumerate(zip(*both, strict=False))
     return next((i for i, (x, y) in pairs if list(x) != list(y)), min(map(len, both)))

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from .reading import lines, parsed
+from .reading import lines, parse_json
 from .source import Findings
 
 STREAMS = ("advantages", "trainer_logprobs", "entropies")
@@ -34,7 +34,7 @@ class Annotations:
     def of(self, trace: Any) -> list[dict[str, Any]]:
         query = "SELECT body FROM updates WHERE trace = ? ORDER BY rowid"
         result = self._connection.execute(query, (str(trace),))
-        return [parsed(zlib.decompress(body)) for (body,) in result]
+        return [parse_json(zlib.decompress(body)) for (body,) in result]
 
 
 @contextmanager
@@ -49,10 +49,10 @@ def gathered(paths: Sequence[Path], findings: Findings) -> Iterator[Annotations]
         result = Annotations(connection)
         connection.execute("BEGIN")
         for path in paths:
-            for line, ended in lines(path, findings):
+            for line, is_complete in lines(path, findings):
                 update = _update(line)
                 if update is None:
-                    findings.skip("annotations that are damaged or half written", ended or 1)
+                    findings.skip("annotations that are damaged or half written", is_complete or 1)
                     continue
                 result.says_what_was_trained |= shipped(update) is not None
                 row = (str(update["trace_id"]), zlib.compress(line, 1))
@@ -64,7 +64,7 @@ def gathered(paths: Sequence[Path], findings: Findings) -> Iterator[Annotations]
 
 def _update(line: bytes) -> dict[str, Any] | None:
     try:
-        update = parsed(line)
+        update = parse_json(line)
     except (ValueError, RecursionError):
         return None
     return update if isinstance(update, dict) and "trace_id" in update else None
@@ -108,10 +108,10 @@ def _leaves(nodes: list[dict[str, Any]]) -> list[int]:
 def _path(nodes: list[dict[str, Any]], leaf: int) -> list[dict[str, Any]]:
     """The messages from the first to this one."""
     path: list[dict[str, Any]] = []
-    seen: set[int] = set()
+    indices: set[int] = set()
     at: Any = leaf
-    while type(at) is int and 0 <= at < len(nodes) and at not in seen:
-        seen.add(at)
+    while type(at) is int and 0 <= at < len(nodes) and at not in indices:
+        indices.add(at)
         path.append(nodes[at])
         at = nodes[at].get("parent")
     return path[::-1]

@@ -51,11 +51,11 @@ class Import:
     """One import; `build` makes the run, `follow` keeps up with sources that grow."""
 
     def __init__(
-        self, paths: Sequence[Path], run: Path, request: ImportRequest, wanted: str | None
+        self, paths: Sequence[Path], run: Path, request: ImportRequest, format_id: str | None
     ) -> None:
-        self.paths, self.run, self.request, self.wanted = list(paths), run, request, wanted
+        self.paths, self.run, self.request, self.wanted = list(paths), run, request, format_id
         self.findings = Findings(request)
-        self.groups = groups(paths, wanted, self.findings)
+        self.groups = groups(paths, format_id, self.findings)
         self._writer: RunWriter
         self._ingested: dict[str, int] = {}  # items of each format that are in the run …
         self._last: dict[str, Scalars | Rows] = {}  # … and the last of them
@@ -209,16 +209,16 @@ class Import:
         layout.write_run(run, self._info)
 
     def _nothing(self) -> str:
-        skipped = "; ".join(f"{n} × {why}" for why, n in self.findings.skipped.items())
+        reasons = "; ".join(f"{n} × {why}" for why, n in self.findings.skipped.items())
         if not self.groups:
             sources = ", ".join(str(p) for p in self.paths[:3])
             return (
                 f"Nothing was imported: {sources} has none of the known formats. `lldscope import "
-                f"--formats` lists them, --format forces one. {skipped}".rstrip()
+                f"--formats` lists them, --format forces one. {reasons}".rstrip()
             )
         read = " and ".join(g.source.description for g in self.groups)
         what = f"Nothing was imported: read as {read}, it holds no step."
-        return "\n".join([f"{what} {skipped}".rstrip(), *self.findings.notes])
+        return "\n".join([f"{what} {reasons}".rstrip(), *self.findings.notes])
 
     def _outcome(self, unchanged: bool = False) -> Outcome:
         formats = {g.source.name: len(g.paths) for g in self.groups}

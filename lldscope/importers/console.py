@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .metrics import numbers, step_of
 from .progress_bar import Bars
-from .reading import lines, number, parsed, strip_ansi
+from .reading import lines, number, parse_json, strip_ansi
 from .source import AttemptCounter, Findings, Scalars
 
 _LONGEST = 1 << 20  # bytes of a line
@@ -41,29 +41,29 @@ class VerlConsole:
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         attempts_seen = AttemptCounter()
         for path in paths:
-            for line, ended in lines(path, findings, b"step", _LONGEST):
+            for line, is_complete in lines(path, findings, b"step", _LONGEST):
                 if total := _TOTAL.search(line):
                     findings.planned_steps = int(total[1])
                 match = _VERL.search(strip_ansi(line))
                 if match is None:
                     continue
                 step = int(match[1])
-                values = _verl_values(match[2], ended, findings)
+                values = _verl_values(match[2], is_complete, findings)
                 if step >= 2**31 or not values:
                     findings.skip("metric lines without a metric")
                     continue
                 yield Scalars(step, values, attempt=attempts_seen.of(step, values))
 
 
-def _verl_values(text: bytes, ended: bool, findings: Findings) -> dict[str, float]:
+def _verl_values(text: bytes, is_complete: bool, findings: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
     if b"np." in text:
         text = _NUMPY.sub(b"", text.replace(b"np.float64(", b""))
     text = text.rstrip()
-    if ended and (quick := _quick(text)) is not None:
+    if is_complete and (quick := _quick(text)) is not None:
         return quick
     entries = text.split(b" - ")
-    if not ended and len(entries) > 1:
+    if not is_complete and len(entries) > 1:
         entries.pop()  # its number may lack digits
         findings.skip("last metrics of a line that is half written")
     for entry in entries:
@@ -175,7 +175,7 @@ def stepped(line: bytes) -> tuple[int, dict[str, float]] | None:
         return None
     text, nothing = line[begins : ends + 1], Findings()
     try:
-        row = parsed(text)
+        row = parse_json(text)
         values = numbers(row, nothing, set()) if isinstance(row, dict) else {}
     except (ValueError, RecursionError):
         values = _dict_values(text, nothing)
@@ -215,10 +215,10 @@ def _printed(line: bytes) -> bytes | None:
 def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, value in _ENTRY.findall(text):
-        if (parsed := number(value.decode())) is None:
+        if (result := number(value.decode())) is None:
             findings.skip("metrics whose value is no number")
         else:
-            values[name.decode("utf-8", "replace")] = parsed
+            values[name.decode("utf-8", "replace")] = result
     return values
 
 
@@ -228,11 +228,11 @@ def _anywhere(
     """Whether there is a line that matches in the first SEARCH_BYTES of a text."""
     if not head or b"\0" in head[:4096] or head.lstrip().startswith((b'{"', b"PAR1", b"{\n")):
         return False
-    seen = 0
+    size = 0
     for line, _ in lines(path, Findings(), longest=_LONGEST):
-        seen += len(line)
+        size += len(line)
         if mark in line and matches(strip_ansi(line)) is not None:
             return True
-        if seen > SEARCH_BYTES:
+        if size > SEARCH_BYTES:
             break
     return False

@@ -31,23 +31,25 @@ class Group:
         return sum(p.stat().st_size for path in self.paths for p in files_of(path))
 
 
-def groups(paths: Sequence[Path], wanted: str | None, findings: Findings) -> list[Group]:
+def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> list[Group]:
     """The paths by format, in the order of `sources`. A folder that no format claims as a whole is
     searched; files that no format claims are counted.
 
     Raises UsageError for a format that is not there, LldscopeError for a path that is not.
     """
     candidates = sources()
-    if wanted is not None:
-        candidates = [s for s in candidates if s.name == wanted]
+    if format_id is not None:
+        candidates = [s for s in candidates if s.name == format_id]
         if not candidates:
             names = ", ".join(s.name for s in sources())
-            raise UsageError(f"There is no format {wanted}. There are: {names}.")
+            raise UsageError(f"There is no format {format_id}. There are: {names}.")
     claimed: dict[str, dict[Path, None]] = {}  # format → its paths, each once
     for path in paths:
         if not _exists(path):
             raise LldscopeError(f"{path} does not exist.")
-        for source, one in _claims(path, candidates, forced=wanted is not None, findings=findings):
+        for source, one in _claims(
+            path, candidates, forced=format_id is not None, findings=findings
+        ):
             claimed.setdefault(source.name, {})[one] = None
     return [Group(s, list(claimed[s.name])) for s in candidates if s.name in claimed]
 
@@ -95,8 +97,8 @@ def _of_file(
     for source in candidates:
         if source.looks_like(path, start):
             return source
-    named = _with_step(start, findings.request.columns.get("step"))
-    mine = next((source for source in candidates if source.name == named), None)
+    format_id = _with_step(start, findings.request.columns.get("step"))
+    mine = next((source for source in candidates if source.name == format_id), None)
     if mine is None:
         findings.skip("files of no known format")
     return mine

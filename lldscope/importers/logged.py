@@ -26,7 +26,7 @@ _MOST_NAMES = 10_000  # of metrics in one item
 Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
 
 
-def joined(points: Iterable[Point]) -> Iterator[Scalars]:
+def group_points(points: Iterable[Point]) -> Iterator[Scalars]:
     """The means at points in the order of writing; neighbours of one step are one item."""
     attempts_seen, now = AttemptCounter(), None
     for name, value, step, time in points:
@@ -69,40 +69,40 @@ class LoggerCalls:
 
 def numbers(row: Mapping[str, Any], findings: Findings, prefix: str = "") -> dict[str, float]:
     """The numbers of a row, those of nested rows under names joined by dots; NULL is left out."""
-    taken: dict[str, float] = {}
+    result: dict[str, float] = {}
     for name, value in row.items():
         if isinstance(value, str):
             value = _NUMBERS.get(value, value)
         if isinstance(value, int | float):  # True is 1
             is_huge = isinstance(value, int) and abs(value) >= 1e308
-            taken[prefix + name] = math.copysign(math.inf, value) if is_huge else float(value)
+            result[prefix + name] = math.copysign(math.inf, value) if is_huge else float(value)
         elif isinstance(value, Mapping) and "_type" not in value:
-            taken |= numbers(value, findings, f"{prefix}{name}.")
+            result |= numbers(value, findings, f"{prefix}{name}.")
         elif value is not None and not name.startswith("_"):
             findings.skip("values that are no number (texts, tables, histograms)")
-    return taken
+    return result
 
 
-def chosen(wanted: str | None, runs: Mapping[str, str], where: Path) -> str | None:
+def choose_run(query: str | None, runs: Mapping[str, str], where: Path) -> str | None:
     """The id of the run that is meant, of `runs` (id → name); None where there is no run.
 
     Raises UsageError with the sorted names if there are several and none was requested, or if the
     requested one is not there.
     """
-    if wanted is None and len(runs) <= 1:
+    if query is None and len(runs) <= 1:
         return next(iter(runs), None)
-    meant = [i for i, name in runs.items() if wanted in (i, name)]
-    if len(meant) == 1:
-        return meant[0]
+    matches = [i for i, name in runs.items() if query in (i, name)]
+    if len(matches) == 1:
+        return matches[0]
     names = list(runs.values())
     ordered = sorted(((name, run) for run, name in runs.items()), key=str)  # ids may be anything
     listed = ", ".join(n if names.count(n) == 1 else f"{n} ({i})" for n, i in ordered)
     if len(runs) > _SHOWN:
         listed = ", ".join(listed.split(", ")[:_SHOWN]) + ", …"
-    if wanted is None:
+    if query is None:
         raise UsageError(f"{where} holds {len(runs)} runs; say which with --run: {listed}.")
-    many = "more than one run" if meant else "no run"
-    raise UsageError(f"{where} holds {many} called {wanted}. It holds: {listed}.")
+    many = "more than one run" if matches else "no run"
+    raise UsageError(f"{where} holds {many} called {query}. It holds: {listed}.")
 
 
 def of_one_run(
@@ -110,9 +110,9 @@ def of_one_run(
 ) -> list[Path]:
     """Those of the paths that belong to the run that is meant; `run_of` names a path's run.
 
-    Raises UsageError as `chosen` does.
+    Raises UsageError as `choose_run` does.
     """
     runs = {run: Path(run).name for run in map(run_of, paths)}
     where = Path(os.path.commonpath([path.absolute() for path in paths])) if paths else Path()
-    run = chosen(findings.request.run if len(runs) > 1 else None, runs, where)
+    run = choose_run(findings.request.run if len(runs) > 1 else None, runs, where)
     return sorted((path for path in paths if run_of(path) == run), key=natural_key)

@@ -208,16 +208,16 @@ def assign(names: Iterable[str], choices: Mapping[str, str] | None = None) -> di
 
     choices: name in the log → the signal that somebody said it is.
     """
-    meant = {n: Meaning(choices[n]) if choices and n in choices else meaning(n) for n in names}
+    meanings = {n: Meaning(choices[n]) if choices and n in choices else meaning(n) for n in names}
     first: dict[str, str] = {}
-    for name, m in sorted(meant.items(), key=lambda item: item[1].rank if item[1] else 0):
+    for name, m in sorted(meanings.items(), key=lambda item: item[1].rank if item[1] else 0):
         if m is not None:
             first.setdefault(m.signal, name)
     return {
         name: m
         if m is not None and first[m.signal] == name
         else Meaning(f"log/{name}" if name in SIGNAL_NAMES else name)
-        for name, m in meant.items()
+        for name, m in meanings.items()
     }
 
 

@@ -53,7 +53,7 @@ class ScalarBuffer:
         tables = []
         for names in [names for a, names in self._waiting if a == attempt]:
             steps, values = self._waiting.pop((attempt, names))
-            ours = self._named(names, findings).values()
+            ours = self._meanings(names, findings).values()
             of_names = np.tile(np.arange(len(names)), len(steps))
             columns = {
                 "step": pa.array(np.repeat(steps, len(names))),
@@ -79,7 +79,7 @@ class ScalarBuffer:
             findings.skip(reason, len(values) - len(accepted))
         return accepted
 
-    def _named(self, names: Names, findings: Findings) -> dict[str, Meaning]:
+    def _meanings(self, names: Names, findings: Findings) -> dict[str, Meaning]:
         """What each name is recorded as; the findings get what is new about them."""
         if (cached := self._ours.get(names)) is not None:
             return cached

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .mapping import meaning
-from .reading import as_step, first_object, lines, number, objects, open_file, parsed
+from .reading import as_step, first_object, lines, number, objects, open_file, parse_json
 from .source import AttemptCounter, Findings, Scalars
 
 STEPS = (
@@ -51,8 +51,8 @@ class MetricDocument:
         for path in paths:
             document = whole(path, findings)
             if isinstance(document, dict):
-                planned = document.get("max_steps")
-                findings.planned_steps = planned if isinstance(planned, int) else None
+                max_steps = document.get("max_steps")
+                findings.planned_steps = max_steps if isinstance(max_steps, int) else None
                 document = document.get("log_history")
             if not isinstance(document, list):
                 findings.skip("files that are no JSON array of steps, or half of one")
@@ -92,7 +92,7 @@ def whole(path: Path, findings: Findings) -> Any:
                 f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
             )
             return None
-        return parsed(text)
+        return parse_json(text)
     except (OSError, EOFError, ValueError, RecursionError):
         findings.skip("JSON documents that are damaged or half written")
         return None
@@ -239,8 +239,8 @@ def numbers(
             continue
         if isinstance(value, dict):
             values |= numbers(value, findings, set(), f"{above}{name}/")
-        elif (parsed := number(value)) is not None:
-            values[above + name] = parsed
+        elif (result := number(value)) is not None:
+            values[above + name] = result
         else:
             findings.skip("metrics whose value is no number")
     return values

@@ -15,13 +15,13 @@ _ROWS = 4096  # in a piece
 
 
 def parquet_rows(
-    path: Path, findings: Findings, wanted: Callable[[pa.Field], bool] = lambda field: True
+    path: Path, findings: Findings, keep: Callable[[pa.Field], bool] = lambda field: True
 ) -> Iterator[dict[str, Any]]:
     """The rows of the columns that are wanted. What cannot be read is counted."""
     try:
         size = path.stat().st_size
         with pq.ParquetFile(path) as file:
-            names = [field.name for field in file.schema_arrow if wanted(field)]
+            names = [field.name for field in file.schema_arrow if keep(field)]
             for piece in file.iter_batches(_ROWS, columns=names, use_threads=False):
                 findings.advance(size * piece.num_rows // max(file.metadata.num_rows, 1))
                 yield from piece.to_pylist()

@@ -64,12 +64,12 @@ class Bars:
                 return read
         for total, _ in self._seen.most_common():
             if self.end and self._last[total] == total:
-                made = _snapped([epoch * total / self.end for epoch in self.epochs])
-                if made and _agree([*made, total], [*self.epochs, self.end]):
-                    return made
+                estimate = _snapped([epoch * total / self.end for epoch in self.epochs])
+                if estimate and _agree([*estimate, total], [*self.epochs, self.end]):
+                    return estimate
         if self.every is not None:
-            counted = [self.every * (i + 1) for i in range(len(self.epochs))]
-            return counted if counted and _agree(counted, self.epochs) else None
+            multiples = [self.every * (i + 1) for i in range(len(self.epochs))]
+            return multiples if multiples and _agree(multiples, self.epochs) else None
         return None
 
     @property

@@ -64,7 +64,7 @@ def lines(
     """The lines of a file that hold `mark`, without their ends, and whether each has ended: the
     last one may be half written. One of more than `longest` bytes (None: MAX_LINE) is counted."""
     longest = longest or MAX_LINE
-    begun: list[bytes] = []  # pieces of a line that has not ended
+    pieces: list[bytes] = []  # pieces of a line that has not ended
     length, is_too_long = 0, False
     for block in _blocks(path, findings):
         complete = block.split(b"\n")
@@ -72,21 +72,21 @@ def lines(
         if complete:
             if is_too_long:
                 del complete[0]
-            elif begun:
-                complete[0] = b"".join([*begun, complete[0]])
-            begun, length, is_too_long = [], 0, False
+            elif pieces:
+                complete[0] = b"".join([*pieces, complete[0]])
+            pieces, length, is_too_long = [], 0, False
             for line in [line for line in complete if mark in line]:
                 if len(line) > longest:
                     findings.skip(_too_long(longest))
                 else:
                     yield line, True
         if rest and not is_too_long:
-            begun.append(rest)
+            pieces.append(rest)
             length += len(rest)
             if length > longest:
                 findings.skip(_too_long(longest))
-                begun, is_too_long = [], True
-    if begun and mark in (tail := b"".join(begun)):
+                pieces, is_too_long = [], True
+    if pieces and mark in (tail := b"".join(pieces)):
         yield tail, False
 
 
@@ -100,12 +100,12 @@ def _reason(error: Exception) -> str:
 
 def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
     """The objects of a .jsonl file, whatever else is in it."""
-    for line, ended in lines(path, findings):
+    for line, is_complete in lines(path, findings):
         try:
-            value = parsed(line) if line.strip() else None
+            value = parse_json(line) if line.strip() else None
         except (ValueError, RecursionError):
             findings.skip(
-                "lines that are not JSON" if ended else "last lines that are half written"
+                "lines that are not JSON" if is_complete else "last lines that are half written"
             )
             continue
         if isinstance(value, dict):
@@ -114,7 +114,7 @@ def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
             findings.skip("lines that are no JSON object")
 
 
-def parsed(text: bytes) -> Any:
+def parse_json(text: bytes) -> Any:
     """A JSON value. Raises ValueError or RecursionError where it is none, or none of a log.
 
     orjson is five times as fast; json accepts more, such as NaN and Inf.
@@ -134,7 +134,7 @@ def first_object(start: bytes) -> dict[str, Any] | None:
     none, or if it is longer than that."""
     line = start.lstrip().partition(b"\n")[0]
     try:
-        value = parsed(line) if line.startswith(b"{") else None
+        value = parse_json(line) if line.startswith(b"{") else None
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -62,7 +62,7 @@ class Rollouts:
 
     def add(
         self, step: int, group: Any, turns: Sequence[Turn] | None, row: Mapping[str, Any],
-        action: np.ndarray | None = None, **measured: Sequence[float] | None,
+        action: np.ndarray | None = None, **measurements: Sequence[float] | None,
     ) -> Iterator[Rows]:  # fmt: skip
         """One rollout; yields the rows of a piece that is complete. A group of None is not known.
 
@@ -88,7 +88,7 @@ class Rollouts:
             group = numbers.setdefault(group, len(numbers))
         self._rows.append(
             {**row, "id": self._ids[step], "group": group, "turns": turns, "action": action}
-            | measured
+            | measurements
         )
 
     def flush(self) -> Iterator[Rows]:
@@ -111,7 +111,7 @@ class Rollouts:
         def column(name: str) -> list[Any]:
             return [row.get(name) for row in rows]
 
-        def masked(name: str, kind: type) -> np.ma.MaskedArray:
+        def masked_column(name: str, kind: type) -> np.ma.MaskedArray:
             values = column(name)
             filled = [0 if v is None else v for v in values]
             return np.ma.array(filled, kind, mask=[v is None for v in values])
@@ -137,9 +137,9 @@ class Rollouts:
             completion_ids=None,
             rewards=[math.nan if v is None else v for v in column("reward")],
             correct=column("correct"),
-            group_ids=masked("group", int),
+            group_ids=masked_column("group", int),
             response_ids=column("id"),
-            advantages=masked("advantage", float),
+            advantages=masked_column("advantage", float),
             turns=column("turns"),
             protocol="tags" if self._tags else None,
             truncated=column("truncated"),

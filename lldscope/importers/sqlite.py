@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError
-from .logged import LoggerCalls, Point, chosen, joined
-from .reading import as_step, parsed
+from .logged import LoggerCalls, Point, choose_run, group_points
+from .reading import as_step, parse_json
 from .source import Findings, Rows, Scalars
 
 MAGIC = b"SQLite format 3\0"
@@ -41,7 +41,7 @@ class _Database:
         if not head.startswith(MAGIC):
             return False
         try:
-            with opened(path) as connection:
+            with open_copy(path) as connection:
                 return self.columns <= _columns(connection)
         except (sqlite3.Error, OSError):
             return False
@@ -50,7 +50,7 @@ class _Database:
         """A file that is damaged or no such database is named and left out from there on."""
         for path in paths:
             try:
-                with opened(path) as connection:
+                with open_copy(path) as connection:
                     if not self.columns <= _columns(connection):
                         findings.skip(f"files that are no database of {self.owner}")
                         continue
@@ -74,7 +74,7 @@ class MlflowDatabase(_Database):
     def rows(
         self, path: Path, connection: sqlite3.Connection, findings: Findings
     ) -> Iterator[Scalars | Rows]:
-        yield from joined(self._points(path, connection, findings))
+        yield from group_points(self._points(path, connection, findings))
 
     def _points(
         self, path: Path, connection: sqlite3.Connection, findings: Findings
@@ -86,7 +86,7 @@ class MlflowDatabase(_Database):
             "SELECT key, value, step, timestamp, is_nan FROM metrics WHERE run_uuid = ? "
             "ORDER BY rowid"
         )
-        run = chosen(findings.request.run, runs, path)
+        run = choose_run(findings.request.run, runs, path)
         for key, value, step, at, is_nan in connection.execute(query, (run,)):
             step = as_step(step)
             if step is None or not isinstance(value, int | float) or not isinstance(key, str):
@@ -111,12 +111,12 @@ class Trackio(_Database):
         key = "run_id" if "run_id" in _columns(connection) else "run_name"
         query = f"SELECT {key}, max(run_name) FROM metrics GROUP BY 1 LIMIT {_MOST_RUNS}"
         runs = dict(connection.execute(query))
-        run = chosen(findings.request.run, runs, path)
+        run = choose_run(findings.request.run, runs, path)
         query = f"SELECT step, timestamp, metrics FROM metrics WHERE {key} = ? ORDER BY rowid"
         for step, at, text in connection.execute(query, (run,)):
             try:
                 body = text.encode() if isinstance(text, str) else text
-                row: Any = parsed(body) if isinstance(body, bytes) else None
+                row: Any = parse_json(body) if isinstance(body, bytes) else None
             except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
@@ -135,7 +135,7 @@ def _seconds(text: object) -> float | None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
+def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection to a copy of a database and of what lies beside it.
 
     Raises LldscopeError where the disk has no room for the copy, OSError if it cannot be made.
@@ -145,11 +145,11 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     if any(source.exists() and not source.is_file() for source in sources):
         raise OSError("what lies beside it is no file")
     with tempfile.TemporaryDirectory(prefix="lldscope-") as folder:
-        needed = sum(source.stat().st_size for source in sources if source.is_file())
-        if needed > shutil.disk_usage(folder).free // 2:
+        size = sum(source.stat().st_size for source in sources if source.is_file())
+        if size > shutil.disk_usage(folder).free // 2:
             raise LldscopeError(
                 f"{path} is read from a copy, for which {folder} has no room: it would take "
-                f"{needed >> 20:,} MB. Set TMPDIR to a larger disk."
+                f"{size >> 20:,} MB. Set TMPDIR to a larger disk."
             )
         copies = [Path(folder) / f"copy.db{suffix}" for suffix in suffixes]
         for _ in range(_TRIES):  # until nothing was written meanwhile

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .logged import Point, joined, of_one_run
+from .logged import Point, group_points, of_one_run
 from .source import Findings, Rows, Scalars, has_package
 
 _NAME = re.compile(r"\.tfevents\.(\d+)")
@@ -25,12 +25,12 @@ class TensorBoard:
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         # A folder is a run, as for TensorBoard itself.
-        files = sorted(of_one_run(paths, findings, lambda path: str(path.parent)), key=_written)
+        files = sorted(of_one_run(paths, findings, lambda path: str(path.parent)), key=_time_key)
         if has_package("tensorboard", "TensorBoard's event files", findings):
-            yield from joined(point for path in files for point in _points(path, findings))
+            yield from group_points(point for path in files for point in _points(path, findings))
 
 
-def _written(path: Path) -> tuple[int, str]:
+def _time_key(path: Path) -> tuple[int, str]:
     """A writer puts the second at which it began into the file's name."""
     stamp = _NAME.search(path.name)
     return int(stamp[1]) if stamp else 0, path.name

@@ -47,8 +47,8 @@ def sequence(
         action[start - first : end - first] = i
     same = episode is not None and len(episode.turns) == len(spans)
     turns = episode.turns if episode and same else None
-    measured = {name: v and v[first:last] for name, v in of_tokens.items()}
-    return rollouts.add(step, group, turns, {"reward": reward, **columns}, action, **measured)
+    measurements = {name: v and v[first:last] for name, v in of_tokens.items()}
+    return rollouts.add(step, group, turns, {"reward": reward, **columns}, action, **measurements)
 
 
 def floats(value: Any, n: int) -> list[float] | None:

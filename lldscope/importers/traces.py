@@ -92,14 +92,14 @@ def _trace(
     nodes = _dig(trace, "nodes")
     nodes = [n for n in nodes if isinstance(n, dict)] if isinstance(nodes, list) else []
     fold(nodes, updates)
-    taken = [n for n in nodes if n.get("sampled")]
-    sizes = [_tokens(n) for n in taken]
-    if not taken:
+    samples = [n for n in nodes if n.get("sampled")]
+    sizes = [_tokens(n) for n in samples]
+    if not samples:
         rollouts.findings.skip("traces in which the policy said nothing")
         return
     edges = [0, *accumulate(sizes)]
     reward = _reward(trace.get("rewards"), trace.get("reward"))
-    advantages = _joined(taken, "advantages", sizes)
+    advantages = _concat(samples, "advantages", sizes)
     infos = [_dig(trace, "info"), *(_dig(update, "info") for update in updates)]
     amounts = [a for info in infos if (a := number(_dig(info, "advantage"))) is not None]
     advantage = advantages[0] if advantages else next(reversed(amounts), None)
@@ -111,10 +111,10 @@ def _trace(
         str(group) if isinstance(group, str | int) else None,
         [(a, b) for a, b in pairwise(edges) if b > a],
         {
-            "behaviour": _joined(taken, "logprobs", sizes),
-            "old": _joined(taken, "trainer_logprobs", sizes),
-            "reference": _joined(taken, "reference_logprobs", sizes),
-            "entropy": _joined(taken, "entropies", sizes),
+            "behaviour": _concat(samples, "logprobs", sizes),
+            "old": _concat(samples, "trainer_logprobs", sizes),
+            "reference": _concat(samples, "reference_logprobs", sizes),
+            "entropy": _concat(samples, "entropies", sizes),
         },
         prompt_hash=short_hash(prompt),
         data_source=source if isinstance(source, str) else None,
@@ -133,7 +133,7 @@ def _tokens(node: dict[str, Any]) -> int:
     return len(logps) if isinstance(logps, list) else 0
 
 
-def _joined(nodes: list[dict[str, Any]], name: str, sizes: list[int]) -> list[float] | None:
+def _concat(nodes: list[dict[str, Any]], name: str, sizes: list[int]) -> list[float] | None:
     """A stream over the sampled tokens of all messages; None if one of them lacks it."""
     stream: list[float] = []
     for node, size in zip(nodes, sizes, strict=True):

@@ -34,20 +34,20 @@ class RolloutLines:
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         keys = first_keys(head)
-        wanted = (_STEPS, NAMES["prompt"], NAMES["response"])
+        fields = (_STEPS, NAMES["prompt"], NAMES["response"])
         return (
             head.lstrip().startswith(b"{")
-            and all(keys & set(names) for names in wanted)
+            and all(keys & set(names) for names in fields)
             and not VerlRollouts().looks_like(path, head)
         )
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        asked = findings.request.columns
-        names = {ours: (asked[ours],) if ours in asked else usual for ours, usual in NAMES.items()}
+        maps = findings.request.columns
+        names = {ours: (maps[ours],) if ours in maps else usual for ours, usual in NAMES.items()}
         rollouts = Rollouts(findings)
         for path in sorted(paths, key=natural_key):
             for row in objects(path, findings):
-                key_step = step_of(row, asked.get("step"))
+                key_step = step_of(row, maps.get("step"))
                 parts = {ours: _first(row, theirs) for ours, theirs in names.items()}
                 if key_step is None or not isinstance(parts["response"], str | list):
                     findings.skip("rollouts without a step or a response")

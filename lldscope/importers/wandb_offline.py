@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .logged import LoggerCalls, of_one_run
-from .reading import parsed
+from .reading import parse_json
 from .source import Findings, Rows, Scalars
 
 _HEADER = b":W&B\xe1\xbe"  # and a version
@@ -51,7 +51,7 @@ class WandbOffline:
 
 def _records(path: Path, findings: Findings) -> Iterator[bytes]:
     """The valid records of a file; after damage, those from the next block on."""
-    begun: list[bytes] | None = None
+    pieces: list[bytes] | None = None
     with path.open("rb") as file:
         for block in iter(lambda: file.read(_BLOCK), b""):
             findings.advance(len(block))
@@ -65,24 +65,24 @@ def _records(path: Path, findings: Findings) -> Iterator[bytes]:
                     break  # zeros fill the block
                 if end > len(block) or zlib.crc32(block[at + 6 : end]) != crc:
                     findings.skip("bytes between damaged records", len(block) - at)
-                    begun = None
+                    pieces = None
                     break
                 data, at = block[at + _CHUNK.size : end], end
                 if kind in (_FULL, _FIRST):
-                    begun = []
-                if begun is None:
+                    pieces = []
+                if pieces is None:
                     continue  # the rest of a record whose beginning is lost
-                begun.append(data)
+                pieces.append(data)
                 if kind in (_FULL, _LAST):
-                    yield b"".join(begun)
-                    begun = None
-                elif len(begun) * _BLOCK > _MOST_BYTES:
+                    yield b"".join(pieces)
+                    pieces = None
+                elif len(pieces) * _BLOCK > _MOST_BYTES:
                     findings.skip("records too long for metrics")
-                    begun = None
+                    pieces = None
             else:
                 if at < len(block) < _BLOCK:  # not even a chunk's header is there
-                    begun = begun or []
-    if begun is not None:
+                    pieces = pieces or []
+    if pieces is not None:
         findings.skip("records that were not finished")
     return None
 
@@ -94,7 +94,7 @@ def _row(history: bytes) -> tuple[dict[str, Any], int | None]:
     for number, value in _fields(history):
         if number == 1:
             name, text = _item(value)
-            row[name] = parsed(text.encode()) if text else None
+            row[name] = parse_json(text.encode()) if text else None
         elif number == 2:
             step = next((v for n, v in _fields(value) if n == 1), 0)
     return row, step

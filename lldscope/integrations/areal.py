@@ -125,9 +125,9 @@ class Observer:
             asks = getattr(self._actor.config, "should_compute_prox_logp", None)
             recomputed = asks is not None and asks()
             old = [d["prox_logp"] for d in groups] if recomputed else self._logps(groups)
-        started = time.perf_counter()
+        start = time.perf_counter()
         result = original(data, *args, **kwargs)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         if groups is not None and old is not None:
             with self._fail_open("a step"):
                 self._record(step, groups, old, self._logps(groups), seconds)
@@ -136,8 +136,8 @@ class Observer:
     def _logps(self, data: Data) -> list[Any]:
         """For each group (N, L): at position t the log-probability of token t + 1."""
         names = ("input_ids", "attention_mask", "loss_mask")
-        scored = self._score([{n: d[n] for n in names} for d in data])
-        return [s.detach() for s in scored]
+        logps = self._score([{n: d[n] for n in names} for d in data])
+        return [s.detach() for s in logps]
 
     def _record(self, step: int, data: Data, old: Any, post: Any, seconds: float) -> None:
         norms = [float(s["grad_norm"]) for s in self._stats if "grad_norm" in s]
@@ -186,20 +186,20 @@ def batch_of(
             "mask": group["loss_mask"], "old": old[k], "post": post[k],
             "advantages": group["advantages"], "behaviour": before[k]["behaviour"],
         }  # fmt: skip
-        shifted = {name: array(t) for name, t in tables.items() if t is not None}
+        arrays = {name: array(t) for name, t in tables.items() if t is not None}
         for i, ids in enumerate(array(group["input_ids"])):
             n = int(array(group["attention_mask"][i]).sum())
-            policy_mask = shifted["mask"][i][: n - 1].astype(bool)
+            policy_mask = arrays["mask"][i][: n - 1].astype(bool)
             first = int(policy_mask.argmax()) if policy_mask.any() else n - 1
             rows.setdefault("prompt_ids", []).append(ids[: first + 1].tolist())
             rows.setdefault("completion_ids", []).append(ids[first + 1 : n].tolist())
-            for name, table in shifted.items():
+            for name, table in arrays.items():
                 rows.setdefault(name, []).append(table[i][first : n - 1])
             groups.append(k)
     total = np.concatenate([b["rewards"] for b in before]).astype(float)
-    measured: dict[str, Any] = {n: padded(rows[n]) for n in shifted if n != "mask"}
+    fields: dict[str, Any] = {n: padded(rows[n]) for n in arrays if n != "mask"}
     return Batch(
         step=step, mask=padded(rows["mask"]).astype(bool), prompt_ids=rows["prompt_ids"],
         completion_ids=rows["completion_ids"], rewards=total, correct=reaches(total, correct),
-        group_ids=np.array(groups), decode=decode, **measured,
+        group_ids=np.array(groups), decode=decode, **fields,
     )  # fmt: skip

@@ -72,11 +72,11 @@ class LldscopeCallback(TrainerCallback):
                 value=list(evals.values()),
             )  # fmt: skip
         if means:
-            named = assign(means).values()
+            meanings = assign(means).values()
             recorder.scalars(
                 step=step,
-                name=[m.signal for m in named],
+                name=[m.signal for m in meanings],
                 value=list(means.values()),
-                estimator=[m.estimator for m in named],
+                estimator=[m.estimator for m in meanings],
             )
             recorder.step(step=step)

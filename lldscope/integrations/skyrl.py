@@ -64,12 +64,12 @@ class LldscopeCallback(TrainingCallback):
         self._fail_open = FailOpen(self._recorder, "skyrl")
         original = trainer.fwd_logprobs_values_reward
 
-        def scored(batch: Any) -> Any:
+        def forward(batch: Any) -> Any:
             with self._fail_open("rewards"):  # SkyRL removes both before the callback
                 self._rewards = array(batch["rewards"]).sum(1), list(batch.metadata["uids"])
             return original(batch)
 
-        trainer.fwd_logprobs_values_reward = scored
+        trainer.fwd_logprobs_values_reward = forward
         self._action.begin(self._recorder)
 
     def on_step_end(self, trainer: Any, callback_input: Any, control: Any) -> None:
@@ -98,8 +98,8 @@ class LldscopeCallback(TrainingCallback):
             trainer.cfg.trainer.max_training_steps = callback_input.global_step
 
     def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:
-        stopped = self._action.stopped
-        self._recorder.close("finished" if stopped is None else "stopped", stopped)
+        reason = self._action.stopped
+        self._recorder.close("finished" if reason is None else "stopped", reason)
         self._action.end()
 
     def _batch(self, trainer: Any, data: Any, step: int) -> Batch:

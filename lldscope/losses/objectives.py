@@ -108,7 +108,7 @@ def policy_loss(
     mask = action_mask.bool()
     log_r = log_ratio(logp_new, logp_old, mask)
     advantage = token_advantages(advantages, mask, log_r.dtype)
-    surrogate, ratio, clipped = _surrogate(
+    surrogate, ratio, is_clipped = _surrogate(
         log_r, advantage, mask, objective, clip_low, clip_high, dual_clip
     )
     if objective == "cispo":
@@ -117,7 +117,7 @@ def policy_loss(
         check_shapes(logp_new, weights=weights)
         surrogate = surrogate * weights.detach().to(surrogate.dtype).masked_fill(~mask, 0.0)
     total, count = _aggregate(surrogate, mask, aggregation, max_tokens)
-    return PolicyLoss(-(total / count.clamp(min=1)), ratio, clipped, count)
+    return PolicyLoss(-(total / count.clamp(min=1)), ratio, is_clipped, count)
 
 
 def kl_k3(
@@ -180,10 +180,10 @@ def check_shapes(logp_new: Tensor, **others: Tensor) -> None:
             )
 
 
-def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Raise ValueError, listing what is allowed, unless `value` is one of `allowed`."""
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise ValueError, listing what is allowed, unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
 def _surrogate(
@@ -206,8 +206,8 @@ def _surrogate(
         floor = torch.maximum(surrogate, dual_clip * advantage)
         surrogate = torch.where(advantage < 0, floor, surrogate)
         ceiling = min(ceiling, dual_clip)
-    clipped = ((advantage > 0) & above) | ((advantage < 0) & (below | (ratio > ceiling)))
-    return surrogate, ratio, clipped
+    is_clipped = ((advantage > 0) & above) | ((advantage < 0) & (below | (ratio > ceiling)))
+    return surrogate, ratio, is_clipped
 
 
 def _sequence_log_ratio(log_r: Tensor, mask: Tensor) -> Tensor:

@@ -104,24 +104,24 @@ def _json_address(url: str) -> str:
 def as_text(event: AlertEvent) -> tuple[str, str]:
     """Title and body for people; numbers and what to do are in the text."""
     alert = event.alert
-    fired, resolved = alert.episodes[-1]
+    start, resolved = alert.episodes[-1]
     what = f"{alert.rule} in run {plain(event.state.run)}"
     link = f"\n{event.link}" if event.link else ""
     if alert.state == "resolved" and alert.rule == STALLED.id and not event.state.over:
         return (
             f"resumed: run {plain(event.state.run)}",
-            f"It stopped at step {fired} and goes on; the verdict is: "
+            f"It stopped at step {start} and goes on; the verdict is: "
             f"{VERDICTS[event.state.verdict].word}.{link}",
         )
     if alert.state == "resolved":
         return (
             f"resolved: {what}",
-            f"It fired at step {fired} and is resolved at step {resolved}; "
+            f"It fired at step {start} and is resolved at step {resolved}; "
             f"the verdict is: {VERDICTS[event.state.verdict].word}.{link}",
         )
     return (
         f"{alert.severity}: {what}",
-        f"Step {fired}: {plain(alert.message).rstrip('.')}.\n{plain(alert.advice)}{link}",
+        f"Step {start}: {plain(alert.message).rstrip('.')}.\n{plain(alert.advice)}{link}",
     )
 
 

@@ -88,9 +88,9 @@ class MetricsExporter:
         """The steps to send. An answer uses rows up to its step only, so an old one changes only if
         the rows do, as when a run is resumed at an earlier step."""
         steps, answers = (of.tolist() for of in answers_of(assessment, rules))
-        sent, self._answers = self._answers, dict(zip(steps, answers, strict=True))
+        previous, self._answers = self._answers, dict(zip(steps, answers, strict=True))
         for step, answer in self._answers.items():
-            if sent.get(step) != answer:
+            if previous.get(step) != answer:
                 phase, *alarms = answer
                 yield {
                     "step": step,
@@ -102,7 +102,7 @@ class MetricsExporter:
     def __enter__(self) -> MetricsExporter:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._queue.put(None)
         self._thread.join(FLUSH_SECONDS)
         if self._thread.is_alive():

@@ -141,13 +141,13 @@ def main(address: str, run: str, legend: str) -> None:
     kind: type[Any] = {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio}[tool]
     writer: Writer = kind(place, run, legend)
     for line in sys.stdin:
-        sent = json.loads(line)
-        step = sent["step"]
-        if "alert" in sent:
-            writer.alert(step, sent["alert"], sent["text"], sent["severity"])
-        elif not sent["first"] or writer.last is None or step > writer.last:
-            phase = {} if sent["phase"] is None else {PHASE: sent["phase"]}
-            writer.scalars(step, phase | {ALARM + rule: on for rule, on in sent["alarms"].items()})
+        event = json.loads(line)
+        step = event["step"]
+        if "alert" in event:
+            writer.alert(step, event["alert"], event["text"], event["severity"])
+        elif not event["first"] or writer.last is None or step > writer.last:
+            phase = {} if event["phase"] is None else {PHASE: event["phase"]}
+            writer.scalars(step, phase | {ALARM + rule: on for rule, on in event["alarms"].items()})
         writer.flush()
     writer.close()
 

@@ -109,7 +109,7 @@ class Follower:
                 raise
             return self._unreadable(str(error).split("\n")[0])
         self._unreadable_since = None
-        return self._seen(state)
+        return self._observe(state)
 
     def _read(self) -> RunState:
         if self.run is None:
@@ -125,14 +125,14 @@ class Follower:
         assert self._state is not None
         if now - self._unreadable_since < GONE_SECONDS:
             return RunUpdate(self._state, ())
-        return self._seen(vanished(self._state, why))
+        return self._observe(vanished(self._state, why))
 
-    def _seen(self, state: RunState) -> RunUpdate:
+    def _observe(self, state: RunState) -> RunUpdate:
         first = self._state is None
-        changed = self._changes(state)
+        changes = self._changes(state)
         self._state = state
-        times = self._step_times() if changed else {}
-        return RunUpdate(state, tuple(self._event(state, alert, times) for alert in changed), first)
+        times = self._step_times() if changes else {}
+        return RunUpdate(state, tuple(self._event(state, alert, times) for alert in changes), first)
 
     def _changes(self, state: RunState) -> list[AnyAlert]:
         now = {alert.rule: alert for alert in state.alerts}
@@ -140,14 +140,14 @@ class Follower:
         run_id = self.run.info.get("id") if self.run is not None else None
         another, self._id = run_id != self._id, run_id
         # If another run is at the path now, what fired before has ended and everything is new.
-        ended = [
-            _ended(alert, state.last_step)
+        endings = [
+            _resolve(alert, state.last_step)
             for rule, alert in before.items()
             if alert.state == "firing" and (another or rule not in now)
         ]
         if another:
             before = {}
-        return ended + [
+        return endings + [
             a for rule, a in now.items() if rule not in before or _stage(before[rule]) != _stage(a)
         ]
 
@@ -156,15 +156,15 @@ class Follower:
     ) -> AlertEvent:
         start, end = alert.episodes[-1]
         now = time.time()
-        ended = None if alert.state == "firing" else times.get(end, now)
+        end_time = None if alert.state == "firing" else times.get(end, now)
         link = self.dashboard and link_to(self.dashboard, self.path.name, alert.rule)
-        return AlertEvent(now, state, alert, times.get(start, now), ended, link or None)
+        return AlertEvent(now, state, alert, times.get(start, now), end_time, link or None)
 
     def _step_times(self) -> dict[int | None, float]:
         if self.run is None:
             return {}
-        known = self.run.signals()[["step", "time"]].dropna()
-        return dict(zip(known["step"].tolist(), known["time"].tolist(), strict=True))
+        rows = self.run.signals()[["step", "time"]].dropna()
+        return dict(zip(rows["step"].tolist(), rows["time"].tolist(), strict=True))
 
 
 def link_to(dashboard: str, run: str, rule: str) -> str:
@@ -179,7 +179,7 @@ def _stage(alert: AnyAlert) -> tuple[str, str, int]:
     return alert.severity, alert.state, len(alert.episodes)
 
 
-def _ended(alert: AnyAlert, step: int | None) -> AnyAlert:
+def _resolve(alert: AnyAlert, step: int | None) -> AnyAlert:
     """An alarm whose cause is gone: the run goes on again, or its steps were undone."""
     *earlier, (start, _) = alert.episodes
     episodes: Any = (*earlier, (start, step))
@@ -211,9 +211,9 @@ class Monitor:
         self._thread.join()
 
     def _loop(self) -> None:
-        ended = False
-        while not ended:
-            ended = self._end.wait(self._every)
+        is_over = False
+        while not is_over:
+            is_over = self._end.wait(self._every)
             try:
                 update = self._follower.poll()
             except Exception as error:  # a monitor that fails must not end the training

@@ -60,10 +60,10 @@ def headline(t: Trouble) -> Headline:
     firing = [a for a in t.alerts if a.state == "firing" and a.severity != "info"]
     if not firing:
         return _quiet(t)
-    named = [a for a in firing if a.rule in t.causes and a.rule in LOOK_ALIKES]
+    matches = [a for a in firing if a.rule in t.causes and a.rule in LOOK_ALIKES]
     # Of equally bad ones the first, but any before the decline, which only says that something is.
     others = [a for a in firing if a.severity == firing[0].severity and a.rule != "reward-decline"]
-    alarm = min(named, key=_start) if named else (others or firing)[0]
+    alarm = min(matches, key=_start) if matches else (others or firing)[0]
     if alarm.rule == STALLED.id:
         why = in_one_line(t.life.reason or "") or "no reason was recorded"
         word = "Failed" if t.life.life == "failed" else STALLED.cause
@@ -122,8 +122,8 @@ def _quiet(t: Trouble) -> Headline:
     if t.verdict == "critical":
         return Headline("The run has collapsed; no alarm fires any more", "")
     unseen = ""
-    if lost := missing(t.events, failed=True):
-        what, why = next(iter(lost.items()))
+    if gaps := missing(t.events, only_failures=True):
+        what, why = next(iter(gaps.items()))
         unseen = f"; not recorded: {what} ({why})"
     hurt = "a file is damaged" if len(t.damaged) == 1 else f"{len(t.damaged)} files are damaged"
     repair = "run `lldscope doctor` on it; it says what is lost, and what --repair brings back."
@@ -161,27 +161,27 @@ def _back(t: Trouble, alert: AnyAlert) -> str:
     led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
     first = min(a.step for a in t.alerts if a.rule in led_to and a.step is not None)
     began = _began(alert)
-    saved = last_checkpoint(t.events, first - SMOOTH if began is None else began - 1)
-    if saved is not None:
-        return f"go back to the checkpoint of step {saved}"
+    checkpoint = last_checkpoint(t.events, first - SMOOTH if began is None else began - 1)
+    if checkpoint is not None:
+        return f"go back to the checkpoint of step {checkpoint}"
     again = "start again" if t.life.over else "stop and start again"
     return f"{again} (no checkpoint from before is recorded)"
 
 
 def last_checkpoint(events: Events, until: int | None = None) -> int | None:
     """The last step of which a checkpoint is recorded, `until` included; None if there is none."""
-    saved = (e.get("step") for e in events if e.get("kind") == "checkpoint")
-    steps = [step for step in saved if step is not None]
+    candidates = (e.get("step") for e in events if e.get("kind") == "checkpoint")
+    steps = [step for step in candidates if step is not None]
     return max((s for s in steps if until is None or s <= until), default=None)
 
 
-def missing(events: Events, failed: bool = False) -> dict[str, str]:
-    """What an adapter said that it does not record, in the last attempt: what → why. `failed`: only
-    what it should have recorded."""
-    said = [e for e in events if e.get("kind") == "not_recorded"]
-    said = [e for e in said if e.get("failed") or not failed]
-    last = max((e.get("attempt") or 0 for e in said), default=0)
-    return {str(e.get("what")): str(e.get("why")) for e in said if (e.get("attempt") or 0) == last}
+def missing(events: Events, only_failures: bool = False) -> dict[str, str]:
+    """What an adapter said that it does not record, in the last attempt: what → why.
+    `only_failures`: only what it should have recorded."""
+    gaps = [e for e in events if e.get("kind") == "not_recorded"]
+    gaps = [e for e in gaps if e.get("failed") or not only_failures]
+    last = max((e.get("attempt") or 0 for e in gaps), default=0)
+    return {str(e.get("what")): str(e.get("why")) for e in gaps if (e.get("attempt") or 0) == last}
 
 
 def with_checkpoint(alert: Alert, events: Events) -> Alert:

@@ -33,8 +33,8 @@ Verdict = Literal["healthy", "warning", "critical", "stalled", "insufficient"]
 def verdict(assessment: Assessment, life: Liveness) -> Verdict:
     """As of the last row; collapse latches, and a dead run is `stalled` unless it is critical."""
     firing = {a.severity for a in assessment.alerts if a.state == "firing"}
-    lost = any(a.severity == "critical" for a in assessment.alerts)
-    if "critical" in firing or (assessment.phase == "collapse" and lost):
+    is_critical = any(a.severity == "critical" for a in assessment.alerts)
+    if "critical" in firing or (assessment.phase == "collapse" and is_critical):
         return "critical"
     if life.life in ("stalled", "failed"):
         return "stalled"
@@ -112,14 +112,14 @@ def _alert_from_dict(plain: dict[str, Any]) -> AnyAlert:
     return kind(**{**plain, "severity": Severity(plain["severity"]), "episodes": episodes})
 
 
-def _stalled_alert(life: Liveness, last_step: int | None, saved: int | None) -> StalledAlert:
+def _stalled_alert(life: Liveness, last_step: int | None, checkpoint: int | None) -> StalledAlert:
     why = in_one_line(life.reason or "") or "no reason was recorded"
     message = f"the run is {life.life}: {why}"
     advice = "Look at the job's own log; "
-    if saved is None:
+    if checkpoint is None:
         advice += "no checkpoint to resume from is recorded."
     else:
-        advice += f"resume from the checkpoint of step {saved}."
+        advice += f"resume from the checkpoint of step {checkpoint}."
     age, episodes = life.last_row_age_seconds, ((last_step, None),)
     return StalledAlert(
         step=last_step, value=age, message=message, advice=advice, episodes=episodes
@@ -159,7 +159,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         arl=assessment.arl,
         false_alarm_bound=_bound(run, assessment),
         damaged=run.damaged,
-        dropped=_dropped(run),
+        dropped=_drop_counts(run),
         headline=headline(trouble),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
@@ -193,11 +193,11 @@ def vanished(state: RunState, why: str) -> RunState:
     )
 
 
-def _dropped(run: Run) -> dict[str, int]:
+def _drop_counts(run: Run) -> dict[str, int]:
     """What the recorders of all ranks had to drop, by reason."""
     total: Counter[str] = Counter()
     for beat in run.heartbeats().values():
-        dropped = beat.get("dropped")
-        if isinstance(dropped, dict):
-            total.update({str(k): n for k, n in dropped.items() if isinstance(n, int)})
+        drops = beat.get("dropped")
+        if isinstance(drops, dict):
+            total.update({str(k): n for k, n in drops.items() if isinstance(n, int)})
     return dict(total)

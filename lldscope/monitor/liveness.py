@@ -59,14 +59,14 @@ def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
 
     Heartbeats of older versions have no attempt and are assigned by their time.
     """
-    started, size = _started(run), int(run.info.get("world_size") or 1)
+    start, size = _start_time(run), int(run.info.get("world_size") or 1)
     attempt = (run.info.get("attempts") or [{}])[-1].get("attempt")
 
     def present(beat: dict[str, Any]) -> bool:
-        own = beat.get("attempt")
-        if isinstance(own, int) and isinstance(attempt, int):
-            return own >= attempt
-        return float(beat.get("time") or 0.0) >= started
+        number = beat.get("attempt")
+        if isinstance(number, int) and isinstance(attempt, int):
+            return number >= attempt
+        return float(beat.get("time") or 0.0) >= start
 
     return {r: beat for r, beat in run.heartbeats().items() if r < size and present(beat)}
 
@@ -74,15 +74,15 @@ def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
 def _running(
     run: Run, beats: dict[int, dict[str, Any]], now: float, times: list[float]
 ) -> tuple[Life, str | None]:
-    if not beats and now - _started(run) > HEARTBEAT_LOST:
+    if not beats and now - _start_time(run) > HEARTBEAT_LOST:
         return "stalled", "no process has ever written a heartbeat"
     for rank, beat in sorted(beats.items()):
         silent = now - float(beat.get("time") or 0.0)
         if silent > HEARTBEAT_LOST:
             return "stalled", f"rank {rank} has written no heartbeat for {silent:.0f} s"
-    since = now - max([*times[-1:], _started(run)])  # a resumed run starts over
+    since = now - max([*times[-1:], _start_time(run)])  # a resumed run starts over
     limit = START_LOST
-    if len(times) > 2 and times[-1] >= _started(run):
+    if len(times) > 2 and times[-1] >= _start_time(run):
         usual = median(b - a for a, b in pairwise(times))
         limit = max(ROW_LOST, ROW_LOST_STEPS * usual)
     if since > limit:
@@ -90,7 +90,7 @@ def _running(
     return "live", None
 
 
-def _started(run: Run) -> float:
+def _start_time(run: Run) -> float:
     """When the last attempt began, Unix time; 0 where run.json does not say."""
     attempts = run.info.get("attempts") or [{}]
     return float(attempts[-1].get("started") or 0.0)

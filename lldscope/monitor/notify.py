@@ -108,8 +108,8 @@ class Notifier:
             self._firing.pop(event.alert.rule, None)
             if event.alert.state == "firing":
                 self._firing[event.alert.rule] = (event, now)
-        for rule, (event, sent) in self._firing.items():
-            if self._repeat and now - sent >= self._repeat and rule not in silenced:
+        for rule, (event, last_time) in self._firing.items():
+            if self._repeat and now - last_time >= self._repeat and rule not in silenced:
                 for channel in self._addresses:
                     channel.enqueue(replace(event, time=time.time()))
                 self._firing[rule] = (event, now)

@@ -59,26 +59,26 @@ class RunIndex:
         self._entries = self._read()
         self._new: dict[str, _Entry] = {}
 
-    def get(self, name: str, seen: str) -> Summary | None:
+    def get(self, name: str, digest: str) -> Summary | None:
         """The summary of a run whose files are these now; None if it must be read. What was read
         from the file is given once."""
         fingerprint, text = self._new.get(name) or self._entries.pop(name, None) or ("", "")
-        if fingerprint != seen or not seen:
+        if fingerprint != digest or not digest:
             return None
         try:
             return Summary.from_dict(name, json_files.parse(text.encode()))
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def put(self, summary: Summary, seen: str) -> None:
+    def put(self, summary: Summary, digest: str) -> None:
         """Keep a summary that was made from these files, if time alone cannot change it: that of a
         run that is over or stalled, and has no alarm that is snoozed."""
         state = summary.state
-        if state is None or not seen or state.life == "live" or any(state.silenced.values()):
+        if state is None or not digest or state.life == "live" or any(state.silenced.values()):
             return
         with suppress(ValueError, TypeError):
             summary.name.encode()  # that of a folder may not be UTF-8
-            self._new[summary.name] = seen, json_files.to_json(summary.to_dict())
+            self._new[summary.name] = digest, json_files.to_json(summary.to_dict())
 
     def save(self, names: Collection[str]) -> None:
         """Write what is new, together with what others wrote meanwhile; `names` are the runs there
@@ -103,9 +103,9 @@ class RunIndex:
         try:
             rows = zip(*(columns[name] for name in _READ), strict=True)
             return {
-                run: (seen, text)
-                for run, seen, made, text, crc in rows
-                if made == code_version() and crc == _checksum(run, seen, text)
+                run: (digest, text)
+                for run, digest, version, text, crc in rows
+                if version == code_version() and crc == _checksum(run, digest, text)
             }
         except (KeyError, TypeError, ValueError, AttributeError):
             return {}
@@ -120,33 +120,33 @@ def _content(entries: Mapping[str, _Entry]) -> bytes:
     return file.getvalue()
 
 
-def _row(name: str, seen: str, text: str) -> dict[str, Any]:
+def _row(name: str, digest: str, text: str) -> dict[str, Any]:
     plain = json.loads(text)
     state, firing = plain["state"], [a["rule"] for a in plain["state"]["alerts"]]
-    shown = {key: state[key] for key in ("verdict", "phase", "evidence", "life", "last_step")}
+    fields = {key: state[key] for key in ("verdict", "phase", "evidence", "life", "last_step")}
     plain = {key: plain[key] for key in ("title", "tags", "last_time", "reward", "delta")} | {
         "group": None if plain["group"] is None else str(plain["group"])
     }
-    kept = {"run": name, "fingerprint": seen, "made": code_version(), "summary": text}
-    return {**kept, "crc": _checksum(name, seen, text), **plain, **shown, "firing": firing}
+    record = {"run": name, "fingerprint": digest, "made": code_version(), "summary": text}
+    return {**record, "crc": _checksum(name, digest, text), **plain, **fields, "firing": firing}
 
 
-def _checksum(run: str, seen: str, text: str) -> int:
-    return zlib.crc32("\n".join((run, seen, text)).encode())
+def _checksum(run: str, digest: str, text: str) -> int:
+    return zlib.crc32("\n".join((run, digest, text)).encode())
 
 
 def fingerprint(run: Path) -> str:
     """Changes when a run does: names, sizes and times of its files and folders, and of its
     manifests. Empty if it cannot be read. A part that rots in its place is found by who reads it,
     not here."""
-    found = []
+    states = []
     try:
         for folder in (run, run / MANIFEST_DIR):
             with os.scandir(folder) as entries:
                 for entry in entries:
                     stat = entry.stat()
                     size = 0 if entry.is_dir() else stat.st_size
-                    found.append(f"{entry.name} {size} {stat.st_mtime_ns}")
+                    states.append(f"{entry.name} {size} {stat.st_mtime_ns}")
     except (OSError, ValueError):
         return ""
-    return hashlib.sha256("\n".join(sorted(found)).encode(errors="replace")).hexdigest()[:32]
+    return hashlib.sha256("\n".join(sorted(states)).encode(errors="replace")).hexdigest()[:32]

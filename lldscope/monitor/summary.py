@@ -57,18 +57,18 @@ class Summary:
         """The summary that `to_dict` made, after JSON too, with the age of its last row as of now.
         Raises KeyError, TypeError, ValueError or AttributeError if it is none."""
         state = RunState.from_dict(plain["state"])
-        known = (
+        checks = (
             (state.verdict, Verdict), (state.phase, Phase), (state.evidence, Grade),
             (state.life, Life),
         )  # fmt: skip
-        if any(value is not None and value not in get_args(words) for value, words in known):
+        if any(value is not None and value not in get_args(words) for value, words in checks):
             raise ValueError("it has a state that this version does not know")
         reward, delta = plain["lines"]
         for line in (reward, delta):
             points_of(line)
         last = {str(k): float(v) for k, v in plain["last"].items()}
-        changed = {"lines": (reward, delta), "last": last, "tags": tuple(map(str, plain["tags"]))}
-        return cls(name, **{**plain, **changed, "state": aged(state, plain["last_time"])})
+        overrides = {"lines": (reward, delta), "last": last, "tags": tuple(map(str, plain["tags"]))}
+        return cls(name, **{**plain, **overrides, "state": aged(state, plain["last_time"])})
 
 
 def aged(state: RunState, last_time: float | None) -> RunState:
@@ -90,8 +90,8 @@ def read_summary(name: str, path: Any, root: Any) -> Summary:
 def summary_of(name: str, run: Run) -> Summary:
     """The summary of an open run."""
     state, columns = check(run), run.columns()
-    found = {signal: floats(columns, signal) for signal in LAST}
-    last = last_measured(found | {EVIDENCE: run.assess().evidence.e_value})
+    series = {signal: floats(columns, signal) for signal in LAST}
+    last = last_measured(series | {EVIDENCE: run.assess().evidence.e_value})
     return summarize(name, run.info, state, columns, last)
 
 
@@ -115,16 +115,16 @@ def summarize(
     )
 
 
-def last_measured(found: Mapping[str, Series]) -> dict[str, float]:
+def last_measured(series: Mapping[str, Series]) -> dict[str, float]:
     """The last number of each."""
-    known = {name: values[np.isfinite(values)] for name, values in found.items()}
-    return {name: float(values[-1]) for name, values in known.items() if len(values)}
+    finite = {name: values[np.isfinite(values)] for name, values in series.items()}
+    return {name: float(values[-1]) for name, values in finite.items() if len(values)}
 
 
 def _late(values: Series) -> float | None:
     """Mean of the last LATE measured steps."""
-    known = values[np.isfinite(values)][-LATE:]
-    return float(known.mean()) if len(known) else None
+    finite = values[np.isfinite(values)][-LATE:]
+    return float(finite.mean()) if len(finite) else None
 
 
 def points_of(line: str) -> list[tuple[float, float]]:

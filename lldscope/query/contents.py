@@ -73,12 +73,12 @@ class Contents:
         Raises duckdb.Error if the rows cannot be read at all.
         """
         self.parts.recheck_missing()
-        changed = self.parts.update(manifest)
-        changed = self._compute_dirty() or changed
+        has_changed = self.parts.update(manifest)
+        has_changed = self._compute_dirty() or has_changed
         while self.parts.update_merged():
-            changed = True
+            has_changed = True
             self._compute_dirty()
-        return changed
+        return has_changed
 
     def _compute_dirty(self) -> bool:
         """Compute signals from the first dirty step on, and check new parts; True if any was."""
@@ -139,12 +139,12 @@ class Contents:
     def _find_damage(self) -> bool:
         """Look for unreadable parts; True if there are new ones or the manifest has changed."""
         before = set(self.parts.damaged)
-        moved = self.parts.update(self.parts.read())
+        has_changed = self.parts.update(self.parts.read())
         while True:
             for part in self.parts.readable():
                 if wrong := self.db.read_through(part):
                     self.parts.damaged[f"{part.table}/{part.file}"] = wrong
             self._defined = None
             if not self.parts.update_merged():
-                return moved or not set(self.parts.damaged) <= before
-            moved = True
+                return has_changed or not set(self.parts.damaged) <= before
+            has_changed = True

@@ -60,19 +60,19 @@ class PartIndex:
             return False
         # Compare whole parts: a copy that was trained on has other parts of the same names.
         before, listed = set(self.parts), set(parts)
-        gone = [p for p in self.parts if p not in listed]
+        drops = [p for p in self.parts if p not in listed]
         new = [p for p in parts if p not in before]
-        for p in gone:
+        for p in drops:
             self.damaged.pop(f"{p.table}/{p.file}", None)
             self._checked.discard((p.table, p.file))
         # A merged part holds rows that were counted before; only new rows need new signals.
         # A manifest says by checksum that just this part, not another of its name, was merged.
-        away = {p for p in gone if manifest.replaced.get((p.table, p.file), -1) == p.crc}
+        away = {p for p in drops if manifest.replaced.get((p.table, p.file), -1) == p.crc}
         for p in new:
             if not _made_of(p, away):
                 self._mark_dirty(p.first_step)
         # Rows that are no longer listed, and were not merged into a listed part, are gone.
-        for p in gone:
+        for p in drops:
             if p not in away or not any(p.table == q.table and q.name.covers(p.name) for q in new):
                 self._mark_dirty(p.first_step)
         self.parts = parts
@@ -83,8 +83,8 @@ class PartIndex:
         """Read the manifests again if listed parts are missing, as a writer may have merged them;
         True if any part has changed."""
         listed = (f"{p.table}/{p.file}" for p in self.parts)
-        gone = any(name in self.damaged and not (self._run / name).exists() for name in listed)
-        return gone and self.update(self.read())
+        is_gone = any(name in self.damaged and not (self._run / name).exists() for name in listed)
+        return is_gone and self.update(self.read())
 
     def recheck_missing(self) -> None:
         """Check again for missing parts: a copy of a live run may arrive in any order."""
@@ -105,8 +105,8 @@ class PartIndex:
     def fetch(self, tables: Container[str], first: int, last: int) -> None:
         """Download the parts of tables with steps from first to last, if the run is remote."""
         if self._remote is not None:
-            wanted = (p for p in self.parts if p.last_step >= first and p.first_step <= last)
-            self._remote.fetch([p for p in wanted if p.table in tables])
+            overlap = (p for p in self.parts if p.last_step >= first and p.first_step <= last)
+            self._remote.fetch([p for p in overlap if p.table in tables])
 
     def readable(self) -> list[Part]:
         """The parts that are local and valid."""
@@ -160,8 +160,8 @@ def step_ranges(
     order = np.argsort(at, kind="stable")
     at, turn = at[order], np.concatenate([slope, -slope])[order]
     until = np.concatenate([[0.0], np.cumsum(np.cumsum(turn)[:-1] * np.diff(at))])
-    begun, whole = np.interp([first_step, end], at, until)
-    rows = max(rows, int((whole - begun) / MAX_RANGES))
-    cuts = np.interp(np.arange(begun + rows, whole, rows), until, at)
+    base, whole = np.interp([first_step, end], at, until)
+    rows = max(rows, int((whole - base) / MAX_RANGES))
+    cuts = np.interp(np.arange(base + rows, whole, rows), until, at)
     edges = sorted({first_step, *(int(c) for c in np.ceil(cuts) if first_step < c < end), end})
     return [(a, b - 1) for a, b in pairwise(edges)]

@@ -95,15 +95,15 @@ class RemoteCopy:
             if layout.RUN_FILE not in small and MANIFEST_DIR not in folders and not self._sources:
                 why = f"It holds no {layout.RUN_FILE}: it is not a run that lldscope recorded."
                 raise RunNotFound(f"There is no run at {self.url}. {why}")
-            changed = {n: i for n, i in small.items() if self._states.get(n) != _state(i)}
+            diff = {n: i for n, i in small.items() if self._states.get(n) != _state(i)}
             # Heartbeats say how long the manifests are at least, and these how long the events
             # are: what speaks of a file must not be newer.
-            got: set[str] = set()
+            copies: set[str] = set()
             for folder in (heartbeats.HEARTBEAT_DIR, MANIFEST_DIR, ""):
-                names = [n for n in changed if n.rpartition("/")[0] == folder]
-                got |= self._fetch(names, lambda name: small[name]["size"])
+                names = [n for n in diff if n.rpartition("/")[0] == folder]
+                copies |= self._fetch(names, lambda name: small[name]["size"])
             # A file that failed to download has no state and is fetched again at the next sync.
-            self._states = {n: _state(i) for n, i in small.items() if n not in changed or n in got}
+            self._states = {n: _state(i) for n, i in small.items() if n not in diff or n in copies}
         for folder in ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
             for file in (self.path / folder).glob("*"):
                 name = file.relative_to(self.path).as_posix()
@@ -116,11 +116,11 @@ class RemoteCopy:
         for _ in range(_LISTINGS):
             listed = _listing(self.url)
             folders = (name.rpartition("/") for name in listed)
-            wanted = logs.sources(
+            targets = logs.sources(
                 name for folder, _, file in folders
                 if folder == LOG_DIR and (name := log_name(file)) is not None
             )  # fmt: skip
-            names = {name for pieces in wanted.values() for name in pieces}
+            names = {name for pieces in targets.values() for name in pieces}
             self._pieces = {n: c for n, c in self._pieces.items() if n in names}
             new = {f"{self.url.path}/{n.path}": n for n in names if n not in self._pieces}
             if new:
@@ -128,12 +128,12 @@ class RemoteCopy:
                 self._pieces |= {new[path]: data for path, data in content.items()}
             if len(self._pieces) == len(names):
                 break
-        for target, pieces in wanted.items():
+        for target, pieces in targets.items():
             complete = all(name in self._pieces for name in pieces)
             if complete and self._sources.get(target) != pieces:
-                self._write(target, logs.joined((n, self._pieces[n]) for n in pieces))
+                self._write(target, logs.join_pieces((n, self._pieces[n]) for n in pieces))
                 self._sources[target] = pieces
-        self._sources = {t: pieces for t, pieces in self._sources.items() if t in wanted}
+        self._sources = {t: pieces for t, pieces in self._sources.items() if t in targets}
         return listed
 
     def _write(self, name: str, content: bytes) -> None:
@@ -152,9 +152,9 @@ class RemoteCopy:
     def fetch(self, parts: Iterable[part.Part]) -> None:
         """Download sealed parts that are not local yet; one that does not exist stays missing."""
         sizes = {f"{p.table}/{p.file}": p.size for p in parts}
-        wanted = [name for name in sizes if not (self.path / name).exists()]
+        names = [name for name in sizes if not (self.path / name).exists()]
         with plain_errors(self.url):
-            self._fetch(wanted, sizes.__getitem__)
+            self._fetch(names, sizes.__getitem__)
         self._attempted |= {tuple(name.split("/")) for name in sizes}  # type: ignore[misc]
 
     def attempted(self, part: part.Part) -> bool:
@@ -163,14 +163,14 @@ class RemoteCopy:
     def _fetch(self, names: list[str], size_of: Callable[[str], int]) -> set[str]:
         """Copy files, many at once; the names of those that came. Names are ours: none of them can
         leave the folder."""
-        got = set()
+        copies = set()
         for batch in _batches(names, size_of):
             paths = {f"{self.url.path}/{name}": name for name in batch}
             entries = self.url.filesystem.cat(list(paths), on_error="omit")
             for path, content in entries.items():
                 self._write(paths[path], content)
-                got.add(paths[path])
-        return got
+                copies.add(paths[path])
+        return copies
 
 
 def _batches(names: list[str], size_of: Callable[[str], int]) -> Iterator[list[str]]:

@@ -64,14 +64,14 @@ class SignalEngine:
             self._db.execute(f"CREATE OR REPLACE TABLE {view} AS {view_sql(view)}")
         for name, view in STORED.items():
             columns = stored_columns(name)
-            counted = ", ".join(f"count({column})" for column, _ in columns)
-            counts = self._db.execute(f"SELECT {counted} FROM {view}").fetchall()[0]
+            aggregates = ", ".join(f"count({column})" for column, _ in columns)
+            counts = self._db.execute(f"SELECT {aggregates} FROM {view}").fetchall()[0]
             # All of DuckDB's result is in memory as long as one column of it is.
-            measured = [
+            names = [
                 f"{column}::{kind} AS {column}"
                 for (column, kind), count in zip(columns, counts, strict=True)
                 if count
             ]
-            if measured:
-                rows = f"SELECT {', '.join(measured)} FROM {view} ORDER BY step"
+            if names:
+                rows = f"SELECT {', '.join(names)} FROM {view} ORDER BY step"
                 yield name, self._db.sql(rows).to_arrow_table()

@@ -62,12 +62,12 @@ def columns_of(db: duckdb.DuckDBPyConnection, query: str) -> set[str]:
 def _parse(db: duckdb.DuckDBPyConnection, query: str) -> Any:
     ((text,),) = db.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
     try:
-        parsed = json.loads(text)
+        tree = json.loads(text)
     except RecursionError:
         raise UsageError(_TOO_DEEP) from None
-    if parsed["error"]:
+    if tree["error"]:
         raise UsageError(_ONLY_SELECT)
-    return parsed["statements"]
+    return tree["statements"]
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:

@@ -173,8 +173,8 @@ def write_run_file(path: Path, attempt: int, world_size: int, fields: dict[str, 
     now = json_files.now()
     old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
     info = layout.new_run(now) | old | {k: v for k, v in fields.items() if v is not None}
-    begun = {"attempt": attempt, "started": now, "host": socket.gethostname(), "pid": os.getpid()}
-    attempts = [*(info.get("attempts") or []), begun]
+    entry = {"attempt": attempt, "started": now, "host": socket.gethostname(), "pid": os.getpid()}
+    attempts = [*(info.get("attempts") or []), entry]
     info |= {"world_size": world_size, "attempts": attempts}
     info |= {"status": "running", "reason": None, "ended": None}
     layout.write_run(path, info)
@@ -186,10 +186,10 @@ def finish_attempt(path: Path, attempt: int, status: str, reason: str | None) ->
     Raises OSError or LldscopeError.
     """
     info = layout.read_run(path)
-    ended = {"status": status, "reason": reason, "ended": json_files.now()}
+    outcome = {"status": status, "reason": reason, "ended": json_files.now()}
     attempts = info.get("attempts") or []
-    info["attempts"] = [a | ended if a.get("attempt") == attempt else a for a in attempts]
+    info["attempts"] = [a | outcome if a.get("attempt") == attempt else a for a in attempts]
     last = attempts[-1].get("attempt") if attempts else None
     if last is None or last == attempt:
-        info |= ended
+        info |= outcome
     layout.write_run(path, info)

@@ -45,14 +45,14 @@ class Copier:
 
     def copy(self, columns: dict[str, Any]) -> Call:
         others: dict[str, Any] = {}
-        copied: list[Copied] = []
+        entries: list[Copied] = []
         contents: list[np.ndarray] = []
         # This runs in the training thread with cold caches, so the amount of distinct code matters
         # more than how often it runs: no helper functions, and one write of all arrays.
         for name, value in columns.items():
             kind = type(value)
             if kind is np.ndarray and value.ndim == 1 and value.dtype.num <= _LAST_NUMBER:
-                copied.append((name, value.dtype, len(value), False))
+                entries.append((name, value.dtype, len(value), False))
                 contents.append(value)
             elif kind is int or kind is float or kind is str:
                 others[name] = value
@@ -63,12 +63,12 @@ class Copier:
             elif value.ndim == 0:
                 others[name] = None if np.ma.is_masked(value) else value.item()
             elif _is_masked_column(value):
-                copied.append((name, value.dtype, len(value), True))
+                entries.append((name, value.dtype, len(value), True))
                 contents += [np.ma.getdata(value), np.ma.getmaskarray(value)]
             else:
                 others[name] = value.copy()
         if not contents:
-            return others, copied, None
+            return others, entries, None
         try:
             slab = self._slabs.pop()
             slab.seek(0)
@@ -79,7 +79,7 @@ class Copier:
         except (ValueError, BufferError):  # an array is not contiguous
             slab.seek(0)
             slab.writelines([array.tobytes() for array in contents])
-        return others, copied, slab
+        return others, entries, slab
 
     def done(self, call: Call) -> None:
         """Reuse the slab of a call whose arrays are no longer needed."""
@@ -114,12 +114,12 @@ def rows_of(value: Any) -> int:
 
 def columns_of(call: Call) -> dict[str, Any]:
     """All columns of a call; its arrays are copied out of the slab."""
-    columns, copied, slab = call
+    columns, entries, slab = call
     if slab is not None:
         slab.seek(0)
-        for name, dtype, length, masked in copied:
+        for name, dtype, length, has_mask in entries:
             columns[name] = np.frombuffer(slab.read(length * dtype.itemsize), dtype)
-            if masked:
+            if has_mask:
                 mask = np.frombuffer(slab.read(length), np.bool_)
                 columns[name] = np.ma.array(columns[name], mask=mask)
     return columns
@@ -135,8 +135,8 @@ def deep_copy(value: Any) -> Any:
 
 
 def _is_masked_column(value: np.ndarray) -> bool:
-    masked = isinstance(value, np.ma.MaskedArray)
-    return masked and value.ndim == 1 and value.dtype.num <= _LAST_NUMBER
+    has_mask = isinstance(value, np.ma.MaskedArray)
+    return has_mask and value.ndim == 1 and value.dtype.num <= _LAST_NUMBER
 
 
 def whole(value: Any) -> Any:
@@ -171,21 +171,21 @@ def to_arrow(
         return pa.Table.from_arrays(arrays, schema=schema)
     complete = reduce(pc.and_, [a.is_valid() for a in lacking])
     required = [f.name for f in schema if not f.nullable]
-    lost = n - complete.true_count
-    drop(f"{table}: a required column is missing ({', '.join(required)})", lost)
+    n_bad = n - complete.true_count
+    drop(f"{table}: a required column is missing ({', '.join(required)})", n_bad)
     rows = pa.table(arrays, names=schema.names).filter(complete).cast(schema)
-    return rows if lost < n else None
+    return rows if n_bad < n else None
 
 
 def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Array:
     """A column of `n` values; a value that does not fit becomes NULL and is counted."""
     if value is None:
         return pa.nulls(n, field.type)
-    counted = partial(drop, f"{table}.{field.name}: values that are not {field.type}")
+    count = partial(drop, f"{table}.{field.name}: values that are not {field.type}")
     infinite = partial(drop, f"{table}.{field.name}: values too large for {field.type}, now Inf")
     try:
         if isinstance(value, list):
-            return _array_of_objects(value, field.type, counted, infinite)
+            return _array_of_objects(value, field.type, count, infinite)
         if isinstance(value, np.ndarray):
             mask = np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
             data = np.ma.getdata(value)
@@ -195,12 +195,12 @@ def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Ar
         return pa.repeat(_cast(pa.array([value]), field.type, infinite)[0], n)
     except _NOT_FITTING:
         if isinstance(value, np.ndarray):
-            return _one_by_one(value.tolist(), field.type, counted)
-        return pa.repeat(_one_by_one([value], field.type, lambda _: counted(n))[0], n)
+            return _one_by_one(value.tolist(), field.type, count)
+        return pa.repeat(_one_by_one([value], field.type, lambda _: count(n))[0], n)
 
 
 def _array_of_objects(
-    values: list[Any], as_type: pa.DataType, counted: Count, infinite: Count
+    values: list[Any], as_type: pa.DataType, count: Count, infinite: Count
 ) -> pa.Array:
     """Empties the list piece by piece: converting or freeing very many objects at once would block
     the training thread for that long."""
@@ -210,7 +210,7 @@ def _array_of_objects(
         try:
             pieces.append(_cast(pa.array(piece, from_pandas=False), as_type, infinite))
         except _NOT_FITTING:
-            pieces.append(_one_by_one(piece, as_type, counted))
+            pieces.append(_one_by_one(piece, as_type, count))
         del values[-PIECE:]
     return pa.concat_arrays(reversed(pieces)) if len(pieces) > 1 else pieces[0]
 
@@ -225,7 +225,7 @@ def _cast(column: pa.Array, as_type: pa.DataType, infinite: Count) -> pa.Array:
     return array
 
 
-def _one_by_one(values: list[Any], as_type: pa.DataType, counted: Count) -> pa.Array:
+def _one_by_one(values: list[Any], as_type: pa.DataType, count: Count) -> pa.Array:
     """Values some of which do not fit: those become NULL, and half a surrogate pair in a text
     becomes "?"."""
     fitting, bad = [], 0
@@ -238,5 +238,5 @@ def _one_by_one(values: list[Any], as_type: pa.DataType, counted: Count) -> pa.A
             fitting.append(None)
             bad += 1
     if bad:
-        counted(bad)
+        count(bad)
     return pa.array(fitting, as_type, from_pandas=False)

@@ -23,9 +23,9 @@ class CallThread(threading.Thread):
     """What is queued waits in `_calls`, in order. `dropped` counts lost rows by reason, `done` is
     called when a call's copies are no longer used."""
 
-    def __init__(self, name: str, dropped: Counter[str], done: Callable[[Call], None]) -> None:
+    def __init__(self, name: str, drops: Counter[str], done: Callable[[Call], None]) -> None:
         super().__init__(name=name, daemon=True)
-        self.dropped, self._done = dropped, done
+        self.dropped, self._done = drops, done
         self._calls: deque[tuple[str, Any]] = deque()
         self._sizes: deque[int] = deque()  # bytes of each of them
         self._bytes = 0

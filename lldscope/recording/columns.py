@@ -61,16 +61,16 @@ def tables(
     rows = StepRows(batch)
     samples = TokenSamples(batch, rows.action)
     due = tokens_every > 0 and batch.step % tokens_every == 0 and batch.decode is not None
-    chosen = samples.largest_drops(TEXTS_PER_STEP) if due else []
+    selection = samples.largest_drops(TEXTS_PER_STEP) if due else []
     columns = {
-        "responses": rows.responses() | {"text": batch.texts or samples.texts(chosen)},
+        "responses": rows.responses() | {"text": batch.texts or samples.texts(selection)},
         "actions": rows.actions(),
         "steps": rows.sums(),
     }
     if updates is not None:
         n = len(next(iter(updates.values())))
         columns["updates"] = {"step": batch.step, "update": list(range(n)), **updates}
-    return columns | ({"tokens": samples.tokens(chosen)} if chosen else {})
+    return columns | ({"tokens": samples.tokens(selection)} if selection else {})
 
 
 def prompt_hash(ids: Sequence[int] | str | None) -> str | None:
@@ -198,11 +198,11 @@ class StepRows:
                 "logp_behaviour_sum": None
                 if behaviour is None
                 else np.ma.masked_invalid(behaviour),
-                "logp_old_sum": self._measured("old"),
-                "logp_inner_sum": self._measured("inner"),
-                "logp_post_sum": self._measured("post", "old"),
-                "logp_ref_sum": self._measured("reference"),
-                "entropy_sum": self._measured("entropy"),
+                "logp_old_sum": self._masked_sums("old"),
+                "logp_inner_sum": self._masked_sums("inner"),
+                "logp_post_sum": self._masked_sums("post", "old"),
+                "logp_ref_sum": self._masked_sums("reference"),
+                "entropy_sum": self._masked_sums("entropy"),
                 "error_norm_sum": self._sums("error_norm"),
                 "llds_gate": None if gate is None else gate > 0,
                 "llds_sum": self._sums("llds_penalty"),
@@ -235,13 +235,13 @@ class StepRows:
 
     def _rounding(self, old: np.ndarray, post: np.ndarray, unmeasured: np.ndarray) -> Any:
         b = self._batch
-        scored = self._tokens(np.repeat((b.old.rows & b.post.rows)[:, None], b.mask.shape[1], 1))
+        mask = self._tokens(np.repeat((b.old.rows & b.post.rows)[:, None], b.mask.shape[1], 1))
         errors = np.zeros(len(old))
         for values in (old, post):
-            measurement = rounding_error_sq(values[scored])
+            measurement = rounding_error_sq(values[mask])
             if measurement is None:
                 return None
-            errors[scored] += measurement
+            errors[mask] += measurement
         return np.ma.array(self._per_action(errors), mask=unmeasured)
 
     def _ratios(self, behaviour: np.ndarray | None) -> Columns:
@@ -255,11 +255,11 @@ class StepRows:
             return columns
         old, present = self._of("old"), b.old.rows[self._row]
         if behaviour is not None:
-            engine, scored = self._of("behaviour"), present & np.isfinite(behaviour)
-            columns |= ratio_sums("engine", old, engine, self._starts, scored)
+            engine, mask = self._of("behaviour"), present & np.isfinite(behaviour)
+            columns |= ratio_sums("engine", old, engine, self._starts, mask)
         if b.inner is not None:
-            inner, scored = self._of("inner"), present & b.inner.rows[self._row]
-            columns |= ratio_sums("inner", inner, old, self._starts, scored)
+            inner, mask = self._of("inner"), present & b.inner.rows[self._row]
+            columns |= ratio_sums("inner", inner, old, self._starts, mask)
         return columns
 
     def _count(self, kind: str) -> list[int | None]:
@@ -283,7 +283,7 @@ class StepRows:
         """Per-action sums of a measurement; None if it was not made."""
         return None if getattr(self._batch, name) is None else self._per_action(self._of(name))
 
-    def _measured(self, name: str, other: str | None = None) -> Any:
+    def _masked_sums(self, name: str, other: str | None = None) -> Any:
         """Per-action sums, masked in rollouts without a measurement (or without one of `other`)."""
         scores = getattr(self._batch, name)
         if scores is None:

@@ -59,13 +59,13 @@ def parse(response: str) -> Episode:
     turns: list[Turn] = []
     start = 0
     for tool in _TOOL_TEXT.finditer(response):
-        written = response[start : tool.start()]
+        text = response[start : tool.start()]
         fed = tool["documents"] if tool["documents"] is not None else tool["response"]
         if fed is None:  # white space around an error message is the environment's
-            written = written.rstrip()
+            text = text.rstrip()
         start = tool.end()
-        if not _blank(written):
-            turns.append(_turn(_kind(written, was_answered=True), fed))
+        if not _blank(text):
+            turns.append(_turn(_kind(text, was_answered=True), fed))
     if not _blank(response[start:]):
         turns.append(Turn(_kind(response[start:], was_answered=False)))
     return Episode(tuple(turns), _last_answer(_TOOL_TEXT.sub("", response)))
@@ -106,29 +106,29 @@ def _last_answer(text: str) -> str | None:
     return answer
 
 
-def _kind(written: str, was_answered: bool) -> str:
+def _kind(text: str, was_answered: bool) -> str:
     """The kind of an action; one that the environment did not answer may have been cut off."""
-    if _holds(written, "answer"):
+    if _holds(text, "answer"):
         return "answer"
-    if _holds(written, "search") or _holds(written, "tool_call"):
+    if _holds(text, "search") or _holds(text, "tool_call"):
         return "search"
     return "invalid" if was_answered else "text"
 
 
-def tagged_turns(written: Sequence[str], fed: Sequence[str], *, truncated: bool) -> list[Turn]:
+def tagged_turns(texts: Sequence[str], fed: Sequence[str], *, truncated: bool) -> list[Turn]:
     """The actions of one rollout by the tags of Search-R1 or of Hermes-style tool calls.
 
-    written: the text of each action; fed: what the policy was fed after it, "" if nothing. Without
+    texts: the text of each action; fed: what the policy was fed after it, "" if nothing. Without
     tags an action that was answered is a `search`, and the last one is an `answer` if it ended by
     itself after a search.
     """
-    if not any(has_tags(text) for text in written):
+    if not any(has_tags(text) for text in texts):
         kinds = ["search" if f else "text" for f in fed]
         if "search" in kinds[:-1] and kinds[-1] == "text" and not truncated:
             kinds[-1] = "answer"
         return [Turn(kind) for kind in kinds]
     turns = []
-    for text, f in zip(written, fed, strict=True):
+    for text, f in zip(texts, fed, strict=True):
         first = next(iter(parse(text + f).turns), Turn("text"))
         turns.append(Turn("invalid") if first.kind == "text" and f else first)
     return turns
@@ -147,8 +147,8 @@ def message_turns(mask: np.ndarray, completion: Any, *, truncated: bool) -> list
         answers = [[]] * n
     turns = []
     for texts in answers:
-        failed = any(text.startswith("{'error':") for text in texts)  # TRL's answer for the tool
-        turns.append(Turn("search", not failed, documents_hash(texts)) if texts else Turn("search"))
+        fails = any(text.startswith("{'error':") for text in texts)  # TRL's answer for the tool
+        turns.append(Turn("search", not fails, documents_hash(texts)) if texts else Turn("search"))
     if n and mask[-1]:  # the last action was not answered
         last = completion[-1] if isinstance(completion, list) and completion else {}
         done = not truncated and not last.get("tool_calls")  # the call was not made

@@ -43,8 +43,8 @@ class Merger:
         self._manifest.read()
         tables: dict[str, list[Part]] = defaultdict(list)
         for part in sorted(self._manifest.active.values(), key=lambda p: p.name.first):
-            gone = self._spooled and not part.path(self._run).exists()
-            if gone or f"{part.table}/{part.file}" in self._unreadable:
+            is_gone = self._spooled and not part.path(self._run).exists()
+            if is_gone or f"{part.table}/{part.file}" in self._unreadable:
                 tables[part.table].clear()
             else:
                 tables[part.table].append(part)

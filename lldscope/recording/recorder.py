@@ -125,7 +125,7 @@ class NullRecorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: object) -> None: ...
+    def __exit__(self, *exc_info: object) -> None: ...
 
     def plan(self, steps: int) -> None: ...
 
@@ -216,11 +216,11 @@ class Recorder(NullRecorder):
         """Say how many steps the run is to have: false decay alarms are then promised per run
         (docs/research/decay-alarm.md). Rank 0 writes it into run.json; the last plan counts."""
         if self.rank == 0 and not self._cannot_write():
-            if (planned := whole(steps)) is None or not is_count(planned):
+            if (n_steps := whole(steps)) is None or not is_count(n_steps):
                 self._lost("plan: no number of steps")
                 return
             try:
-                layout.write_run(self.path, layout.read_run(self.path) | {"planned_steps": planned})
+                layout.write_run(self.path, layout.read_run(self.path) | {"planned_steps": n_steps})
             except (OSError, LldscopeError) as error:
                 log.error("lldscope: the planned steps could not be written: %s", error)
 
@@ -244,8 +244,8 @@ class Recorder(NullRecorder):
         atexit.unregister(self.close)
         if not self._writer.end(CLOSE_SECONDS):
             log.error("lldscope: the last rows were not on disk after %d s", CLOSE_SECONDS)
-        if lost := self._writer.unwritten:
-            status, reason = unfinished(lost, status, reason)
+        if count := self._writer.unwritten:
+            status, reason = unfinished(count, status, reason)
         if self.rank == 0:
             try:
                 finish_attempt(self.path, self.attempt, status, reason)
@@ -257,8 +257,8 @@ class Recorder(NullRecorder):
                 "it with: lldscope upload", self.place, CLOSE_SECONDS, self.path,
             )  # fmt: skip
 
-    def __exit__(self, *raised: object) -> None:
-        exception = raised[1]
+    def __exit__(self, *exc_info: object) -> None:
+        exception = exc_info[1]
         code = exception.code if isinstance(exception, SystemExit) else exception
         if code is None or (isinstance(code, int) and code == 0):
             self.close()
@@ -323,21 +323,21 @@ class FailOpen:
     @contextmanager
     def __call__(self, what: str) -> Iterator[None]:
         outermost = self._started is None
-        started = self._started = self._started or time.perf_counter()
+        start = self._started = self._started or time.perf_counter()
         try:
             yield
         except Exception as error:
             self.failed(what, error)
         finally:
             if outermost:
-                self.seconds += time.perf_counter() - started
+                self.seconds += time.perf_counter() - start
                 self._started = None
 
     def failed(self, what: str, error: Exception) -> None:
         """`what` could not be recorded."""
         why = f"{type(error).__name__}: {error}"
         self._recorder.dropped[f"{self._source}: {what}: {why}"] += 1
-        if self._say(what, why, failed=True):
+        if self._say(what, why, is_error=True):
             log.error(
                 "lldscope: %s is not recorded; training goes on. This is logged once.", what,
                 exc_info=error,
@@ -345,14 +345,14 @@ class FailOpen:
 
     def missing(self, what: str, why: str) -> None:
         """`what` is not recorded, and no error: the trainer does not give it."""
-        if self._say(what, why, failed=False):
+        if self._say(what, why, is_error=False):
             log.warning("lldscope: not recorded: %s: %s.", what, why)
 
-    def _say(self, what: str, why: str, failed: bool) -> bool:
+    def _say(self, what: str, why: str, is_error: bool) -> bool:
         if what in self._logged:
             return False
         self._logged.add(what)
-        self._recorder.event("not_recorded", what=what, why=why, failed=failed)
+        self._recorder.event("not_recorded", what=what, why=why, failed=is_error)
         return True
 
     def take(self) -> float:
@@ -360,8 +360,8 @@ class FailOpen:
         now = self.seconds
         if self._started is not None:
             now += time.perf_counter() - self._started
-        taken, self._taken = now - self._taken, now
-        return taken
+        seconds, self._taken = now - self._taken, now
+        return seconds
 
 
 def _count_fork() -> None:

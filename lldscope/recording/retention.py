@@ -97,9 +97,9 @@ class Retention:
         mixed = mixed_groups(batch.correct, batch.group_ids).values()
         right = [r for rows in mixed for r in rows if batch.correct[r] and batch.old.rows[r]]
         rng = random.Random(f"retention {batch.step}")
-        chosen = sorted(rng.sample(right, min(self._n, len(right))))
+        sample = sorted(rng.sample(right, min(self._n, len(right))))
         action = action_numbers(batch)
-        self._retained += [_retained(batch, row, action[row]) for row in chosen]
+        self._retained += [_retained(batch, row, action[row]) for row in sample]
 
     def due(self, step: int) -> list[KeptResponse]:
         """What is to be scored after the last update of this step, oldest first."""
@@ -121,8 +121,8 @@ class Retention:
             before = r.previous.tolist() if r.scored == step - 1 else [None] * n
             after: list[float | None] = [None] * n
             if logp is not None:
-                written = np.asarray(logp, np.float64)[r.action >= 0]
-                r.previous, r.scored = np.bincount(where, written, n), step
+                values = np.asarray(logp, np.float64)[r.action >= 0]
+                r.previous, r.scored = np.bincount(where, values, n), step
                 after = r.previous.tolist()
             columns["age"] += [step - r.step] * n
             columns["response_id"] += [r.response_id] * n
@@ -136,7 +136,7 @@ class Retention:
     def state(self) -> dict[str, np.ndarray]:
         """Everything that is kept, as plain arrays, for a checkpoint (`numpy.savez`)."""
 
-        def joined(name: str, kind: Any) -> np.ndarray:
+        def concat(name: str, kind: Any) -> np.ndarray:
             return np.concatenate(
                 [np.zeros(0), *(getattr(r, name) for r in self._retained)]
             ).astype(kind)
@@ -144,10 +144,10 @@ class Retention:
         table = [(r.step, r.response_id, r.scored, len(r.ids), len(r.old)) for r in self._retained]
         return {
             "responses": np.array(table, np.int64).reshape(-1, 5),
-            "ids": joined("ids", np.int32),
-            "action": joined("action", np.int32),
-            "old": joined("old", np.float64),
-            "previous": joined("previous", np.float64),
+            "ids": concat("ids", np.int32),
+            "action": concat("action", np.int32),
+            "old": concat("old", np.float64),
+            "previous": concat("previous", np.float64),
         }
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
@@ -161,8 +161,8 @@ class Retention:
             for name, column in sizes.items()
         }
         self._retained = [
-            KeptResponse(step, response_id, scored=scored, **{n: p[i] for n, p in parts.items()})
-            for i, (step, response_id, scored, *_) in enumerate(table.tolist())
+            KeptResponse(step, response_id, scored=last, **{n: p[i] for n, p in parts.items()})
+            for i, (step, response_id, last, *_) in enumerate(table.tolist())
         ]
 
 

@@ -62,9 +62,9 @@ class Sealer:
 
     def add(self, table: str, rows: Iterable[pa.Table]) -> None:
         """Add rows of complete steps."""
-        for added in rows:
-            self._rows[table].append(added)
-            self.bytes += added.nbytes
+        for batch in rows:
+            self._rows[table].append(batch)
+            self.bytes += batch.nbytes
 
     def add_line(self, file: str, value: Any) -> None:
         if len(self._lines) >= MAX_WAITING_LINES:
@@ -108,7 +108,7 @@ class Sealer:
 
         The part of `steps` is written last: if it exists, so do the other parts of the seal.
         """
-        written: list[Part] = []
+        parts: list[Part] = []
         try:
             self._check_room()
             self._write_lines()
@@ -116,16 +116,16 @@ class Sealer:
             for table in sorted(self._rows, key=lambda t: t == "steps"):
                 rows = pa.concat_tables(self._rows[table])
                 new = part.write_part(self._run, table, name, [rows])
-                written += [new] if new else []
-            if written:
-                self.commit(written)
+                parts += [new] if new else []
+            if parts:
+                self.commit(parts)
         except Exception as error:
-            part.remove_parts(self._run, written)
+            part.remove_parts(self._run, parts)
             self._report_failure(error)
             return
         finally:  # at the end: after a slow seal the next one must not be due at once
             self._last = time.monotonic()
-        if written:
+        if parts:
             self._seals += 1
         self._rows.clear()
         self.bytes = 0
@@ -177,14 +177,14 @@ class Sealer:
     def shrink(self, max_bytes: int) -> int:
         """Drop waiting rows until at most `max_bytes` are left, the largest table first; returns
         how many rows that were."""
-        dropped = 0
+        total = 0
         sizes = {table: sum(t.nbytes for t in rows) for table, rows in self._rows.items()}
         for table in sorted(sizes, key=lambda t: -sizes[t]):
             if sum(sizes.values()) <= max_bytes:
                 break
             del sizes[table]
-            lost = sum(map(len, self._rows.pop(table)))
-            self._drop(f"{table}: rows lost because the disk refuses them", lost)
-            dropped += lost
+            count = sum(map(len, self._rows.pop(table)))
+            self._drop(f"{table}: rows lost because the disk refuses them", count)
+            total += count
         self.bytes = sum(sizes.values())
-        return dropped
+        return total

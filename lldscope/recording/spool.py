@@ -74,8 +74,8 @@ class Spool:
         token = uuid.uuid4().hex
         store = ObjectStore(url)
         listed = store.names(logs.LOG_DIR)
-        recorded = any((owner := logs.claim_owner(f)) and owner[1] == 0 for f in listed)
-        if rank == 0 and not resume and (recorded or store.exists(layout.RUN_FILE)):
+        has_run = any((owner := logs.claim_owner(f)) and owner[1] == 0 for f in listed)
+        if rank == 0 and not resume and (has_run or store.exists(layout.RUN_FILE)):
             raise already_holds(url)
         if store.exists(layout.RUN_FILE):
             raise LldscopeError(

@@ -28,21 +28,21 @@ class TokenSamples:
         if b.old is None or b.post is None:
             return []
         delta = np.where(b.mask, b.post.values - b.old.values, 0).sum(1)
-        measured = b.old.rows & b.post.rows
-        order = [int(i) for i in np.argsort(delta, kind="stable") if measured[i]]
+        has_delta = b.old.rows & b.post.rows
+        order = [int(i) for i in np.argsort(delta, kind="stable") if has_delta[i]]
         correct = [i for i in order if b.correct[i]]
         others = [i for i in order if not b.correct[i]]
         return sorted(correct[: n - 1] + others[:1])
 
-    def texts(self, chosen: Sequence[int]) -> list[str | None]:
+    def texts(self, indices: Sequence[int]) -> list[str | None]:
         """The text of the chosen rollouts, prompt included; None for the others."""
-        wanted = set(chosen)
+        index_set = set(indices)
         n = len(self._batch.rewards)
-        return [self._decode(self._ids(i)) if i in wanted else None for i in range(n)]
+        return [self._decode(self._ids(i)) if i in index_set else None for i in range(n)]
 
-    def tokens(self, chosen: Sequence[int]) -> Columns:
+    def tokens(self, indices: Sequence[int]) -> Columns:
         """One row per token of the chosen rollouts, prompt and tool text included."""
-        parts = [self._tokens_of(i) for i in chosen]
+        parts = [self._tokens_of(i) for i in indices]
         return {name: [value for part in parts for value in part[name]] for name in parts[0]} | {
             "step": self._batch.step
         }
@@ -56,7 +56,7 @@ class TokenSamples:
             pairs = zip(values[i, :n_completion].tolist(), emitted, strict=True)
             return [None] * n_prompt + [value if mine else None for value, mine in pairs]
 
-        def measured(scores: Scores | None) -> list[Any]:
+        def score_column(scores: Scores | None) -> list[Any]:
             if scores is None or not scores.rows[i]:
                 return [None] * len(ids)
             return column(scores.values)
@@ -68,9 +68,9 @@ class TokenSamples:
             "token_id": ids,
             "text": [self._decode([token]) for token in ids],
             "logp_behaviour": self._of_engine(i, column),
-            "logp_old": measured(b.old),
-            "logp_post": measured(b.post),
-            "entropy": measured(b.entropy),
+            "logp_old": score_column(b.old),
+            "logp_post": score_column(b.post),
+            "entropy": score_column(b.entropy),
         }
 
     def _of_engine(self, i: int, column: Callable[[np.ndarray], list[Any]]) -> list[Any]:

@@ -196,9 +196,9 @@ class SpooledRun:
     def done(self, due: Due) -> list[str]:
         """All of it is on the store; returns the objects that no reader uses any more, once."""
         now = time.monotonic()
-        gone = self._commits.replaced.keys() & self._sent
-        self._sent = (self._sent | {(p.table, p.file) for p in due.parts}) - gone
-        self._stale += [(now, f"{table}/{file}") for table, file in gone]
+        removals = self._commits.replaced.keys() & self._sent
+        self._sent = (self._sent | {(p.table, p.file) for p in due.parts}) - removals
+        self._stale += [(now, f"{table}/{file}") for table, file in removals]
         for name, content in due.small.items():
             self._stale += [(now, old.path) for old in self._files[name.kind].done(name, content)]
         old = [name for when, name in self._stale if when <= now - GRACE_SECONDS]
@@ -247,8 +247,8 @@ class Uploader:
             if not free:
                 return
             pause, error = LOOK_SECONDS, None
-            used = answered = time.monotonic()
-            while self._spools or time.monotonic() - used < LINGER_SECONDS:
+            last_use = answered = time.monotonic()
+            while self._spools or time.monotonic() - last_use < LINGER_SECONDS:
                 before, error = error, None
                 try:
                     self.round()
@@ -261,7 +261,7 @@ class Uploader:
                         state = json_files.to_json({"time": time.time(), "error": error})
                         json_files.replace_file(self.folder / SENDING_FILE, state)
                 if self._spools:
-                    used = time.monotonic()
+                    last_use = time.monotonic()
                 if time.monotonic() - answered > AWAY_SECONDS and all(
                     spool.has_ended for spool in self._spools.values()
                 ):

@@ -51,11 +51,11 @@ class Writer(CallThread):
         run: Path,
         attempt: int,
         rank: int,
-        dropped: Counter[str],
+        drops: Counter[str],
         done: Callable[[Call], None],
         spool: Spool | None = None,
     ) -> None:
-        super().__init__("lldscope-recorder", dropped, done)
+        super().__init__("lldscope-recorder", drops, done)
         self.run_path, self.attempt, self.rank = run, attempt, rank
         # The heartbeat of the writer before: its losses and line counts are carried over.
         self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if attempt > 1 else {}
@@ -117,11 +117,11 @@ class Writer(CallThread):
 
     def losses(self) -> Counter[str]:
         """Lost rows by reason, those of the writer before included."""
-        dropped = Counter(self.dropped)
+        total = Counter(self.dropped)
         earlier = self._earlier.get("dropped")
         if isinstance(earlier, dict):
-            dropped.update({k: n for k, n in earlier.items() if isinstance(n, int)})
-        return dropped
+            total.update({k: n for k, n in earlier.items() if isinstance(n, int)})
+        return total
 
     def _beat(self) -> None:
         if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
@@ -245,8 +245,8 @@ class Writer(CallThread):
         if total > self._reported:
             self._reported = total
             stamp = {"time": json_files.now(), "attempt": self.attempt, "rank": self.rank}
-            lost = ", ".join(f"{n} × {reason}" for reason, n in self.dropped.items())
-            what = {"kind": "dropped", "step": self._last_step, "count": total, "lost": lost}
+            losses = ", ".join(f"{n} × {reason}" for reason, n in self.dropped.items())
+            what = {"kind": "dropped", "step": self._last_step, "count": total, "lost": losses}
             self._sealer.add_line(EVENTS_FILE, stamp | what)
 
     def _finish(self) -> None:

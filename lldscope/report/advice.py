@@ -43,11 +43,11 @@ def advise(assessment: Assessment, facts: PostMortem) -> list[Advice]:
 
 def _alarmed(facts: PostMortem) -> list[Advice]:
     """What the alarms ask for that name no cause, and whose advice is not given above."""
-    named = {*LOOK_ALIKES, "lld-decay", "lld-collapse"}
+    rules = {*LOOK_ALIKES, "lld-decay", "lld-collapse"}
     return [
         Advice(f"Look into {a.rule}", a.advice, a.meaning, [f"step {a.step}: {a.message}"])
         for a in facts.alarms
-        if isinstance(a, Alert) and a.severity != "info" and a.rule not in named
+        if isinstance(a, Alert) and a.severity != "info" and a.rule not in rules
     ]
 
 
@@ -68,10 +68,10 @@ def _in_window(assessment: Assessment, name: str, facts: PostMortem) -> pd.Serie
 
 
 def _checkpoint(_: Assessment, facts: PostMortem) -> Advice | None:
-    fall, saved = facts.fall, facts.last_checkpoint_before_fall
+    fall, checkpoint = facts.fall, facts.last_checkpoint_before_fall
     if fall is None:
         return None
-    if saved is None:
+    if checkpoint is None:
         return Advice(
             "Save checkpoints more often",
             "Save one every few dozen steps, and one at every decay alarm.",
@@ -79,21 +79,21 @@ def _checkpoint(_: Assessment, facts: PostMortem) -> Advice | None:
             [f"the log names no checkpoint before step {fall}, where the fall began"],
         )
     return Advice(
-        f"Go back to the checkpoint of step {saved}",
+        f"Go back to the checkpoint of step {checkpoint}",
         "Resume from it with the changes below; later ones already contain the decay.",
         "Most such runs do not come back: each step's loss makes the next one larger.",
-        [f"the fall began at step {fall}; the last checkpoint before it is of step {saved}"],
+        [f"the fall began at step {fall}; the last checkpoint before it is of step {checkpoint}"],
     )
 
 
 def _llds(assessment: Assessment, facts: PostMortem) -> Advice | None:
     gate, coefficient = (setting(facts.run.config, names) for names in (LLDS, COEFFICIENT))
-    lost = facts.losses
+    loss = facts.losses
     evidence = [facts.look_alikes["lld"].evidence]
-    if lost.displaced_share is not None:
+    if loss.displaced_share is not None:
         evidence.append(
-            f"{percent(lost.displaced_share)} of {lost.n_groups:,} mixed groups lost likelihood of "
-            f"their correct responses in steps {lost.first_step}–{lost.last_step}"
+            f"{percent(loss.displaced_share)} of {loss.n_groups:,} mixed groups lost likelihood of "
+            f"their correct responses in steps {loss.first_step}–{loss.last_step}"
         )
     why = "It penalises the likelihood that preserved actions lose within a step, and nothing else."
     if gate in (None, "off"):
@@ -182,10 +182,10 @@ def _clip(assessment: Assessment, facts: PostMortem) -> Advice | None:
         evidence.append(f"importance ratios up to {ratio:,.0f} in the window of the fall")
     if share > CLIPPED:
         evidence.append(f"{percent(share)} of the tokens were clipped in the window of the fall")
-    moved = _in_window(assessment, "step_kl", facts).mean()
-    if moved >= STEP_KL:
+    step_kl = _in_window(assessment, "step_kl", facts).mean()
+    if step_kl >= STEP_KL:
         evidence.append(
-            f"a step moved the policy by {moved:.3f} nats/token in the window of the fall; runs "
+            f"a step moved the policy by {step_kl:.3f} nats/token in the window of the fall; runs "
             "that held stay under 0.04"
         )
     if not evidence:

@@ -141,33 +141,33 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
 
 def _dates(assessment: Assessment, facts: PostMortem) -> dict[str, float]:
     """Unix time at which each step ended that sentences name; keys are text, as in JSON."""
-    named = {facts.fall, facts.collapse, facts.reward_crash}
-    named |= {alarm.step for alarm in facts.alarms}
-    named |= {b.live for b in facts.boundaries}
-    named |= {step for link in facts.links for step in (link.onset, link.seen)}
-    named |= {o.highest_step for o in facts.outline.values()}
+    steps = {facts.fall, facts.collapse, facts.reward_crash}
+    steps |= {alarm.step for alarm in facts.alarms}
+    steps |= {b.live for b in facts.boundaries}
+    steps |= {step for link in facts.links for step in (link.onset, link.seen)}
+    steps |= {o.highest_step for o in facts.outline.values()}
     e = assessment.evidence
     times = zip(e.step.tolist(), e.column("time").tolist(), strict=True)
-    return {str(step): at for step, at in times if step in named and np.isfinite(at)}
+    return {str(step): at for step, at in times if step in steps and np.isfinite(at)}
 
 
 def _cost(
     assessment: Assessment, alarms: Sequence[AnyAlert], per_hour: float | None
 ) -> Cost | None:
     """What came after the first warning or worse; None where there was none."""
-    fired = [(a.step, a.rule) for a in alarms if a.severity != "info" and a.step is not None]
-    fired = [(step, rule) for step, rule in fired if rule != STALLED.id]
-    if not fired:
+    firings = [(a.step, a.rule) for a in alarms if a.severity != "info" and a.step is not None]
+    firings = [(step, rule) for step, rule in firings if rule != STALLED.id]
+    if not firings:
         return None
-    step, rule = min(fired)
+    step, rule = min(firings)
     e = assessment.evidence
     after = e.step >= step
     times, rollouts = e.column("time")[after], e.column("n_responses")[after]
     finite = times[np.isfinite(times)]
     hours = float(finite[-1] - finite[0]) / 3600 if len(finite) > 1 else None
-    counted = int(np.nansum(rollouts)) if np.isfinite(rollouts).any() else None
+    n_rollouts = int(np.nansum(rollouts)) if np.isfinite(rollouts).any() else None
     money = None if hours is None or per_hour is None else hours * per_hour
-    return Cost(rule, step, int(np.count_nonzero(after)), counted, hours, money)
+    return Cost(rule, step, int(np.count_nonzero(after)), n_rollouts, hours, money)
 
 
 def _kind(assessment: Assessment, alerts: Sequence[AnyAlert]) -> Kind:

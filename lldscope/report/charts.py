@@ -69,11 +69,11 @@ def _evaluated(facts: PostMortem) -> list[Curve]:
     """Held-out exact match, by data source; of `em_greedy`, as this trainer calls it, or of the
     first metric that sounds like it, or else of the first."""
     metrics = list(dict.fromkeys(row["metric"] for row in facts.evals))
-    wanted = [m for m in metrics if re.search("(^|_)(em|exact|acc)", m)] or metrics
-    wanted.sort(key=lambda metric: metric != "em_greedy")
+    choices = [m for m in metrics if re.search("(^|_)(em|exact|acc)", m)] or metrics
+    choices.sort(key=lambda metric: metric != "em_greedy")
     curves: list[Curve] = []
     for metric, source in dict.fromkeys((r["metric"], r["data_source"]) for r in facts.evals):
-        if wanted and metric == wanted[0] and len(curves) < MOST_SOURCES:
+        if choices and metric == choices[0] and len(curves) < MOST_SOURCES:
             rows = {r["step"]: r["value"] for r in facts.evals
                     if (r["metric"], r["data_source"]) == (metric, source)
                     and r["value"] is not None}  # fmt: skip
@@ -103,14 +103,14 @@ def of_arms(facts: Comparison) -> str:
     return "".join(figures)
 
 
-def axes(chart: Chart, measured: Collection[str]) -> Iterator[tuple[str, str, list[Line]]]:
+def axes(chart: Chart, columns: Collection[str]) -> Iterator[tuple[str, str, list[Line]]]:
     """Title, unit and lines of each axis of a chart with a measured signal: a figure has one axis,
     so a chart with two becomes two figures."""
     sides = [[line for line in chart.lines if line.right == right] for right in (False, True)]
-    shown = [any(line.column in measured for line in lines) for lines in sides]
-    for lines, unit, there in zip(sides, (chart.unit, chart.right_unit or ""), shown, strict=True):
+    flags = [any(line.column in columns for line in lines) for lines in sides]
+    for lines, unit, there in zip(sides, (chart.unit, chart.right_unit or ""), flags, strict=True):
         if there:
-            yield f"{chart.title}: {lines[0].label}" if all(shown) else chart.title, unit, lines
+            yield f"{chart.title}: {lines[0].label}" if all(flags) else chart.title, unit, lines
 
 
 def _figure(
@@ -118,7 +118,7 @@ def _figure(
     marks: Sequence[str],
 ) -> str:  # fmt: skip
     fitted = curves[:1] if chart.fit else curves
-    values = [v for c in fitted for of in _drawn(c.data) for v in of]
+    values = [v for c in fitted for of in _axis_values(c.data) for v in of]
     if chart.nonnegative and not any(values):
         values = [0.0, 1.0]  # around 0 there would be values that cannot be
     if (y := upward(values, chart.log, chart.zero)) is None:
@@ -129,14 +129,14 @@ def _figure(
     parts += [*marks, *_hover(curves, x)]
     unit = ", ".join(filter(None, (unit, "logarithmic" if chart.log else "")))
     ends = "; ".join(f"{c.name}: last mean {number(c.data.last)}" for c in curves)
-    drawn = svg(parts, f"{title}{f', {unit}' if unit else ''}, over steps. {ends}")
+    image = svg(parts, f"{title}{f', {unit}' if unit else ''}, over steps. {ends}")
     keys = "".join(
         '<span class="key"><svg width="22" height="8" aria-hidden="true">'
         f'<path d="M0 4H22" {c.stroke}/></svg>{escape(c.name)}</span>'
         for c in curves
     )
     caption = f"<b>{title}</b> <small>{unit}</small> {keys}"
-    return f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>"
+    return f"<figure><figcaption>{caption}</figcaption>{image}</figure>"
 
 
 def _inside(parts: Sequence[str], x: Axis) -> list[str]:
@@ -147,7 +147,7 @@ def _inside(parts: Sequence[str], x: Axis) -> list[str]:
     return [f"<svg {size} {box}>{''.join(parts)}</svg>"]
 
 
-def _drawn(data: Series | AveragedSeries) -> tuple[list[float], ...]:
+def _axis_values(data: Series | AveragedSeries) -> tuple[list[float], ...]:
     """Everything that has to fit onto the axis."""
     if isinstance(data, Series):
         return data.value, data.mean

@@ -63,7 +63,7 @@ def _blocks(facts: PostMortem) -> Iterator[Block]:
         yield from _alarms(facts)
         yield from _onsets(facts)
         yield from _losses(facts)
-        yield from _forgotten(facts)
+        yield from _forgetting(facts)
         yield from _examples(facts)
         yield from _look_alikes(facts)
     yield from _configuration(facts)
@@ -194,36 +194,36 @@ def _onsets(facts: PostMortem) -> Iterator[Block]:
 
 
 def _losses(facts: PostMortem) -> Iterator[Block]:
-    lost = facts.losses
+    losses = facts.losses
     yield Heading("What lost likelihood, and beside what")
-    where = f"Steps {lost.first_step}–{lost.last_step}, mixed groups"
-    if not lost.by_action and not lost.n_groups:
+    where = f"Steps {losses.first_step}–{losses.last_step}, mixed groups"
+    if not losses.by_action and not losses.n_groups:
         yield Paragraph(f"{where}: Δ was not measured.")
         return
-    share = f" ({percent(lost.displaced_share)})" if lost.displaced_share else ""
+    share = f" ({percent(losses.displaced_share)})" if losses.displaced_share else ""
     yield Paragraph(
-        f"{where}. Correct responses lost likelihood on average in {lost.n_displaced:,} of "
-        f"{lost.n_groups:,} groups{share}."
+        f"{where}. Correct responses lost likelihood on average in {losses.n_displaced:,} of "
+        f"{losses.n_groups:,} groups{share}."
     )
     yield Table(
         "Δ per action, by turn of the rollout (nats)",
         ["action", "rollouts", "before", "in these steps", "actions"],
         [[str(r["action_index"]), "correct" if r["correct"] else "incorrect", number(r["before"]),
-          number(r["in_window"]), f"{r['n_in_window']:,}"] for r in lost.by_action],
+          number(r["in_window"]), f"{r['n_in_window']:,}"] for r in losses.by_action],
         frozenset({2, 3, 4}),
     )  # fmt: skip
     yield Table(
         "Correct responses by data source",
         ["data source", "responses", "mean Δ", "share with Δ ≤ 0", "nats lost"],
         [[r["data_source"] or "–", f"{r['n_responses']:,}", number(r["delta"]),
-          number(r["lld_share"]), number(r["lost"], 4)] for r in lost.by_source],
+          number(r["lld_share"]), number(r["lost"], 4)] for r in losses.by_source],
         frozenset({1, 2, 3, 4}),
     )  # fmt: skip
     yield Table(
         "What was beside them: Δ of correct responses, groups of the same step compared",
         ["correct responses", "Δ there", "Δ elsewhere", "difference", "steps", "finding"],
         [[_CONTRASTS[c["contrast"]], number(c["with"]), number(c["without"]), _difference(c),
-          str(c["n_steps"]), _FINDINGS[c["supported"]]] for c in lost.contrasts],
+          str(c["n_steps"]), _FINDINGS[c["supported"]]] for c in losses.contrasts],
         frozenset({1, 2, 3, 4}),
     )  # fmt: skip
     yield Table(
@@ -232,7 +232,7 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
          "question"],
         [[str(r["step"]), str(r["group_id"]), r["data_source"] or "–", number(r["delta"]),
           number(r["delta_incorrect"]), f"{r['n_correct']} : {r['n_incorrect']}",
-          r["question"] or "–"] for r in lost.groups],
+          r["question"] or "–"] for r in losses.groups],
         frozenset({0, 1, 3, 4, 5}),
     )  # fmt: skip
     yield Table(
@@ -241,7 +241,7 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
          "Δ correct of its group"],
         [[str(r["step"]), str(r["response_id"]), str(r["group_id"]), number(r["n_tokens"], 5),
           number(r["logp"]), number(r["error_norm"]), number(r["advantage"]),
-          number(r["group_delta"])] for r in lost.wrong],
+          number(r["group_delta"])] for r in losses.wrong],
         frozenset(range(8)),
     )  # fmt: skip
     yield from _first_actions(facts)
@@ -268,7 +268,7 @@ def _first_actions(facts: PostMortem) -> Iterator[Block]:
     yield Paragraph(text)
 
 
-def _forgotten(facts: PostMortem) -> Iterator[Block]:
+def _forgetting(facts: PostMortem) -> Iterator[Block]:
     if not facts.forgotten:
         return
     yield Heading("What was forgotten")

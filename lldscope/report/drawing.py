@@ -63,12 +63,12 @@ def label(
 def upward(values: Sequence[float], log: bool, zero: bool) -> Axis | None:
     """The vertical axis of the values, with a margin; with 0 in it if `zero`. None without values
     that can be shown: a logarithmic axis has no place for 0 and below."""
-    shown = [math.log10(v) for v in values if v > 0] if log else list(values)
-    shown += [0.0] if zero else []
-    if not shown:
+    points = [math.log10(v) for v in values if v > 0] if log else list(values)
+    points += [0.0] if zero else []
+    if not points:
         return None
-    margin = (max(shown) - min(shown)) * 0.05
-    return Axis(min(shown) - margin, max(shown) + margin, HEIGHT - BOTTOM, TOP, log)
+    margin = (max(points) - min(points)) * 0.05
+    return Axis(min(points) - margin, max(points) + margin, HEIGHT - BOTTOM, TOP, log)
 
 
 def grid(x: Axis, y: Axis, zero: bool) -> list[str]:

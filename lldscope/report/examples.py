@@ -116,8 +116,8 @@ class Example:
         if self.shared_characters is None:
             return ""
         delta = self.shared_delta
-        lost = "" if delta is None else f"; there the correct one changed by {signed(delta)} nats"
-        return f"Both begin with the same {self.shared_characters:,} characters{lost}."
+        change = "" if delta is None else f"; there the correct one changed by {signed(delta)} nats"
+        return f"Both begin with the same {self.shared_characters:,} characters{change}."
 
 
 def questions(run: Run, first: int, last: int) -> dict[GroupKey, str]:
@@ -132,8 +132,8 @@ def questions(run: Run, first: int, last: int) -> dict[GroupKey, str]:
 def examples(run: Run, first: int, last: int) -> list[Example]:
     """The correct responses of the window that lost most, of those that were recorded; first those
     with a recorded incorrect response in their group."""
-    chosen = rows_of(run.sql(_CORRECT, [first, last, EXAMPLES]))
-    return [_example(run, row) for row in chosen]
+    rows = rows_of(run.sql(_CORRECT, [first, last, EXAMPLES]))
+    return [_example(run, row) for row in rows]
 
 
 def _example(run: Run, row: dict[str, Any]) -> Example:
@@ -173,9 +173,9 @@ def _response(run: Run, row: dict[str, Any]) -> Response:
     actions_at = np.flatnonzero(tokens["action_index"].notna())
     start = int(actions_at[0]) if len(actions_at) else len(tokens)
     prompt = "".join(tokens["text"][:start])[-QUESTION:].strip() or None
-    shown = tokens.iloc[start : start + MOST_TOKENS]
-    cut = len(tokens) - start - len(shown)
-    return Response(row["response_id"], prompt, _pieces(shown), cut)
+    excerpt = tokens.iloc[start : start + MOST_TOKENS]
+    cut = len(tokens) - start - len(excerpt)
+    return Response(row["response_id"], prompt, _pieces(excerpt), cut)
 
 
 def _pieces(tokens: pd.DataFrame) -> list[Piece]:

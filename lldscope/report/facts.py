@@ -125,8 +125,8 @@ class PostMortem:
         """Steps and minutes from an alarm to the step `end`; None if it came later."""
         if end is None or alarm.step is None or alarm.step > end:
             return None, None
-        fired, ended = (self.dates.get(str(step), nan) for step in (alarm.step, end))
-        minutes = (ended - fired) / 60
+        start, stop = (self.dates.get(str(step), nan) for step in (alarm.step, end))
+        minutes = (stop - start) / 60
         return end - alarm.step, None if isnan(minutes) else minutes
 
     def to_dict(self) -> dict[str, Any]:

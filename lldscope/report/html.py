@@ -66,11 +66,11 @@ def html(facts: PostMortem | Comparison) -> str:
 def _template() -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
         keep_trailing_newline=True,
     )  # fmt: skip
-    made.filters |= {
+    environment.filters |= {
         "anchor": lambda heading: re.sub("[^a-z]+", "-", heading.lower()),
         "columns": _columns,
         "kind": lambda block: type(block).__name__,
@@ -80,7 +80,7 @@ def _template() -> Template:
         "spans": lambda response, shared: list(_spans(response, shared)),
         "tint": _tint,
     }
-    return made.get_template("report.html.j2")
+    return environment.get_template("report.html.j2")
 
 
 def _columns(table: Table) -> list[Any]:

@@ -155,15 +155,15 @@ GROUP BY r.correct ORDER BY r.correct
 """
 
 
-def losses(run: Run, first: int, last: int, asked: Mapping[GroupKey, str]) -> Losses:
-    """What lost likelihood from step `first` to `last`; `asked` are the known questions."""
+def losses(run: Run, first: int, last: int, texts: Mapping[GroupKey, str]) -> Losses:
+    """What lost likelihood from step `first` to `last`; `texts` are the known questions."""
     window = [first, last]
     groups = run.sql(_GROUPS, window)
 
     def with_question(frame: pd.DataFrame) -> list[Row]:
         rows = rows_of(frame)
         keys = ((row["step"], row["data_source"], row["group_id"]) for row in rows)
-        return [{**row, "question": asked.get(key)} for row, key in zip(rows, keys, strict=True)]
+        return [{**row, "question": texts.get(key)} for row, key in zip(rows, keys, strict=True)]
 
     return Losses(
         first_step=first,
@@ -189,7 +189,7 @@ def contrasts(groups: pd.DataFrame) -> list[Row]:
     more than two of them below 0. None with fewer than LEAST_STEPS steps. `groups` has a row per
     mixed group.
     """
-    computed = []
+    rows = []
     for name, (column, test) in _PROPERTIES.items():
         pairs = []
         for _, of_step in groups.dropna(subset=[column, "delta"]).groupby("step"):
@@ -205,5 +205,5 @@ def contrasts(groups: pd.DataFrame) -> list[Row]:
             values = [*map(float, sides.mean(axis=1)), mean, error, mean < -2.0 * error]
         keys = ("with", "without", "difference", "error", "supported")
         row = {"contrast": name, "n_steps": len(pairs), **dict(zip(keys, values, strict=True))}
-        computed.append(row)
-    return computed
+        rows.append(row)
+    return rows

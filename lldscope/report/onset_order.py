@@ -72,32 +72,32 @@ def onset_order(assessment: Assessment, boundaries: Sequence[Boundary]) -> list[
 
 
 def _link(
-    e: Evidence, name: str, signal: str, condition: str, met: Callable[[Evidence], Flags],
+    e: Evidence, name: str, signal: str, condition: str, test: Callable[[Evidence], Flags],
     turn: int, first: int, boundaries: Sequence[Boundary],
 ) -> Link:  # fmt: skip
     if name == "likelihood" and not np.isfinite(e.column(signal)).any():
         signal = "correct_logp"
-    measured = np.isfinite(e.column(signal))
-    link = Link(name, signal, bool(measured.any()), condition)
+    finite = np.isfinite(e.column(signal))
+    link = Link(name, signal, bool(finite.any()), condition)
     with np.errstate(invalid="ignore"):
-        holds = met(e) & measured & (e.step >= first)
+        holds = test(e) & finite & (e.step >= first)
     rows = np.flatnonzero(d.consecutive(holds) >= e.cadence.rows(SEEN))
     if not len(rows):
         return link
-    seen = int(e.step[rows[0]])
+    live = int(e.step[rows[0]])
     b = next((b for b in boundaries if b.phase == "decay" and name == "likelihood"), None)
     if b is not None:
         # one onset and one step at which it was recognised, as for the phase
         return replace(link, seen=b.live, onset=b.step, low=b.low, high=b.high, method=b.method)
-    return _broken_line(replace(link, seen=seen), e, turn, seen)
+    return _broken_line(replace(link, seen=live), e, turn, live)
 
 
-def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:
+def _broken_line(link: Link, e: Evidence, turn: int, live: int) -> Link:
     """With the step at which the curve bent; positive signals are fitted by their logarithm."""
     values = e.column(link.signal)
     log = link.signal in ("entropy", "grad_norm")
-    start = _best_before(e, values, turn, seen)
-    rows = (e.step >= start) & (e.step <= seen + STEPS_AFTER) & np.isfinite(values)
+    start = _best_before(e, values, turn, live)
+    rows = (e.step >= start) & (e.step <= live + STEPS_AFTER) & np.isfinite(values)
     if log:
         rows &= values > 0
     if np.count_nonzero(rows) < 3 * SEGMENT_STEPS:
@@ -105,7 +105,7 @@ def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:
     y = np.log(values[rows]) if log else values[rows]
     by_delta = link.signal == "delta_correct"
     x = e.step[rows].astype(float)
-    breaks = fit_either(Curve(link.signal, x, y, turn, jumps=by_delta, level=by_delta), seen)
+    breaks = fit_either(Curve(link.signal, x, y, turn, jumps=by_delta, level=by_delta), live)
     if breaks is None:
         return link
     curve, (step, low, high) = breaks
@@ -114,13 +114,13 @@ def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:
     return replace(link, onset=step, low=low, high=high, method=method)
 
 
-def _best_before(e: Evidence, values: d.Series, turn: int, seen: int) -> int:
-    """The first step of the best trailing mean of the STEPS_BEFORE steps before `seen`: the highest
+def _best_before(e: Evidence, values: d.Series, turn: int, live: int) -> int:
+    """The first step of the best trailing mean of the STEPS_BEFORE steps before `live`: the highest
     of a signal that fell, the lowest of one that rose."""
     window = e.cadence.rows(SMOOTH)
     mean = d.trailing_mean(values, window, window)
-    rows = np.flatnonzero((e.step >= seen - STEPS_BEFORE) & (e.step < seen) & np.isfinite(mean))
+    rows = np.flatnonzero((e.step >= live - STEPS_BEFORE) & (e.step < live) & np.isfinite(mean))
     if not len(rows):
-        return seen - STEPS_BEFORE
+        return live - STEPS_BEFORE
     best = int(rows[np.argmin(turn * mean[rows])])
-    return int(max(e.step[best - window + 1], seen - STEPS_BEFORE))
+    return int(max(e.step[best - window + 1], live - STEPS_BEFORE))

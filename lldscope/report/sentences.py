@@ -12,7 +12,7 @@ from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import Boundary
 from ..diagnosis.conditions import LEAST
-from ..diagnosis.rules.measures import observed
+from ..diagnosis.rules.measures import is_observed
 from ..monitor.alerts import AnyAlert
 from .facts import PostMortem
 from .onset_order import Link
@@ -165,26 +165,26 @@ def _fall(facts: PostMortem) -> str:
     decays = [b for b in facts.boundaries if b.phase == "decay"]
     if decays:
         b = decays[0]
-        begun = f"from {when(facts, b.step)} on{interval(b)}, seen with hindsight"
-        begun += f" and recognised live at {when(facts, b.live)}"
+        span = f"from {when(facts, b.step)} on{interval(b)}, seen with hindsight"
+        span += f" and recognised live at {when(facts, b.live)}"
     else:
-        begun = f"from {when(facts, facts.fall)} on, as the live classifier saw it"
+        span = f"from {when(facts, facts.fall)} on, as the live classifier saw it"
     if facts.collapse is not None:
         end = f" and at {when(facts, facts.collapse)} this had become a collapse"
     elif facts.state.phase == "recovered":
         end = " and the run recovered"
     else:
         end = " and no collapse followed" if facts.state.life != "live" else " so far"
-    return f"Correct responses lost likelihood {begun},{end}."
+    return f"Correct responses lost likelihood {span},{end}."
 
 
 def _order(facts: PostMortem) -> str:
     """What is only known to have begun about when another thing did is not put in an order."""
-    seen = [link for link in facts.links if link.seen is not None]
-    if not seen:
+    onsets = [link for link in facts.links if link.seen is not None]
+    if not onsets:
         return ""
-    broke = f"{_LINKS[seen[0].link][0]} from {when(facts, seen[0].start)}{interval(seen[0])}"
-    for before, link in pairwise(seen):
+    broke = f"{_LINKS[onsets[0].link][0]} from {when(facts, onsets[0].start)}{interval(onsets[0])}"
+    for before, link in pairwise(onsets):
         certain = None not in (before.high, link.low) and (before.high or 0) < (link.low or 0)
         word = "then" if certain else "and about then (which came first is not certain)"
         broke += f", {word} {_LINKS[link.link][0]} from {when(facts, link.start)}{interval(link)}"
@@ -204,11 +204,11 @@ def _warning(facts: PostMortem) -> str:
             return ""
         return "No warning fired." if facts.alarms else "No alarm fired."
     first = min(alarms, key=lambda alarm: alarm.step or 0)
-    fired = when(facts, first.step)
+    moment = when(facts, first.step)
     for name, end in (("the collapse", facts.collapse), ("the reward crashed", facts.reward_crash)):
         if before := lead(facts, first, end):
-            return f"The first alarm, {first.rule} at {fired}, came {before} before {name}."
-    return f"The first alarm was {first.rule} at {fired}."
+            return f"The first alarm, {first.rule} at {moment}, came {before} before {name}."
+    return f"The first alarm was {first.rule} at {moment}."
 
 
 def lead(facts: PostMortem, alarm: AnyAlert, end: int | None) -> str:
@@ -228,10 +228,10 @@ def limits(assessment: Assessment, facts: PostMortem) -> list[str]:
     e = assessment.evidence
     if not len(e.step):
         return ["Anything: no step is recorded."]
-    unknown = [sentence for name, sentence in _WITHOUT if not observed(e, name)]
+    unknown = [sentence for name, sentence in _WITHOUT if not is_observed(e, name)]
     deltas = e.column("n_delta_correct")
     correct = np.nansum(e.column("success") * e.column("n_responses"))
-    if observed(e, "delta_correct") and correct > 0:
+    if is_observed(e, "delta_correct") and correct > 0:
         share = float(deltas[deltas == deltas].sum()) / float(correct)
         if share < 0.99:
             unknown.append(

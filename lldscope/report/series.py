@@ -79,7 +79,7 @@ def series(
     if not rows.any():
         return None
     x, y = step[rows], values[rows]
-    mean = _smoothed(y, name, None if weights is None else weights[rows])
+    mean = _smooth_signal(y, name, None if weights is None else weights[rows])
     keep = _thinned(y)
     column = _REGISTRY[name]
     return Series(
@@ -88,7 +88,7 @@ def series(
     )  # fmt: skip
 
 
-def _smoothed(values: d.Series, name: str, weights: d.Series | None = None) -> d.Series:
+def _smooth_signal(values: d.Series, name: str, weights: d.Series | None = None) -> d.Series:
     return values if name in UNSMOOTHED else smooth(values, SMOOTH, weights)
 
 
@@ -113,7 +113,7 @@ def averaged(curves: Sequence[Curve], name: str) -> AveragedSeries | None:
     means = []
     for step, values in curves:
         rows = np.isfinite(values)
-        means.append((step[rows], _smoothed(values[rows], name)))
+        means.append((step[rows], _smooth_signal(values[rows], name)))
     steps = np.unique(np.concatenate([step for step, _ in means]))
     if not len(steps):
         return None

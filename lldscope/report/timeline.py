@@ -68,14 +68,14 @@ def _lanes(facts: PostMortem, x: Axis, top: float) -> tuple[Parts, float]:
     alarms = [(a.step, a) for a in facts.alarms if a.step is not None]
     for step, alarm in sorted(alarms, key=lambda pair: pair[0]):
         sign = palette.SEVERITIES[alarm.severity]
-        shown = f"{sign.shape} {escape_control(alarm.rule)} {step}"
-        at, length = x(step), 7.6 * len(shown)
+        text = f"{sign.shape} {escape_control(alarm.rule)} {step}"
+        at, length = x(step), 7.6 * len(text)
         turned = at + length > x.end
         begin = at - length if turned else at
         row = next((i for i, end in enumerate(rows) if end < begin), len(rows))
         rows[row : row + 1] = [begin + length + 8]
         y = top + 2 * LANE + 26 + 20 * row
-        parts.append(label(at, y, shown, "end" if turned else "start", "var(--ink)"))
+        parts.append(label(at, y, text, "end" if turned else "start", "var(--ink)"))
     return parts, top + 2 * LANE + 30 + 20 * max(len(rows), 1)
 
 

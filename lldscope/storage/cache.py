@@ -78,8 +78,8 @@ def code_version(*packages: Path) -> str:
     from importlib.metadata import version
 
     libraries = [f"{name} {version(name)}" for name in ("duckdb", "numpy", "pandas", "pyarrow")]
-    made = hashlib.sha256("\n".join(libraries).encode())
+    digest = hashlib.sha256("\n".join(libraries).encode())
     for package in (Path(__file__).parents[1], *packages):
         for file in sorted([*package.rglob("*.py"), *package.rglob("*.sql")]):
-            made.update(file.read_bytes())
-    return made.hexdigest()[:32]
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:32]

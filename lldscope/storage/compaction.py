@@ -108,7 +108,7 @@ def compact(
     elif keep_token_steps and (spans := attempt_spans(manifest.parts)):
         # Of the newest attempt, whatever step earlier ones reached.
         kept_from = max(0, spans[max(spans)][1] - keep_token_steps + 1)
-    ended = set()
+    owners = set()
     for owner in manifest_names(run):
         if before_attempt is not None and owner[0] >= before_attempt:
             continue
@@ -119,7 +119,7 @@ def compact(
         if why := damaged.get(file):
             result.skipped[file] = f"{why}; {_REPAIR_FIRST}"
             continue
-        ended.add(owner)
+        owners.add(owner)
         tables: dict[str, list[Part]] = defaultdict(list)
         for part in manifest.parts:
             if part.name.owner == owner:
@@ -128,7 +128,7 @@ def compact(
             table_kept_from = kept_from if table == "tokens" else 0
             parts.sort(key=lambda p: p.name.first)
             _merge_all(run, parts, table_kept_from, result, pause)
-    result.files_after, result.bytes_after = _extent(_remove_leftovers(run, ended, result))
+    result.files_after, result.bytes_after = _extent(_remove_leftovers(run, owners, result))
     return result
 
 
@@ -146,13 +146,13 @@ def _merge_all(
         if len(group) == 1 and group[0].first_step >= kept_from:
             continue
         try:
-            merged = merge(run, group, kept_from=kept_from, pause=pause)
+            new_part = merge(run, group, kept_from=kept_from, pause=pause)
         except BadPart as error:
             result.skipped[f"{error.part.table}/{error.part.file}"] = str(error)
             i = group.index(error.part)
             groups += [g for g in (group[:i], group[i + 1 :]) if g]
         else:
-            result.rows_removed += sum(p.rows for p in group) - (merged.rows if merged else 0)
+            result.rows_removed += sum(p.rows for p in group) - (new_part.rows if new_part else 0)
 
 
 def _groups(parts: Sequence[Part]) -> list[list[Part]]:
@@ -167,7 +167,7 @@ def _groups(parts: Sequence[Part]) -> list[list[Part]]:
     return groups
 
 
-def _remove_leftovers(run: Path, ended: set[tuple[int, int]], result: Compacted) -> list[Part]:
+def _remove_leftovers(run: Path, owners: set[tuple[int, int]], result: Compacted) -> list[Part]:
     """Remove what ended recorders and this compaction left behind; return the parts that count.
 
     Readers that are using a removed file read the manifests again.
@@ -176,7 +176,7 @@ def _remove_leftovers(run: Path, ended: set[tuple[int, int]], result: Compacted)
     manifest = layout.read_manifest(run, reader)
     damaged = manifest.bad_files()
     for file in unlisted_files(run, manifest):
-        if file.name is None or file.name.owner not in ended:
+        if file.name is None or file.name.owner not in owners:
             continue
         if manifest_path(run, *file.name.owner).name in damaged:
             continue

@@ -14,15 +14,15 @@ MOST = 2**31  # steps and attempts are below
 
 
 def read_journals(
-    run: Path, written: Mapping[journal.Owner, int], damaged: dict[str, str]
+    run: Path, counts: Mapping[journal.Owner, int], damaged: dict[str, str]
 ) -> dict[str, list[Any]]:
     """File → its valid lines; what is wrong with the others is added to `damaged`.
 
-    `written` is `Manifest.journals`, read before, since these files only grow.
+    `counts` is `Manifest.journals`, read before, since these files only grow.
     """
     result = {}
     for file, (valid, what) in _FILES.items():
-        lines = journal.read(run, file, written, damaged)
+        lines = journal.read(run, file, counts, damaged)
         result[file] = [line for line in lines if valid(line)]
         if invalid := len(lines) - len(result[file]):
             damaged[file] = f"{invalid} lines are no {what}"

@@ -37,9 +37,9 @@ def append_note(run: Path, file: str, value: Mapping[str, Any]) -> None:
     """Append a line of people, who may write from several processes: two at the same moment may get
     one number, and a third goes on from there. Raises OSError."""
     lines, _ = json_files.read_lines(run / file, run)
-    written = _numbers(lines).get(PEOPLE, set())
+    numbers = _numbers(lines).get(PEOPLE, set())
     reported = notes_written(run).get(file, 0)
-    number = max([reported, *written]) + 1
+    number = max([reported, *numbers]) + 1
     append(run, file, value, PEOPLE, number)
     state = {"time": json_files.now(), "lines": notes_written(run) | {file: number}}
     with contextlib.suppress(OSError):  # the note itself is written
@@ -58,23 +58,23 @@ def notes_written(run: Path) -> dict[str, int]:
 
 
 def read(
-    run: Path, file: str, written: Mapping[Owner, int], damaged: dict[str, str]
+    run: Path, file: str, totals: Mapping[Owner, int], damaged: dict[str, str]
 ) -> list[dict[str, Any]]:
     """The lines of a file in their order, without their numbers; what is wrong is added to
-    `damaged`. `written` is how many lines each writer has written at least, as it was known before
+    `damaged`. `totals` is how many lines each writer has written at least, as it was known before
     the file is read."""
     lines, bad = json_files.read_lines(run / file, run)
     damaged |= bad
     numbers = _numbers(lines)
-    expected = {owner: n for (name, owner), n in written.items() if name == file}
+    expected = {owner: n for (name, owner), n in totals.items() if name == file}
     missing = {}
     for owner in {*numbers, *expected}:
         present = numbers.get(owner, set())
-        if lost := max(expected.get(owner, 0), *present, 0) - len(present):
-            missing[owner] = lost
-    lost = sum(missing.values()) - len(bad)  # a line that cannot be read is reported already
-    if lost > 0 and file not in damaged:
-        damaged[file] = f"{lost} of its lines are missing (written by {', '.join(sorted(missing))})"
+        if gap := max(expected.get(owner, 0), *present, 0) - len(present):
+            missing[owner] = gap
+    gap = sum(missing.values()) - len(bad)  # a line that cannot be read is reported already
+    if gap > 0 and file not in damaged:
+        damaged[file] = f"{gap} of its lines are missing (written by {', '.join(sorted(missing))})"
     return [_without_number(line) for line in lines]
 
 

@@ -217,9 +217,9 @@ def append_line(path: Path, value: Any) -> None:
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             line = b"\n" + line
-        written = os.write(handle, line)
-        if written < len(line):
-            if os.fstat(handle).st_size == size + written:  # no other process has appended since
+        n_bytes = os.write(handle, line)
+        if n_bytes < len(line):
+            if os.fstat(handle).st_size == size + n_bytes:  # no other process has appended since
                 os.ftruncate(handle, size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         with contextlib.suppress(OSError):  # written already; only a power loss could undo it

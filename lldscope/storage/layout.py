@@ -118,12 +118,12 @@ def try_read_run(run: Path, damaged: dict[str, str], place: str) -> dict[str, An
         return {}
 
 
-def new_run(created: float, **fields: Any) -> dict[str, Any]:
+def new_run(now: float, **fields: Any) -> dict[str, Any]:
     """The content of a new run.json, as of a Unix time; a field that is not given is None."""
     identity = {"schema": SCHEMA_VERSION, "id": uuid.uuid4().hex}
     others = ("name", "group", "trainer", "config", "correct_rule", "world_size", "attempts")
     state = ("status", "reason", "ended")
-    return {**identity, "created": created, **dict.fromkeys(others + state), **fields}
+    return {**identity, "created": now, **dict.fromkeys(others + state), **fields}
 
 
 def write_run(run: Path, info: dict[str, Any]) -> None:

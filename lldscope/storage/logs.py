@@ -100,13 +100,13 @@ def claim_owner(file: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def next_first(sent: int, last: int) -> int:
-    """The first line of the object that follows `sent` lines and ends with line `last`: one of a
+def next_first(count: int, last: int) -> int:
+    """The first line of the object that follows `count` lines and ends with line `last`: one of a
     level is written anew with the fifteen before it, where it is the sixteenth."""
     size = 1
-    while last // (size * FAN_IN) > sent // (size * FAN_IN):
+    while last // (size * FAN_IN) > count // (size * FAN_IN):
         size *= FAN_IN
-    return sent // size * size + 1
+    return count // size * size + 1
 
 
 def covering(names: Iterable[LogName]) -> list[LogName]:
@@ -137,20 +137,20 @@ def sources(names: Iterable[LogName]) -> dict[str, list[LogName]]:
     return result
 
 
-def joined(pieces: Iterable[tuple[LogName, bytes]]) -> bytes:
+def join_pieces(pieces: Iterable[tuple[LogName, bytes]]) -> bytes:
     """The content of a file of its pieces, in the order that `sources` gives; of several owners'
     lines in the order of their times."""
     pieces = list(pieces)
     if pieces[0][0].kind in STATES:
         return pieces[0][1]
     lines: list[bytes] = []
-    owner, reached = None, 0
+    owner, last = None, 0
     for name, content in pieces:
         if owner != (name.attempt, name.rank):
-            owner, reached = (name.attempt, name.rank), 0
-        new = content.split(b"\n")[:-1][max(0, reached + 1 - name.first) :]
+            owner, last = (name.attempt, name.rank), 0
+        new = content.split(b"\n")[:-1][max(0, last + 1 - name.first) :]
         lines += new
-        reached = max(reached, name.last)
+        last = max(last, name.last)
     if pieces[0][0].kind in (EVENTS, ALERTS):
         lines.sort(key=_time)
     return b"".join(line + b"\n" for line in lines)

@@ -223,24 +223,24 @@ class ManifestFile:
         return None
 
     def _apply(self, line: dict[str, Any], has_checksum: bool) -> None:
-        added = self._parts(line["parts"], has_checksum)
-        removed = [(t, f) for t, names in line.get("replaces", {}).items() for f in names]
+        parts = self._parts(line["parts"], has_checksum)
+        keys = [(t, f) for t, names in line.get("replaces", {}).items() for f in names]
         self.closed |= line.get("closed") is True
         self.journals |= journal.counts(line.get("journals"))
-        if any(key in self.replaced for key in removed):
+        if any(key in self.replaced for key in keys):
             return  # another process merged these parts before: this commit is void
-        for key in removed:
+        for key in keys:
             old = self.active.pop(key, None)
             self.replaced[key] = old.crc if old else None
-        for part in added:
+        for part in parts:
             if part.name.first < part.name.last:
                 self._remove_covered(part)
             self.active[part.table, part.file] = part
 
-    def _remove_covered(self, merged: Part) -> None:
+    def _remove_covered(self, new_part: Part) -> None:
         """A merged part replaces what it covers, even if a commit of some of it is damaged."""
         for key, part in list(self.active.items()):
-            if part.table == merged.table and merged.name.covers(part.name):
+            if part.table == new_part.table and new_part.name.covers(part.name):
                 del self.active[key]
                 self.replaced[key] = part.crc
 

@@ -38,15 +38,15 @@ def merge(
     first, last = group[0].name, group[-1].name
     removed_before = max(kept_from, *(p.name.kept_from for p in group))
     name = PartName(first.attempt, first.rank, first.first, last.last, removed_before)
-    merged = write_part(run, group[0].table, name, _row_groups(run, group, removed_before, pause))
-    added = [merged] if merged else []
+    new_part = write_part(run, group[0].table, name, _row_groups(run, group, removed_before, pause))
+    parts = [new_part] if new_part else []
     try:
-        manifest.commit(run, name.attempt, name.rank, added, remove=group)
+        manifest.commit(run, name.attempt, name.rank, parts, remove=group)
     except OSError:
-        if merged and merged not in layout.read_manifest(run).parts:
-            remove_parts(run, added)
+        if new_part and new_part not in layout.read_manifest(run).parts:
+            remove_parts(run, parts)
         raise
-    return merged
+    return new_part
 
 
 def _row_groups(

@@ -87,9 +87,9 @@ def plain_errors(url: Url, what: str = "read") -> Iterator[None]:
     except FileNotFoundError:
         raise RunNotFound(f"There is nothing at {url}.") from None
     except ImportError as error:
-        needed = error.name or "what its protocol needs"
+        module = error.name or "what its protocol needs"
         raise LldscopeError(
-            f"Reading {url} needs {needed}: pip install 'lldscope[remote]', or the package of that "
+            f"Reading {url} needs {module}: pip install 'lldscope[remote]', or the package of that "
             "protocol."
         ) from None
     except Exception as error:  # each file system has errors of its own

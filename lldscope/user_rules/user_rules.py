@@ -103,7 +103,7 @@ def load(path: Path) -> dict[Rule, RuleQuery]:
     return rules
 
 
-def _check(table: dict[str, Any], used: set[str]) -> None:
+def _check(table: dict[str, Any], ids: set[str]) -> None:
     kinds: dict[str, Any] = {**_REQUIRED, **_OPTIONAL}
     for key, value in table.items():
         if key not in kinds:
@@ -117,7 +117,7 @@ def _check(table: dict[str, Any], used: set[str]) -> None:
         raise UsageError(f"`{missing[0]}` is missing.")
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,63}", table["id"]):
         raise UsageError("an id is made of a-z, 0-9 and -, as in `entropy-surge`.")
-    if table["id"] in used:
+    if table["id"] in ids:
         raise UsageError("there is another rule, maybe a built-in one, with this id.")
     if table["severity"] not in list(Severity):
         raise UsageError(f"`severity` must be one of {', '.join(Severity)}.")
@@ -142,9 +142,9 @@ def _rule(table: dict[str, Any], query: RuleQuery, where: str) -> Rule:
         value = np.array([answer.get(step, math.nan) for step in e.step.tolist()], float)
 
         def message(row: int) -> str:
-            shown = "" if math.isnan(value[row]) else f": {short(float(value[row]))} {unit}"
+            value_text = "" if math.isnan(value[row]) else f": {short(float(value[row]))} {unit}"
             limit = "" if math.isnan(threshold) else f" (limit {short(threshold)})"
-            return f"{table['message']}{shown.rstrip()}{limit}"
+            return f"{table['message']}{value_text.rstrip()}{limit}"
 
         holds = np.isin(e.step, list(answer))
         return Measurement(holds, value, d.constant(threshold, value), message)

@@ -62,13 +62,13 @@ def listing() -> str:
     }
     alone = {name: Path(__file__).with_name(f"{name}.py") for name in ALONE}
     width = max(map(len, (*here, *alone)))
-    told = ["run by name, or all of them:"]
-    told += [f"  {name:{width}}  {_says(here[name])}" for name in BENCHMARKS]
-    told += ["", "by name only, because they take long or install packages:"]
-    told += [f"  {name:{width}}  {_says(here[name])}" for name in ON_REQUEST]
-    told += ["", "commands of their own, as python -m tests.bench.NAME (their files say how):"]
-    told += [f"  {name:{width}}  {_says(file)}" for name, file in alone.items()]
-    return "\n".join(told)
+    lines = ["run by name, or all of them:"]
+    lines += [f"  {name:{width}}  {_says(here[name])}" for name in BENCHMARKS]
+    lines += ["", "by name only, because they take long or install packages:"]
+    lines += [f"  {name:{width}}  {_says(here[name])}" for name in ON_REQUEST]
+    lines += ["", "commands of their own, as python -m tests.bench.NAME (their files say how):"]
+    lines += [f"  {name:{width}}  {_says(file)}" for name, file in alone.items()]
+    return "\n".join(lines)
 
 
 def _says(file: Path) -> str:

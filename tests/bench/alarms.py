@@ -55,8 +55,8 @@ def wandering(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 
 def shared(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     """Means over twelve responses, nearly all of whose spread is common to the step."""
-    own = rng.standard_normal(shape) / np.sqrt(12)
-    return rng.standard_normal(shape) + 0.3 * own
+    noise = rng.standard_normal(shape) / np.sqrt(12)
+    return rng.standard_normal(shape) + 0.3 * noise
 
 
 def few(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -75,7 +75,7 @@ def rare(loss: float, share: float, gain: float = 0.2) -> Draw:
     return draw
 
 
-def kept(net: float) -> Draw:
+def retention(net: float) -> Draw:
     """What `retention-loss` tests: the mean change of 32 kept responses, two of each of the last 16
     steps, plus half of Δ. A kept response has its own scale, from a heavy tail, as long as it is
     kept; half of the noise is common to a step. Δ is 0.3 ± 0.15, and the mean `net`."""
@@ -84,8 +84,8 @@ def kept(net: float) -> Draw:
         steps, series = shape
         variance = (rng.lognormal(-1.0, 1.0, (steps + 15, 2, series)) ** 2).sum(axis=1)
         window = np.lib.stride_tricks.sliding_window_view(variance, 16, axis=0).sum(axis=-1)
-        own = rng.standard_normal(shape) * np.sqrt(window) / 32
-        change = net - 0.15 + own + rng.standard_normal(shape) * own.std()
+        noise = rng.standard_normal(shape) * np.sqrt(window) / 32
+        change = net - 0.15 + noise + rng.standard_normal(shape) * noise.std()
         return change + 0.5 * rng.normal(0.3, 0.15, shape)
 
     return draw
@@ -105,8 +105,8 @@ NOISE: dict[str, Draw] = {
     "Cauchy, centre 0": student(1),
     "gains 0.2, 5 % of steps −2": rare(2.0, 0.05),
     "gains 0.2, 2 % of steps −8 (mean +0.04)": rare(8.0, 0.02),
-    "kept responses, net 0": kept(0.0),
-    "kept responses, net +0.05": kept(0.05),
+    "kept responses, net 0": retention(0.0),
+    "kept responses, net +0.05": retention(0.05),
     "AR(1) 0.3, mean 0 (violates it at times)": autocorrelated(0.3),
     "AR(1) 0.6, mean 0 (violates it at times)": autocorrelated(0.6),
     "AR(1) 0.3, mean +0.3 (violates it at times)": autocorrelated(0.3, 0.3),
@@ -122,8 +122,8 @@ def first_alarms(
     scores = np.stack([score(column) for column in delta.T], axis=1)
     fires = d.e_detector(scores, arl) >= arl
     steps = np.where(fires.any(axis=0), fires.argmax(axis=0) + 1, len(delta))
-    known = scores[~np.isnan(scores)]
-    return steps, float(known.mean())
+    values = scores[~np.isnan(scores)]
+    return steps, float(values.mean())
 
 
 def false_alarms(arl: float = DEFAULT_ARL, series: int = SERIES) -> None:

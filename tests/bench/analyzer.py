@@ -58,9 +58,9 @@ def least(work: Callable[[], object], rounds: int = 3) -> float:
     """Processor seconds of the cheapest round."""
     seconds = []
     for _ in range(rounds):
-        started = time.process_time()
+        start = time.process_time()
         work()
-        seconds.append(time.process_time() - started)
+        seconds.append(time.process_time() - start)
     return min(seconds)
 
 
@@ -89,19 +89,19 @@ def signals(path: str, scan: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cache = SignalCache(Path(folder))
         _look(path, scan, cache)
-        started = time.process_time()
+        start = time.process_time()
         with Run(Path(path), cache) as run:
             check(run)
-        again = time.process_time() - started
+        again = time.process_time() - start
         print(f"the same, kept signals      {again:.2f} s, / plain aggregate {again / scan:.1f}")
 
 
 def _look(path: str, scan: float, cache: SignalCache) -> None:
-    started = time.process_time()
+    start = time.process_time()
     run = Run(Path(path), cache)
-    seconds = time.process_time() - started
+    seconds = time.process_time() - start
     verdict = check(run).verdict
-    whole = time.process_time() - started
+    whole = time.process_time() - start
     print(f"all signals                 {seconds:.2f} s, verdict ({verdict}) after {whole:.2f} s")
     print(f"verdict / plain aggregate   {whole / scan:.1f}")
     print(f"memory at most              {_peak():,.0f} MiB, libraries included")
@@ -145,10 +145,10 @@ def follow(path: Path) -> None:
         check(run)
         for step in write_steps(recorder, first + FOLLOWED, *LIVE[1:], time.time(), first=first):
             recorder.flush()
-            started = time.process_time()
+            start = time.process_time()
             run.refresh()
             check(run)
-            seconds.append(time.process_time() - started)
+            seconds.append(time.process_time() - start)
             assert run.assess().last_step == step, "the new step is not there"
     print(
         f"one step more               {1000 * median(seconds):.0f} ms processor time (median of "

@@ -21,7 +21,7 @@ def timed(recorder: Any, first: int = 0) -> np.ndarray:
     seconds = []
     for call in range(first, first + CALLS):
         time.sleep(EVERY)
-        started = time.perf_counter()
+        start = time.perf_counter()
         if call % OF_STEP == OF_STEP - 1:
             recorder.step(step=call // OF_STEP, n_responses=ROWS)
         else:
@@ -29,7 +29,7 @@ def timed(recorder: Any, first: int = 0) -> np.ndarray:
                 step=call // OF_STEP, response_id=_IDS, action_index=call % OF_STEP,
                 logp_old_sum=_ONES, logp_post_sum=_ONES, n_tokens=_IDS,
             )  # fmt: skip
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.perf_counter() - start)
     return np.array(seconds)
 
 

@@ -40,11 +40,11 @@ def delta(signals: pd.DataFrame) -> d.Series:
 def per_response(statistic: Callable[[d.Series], float]) -> Scored:
     """A statistic of the step's Δ, one per correct response; NaN where there is none."""
 
-    def scored(signals: pd.DataFrame) -> d.Series:
+    def scorer(signals: pd.DataFrame) -> d.Series:
         rows = signals["correct_deltas"]
         return np.array([statistic(np.asarray(x)) if _some(x) else np.nan for x in rows])
 
-    return scored
+    return scorer
 
 
 def _some(values: object) -> bool:
@@ -66,17 +66,17 @@ USED = largest_gain(2, d.GAIN_CAP)
 def capped(unit: Unit, loss: float, of: Scored = delta, window: int = d.USUAL) -> Scored:
     """−Δ in the unit that the last measured steps give, cut to [−1, loss]."""
 
-    def scored(signals: pd.DataFrame) -> d.Series:
+    def scorer(signals: pd.DataFrame) -> d.Series:
         x = of(signals)
-        known = np.flatnonzero(np.isfinite(x))
+        rows = np.flatnonzero(np.isfinite(x))
         out = np.full(len(x), np.nan)
-        for i, row in enumerate(known[d.USUAL_LEAST :], d.USUAL_LEAST):
-            bound = unit(x[known[max(0, i - window) : i]])
+        for i, row in enumerate(rows[d.USUAL_LEAST :], d.USUAL_LEAST):
+            bound = unit(x[rows[max(0, i - window) : i]])
             if bound > 0:
                 out[row] = np.clip(-x[row] / bound, -1.0, loss)
         return out
 
-    return scored
+    return scorer
 
 
 def clipped(low: float, high: float) -> Callable[[d.Series], float]:
@@ -114,8 +114,8 @@ SCORES: dict[str, Scored] = {
 
 
 def alarms() -> Iterator[tuple[str, Fires]]:
-    for name, scored in SCORES.items():
-        yield name, lambda s, arl, scored=scored: mixture(scored(s), arl)
+    for name, scorer in SCORES.items():
+        yield name, lambda s, arl, scorer=scorer: mixture(scorer(s), arl)
     for name, detect in BETS.items():
         yield name, lambda s, arl, detect=detect: detect(d.loss_score(delta(s)), arl)
     yield from RIVALS.items()
@@ -123,26 +123,26 @@ def alarms() -> Iterator[tuple[str, Fires]]:
 
 def starts(fires: np.ndarray, step: np.ndarray) -> list[int]:
     """Steps at which an alarm begins; it ends after 20 quiet steps, as the rules do."""
-    found: list[int] = []
+    steps: list[int] = []
     last = -21
     for t in np.flatnonzero(fires):
         if t - last > 20:
-            found.append(int(step[t]))
+            steps.append(int(step[t]))
         last = t
-    return found
+    return steps
 
 
 def frame(run: LabelledRun) -> pd.DataFrame:
     """Signals, and what the study keeps beside them."""
     signals = run.signals()
     if run.path.is_dir():
-        with lldscope.open_run(run.path) as opened:
-            beside = opened.sql(DELTAS)
+        with lldscope.open_run(run.path) as reader:
+            beside = reader.sql(DELTAS)
     else:
         stored = rows_of_run(run.path, run.name)
         beside = stored[["step", *(name for name in BESIDE if name in stored)]]
-    own = [name for name in beside if name == "step" or name not in signals]
-    frame = signals.merge(beside[own], "left", "step")
+    columns = [name for name in beside if name == "step" or name not in signals]
+    frame = signals.merge(beside[columns], "left", "step")
     return frame.reindex(columns=list(dict.fromkeys([*frame.columns, *BESIDE])))
 
 
@@ -174,13 +174,13 @@ def compare(bank: Path = BANK, split: Any = "development", arl: float = DEFAULT_
             )
             for run in runs
         ]
-        told = score(judged, [name])[0].to_dict()
+        row = score(judged, [name])[0].to_dict()
         cells = [
-            share_cell(told["warned"]),
-            lead_cell(told),
-            fall_cell(told),
-            *(share_cell(told["fired"].get(label, [0, 0])) for label in ("declined", "held")),
-            rate_cell(told),
+            share_cell(row["warned"]),
+            lead_cell(row),
+            fall_cell(row),
+            *(share_cell(row["fired"].get(label, [0, 0])) for label in ("declined", "held")),
+            rate_cell(row),
         ]
         print(f"{name:52}" + "".join(f"{cell:>32}" for cell in cells))
     if falls:
@@ -193,31 +193,31 @@ def share_cell(counts: list[int]) -> str:
     return f"{k} of {n} ({100 * low:.0f}–{100 * high:.0f} %)" if n else "–"
 
 
-def lead_cell(told: dict[str, Any]) -> str:
-    if told["lead_median"] is None:
+def lead_cell(row: dict[str, Any]) -> str:
+    if row["lead_median"] is None:
         return "–"
-    first, last = told["lead_range"]
-    return f"{told['lead_median']:.0f}, {told['lead_p10']:.0f}, {first}–{last}"
+    first, last = row["lead_range"]
+    return f"{row['lead_median']:.0f}, {row['lead_p10']:.0f}, {first}–{last}"
 
 
-def fall_cell(told: dict[str, Any]) -> str:
-    share = told["fall_lead_share_median"]
+def fall_cell(row: dict[str, Any]) -> str:
+    share = row["fall_lead_share_median"]
     before = "" if share is None else f", {100 * share:.0f} % before"
-    return share_cell(told["warned_of_fall"]) + before
+    return share_cell(row["warned_of_fall"]) + before
 
 
-def rate_cell(told: dict[str, Any]) -> str:
-    low, high = told["false_alarms_per_1000_healthy_steps_interval"]
-    rate = told["false_alarms_per_1000_healthy_steps"]
+def rate_cell(row: dict[str, Any]) -> str:
+    low, high = row["false_alarms_per_1000_healthy_steps_interval"]
+    rate = row["false_alarms_per_1000_healthy_steps"]
     return f"{rate:.2f} ({low:.2f}–{high:.2f})" if rate == rate else "–"
 
 
 def _largest_fall(signals: pd.DataFrame) -> float:
     level = column(signals, "correct_logp")
-    known = level[np.isfinite(level)]
-    if len(known) < decay.BASELINE:
+    values = level[np.isfinite(level)]
+    if len(values) < decay.BASELINE:
         return 0.0
-    return float(np.nanmax(decay.drawdown(known)) / abs(np.median(known[: decay.BASELINE])))
+    return float(np.nanmax(decay.drawdown(values)) / abs(np.median(values[: decay.BASELINE])))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ ROUNDS = 7
 def main() -> None:
     run = find_runs(SAMPLES)[0]
     lldscope = [sys.executable, "-m", "lldscope", "check"]
-    asked = [[sys.executable, "-c", "import duckdb, pandas"], [*lldscope, str(run)]]
-    python, check, help_ = timed([*asked, [*lldscope, "--help"]])
+    command = [[sys.executable, "-c", "import duckdb, pandas"], [*lldscope, str(run)]]
+    python, check, help_ = timed([*command, [*lldscope, "--help"]])
     print(f"lldscope check {run.name:12} {check:.2f} s (median of {ROUNDS}, in turns)")
     print(f"import duckdb, pandas       {python:.2f} s; check / import {check / python:.2f}")
     print(f"lldscope check --help       {help_:.2f} s")
@@ -32,8 +32,8 @@ def timed(commands: list[list[str]]) -> list[float]:
     """Processor seconds of each command, in turns, so that other work meets all alike."""
     seconds: list[list[float]] = [[] for _ in commands]
     with tempfile.TemporaryDirectory() as folder:
-        own = {"PYTHONPYCACHEPREFIX": f"{folder}/pyc", "XDG_CACHE_HOME": folder}
-        where = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | own
+        extra = {"PYTHONPYCACHEPREFIX": f"{folder}/pyc", "XDG_CACHE_HOME": folder}
+        where = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | extra
         for _ in range(1 + ROUNDS):
             for command, used in zip(commands, seconds, strict=True):
                 used.append(_used(command, where))

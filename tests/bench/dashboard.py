@@ -29,7 +29,7 @@ import lldscope
 from . import dashboard_rivals
 from .long_run import write_long_run, write_steps
 from .memory import resident
-from .page import FLAGS, Watch, all_charts, chart, free_port, opened, processor, wait_for
+from .page import FLAGS, Watch, all_charts, chart, free_port, measure, processor, wait_for
 
 ROUNDS = 3
 TICKS = 15  # refreshes that are looked at
@@ -56,29 +56,29 @@ ASKED = """performance.getEntriesByType('resource')
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--runs", type=Path, required=True)
-    asked.add_argument("--rivals", help="python of an environment with tensorboard and trackio")
-    asked.add_argument("--only", nargs="*", choices=["first", "twenty", "live", "memory", "rivals"])
-    told = asked.parse_args()
-    wanted = told.only or ["first", "twenty", "live", "memory", "rivals"]
-    fill(told.runs)
+    cli = argparse.ArgumentParser(description=__doc__)
+    cli.add_argument("--runs", type=Path, required=True)
+    cli.add_argument("--rivals", help="python of an environment with tensorboard and trackio")
+    cli.add_argument("--only", nargs="*", choices=["first", "twenty", "live", "memory", "rivals"])
+    options = cli.parse_args()
+    names = options.only or ["first", "twenty", "live", "memory", "rivals"]
+    fill(options.runs)
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
         with tempfile.TemporaryDirectory() as cache:
-            if "first" in wanted:
-                first(browser, told.runs, cache)
-            if "twenty" in wanted:
-                twenty(browser, told.runs, cache)
-            if "live" in wanted:
-                live(browser, told.runs, cache)
-            if "memory" in wanted:
-                memory(browser, told.runs)
-        if "rivals" in wanted:
-            if told.rivals is None:
+            if "first" in names:
+                first(browser, options.runs, cache)
+            if "twenty" in names:
+                twenty(browser, options.runs, cache)
+            if "live" in names:
+                live(browser, options.runs, cache)
+            if "memory" in names:
+                memory(browser, options.runs)
+        if "rivals" in names:
+            if options.rivals is None:
                 print("rivals are left out: name their environment with --rivals PYTHON")
             else:
-                dashboard_rivals.compare(browser, told.rivals, told.runs)
+                dashboard_rivals.compare(browser, options.rivals, options.runs)
         browser.close()
 
 
@@ -110,19 +110,19 @@ def served(root: Path, cache: str) -> Iterator[tuple[str, int]]:
 
 def first(browser: Browser, runs: Path, cache: str) -> None:
     with served(runs, cache) as (address, pid):
-        seconds = opened(browser, f"{address}/run/long", chart)
+        seconds = measure(browser, f"{address}/run/long", chart)
         print(f"10 M rows of actions, read for the first time  {seconds:.2f} s")
         for what, ready in (("first chart", chart), ("all charts", all_charts)):
-            again = [opened(browser, f"{address}/run/long", ready) for _ in range(ROUNDS)]
+            again = [measure(browser, f"{address}/run/long", ready) for _ in range(ROUNDS)]
             tell(f"run page of 10 M rows: {what}", again)
-            spent = [processor(browser, f"{address}/run/long", ready, pid) for _ in range(ROUNDS)]
-            tell("the same, processor time of page and server", spent)
+            costs = [processor(browser, f"{address}/run/long", ready, pid) for _ in range(ROUNDS)]
+            tell("the same, processor time of page and server", costs)
     with served(runs, cache) as (address, _):
-        seconds = opened(browser, f"{address}/run/long", chart)
+        seconds = measure(browser, f"{address}/run/long", chart)
         print(f"the same, first page after a restart  {seconds:.2f} s")
     with served(runs, cache) as (address, _):
-        begun = [opened(browser, f"{address}/run/mid", chart) for _ in range(ROUNDS)]
-        tell("run page of 1 M rows: first chart drawn", begun)
+        times = [measure(browser, f"{address}/run/mid", chart) for _ in range(ROUNDS)]
+        tell("run page of 1 M rows: first chart drawn", times)
 
 
 def twenty(browser: Browser, runs: Path, cache: str) -> None:
@@ -134,22 +134,22 @@ def twenty(browser: Browser, runs: Path, cache: str) -> None:
     for what in ("read for the first time", "first page after a restart", ""):
         with served(runs / "twenty", cache) as (address, pid):
             if what:
-                seconds = opened(browser, f"{address}/compare?{names}", all_lines)
+                seconds = measure(browser, f"{address}/compare?{names}", all_lines)
                 print(f"20 runs compared, {what}: all 160 lines drawn  {seconds:.2f} s")
             else:
-                opened(browser, f"{address}/compare?{names}", all_lines)
+                measure(browser, f"{address}/compare?{names}", all_lines)
                 again = [
-                    opened(browser, f"{address}/compare?{names}", all_lines) for _ in range(ROUNDS)
+                    measure(browser, f"{address}/compare?{names}", all_lines) for _ in range(ROUNDS)
                 ]
                 tell("20 runs compared: all 160 lines drawn", again)
                 compared = f"{address}/compare?{names}"
-                spent = [processor(browser, compared, all_lines, pid) for _ in range(ROUNDS)]
-                tell("the same, processor time of page and server", spent)
-                found = [
-                    opened(browser, f"{address}/?q={i}", lambda p: p.wait_for_selector(".spark"))
+                costs = [processor(browser, compared, all_lines, pid) for _ in range(ROUNDS)]
+                tell("the same, processor time of page and server", costs)
+                times = [
+                    measure(browser, f"{address}/?q={i}", lambda p: p.wait_for_selector(".spark"))
                     for i in range(2)
                 ]
-                tell("page of runs: first line drawn", found)
+                tell("page of runs: first line drawn", times)
 
 
 @contextmanager
@@ -160,13 +160,13 @@ def going_on(runs: Path, cache: str) -> Iterator[tuple[str, int]]:
     shutil.rmtree(path, ignore_errors=True)
     end = threading.Event()
     with lldscope.Recorder(path, trainer="made-up numbers") as recorder:
-        for step in write_steps(recorder, 100_000, 20, 2, begun=time.time() - 5000):
+        for step in write_steps(recorder, 100_000, 20, 2, start=time.time() - 5000):
             if step == 5000:
                 recorder.flush()
                 break
 
         def go_on() -> None:
-            for _ in write_steps(recorder, 100_000, 20, 2, begun=time.time() - 5000, first=5001):
+            for _ in write_steps(recorder, 100_000, 20, 2, start=time.time() - 5000, first=5001):
                 if end.wait(1.0):
                     return
 
@@ -188,23 +188,23 @@ def live(browser: Browser, runs: Path, cache: str) -> None:
         page.evaluate(WATCH)
         watch = Watch(page, pid)
         page.wait_for_timeout(2000 * TICKS)
-        spent = watch.spent()
-        asked, drawn = page.evaluate(ASKED), page.evaluate("window.drawn")
+        costs = watch.spent()
+        requests, draws = page.evaluate(ASKED), page.evaluate("window.drawn")
         page.context.close()
-        report(asked, drawn, spent)
+        report(requests, draws, costs)
         for slower in (1, 4, 8):
             followed = [zoom(browser, f"{address}/run/live", slower) for _ in range(ROUNDS)]
             tell(f"zoom, page {slower} x slower: let go to all charts following", followed)
 
 
-def report(asked: list[list[float]], drawn: list[float], spent: tuple[float, float]) -> None:
-    ticks = refreshes(asked, drawn)
+def report(requests: list[list[float]], draws: list[float], costs: tuple[float, float]) -> None:
+    ticks = refreshes(requests, draws)
     sizes, spans = ([t[i] for t in ticks] for i in (0, 1))
-    answers = [1e-3 * (end - start) for start, end, _ in asked]
+    answers = [1e-3 * (end - start) for start, end, _ in requests]
     print(f"refresh of eight charts, 5,000 steps, {len(ticks)} refreshes")
     print(f"  sent: {median(sizes) / 1e3:.1f} kB (at most {max(sizes) / 1e3:.1f})")
     print(f"  asked to drawn: {1e3 * median(spans):.0f} ms, p95 {1e3 * high(spans):.0f} ms")
-    page, server = (1e3 * seconds / max(1, len(ticks)) for seconds in spent)
+    page, server = (1e3 * seconds / max(1, len(ticks)) for seconds in costs)
     print(f"  processor time: {page:.0f} ms of the page, {server:.0f} ms of the server")
     print(f"  asked to answered: {1e3 * median(answers):.0f} ms, p95 {1e3 * high(answers):.0f} ms")
 
@@ -231,21 +231,21 @@ def zoom(browser: Browser, address: str, slower: int) -> float:
     return seconds
 
 
-def refreshes(asked: list[list[float]], drawn: list[float]) -> list[tuple[float, float]]:
+def refreshes(requests: list[list[float]], draws: list[float]) -> list[tuple[float, float]]:
     """Bytes, and seconds from the first request to the last chart drawn, of each refresh."""
     ticks: list[list[list[float]]] = []
-    for request in sorted(asked):
+    for request in sorted(requests):
         if ticks and request[0] - ticks[-1][0][0] < 1000:  # two requests of one tick
             ticks[-1].append(request)
         else:
             ticks.append([request])
-    found = []
+    result = []
     for tick, after in zip(ticks, [*ticks[1:], [[1e12]]], strict=True):
-        begun = tick[0][0]
-        ends = [t for t in drawn if begun <= t < after[0][0]]
+        start = tick[0][0]
+        ends = [t for t in draws if start <= t < after[0][0]]
         if ends:
-            found.append((sum(r[2] for r in tick), 1e-3 * (max(ends) - begun)))
-    return found
+            result.append((sum(r[2] for r in tick), 1e-3 * (max(ends) - start)))
+    return result
 
 
 def memory(browser: Browser, runs: Path) -> None:
@@ -254,7 +254,7 @@ def memory(browser: Browser, runs: Path) -> None:
             for what in ("read through", "from what was kept"):
                 with served(runs, cache) as (address, pid):
                     before = resident(pid, "VmRSS")
-                    opened(browser, f"{address}/run/{name}", chart)
+                    measure(browser, f"{address}/run/{name}", chart)
                     now, most = resident(pid, "VmRSS"), resident(pid, "VmHWM")
                     print(
                         f"server, {name}, {what}: {before:.0f} MB started, {now:.0f} MB with the "

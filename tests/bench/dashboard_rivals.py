@@ -124,13 +124,13 @@ def measure(browser: Browser, tool: str, python: str, file: Path, place: Path) -
             seconds = []
             for _ in range(ROUNDS):
                 page = browser.new_page(viewport={"width": 1280, "height": 800})
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 page.goto(address, wait_until="commit")
                 page.wait_for_selector(_CHART[tool], state="attached", timeout=60_000)
-                seconds.append(time.perf_counter() - begun)
+                seconds.append(time.perf_counter() - start)
                 page.context.close()
-            shown = f"({min(seconds):.2f} to {max(seconds):.2f})"
-            print(f"{tool}: first chart  {median(seconds):.2f} s {shown}")
+            spread = f"({min(seconds):.2f} to {max(seconds):.2f})"
+            print(f"{tool}: first chart  {median(seconds):.2f} s {spread}")
             refresh(browser, tool, address)
     finally:
         writer.terminate()
@@ -145,20 +145,20 @@ def refresh(browser: Browser, tool: str, address: str) -> None:
     page.wait_for_timeout(5000)
     page.screenshot(path=f"{tempfile.gettempdir()}/{tool}.png")
     page.evaluate("performance.clearResourceTimings()")
-    begun = time.perf_counter()
+    start = time.perf_counter()
     if tool == "tensorboard":  # its own reload takes 30 s at least; the button does the same
         for _ in range(5):
             page.locator("app-header-reload button, button[aria-label*='eload']").first.click()
             page.wait_for_timeout(SECONDS * 200)
     else:
         page.wait_for_timeout(SECONDS * 1000)
-    passed = time.perf_counter() - begun
-    asked = page.evaluate(
+    passed = time.perf_counter() - start
+    requests = page.evaluate(
         "performance.getEntriesByType('resource').map(r => [r.startTime, r.responseEnd,"
         " r.transferSize, r.name])"
     )
     page.context.close()
-    groups = together(asked)
+    groups = together(requests)
     sizes = [sum(r[2] for r in g) for g in groups]
     spans = [max(r[1] for r in g) - g[0][0] for g in groups]
     if not groups:
@@ -170,10 +170,10 @@ def refresh(browser: Browser, tool: str, address: str) -> None:
     )
 
 
-def together(asked: list[list[Any]]) -> list[list[list[Any]]]:
+def together(requests: list[list[Any]]) -> list[list[list[Any]]]:
     """Requests that follow each other within half a second are one refresh."""
     groups: list[list[list[Any]]] = []
-    for request in sorted(asked):
+    for request in sorted(requests):
         if groups and request[0] - groups[-1][-1][0] < 500:
             groups[-1].append(request)
         else:

@@ -21,27 +21,27 @@ ROWS, TOKENS, TIMES = 64, 100, 5
 
 def seconds(call: Callable[[], object]) -> float:
     """Median over TIMES calls."""
-    taken = []
+    times = []
     for _ in range(TIMES):
         start = time.perf_counter()
         call()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
 def measure(**settings: str) -> None:
     policy = load_policy("tiny", torch.device("cpu"))
     start = time.perf_counter()
     engine = make_player(TrainConfig(**settings), policy).engine
-    started = time.perf_counter() - start
+    startup = time.perf_counter() - start
     assert engine is not None
     rows = [policy.encode("Question: What is the capital of Chad?\n")] * ROWS
     whole = Sampling(turn_end="length")
-    written = seconds(lambda: engine.generate(rows, [TOKENS] * ROWS, 0, whole))
+    elapsed = seconds(lambda: engine.generate(rows, [TOKENS] * ROWS, 0, whole))
     synced = seconds(lambda: engine.sync(policy.named_weights()))
     print(
-        f"{settings['engine']}: ready after {started:.1f} s, "
-        f"{ROWS * TOKENS / written:.0f} tokens/s ({ROWS} rows of {TOKENS}), "
+        f"{settings['engine']}: ready after {startup:.1f} s, "
+        f"{ROWS * TOKENS / elapsed:.0f} tokens/s ({ROWS} rows of {TOKENS}), "
         f"sync {1000 * synced:.1f} ms"
     )
     engine.close()

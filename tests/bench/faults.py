@@ -145,11 +145,11 @@ def continued(signals: Signals, steps: int, rng: np.random.Generator) -> Signals
     x = np.arange(len(last))
     for name in signals:
         values = last[name].to_numpy(float)
-        known = np.isfinite(values)
-        if known.sum() > 2:
-            slope, _ = np.polyfit(x[known], values[known], 1)
-            level = np.clip(values + slope * (x[-1] - x), values[known].min(), values[known].max())
-            values = np.where(known, level, np.nan)
+        mask = np.isfinite(values)
+        if mask.sum() > 2:
+            slope, _ = np.polyfit(x[mask], values[mask], 1)
+            level = np.clip(values + slope * (x[-1] - x), values[mask].min(), values[mask].max())
+            values = np.where(mask, level, np.nan)
         columns[name] = np.concatenate([signals[name].to_numpy(float), values[rows]])
     return healthy.frame({**columns, "step": np.arange(steps)})
 
@@ -188,9 +188,9 @@ def imported(names: dict[str, str]) -> Callable[[Signals], Signals]:
                 log.write_text(json.dumps({**state, "log_history": list(rows(signals))}))
             run = Path(folder) / "run"
             Import([log], run, ImportRequest(), None).build(lambda n: None)
-            with lldscope.open_run(run) as opened:
-                found = opened.signals()
-        return found.assign(step=found["step"] - 1)
+            with lldscope.open_run(run) as reader:
+                table = reader.signals()
+        return table.assign(step=table["step"] - 1)
 
     return read
 
@@ -217,8 +217,8 @@ READERS: dict[str, Reader] = {
 @cache
 def healthy_log(recorded: bool, steps: int, seed: int) -> Signals:
     if recorded:
-        held = held_runs()
-        signals = held[seed * SPREAD % len(held)].signals().assign(eval_score=np.nan)
+        runs = held_runs()
+        signals = runs[seed * SPREAD % len(runs)].signals().assign(eval_score=np.nan)
         return continued(signals, steps, np.random.default_rng(seed))
     return healthy.made_up(["256 rollouts", "64 rollouts"][seed % 2], steps, seed)
 

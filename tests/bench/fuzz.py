@@ -24,13 +24,13 @@ sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("helpers", "q
 MOST_BYTES = 2 << 30
 
 
-def watch_memory(told: dict[str, int]) -> None:
+def watch_memory(state: dict[str, int]) -> None:
     """End the process, with the strike it is at and where, once it holds more than MOST_BYTES."""
     while True:
         time.sleep(0.05)
-        held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        if held > MOST_BYTES:
-            print(f"{told}: it holds {held >> 20} MiB", flush=True)
+        size = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        if size > MOST_BYTES:
+            print(f"{state}: it holds {size >> 20} MiB", flush=True)
             faulthandler.dump_traceback()
             os._exit(1)
 
@@ -45,8 +45,8 @@ def main(minutes: float, seed: int | None) -> None:
     seed = int.from_bytes(os.urandom(4)) if seed is None else seed
     writer.CLOSE_MERGE_BYTES = -1  # keep the parts apart
     end, strikes, failures = time.monotonic() + 60 * minutes, 0, set()
-    told = {"seed": seed, "strike": strikes}
-    threading.Thread(target=watch_memory, args=[told], daemon=True).start()
+    state = {"seed": seed, "strike": strikes}
+    threading.Thread(target=watch_memory, args=[state], daemon=True).start()
     with tempfile.TemporaryDirectory(prefix="lldscope-fuzz-") as folder:
         unharmed = Path(folder) / "unharmed"
         record(unharmed / "runs" / "run", 1)
@@ -57,8 +57,8 @@ def main(minutes: float, seed: int | None) -> None:
             with tempfile.TemporaryDirectory(dir=folder) as harmed:
                 copytree(unharmed, harmed, dirs_exist_ok=True)
                 try:
-                    drawn = random.Random(f"{seed} {strikes}")
-                    fuzz.strike(Path(harmed) / "runs" / "run", drawn, truth)
+                    rng = random.Random(f"{seed} {strikes}")
+                    fuzz.strike(Path(harmed) / "runs" / "run", rng, truth)
                 except Exception as error:
                     last = traceback.extract_tb(error.__traceback__)[-1]
                     what = f"{type(error).__name__} at {last.filename}:{last.lineno}"
@@ -66,7 +66,7 @@ def main(minutes: float, seed: int | None) -> None:
                         failures.add(what)
                         print(f"seed {seed}, strike {strikes}: {what}: {error}")
                         print(*getattr(error, "__notes__", ()), sep="\n", flush=True)
-                told["strike"] = strikes = strikes + 1
+                state["strike"] = strikes = strikes + 1
     print(f"{strikes} strikes with seed {seed}: {len(failures)} kinds of failure")
     if failures:
         sys.exit(1)

@@ -141,5 +141,5 @@ def main(draws: int = DRAWS) -> None:
         for kind in KINDS:
             verdicts = judge([made_up(kind, steps, seed) for seed in range(draws)])
             cells = [f"{name} {count(verdicts, name)}" for name in verdicts[0]]
-            fired = Counter(rule for v in verdicts for rule in set(v["lldscope"].alarms))
-            print(f"{kind:42}{';  '.join(cells)}   {words(fired)}", flush=True)
+            alarms = Counter(rule for v in verdicts for rule in set(v["lldscope"].alarms))
+            print(f"{kind:42}{';  '.join(cells)}   {words(alarms)}", flush=True)

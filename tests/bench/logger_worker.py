@@ -51,10 +51,10 @@ class Lldscope:
 
     def fill(self, steps: Iterator[tuple[int, dict[str, float]]]) -> None:
         """Many steps a call, as importers do it."""
-        while told := list(islice(steps, 500)):
-            values = np.array([list(values.values()) for _, values in told])
-            at = np.array([step for step, _ in told])
-            names = NAMES * len(told)
+        while batch := list(islice(steps, 500)):
+            values = np.array([list(values.values()) for _, values in batch])
+            at = np.array([step for step, _ in batch])
+            names = NAMES * len(batch)
             self.recorder.scalars(step=at.repeat(len(NAMES)), name=names, value=values.ravel())
             self.recorder.step(step=at)
             self.recorder.flush()
@@ -120,8 +120,8 @@ class TensorBoard:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         events = EventAccumulator(str(folder / "run"), size_guidance={"scalars": 0}).Reload()
-        found = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
-        return {t: _columns((e.step, e.value) for e in es) for t, es in found.items()}
+        series = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+        return {t: _columns((e.step, e.value) for e in es) for t, es in series.items()}
 
 
 class TensorBoardEvent(TensorBoard):
@@ -130,8 +130,8 @@ class TensorBoardEvent(TensorBoard):
     def scalars(self, step: int, values: dict[str, float]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        told = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-        self._add(step, Summary(value=told))
+        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        self._add(step, Summary(value=points))
 
 
 class Wandb:
@@ -194,8 +194,8 @@ class Trackio:
 
         (path,) = (folder / "trackio").glob("*.db")
         with contextlib.closing(sqlite3.connect(path)) as db:
-            told = db.execute("SELECT step, metrics FROM metrics ORDER BY step").fetchall()
-        rows = [(step, json.loads(values)) for step, values in told]
+            records = db.execute("SELECT step, metrics FROM metrics ORDER BY step").fetchall()
+        rows = [(step, json.loads(values)) for step, values in records]
         return {n: _columns((s, v[n]) for s, v in rows if n in v) for n in NAMES}
 
 
@@ -208,8 +208,8 @@ class MLflow:
 
         self.mlflow = mlflow
         mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
-        made = mlflow.create_experiment("bench", artifact_location=str(folder / "artifacts"))
-        run = mlflow.start_run(experiment_id=made)
+        exp_id = mlflow.create_experiment("bench", artifact_location=str(folder / "artifacts"))
+        run = mlflow.start_run(experiment_id=exp_id)
         (folder / "run_id").write_text(run.info.run_id)
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
@@ -225,9 +225,9 @@ class MLflow:
         from mlflow.entities import Metric
 
         client, run = self.mlflow.MlflowClient(), self.mlflow.active_run().info.run_id
-        while told := list(islice(steps, 50)):
+        while batch := list(islice(steps, 50)):
             client.log_batch(
-                run, [Metric(n, v, 0, step) for step, vs in told for n, v in vs.items()]
+                run, [Metric(n, v, 0, step) for step, vs in batch for n, v in vs.items()]
             )
 
     def close(self) -> None:
@@ -239,8 +239,8 @@ class MLflow:
 
         client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
         run = (folder / "run_id").read_text()
-        told = {n: client.get_metric_history(run, n) for n in NAMES}
-        return {n: _columns((m.step, m.value) for m in found) for n, found in told.items()}
+        history = {n: client.get_metric_history(run, n) for n in NAMES}
+        return {n: _columns((m.step, m.value) for m in metrics) for n, metrics in history.items()}
 
 
 class Aim:
@@ -267,12 +267,12 @@ class Aim:
     def load(folder: Path) -> Series:
         import aim
 
-        found = {}
+        series = {}
         for traces in aim.Repo(str(folder)).query_metrics().iter_runs():
             for metric in traces:
                 steps, values = metric.values.sparse_numpy()
-                found[metric.name] = (steps, values)
-        return found
+                series[metric.name] = (steps, values)
+        return series
 
 
 # A package's name, and after a hyphen which of its calls.
@@ -305,21 +305,21 @@ def measure(tool: Any, steps: Iterator[tuple[int, Any]], call: str) -> dict[str,
     """Time in the training thread of a call a step: by the clock, and of its processor."""
     clock, processor = [], []
     until = time.monotonic() + MOST_SECONDS
-    for step, given in steps:
+    for step, values in steps:
         train(TRAINING)
-        used, started = time.thread_time(), time.perf_counter()
-        getattr(tool, call)(step, given)
-        clock.append(time.perf_counter() - started)
+        used, start = time.thread_time(), time.perf_counter()
+        getattr(tool, call)(step, values)
+        clock.append(time.perf_counter() - start)
         processor.append(time.thread_time() - used)
         if hasattr(tool, "after_actions") and call == "actions":
             tool.after_actions(step)
         if time.monotonic() > until and step > WARM_UP + 10:
             break
-    told: dict[str, Any] = {"steps": len(clock)}
-    for name, taken in (("clock", clock), ("processor", processor)):
-        ms = 1e3 * np.array(taken[WARM_UP:])
-        told[name] = [*np.percentile(ms, [50, 99]).tolist(), ms.max(), ms.mean()]
-    return told
+    result: dict[str, Any] = {"steps": len(clock)}
+    for name, times in (("clock", clock), ("processor", processor)):
+        ms = 1e3 * np.array(times[WARM_UP:])
+        result[name] = [*np.percentile(ms, [50, 99]).tolist(), ms.max(), ms.mean()]
+    return result
 
 
 def scalar_steps(n: int) -> Iterator[tuple[int, dict[str, float]]]:
@@ -384,22 +384,22 @@ def readable(name: str, folder: Path) -> float | None:
         if (folder / "seen").exists():
             break
         time.sleep(0.05)
-    seen = (folder / "seen").exists()
+    exists = (folder / "seen").exists()
     reader.kill()
     reader.wait()
     tool.close()
-    return max(0.0, float((folder / "seen").read_text()) - at) if seen and at else None
+    return max(0.0, float((folder / "seen").read_text()) - at) if exists and at else None
 
 
 def write_million(name: str, folder: Path) -> dict[str, Any]:
-    tool, started = TOOLS[name](folder), time.perf_counter()
+    tool, start = TOOLS[name](folder), time.perf_counter()
     steps = scalar_steps(POINTS // len(NAMES))
     if hasattr(tool, "fill"):
         tool.fill(steps)
     for step, values in steps:
         tool.scalars(step, values)
     tool.close()
-    return {"seconds": time.perf_counter() - started}
+    return {"seconds": time.perf_counter() - start}
 
 
 def peak_mib() -> float:
@@ -420,7 +420,7 @@ def size(folder: Path) -> int:
 
 
 def main(name: str, task: str, folder: Path, *more: str) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if task in ("scalars", "actions"):
         tool = TOOLS[name](folder)
         began = peak_mib()
@@ -428,23 +428,23 @@ def main(name: str, task: str, folder: Path, *more: str) -> dict[str, Any]:
         if task == "actions":
             n = min(n, getattr(tool, "most_tables", n))
         steps = scalar_steps(n) if task == "scalars" else action_steps(n, folder)
-        told = measure(tool, steps, task)
+        result = measure(tool, steps, task)
         peaks = {"peak_mib": peak_mib(), "began_mib": began}
         tool.close()
-        told |= {"bytes": size(folder), "keeps": TOOLS[name].keeps, **peaks}
+        result |= {"bytes": size(folder), "keeps": TOOLS[name].keeps, **peaks}
     elif task == "readable":
-        told = {"seconds": readable(name, folder)}
+        result = {"seconds": readable(name, folder)}
     elif task == "follow":
         follow(name, folder, int(more[0]))
     elif task == "million":
-        told = write_million(name, folder)
+        result = write_million(name, folder)
     elif task == "load":
-        used, started = time.process_time(), time.perf_counter()
+        used, start = time.process_time(), time.perf_counter()
         series = TOOLS[name].load(folder)
-        told = {"seconds": time.perf_counter() - started, "processor": time.process_time() - used}
+        result = {"seconds": time.perf_counter() - start, "processor": time.process_time() - used}
         assert sum(len(values) for _, values in series.values()) == POINTS
         np.savez(folder / "series.npz", **{n.replace("/", "_"): v for n, v in series.items()})
-    return told
+    return result
 
 
 if __name__ == "__main__":

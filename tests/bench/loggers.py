@@ -41,20 +41,20 @@ Told = dict[str, dict[str, Any]]  # task → what the worker said
 
 
 def main(arguments: list[str] | None = None) -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--rivals", default=sys.executable, help="python with the other loggers")
-    asked.add_argument("--only", nargs="*", choices=TOOLS, default=list(TOOLS))
-    asked.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
-    told = asked.parse_args(arguments or [])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rivals", default=sys.executable, help="python with the other loggers")
+    parser.add_argument("--only", nargs="*", choices=TOOLS, default=list(TOOLS))
+    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
+    options = parser.parse_args(arguments or [])
     results: dict[str, Told] = {}
-    for name in told.only:
-        python = sys.executable if name == "lldscope" else told.rivals
+    for name in options.only:
+        python = sys.executable if name == "lldscope" else options.rivals
         if name != "lldscope" and not installed(python, name):
             print(f"{name} is not installed for {python}: left out")
             continue
         print(f"{name} …", file=sys.stderr, flush=True)
-        results[name] = ask(python, name, told.tasks)
-    if len(results) < len(told.only):
+        results[name] = ask(python, name, options.tasks)
+    if len(results) < len(options.only):
         print("To have them all: python -m venv .venv-loggers && .venv-loggers/bin/pip install -r")
         print("tests/bench/loggers.txt, then --rivals .venv-loggers/bin/python")
     show(results)
@@ -71,19 +71,19 @@ def installed(python: str, name: str) -> bool:
 
 
 def ask(python: str, name: str, tasks: list[str]) -> Told:
-    told: Told = {}
+    result: Told = {}
     for task in tasks:
         with tempfile.TemporaryDirectory(prefix="lldscope-loggers-") as folder:
             path = Path(folder)
             if task == "actions":
                 np.savez(path / "actions.npz", **sample_actions())
-            told[task] = worker(python, name, task, path)
-            if task == "million" and "seconds" in told[task] and hasattr(TOOLS[name], "load"):
-                told["load"] = worker(python, name, "load", path)
-                if "seconds" in told["load"]:
-                    told["load"]["draw"] = draw(path / "series.npz")
-        print(f"  {task}: {told[task]} {told.get('load', '')}", file=sys.stderr, flush=True)
-    return told
+            result[task] = worker(python, name, task, path)
+            if task == "million" and "seconds" in result[task] and hasattr(TOOLS[name], "load"):
+                result["load"] = worker(python, name, "load", path)
+                if "seconds" in result["load"]:
+                    result["load"]["draw"] = draw(path / "series.npz")
+        print(f"  {task}: {result[task]} {result.get('load', '')}", file=sys.stderr, flush=True)
+    return result
 
 
 def worker(python: str, name: str, task: str, folder: Path) -> dict[str, Any]:
@@ -109,12 +109,12 @@ def sample_actions() -> dict[str, np.ndarray]:
     """The numbers of a sample run's actions."""
     parts = [p for p in layout.read_manifest(SAMPLE).parts if p.table == "actions"]
     rows = pq.read_table([p.path(SAMPLE) for p in parts], partitioning=None)
-    told = {}
+    columns = {}
     for field in rows.schema:
         column = rows.column(field.name)
         if field.name not in ("step", "attempt", "rank") and not pa.types.is_string(field.type):
-            told[field.name] = column.fill_null(_nothing(field.type)).to_numpy()
-    return told
+            columns[field.name] = column.fill_null(_nothing(field.type)).to_numpy()
+    return columns
 
 
 def _nothing(kind: pa.DataType) -> float | int | bool:
@@ -129,14 +129,14 @@ def draw(series: Path) -> float:
     from plotly import graph_objects as go
 
     with np.load(series) as file:
-        found = {name: file[name] for name in file}
-    started = time.perf_counter()
+        curves = {name: file[name] for name in file}
+    start = time.perf_counter()
     figure = go.Figure()
-    for name, (steps, values) in found.items():
+    for name, (steps, values) in curves.items():
         thinned = thin(steps, values)
         figure.add_scattergl(x=thinned.x, y=thinned.y, name=name)
     figure.to_json()
-    return time.perf_counter() - started
+    return time.perf_counter() - start
 
 
 def flood() -> None:
@@ -144,13 +144,13 @@ def flood() -> None:
     columns = {name: values[:ROWS] for name, values in sample_actions().items()}
     with tempfile.TemporaryDirectory() as folder:
         recorder = lldscope.Recorder(Path(folder) / "run")
-        started, used = time.perf_counter(), time.process_time()
+        start, used = time.perf_counter(), time.process_time()
         for step in range(FLOOD):
             columns["logp_old_sum"] = np.random.default_rng(step).normal(size=ROWS)
             recorder.actions(step=step, **columns)
             recorder.step(step=step)
         recorder.close()
-        seconds, used = time.perf_counter() - started, time.process_time() - used
+        seconds, used = time.perf_counter() - start, time.process_time() - used
         assert not recorder.dropped, recorder.dropped
     rows = FLOOD * ROWS
     print(
@@ -172,15 +172,15 @@ def size(noise: bool) -> None:
                 columns["response_id"] = np.arange(ROWS)
                 for name, values in columns.items():
                     if values.dtype.kind == "f":
-                        drawn = random.normal(size=ROWS if noise else None)
-                        columns[name] = np.float32(drawn if noise else values * (1 + drawn / 100))
+                        normal = random.normal(size=ROWS if noise else None)
+                        columns[name] = np.float32(normal if noise else values * (1 + normal / 100))
                 recorder.actions(step=step, **columns)
                 recorder.step(step=step)
                 recorder.flush()
         assert not recorder.dropped, recorder.dropped
-        taken = sum(f.stat().st_size for f in Path(folder).rglob("actions/*.parquet"))
+        n_bytes = sum(f.stat().st_size for f in Path(folder).rglob("actions/*.parquet"))
     what = "random normals" if noise else "rows of the sample run, scaled"
-    print(f"{taken / SIZED / ROWS:.1f} bytes a row of actions: {what}")
+    print(f"{n_bytes / SIZED / ROWS:.1f} bytes a row of actions: {what}")
 
 
 # -- what is printed ------------------------------------------------------------------------------
@@ -193,44 +193,44 @@ def show(results: dict[str, Told]) -> None:
     )
     for task, n in (("scalars", len(NAMES)), ("actions", values)):
         print(f"-- {task}: {n:,} values a step")
-        for name, told in results.items():
-            line(name, told.get(task, {}), n)
+        for name, result in results.items():
+            line(name, result.get(task, {}), n)
         ratios(results, task)
     print("-- reading: seconds until readable; load and draw one million points; peak memory")
-    for name, told in results.items():
-        loaded = told.get("load", {})
+    for name, result in results.items():
+        loaded = result.get("load", {})
         cells = [
-            _seconds(told.get("readable", {}).get("seconds")),
+            _seconds(result.get("readable", {}).get("seconds")),
             _seconds(loaded.get("seconds")) + f" ({_seconds(loaded.get('processor'))} processor)",
             _seconds(loaded.get("draw")),
-            _seconds(told.get("million", {}).get("seconds")) + " to write them",
+            _seconds(result.get("million", {}).get("seconds")) + " to write them",
             "{:.0f} MiB at most, {:.0f} before the first row".format(
-                *(told.get("actions", {}).get(k, 0) for k in ("peak_mib", "began_mib"))
+                *(result.get("actions", {}).get(k, 0) for k in ("peak_mib", "began_mib"))
             ),
         ]
         print(f"{name:12} {' | '.join(cells)}")
 
 
-def line(name: str, told: dict[str, Any], n: int) -> None:
-    if "clock" not in told:
-        print(f"{name:12} {told.get('failed', 'not measured')}")
+def line(name: str, row: dict[str, Any], n: int) -> None:
+    if "clock" not in row:
+        print(f"{name:12} {row.get('failed', 'not measured')}")
         return
-    clock, processor = ("{:.3f} / {:.3f} / {:.2f}".format(*told[k]) for k in ("clock", "processor"))
-    rows = told["steps"] * (n if n == len(NAMES) else ROWS)
+    clock, processor = ("{:.3f} / {:.3f} / {:.2f}".format(*row[k]) for k in ("clock", "processor"))
+    rows = row["steps"] * (n if n == len(NAMES) else ROWS)
     each = "value" if n == len(NAMES) else "row"
     print(
-        f"{name:12} clock {clock} | processor {processor} | {1e6 * told['clock'][0] / n:.1f} ns a "
-        f"value | {told['bytes'] / rows:.1f} bytes a {each}"
-        + (f" | keeps {told['keeps']}" if each == "row" else "")
+        f"{name:12} clock {clock} | processor {processor} | {1e6 * row['clock'][0] / n:.1f} ns a "
+        f"value | {row['bytes'] / rows:.1f} bytes a {each}"
+        + (f" | keeps {row['keeps']}" if each == "row" else "")
     )
 
 
 def ratios(results: dict[str, Told], task: str) -> None:
     """By processor time, which other work on the machine moves less than the clock."""
     ours = results.get("lldscope", {}).get(task, {}).get("processor")
-    for name, told in results.items():
-        if ours and name != "lldscope" and "processor" in told.get(task, {}):
-            p50, p99 = (told[task]["processor"][i] / ours[i] for i in (0, 1))
+    for name, result in results.items():
+        if ours and name != "lldscope" and "processor" in result.get(task, {}):
+            p50, p99 = (result[task]["processor"][i] / ours[i] for i in (0, 1))
             print(f"{name} / lldscope: processor p50 {p50:.1f}, p99 {p99:.1f}")
 
 

@@ -26,9 +26,9 @@ def write_long_run(
 ) -> Path:
     """A finished run with one step every 30 s up to now; it decays in its last fifth."""
     with lldscope.Recorder(path, trainer="made-up numbers") as recorder:
-        begun = time.time() - 30.0 * steps
+        start = time.time() - 30.0 * steps
         wait = max(1, min(WAIT_STEPS, WAIT_ROWS // (responses * actions)))
-        for step in write_steps(recorder, steps, responses, actions, begun, 30.0):
+        for step in write_steps(recorder, steps, responses, actions, start, 30.0):
             if step % wait == wait - 1:
                 recorder.flush()
             if step % 500 == 499:
@@ -43,7 +43,7 @@ def write_steps(
     steps: int,
     responses: int,
     actions: int,
-    begun: float,
+    start: float,
     seconds: float = 1.0,
     first: int = 0,
 ) -> Iterator[int]:
@@ -75,7 +75,7 @@ def write_steps(
             grad_finite=True, skipped=False,
         )  # fmt: skip
         recorder.step(
-            step=step, time=begun + seconds * step, n_responses=responses,
+            step=step, time=start + seconds * step, n_responses=responses,
             n_correct=correct.sum(), reward_sum=correct.sum(), reward_sq_sum=correct.sum(),
             n_tokens=int(tokens.sum()), entropy_sum=tokens.sum() * rng.normal(0.5, 0.02),
         )  # fmt: skip

@@ -38,23 +38,23 @@ def main(runs: int) -> None:
             name = f"{k:05}"
             copies = {f"{name}{p.removeprefix('bucket/one')}": c for p, c in objects.items()}
             ObjectStore(ROOT).put(copies)
-        started = time.perf_counter()
-        found = find_remote(ROOT)
-        listed = time.perf_counter() - started
+        start = time.perf_counter()
+        places = find_remote(ROOT)
+        listed = time.perf_counter() - start
         print(f"{runs} runs of {len(objects)} objects each, found in {listed:.1f} s")
-        started = time.perf_counter()
+        start = time.perf_counter()
         one = read_summary("one", Url("s3://bucket/one"), ROOT)
-        print(f"one run opened without an index: {time.perf_counter() - started:.2f} s")
+        print(f"one run opened without an index: {time.perf_counter() - start:.2f} s")
         index = RunIndex(ROOT)
-        for place, seen in found.items():
-            index.put(replace(one, name=place.name, title=place.name), seen)
-        index.save([place.name for place in found])
+        for place, stamp in places.items():
+            index.put(replace(one, name=place.name, title=place.name), stamp)
+        index.save([place.name for place in places])
         size = fs.size("bucket/runs/.lldscope/runs.parquet")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        started = time.perf_counter()
+        start = time.perf_counter()
         command = [sys.executable, "-m", "lldscope", "runs", str(ROOT), "--json"]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         print(f"lldscope runs --json, from an index of {size:,} bytes: {seconds:.1f} s,")

@@ -33,16 +33,16 @@ def main(runs: int = RUNS) -> None:
         command = [sys.executable, "-m", "lldscope", "runs", "--json"]
         empty = Path(folder) / "empty"
         empty.mkdir()
-        alone, _ = spent([*command, str(empty)])
+        alone, _ = measure([*command, str(empty)])
         print(f"lldscope runs, no run       {alone:.2f} s")
-        first, _ = spent([*command, str(few)])
+        first, _ = measure([*command, str(few)])
         print(f"{READ} runs, no index          {per_run(first - alone, READ)} a run")
-        again, _ = spent([*command, str(few)])
+        again, _ = measure([*command, str(few)])
         each = again / READ * 1000
         print(f"{READ} runs, from the index    {again:.2f} s, {each:.0f} ms a run, all included")
         fill(many)
         size = (many / ".lldscope" / "runs.parquet").stat().st_size
-        listed, memory = spent([*command, str(many)])
+        listed, memory = measure([*command, str(many)])
         print(f"{runs:,} runs, from the index {per_run(listed, runs)} a run, {memory:.0f} MiB")
         print(f"index of {runs:,} runs         {size / runs:.0f} bytes a run (copies of one: less)")
         code = f"from tests.bench.many_runs import page; page({str(many)!r})"
@@ -69,7 +69,7 @@ def fill(root: Path) -> None:
     index.save(names)
 
 
-def spent(command: list[str]) -> tuple[float, float]:
+def measure(command: list[str]) -> tuple[float, float]:
     """Processor seconds of a command and of what it starts, and its peak memory in MiB."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, _, used = os.wait4(process.pid, 0)
@@ -99,9 +99,9 @@ def page(root: str) -> None:
         ("first look", {}), ("the next", {}), ("filtered", {"q": ["run-012"]}),
         ("sorted", {"sort": ["-reward"]}), ("page 50", {"page": ["50"]}),
     ):  # fmt: skip
-        begun = time.process_time()
+        start = time.process_time()
         size = len(to_json(list_page(summaries, query)))
-        seconds = time.process_time() - begun
+        seconds = time.process_time() - start
         print(f"page of runs, {what:13} {seconds:.2f} s, {size / 1e3:.0f} kB before compression")
     print(f"memory                      {memory():.0f} MiB, {before:.0f} with the libraries alone")
 

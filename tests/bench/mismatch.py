@@ -26,25 +26,25 @@ STEPS = 40
 
 
 def main() -> None:
-    spent: dict[bool, list[float]] = {True: [], False: []}
+    times: dict[bool, list[float]] = {True: [], False: []}
     with tempfile.TemporaryDirectory() as folder:
-        runs = {told: Path(folder) / str(told) for told in spent}
-        recorders = {told: lldscope.Recorder(path) for told, path in runs.items()}
+        runs = {on: Path(folder) / str(on) for on in times}
+        recorders = {on: lldscope.Recorder(path) for on, path in runs.items()}
         for step in range(STEPS):
             batch = made_up(step)
-            for told in (True, False) if step % 2 else (False, True):
-                spent[told].append(_seconds(recorders[told], batch, told))
+            for on in (True, False) if step % 2 else (False, True):
+                times[on].append(_seconds(recorders[on], batch, on))
         for recorder in recorders.values():
             recorder.close()
-        size = {told: _bytes(path) for told, path in runs.items()}
-    pairs = [a / b for a, b in zip(spent[True], spent[False], strict=True)]
+        size = {on: _bytes(path) for on, path in runs.items()}
+    pairs = [a / b for a, b in zip(times[True], times[False], strict=True)]
     n = ROLLOUTS * ACTIONS * TOKENS
     print(f"{STEPS} steps of {ROLLOUTS} rollouts and {n:,} action tokens, in turns")
-    for told, words in ((False, "without ratios"), (True, "with ratios")):
-        print(f"{words:15} {median(spent[told]) * 1e3:7.1f} ms a step, median; "
-              f"least {min(spent[told]) * 1e3:.1f}; {size[told] / STEPS / 1e3:.0f} kB")  # fmt: skip
+    for on, words in ((False, "without ratios"), (True, "with ratios")):
+        print(f"{words:15} {median(times[on]) * 1e3:7.1f} ms a step, median; "
+              f"least {min(times[on]) * 1e3:.1f}; {size[on] / STEPS / 1e3:.0f} kB")  # fmt: skip
     print(f"ratio           {median(pairs):7.3f} by step, median; "
-          f"{min(spent[True]) / min(spent[False]):.3f} of the least (goal 1.05)")  # fmt: skip
+          f"{min(times[True]) / min(times[False]):.3f} of the least (goal 1.05)")  # fmt: skip
 
 
 def made_up(step: int) -> Batch:
@@ -72,14 +72,14 @@ def made_up(step: int) -> Batch:
 
 def _seconds(recorder: lldscope.Recorder, batch: Batch, ratios: bool) -> float:
     without = mock.patch.object(StepRows, "_ratios", return_value={})
-    started = time.process_time()
+    start = time.process_time()
     if ratios:
         record(recorder, batch)
     else:
         with without:
             record(recorder, batch)
     recorder.flush()
-    return time.process_time() - started
+    return time.process_time() - start
 
 
 def _bytes(run: Path) -> int:

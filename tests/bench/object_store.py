@@ -35,7 +35,7 @@ def main() -> None:
                 server.send_signal(signal.SIGCONT)
                 again = time.perf_counter()
                 last = 2 * CALLS // OF_STEP - 1
-                with _opened() as run:
+                with _open_run() as run:
                     _wait_for(run, last)
                     seconds = time.perf_counter() - again
                     print(f"readable after the store answers again  {seconds:6.1f} s")
@@ -45,7 +45,7 @@ def main() -> None:
                 print(f"dropped: {sum(recorder.dropped.values())}")
 
 
-def _opened() -> lldscope.Run:
+def _open_run() -> lldscope.Run:
     """The run, as soon as there is one to be read."""
     while True:
         try:
@@ -55,10 +55,10 @@ def _opened() -> lldscope.Run:
 
 
 def _seconds_until_read(run: lldscope.Run, recorder: lldscope.Recorder, step: int) -> float:
-    started = time.perf_counter()
+    start = time.perf_counter()
     recorder.step(step=step, n_responses=1)
     _wait_for(run, step)
-    return time.perf_counter() - started
+    return time.perf_counter() - start
 
 
 def _wait_for(run: lldscope.Run, step: int) -> None:

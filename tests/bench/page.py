@@ -45,11 +45,11 @@ def main() -> None:
         "--port",
         str(port),
     ]
-    started = time.perf_counter()
+    start = time.perf_counter()
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(f"http://127.0.0.1:{port}/rules")  # the page of runs would read them all
-        print(f"dashboard answers after     {time.perf_counter() - started:.2f} s")
+        print(f"dashboard answers after     {time.perf_counter() - start:.2f} s")
         draw(port)
     finally:
         server.terminate()
@@ -63,23 +63,23 @@ def draw(port: int) -> None:
         seconds = []
         for _ in range(ROUNDS):
             page = browser.new_page()  # a fresh profile each time: nothing is cached
-            begun = time.perf_counter()
+            start = time.perf_counter()
             page.goto(f"http://127.0.0.1:{port}/run/{name}")
             page.wait_for_selector(".js-plotly-plot .scatterlayer .trace", timeout=30_000)
-            seconds.append(time.perf_counter() - begun)
+            seconds.append(time.perf_counter() - start)
             page.close()
         browser.close()
-    shown = ", ".join(f"{s:.2f}" for s in seconds)
-    print(f"first chart of {re.sub('[^a-z0-9-]', '', name):12} {median(seconds):.2f} s ({shown})")
+    times = ", ".join(f"{s:.2f}" for s in seconds)
+    print(f"first chart of {re.sub('[^a-z0-9-]', '', name):12} {median(seconds):.2f} s ({times})")
 
 
-def opened(browser: Browser, address: str, ready: Callable[[Page], Any]) -> float:
+def measure(browser: Browser, address: str, ready: Callable[[Page], Any]) -> float:
     """Seconds from asking for a page, in a fresh profile, until it is ready."""
     page = browser.new_page(viewport={"width": 1280, "height": 800})
-    begun = time.perf_counter()
+    start = time.perf_counter()
     page.goto(address, wait_until="commit")
     ready(page)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     page.context.close()
     return seconds
 
@@ -121,10 +121,10 @@ class Watch:
         return page - self._before[0], server - self._before[1]
 
     def _now(self) -> tuple[float, float]:
-        told = self._tools.send("Performance.getMetrics")["metrics"]
+        metrics = self._tools.send("Performance.getMetrics")["metrics"]
         fields = Path(f"/proc/{self._server}/stat").read_text().rsplit(")", 1)[1].split()
         ticks = int(fields[11]) + int(fields[12])  # utime, stime
-        page = next(m["value"] for m in told if m["name"] == "TaskDuration")
+        page = next(m["value"] for m in metrics if m["name"] == "TaskDuration")
         return float(page), ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -54,18 +54,18 @@ def hotpotqa(data: Path) -> Benchmark:
     """100 training questions; gold are the paragraphs of the supporting facts."""
     corpus = data / "hotpotqa" / "hipporag_train100_corpus.json.gz"
     rows = {d.title: str(d.id) for d in read_corpus(corpus)}
-    asked = [
+    questions = [
         Asked(q["question"], (q["answer"],), frozenset(rows[t] for t, _ in q["supporting_facts"]))
         for q in _json(data / "hotpotqa" / "hipporag_train100.json.gz")
     ]
-    return Benchmark("HotpotQA", corpus, asked)
+    return Benchmark("HotpotQA", corpus, questions)
 
 
 def musique(data: Path) -> Benchmark:
     """100 training questions; gold are the paragraphs marked as supporting."""
     corpus = data / "musique" / "hipporag_train100_corpus.json.gz"
     rows = {(d.title, d.text): str(d.id) for d in read_corpus(corpus)}
-    asked = [
+    questions = [
         Asked(
             q["question"],
             (q["answer"], *q["answer_aliases"]),
@@ -75,7 +75,7 @@ def musique(data: Path) -> Benchmark:
         )
         for q in _json(data / "musique" / "hipporag_train100.json.gz")
     ]
-    return Benchmark("MuSiQue", corpus, asked)
+    return Benchmark("MuSiQue", corpus, questions)
 
 
 def two_wiki(data: Path) -> Benchmark:
@@ -83,31 +83,31 @@ def two_wiki(data: Path) -> Benchmark:
     corpus = data / "2wikimultihopqa" / "hipporag_corpus_6119.json.gz"
     rows = {d.title: str(d.id) for d in read_corpus(corpus)}
     path = data / "derived" / "2wiki_supported_by_hipporag_corpus.jsonl"
-    asked = [
+    questions = [
         Asked(q["question"], (q["answer"],), frozenset(rows[t] for t in q["support"]))
         for q in map(json.loads, path.read_text("utf-8").splitlines())
     ]
-    return Benchmark("2WikiMultiHopQA", corpus, asked)
+    return Benchmark("2WikiMultiHopQA", corpus, questions)
 
 
 BENCHMARKS = (hotpotqa, musique, two_wiki)
 
 
-def gold_recall(found: list[list[Document]], asked: list[Asked], cut: int) -> float:
+def gold_recall(results: list[list[Document]], questions: list[Asked], cut: int) -> float:
     """Mean share of a question's gold paragraphs among its first `cut` documents."""
     shares = [
         len(a.gold & {str(d.id) for d in documents[:cut]}) / len(a.gold)
-        for documents, a in zip(found, asked, strict=True)
+        for documents, a in zip(results, questions, strict=True)
     ]
     return float(np.mean(shares))
 
 
-def answer_recall(found: list[list[Document]], asked: list[Asked], cut: int) -> float:
+def answer_recall(results: list[list[Document]], questions: list[Asked], cut: int) -> float:
     """Share of questions with an answer in the text of their first `cut` documents, both
     normalised as for exact match. Yes/no questions do not count: their answer is not a place in a
     text."""
     hits = []
-    for documents, a in zip(found, asked, strict=True):
+    for documents, a in zip(results, questions, strict=True):
         answers = {f" {_plain(answer)} " for answer in a.answers}
         if not answers & {" yes ", " no "}:
             text = f" {_plain(' '.join(f'{d.title} {d.text}' for d in documents[:cut]))} "
@@ -115,9 +115,9 @@ def answer_recall(found: list[list[Document]], asked: list[Asked], cut: int) -> 
     return float(np.mean(hits))
 
 
-def search(index: CorpusIndex, asked: list[Asked]) -> list[list[Document]]:
+def search(index: CorpusIndex, questions: list[Asked]) -> list[list[Document]]:
     """The ten best documents for each question."""
-    return [[document for document, _ in index.search(a.question, max(CUTS))] for a in asked]
+    return [[document for document, _ in index.search(a.question, max(CUTS))] for a in questions]
 
 
 def main() -> None:
@@ -133,14 +133,14 @@ def _as_shipped(benchmarks: list[Benchmark]) -> None:
     print(f"{'':16}{'passages':>9}{'questions':>10}  gold {head} answer {head} index  queries/s")
     for b in benchmarks:
         with tempfile.TemporaryDirectory() as folder:
-            started = time.process_time()
+            start = time.process_time()
             index = open_index(b.corpus, Path(folder))
-            built = time.process_time() - started
-            started = time.process_time()
-            found = search(index, b.asked)
-            rate = len(b.asked) / (time.process_time() - started)
-        gold = "  ".join(f"{gold_recall(found, b.asked, cut):5.1%}" for cut in CUTS)
-        answer = "  ".join(f"{answer_recall(found, b.asked, cut):5.1%}" for cut in CUTS)
+            built = time.process_time() - start
+            start = time.process_time()
+            results = search(index, b.asked)
+            rate = len(b.asked) / (time.process_time() - start)
+        gold = "  ".join(f"{gold_recall(results, b.asked, cut):5.1%}" for cut in CUTS)
+        answer = "  ".join(f"{answer_recall(results, b.asked, cut):5.1%}" for cut in CUTS)
         print(
             f"{b.name:16}{len(index):9,}{len(b.asked):10,}       {gold}        {answer}"
             f" {built:4.2f} s  {rate:7,.0f}"
@@ -156,14 +156,14 @@ def _compare_words(benchmarks: list[Benchmark]) -> None:
             index.index(
                 [in_documents(f"{d.title} {d.text}") for d in documents], show_progress=False
             )
-            started = time.process_time()
-            found = []
+            start = time.process_time()
+            results = []
             for a in b.asked:
-                asked = [w for w in dict.fromkeys(in_query(a.question)) if w in index.vocab_dict]
-                best = np.argsort(-index.get_scores(asked), kind="stable")[: max(CUTS)]
-                found.append([documents[i] for i in best])
-            rate = len(b.asked) / (time.process_time() - started)
-            recall = "  ".join(f"{gold_recall(found, b.asked, cut):5.1%}" for cut in CUTS)
+                terms = [w for w in dict.fromkeys(in_query(a.question)) if w in index.vocab_dict]
+                best = np.argsort(-index.get_scores(terms), kind="stable")[: max(CUTS)]
+                results.append([documents[i] for i in best])
+            rate = len(b.asked) / (time.process_time() - start)
+            recall = "  ".join(f"{gold_recall(results, b.asked, cut):5.1%}" for cut in CUTS)
             print(f"  {name:32}{recall}  {rate:7,.0f}")
 
 
@@ -189,8 +189,8 @@ def _choices() -> Iterator[tuple[str, Words, Words]]:
 
 
 def _plain(text: str) -> str:
-    kept = "".join(c for c in text.lower() if c not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+    plain = "".join(c for c in text.lower() if c not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
 def _json(path: Path) -> Any:

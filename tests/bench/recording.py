@@ -31,10 +31,10 @@ def main() -> None:
             if step == WARM_UP:
                 with_.seconds = dict.fromkeys(with_.seconds, 0.0)
             for name, trainer in (("recorded", with_), ("bare", without)):
-                started = time.perf_counter()
+                start = time.perf_counter()
                 trainer.step(step)
                 if step >= WARM_UP:
-                    seconds[name].append(time.perf_counter() - started)
+                    seconds[name].append(time.perf_counter() - start)
         recorder.close()
         size = sum(f.stat().st_size for f in Path(folder).rglob("*.parquet"))
     _print(with_.seconds, seconds, size)

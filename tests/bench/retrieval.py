@@ -43,27 +43,27 @@ def main() -> None:
         subprocess.run([sys.executable, "-c", code], check=True)
         size = sum(file.stat().st_size for file in path.with_name("corpus.jsonl.bm25").iterdir())
         print(f"index on disk     {size / 1e6:8,.0f} MB, {size / passages:,.0f} bytes a passage")
-        started = time.process_time()
+        start = time.process_time()
         index = open_index(path)
-        print(f"opened again in   {time.process_time() - started:8.2f} s")
+        print(f"opened again in   {time.process_time() - start:8.2f} s")
         _search(index, queries)
         _serve(path, queries)
 
 
 def built(path: str) -> None:
     """Build the index in this process and print what it took."""
-    idle, started = _peak(), time.process_time()
+    idle, start = _peak(), time.process_time()
     index = open_index(Path(path))
-    seconds, peak = time.process_time() - started, _peak() - idle
+    seconds, peak = time.process_time() - start, _peak() - idle
     print(f"built in          {seconds:8.1f} s, {seconds / len(index) * 1e6:.0f} µs a passage")
     print(f"memory for that   {peak / 1e6:8,.0f} MB, {peak / len(index):,.0f} bytes a passage")
 
 
 def _search(index: CorpusIndex, queries: list[str]) -> None:
-    started = time.process_time()
+    start = time.process_time()
     for query in queries:
         index.search(query, 3)
-    rate = len(queries) / (time.process_time() - started)
+    rate = len(queries) / (time.process_time() - start)
     print(f"in this process   {rate:8,.0f} queries/s")
 
 
@@ -71,17 +71,17 @@ def _serve(path: Path, queries: list[str]) -> None:
     command = [sys.executable, "-c", SERVE, str(path), "--port", "0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
-    said = next(line for line in server.stderr if " at http" in line)
-    retriever = HttpRetriever(said.partition(" at ")[2].partition(";")[0])
+    text = next(line for line in server.stderr if " at http" in line)
+    retriever = HttpRetriever(text.partition(" at ")[2].partition(";")[0])
     try:
-        started = time.perf_counter()
+        start = time.perf_counter()
         retriever.retrieve(queries[:500])
-        rate = 500 / (time.perf_counter() - started)
+        rate = 500 / (time.perf_counter() - start)
         print(f"server, one call  {rate:8,.0f} queries/s")
-        started = time.perf_counter()
+        start = time.perf_counter()
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(lambda query: retriever.retrieve([query]), queries[500:]))
-        rate = (len(queries) - 500) / (time.perf_counter() - started)
+        rate = (len(queries) - 500) / (time.perf_counter() - start)
         print(f"server, {THREADS} threads{rate:8,.0f} queries/s, one a call")
     finally:
         server.kill()

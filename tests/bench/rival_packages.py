@@ -121,21 +121,21 @@ def packages(python: Path, judged: Sequence[Signals]) -> list[Verdicts]:
 
 def simple(log: Log) -> Verdicts:
     """Verdicts of the simple rules, which have one level: a warning."""
-    found: Verdicts = {}
+    verdicts: Verdicts = {}
     for name, fires in SIMPLE.items():
         rows = np.flatnonzero(fires(log.signals, DEFAULT_ARL))
         first = {"warning": int(log.signals["step"].iloc[rows[0]])} if len(rows) else {}
-        found[name] = Verdict(first)
-    return found
+        verdicts[name] = Verdict(first)
+    return verdicts
 
 
 def ours(log: Log) -> Verdicts:
-    found = {"lldscope, five signals": assessed(log.signals)}
+    verdicts = {"lldscope, five signals": assessed(log.signals)}
     if log.recorded is not None:
         trained = log.recorded.assign(eval_score=np.nan)
-        found["lldscope, all but the held-out score"] = assessed(trained)
-        found["lldscope, all it records"] = assessed(log.recorded)
-    return found
+        verdicts["lldscope, all but the held-out score"] = assessed(trained)
+        verdicts["lldscope, all it records"] = assessed(log.recorded)
+    return verdicts
 
 
 def assessed(signals: Signals) -> Verdict:
@@ -193,9 +193,9 @@ class Column:
         return log.group == self.group and (log.fall is not None) == self.fell
 
 
-def _recorded_and_noisy(ended: str, before_it: str, group: str, noisy: str) -> tuple[Column, ...]:
+def _recorded_and_noisy(kind: str, before_it: str, group: str, noisy: str) -> tuple[Column, ...]:
     return (
-        Column(f"{{n}} {ended}: found", group, True, reached),
+        Column(f"{{n}} {kind}: found", group, True, reached),
         Column(before_it, group, True, before),
         Column("median lead", group, True, median_lead),
         Column("{n} held: false", group, False, reached),
@@ -232,23 +232,23 @@ def table(judged: Sequence[tuple[Log, Verdicts]], columns: Sequence[Column]) -> 
 
 def false_alarms(judged: Sequence[tuple[Log, Verdicts]], group: str) -> Iterator[str]:
     """Of each detector that names its alarms: in how many logs without a fall each fired."""
-    fired: dict[str, dict[str, int]] = {}
+    alarms: dict[str, dict[str, int]] = {}
     for log, verdicts in judged:
         if log.group == group and log.fall is None:
             for name, verdict in verdicts.items():
                 for alarm in verdict.alarms:
-                    counts = fired.setdefault(name, {})
+                    counts = alarms.setdefault(name, {})
                     counts[alarm] = counts.get(alarm, 0) + 1
-    yield from (f"{name}: {words(counts)}" for name, counts in fired.items())
+    yield from (f"{name}: {words(counts)}" for name, counts in alarms.items())
 
 
 def main(bank: Path = BANK, alarm_bank: Path = ALARM_BANK) -> None:
     python = python_of_packages()
-    asked = list(logs(bank, alarm_bank))
-    theirs = packages(python, [log.signals for log in asked])
+    cases = list(logs(bank, alarm_bank))
+    theirs = packages(python, [log.signals for log in cases])
     judged = [
         (log, {**verdicts, **simple(log), **ours(log)})
-        for log, verdicts in zip(asked, theirs, strict=True)
+        for log, verdicts in zip(cases, theirs, strict=True)
     ]
     print(", ".join(PACKAGES))
     print(f"\n{table(judged, BY_HELD_OUT)}\n\n{table(judged, BY_REWARD)}")

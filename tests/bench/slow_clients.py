@@ -53,8 +53,8 @@ def _look(server: Server, looks: int, tabs: int) -> str:
     def look() -> None:
         for _ in range(looks):
             began = time.monotonic()
-            asked = Request(f"{server.address}/run/dying", headers=BEARER)
-            with urlopen(asked, timeout=300) as answer:
+            request = Request(f"{server.address}/run/dying", headers=BEARER)
+            with urlopen(request, timeout=300) as answer:
                 answer.read()
             took.append(1000 * (time.monotonic() - began))
 

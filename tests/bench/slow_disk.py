@@ -44,11 +44,11 @@ for step in range(10**9):
 def main(waits: tuple[float, ...] = WAITS) -> None:
     print("an fsync waits | lost by a kill: seconds of steps, each of the kills")
     for wait in waits:
-        lost = sorted(_lost(wait, seed) for seed in range(KILLS))
-        print(f"{wait:.1f} s          | {', '.join(f'{s:.1f}' for s in lost)}", flush=True)
+        losses = sorted(_loss(wait, seed) for seed in range(KILLS))
+        print(f"{wait:.1f} s          | {', '.join(f'{s:.1f}' for s in losses)}", flush=True)
 
 
-def _lost(wait: float, seed: int) -> float:
+def _loss(wait: float, seed: int) -> float:
     """Seconds between the last step that can be read and the last that was recorded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
@@ -56,14 +56,14 @@ def _lost(wait: float, seed: int) -> float:
             [sys.executable, "-c", CHILD, str(path), str(wait)], stdout=subprocess.PIPE, text=True
         )
         assert child.stdout is not None
-        said = [_told(child.stdout.readline())]
+        entries = [_parse(child.stdout.readline())]
         end = time.monotonic() + random.Random(seed).uniform(LEAST, MOST) + 16 * wait
         while time.monotonic() < end:
-            said.append(_told(child.stdout.readline()))
+            entries.append(_parse(child.stdout.readline()))
         child.kill()
-        said += [_told(line) for line in child.stdout if line.endswith("\n")]
+        entries += [_parse(line) for line in child.stdout if line.endswith("\n")]
         child.wait()
-        when = dict(said)
+        when = dict(entries)
         last = max(when)
         with open_run(path) as run:
             read = run.columns()["step"]
@@ -71,7 +71,7 @@ def _lost(wait: float, seed: int) -> float:
         return when[last] - (when[int(read[-1])] if len(read) else when[0])
 
 
-def _told(line: str) -> tuple[int, float]:
+def _parse(line: str) -> tuple[int, float]:
     step, moment = line.split()
     return int(step), float(moment)
 

@@ -58,9 +58,9 @@ def steps() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     for step in range(WARM_UP + STEPS):
         for name, trainer in trainers.items():
-            spent = cpu_seconds(lambda t=trainer, s=step: t.step(s))
+            cost = cpu_seconds(lambda t=trainer, s=step: t.step(s))
             if step >= WARM_UP:
-                seconds[name].append(spent)
+                seconds[name].append(cost)
     bare = median(seconds["bare"])
     last = calls.arguments[-len(calls.arguments) // (WARM_UP + STEPS) :]
     llds = sum(llds_seconds(*call) for call in last)
@@ -68,8 +68,8 @@ def steps() -> None:
     print(paired("LLDS: whole steps, with against without", seconds["llds"], seconds["bare"]))
     for name, goal in (("every rollout", "under 15 %"), ("shipped", "under 3 %")):
         share = f"re-score, share {trainers[name].config.rescore_share:g}"
-        spent = median(rescores[name].seconds[WARM_UP:])
-        print(row(f"{share}: its call in a step", spent, bare, goal))
+        cost = median(rescores[name].seconds[WARM_UP:])
+        print(row(f"{share}: its call in a step", cost, bare, goal))
         print(paired(f"{share}: whole steps, with against without", seconds[name], seconds["bare"]))
 
 
@@ -78,9 +78,9 @@ def retention() -> None:
     config = load_config("tests/study/base.yaml", FIXED)
     trainer = Trainer(config, lldscope.NullRecorder())
     calls = Watched(trainer, "_retained")
-    spent = [cpu_seconds(lambda s=s: trainer.step(s)) for s in range(RETENTION_STEPS + STEPS)]
+    totals = [cpu_seconds(lambda s=s: trainer.step(s)) for s in range(RETENTION_STEPS + STEPS)]
     n = config.retention * RETENTION_STEPS
-    part, whole = (median(values[RETENTION_STEPS:]) for values in (calls.seconds, spent))
+    part, whole = (median(values[RETENTION_STEPS:]) for values in (calls.seconds, totals))
     print(row(f"retention: scoring {n} kept responses in a step", part, whole, "under 3 %"))
 
 
@@ -95,9 +95,9 @@ class Watched:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.arguments.append((args, kwargs))
-        started = time.process_time()
+        start = time.process_time()
         result = self._call(*args, **kwargs)
-        self.seconds.append(time.process_time() - started)
+        self.seconds.append(time.process_time() - start)
         return result
 
 
@@ -170,9 +170,9 @@ def peak_bytes(logps: Callable[..., Tensor], model: Any, ids: Tensor, mask: Tens
 
 
 def cpu_seconds(work: Callable[[], Any]) -> float:
-    started = time.process_time()
+    start = time.process_time()
     work()
-    return time.process_time() - started
+    return time.process_time() - start
 
 
 def cpu_median(work: Callable[[], Any]) -> float:

@@ -111,16 +111,16 @@ def record_cost(case: Case, folder: Path) -> None:
     questions = draw_questions(RECORD_STEPS)
     seconds: dict[float | None, list[float]] = {share: [] for share in SHARES}
     for turn in range(RECORD_TURNS):
-        for share, kept in seconds.items():
+        for share, values in seconds.items():
             place = folder / f"{turn}-{share}"
             trainer, clock = their_trainer(case, "tiny", questions, place, None)
             if share is not None:
                 instrument(trainer, place / "run", rescore_share=share)
             trainer.train()
-            kept.append(median(cpu for _, cpu in clock.seconds[1:]))
+            values.append(median(cpu for _, cpu in clock.seconds[1:]))
     alone = seconds.pop(None)
-    for share, kept in seconds.items():
-        added = [y / x - 1 for x, y in zip(alone, kept, strict=True)]
+    for share, values in seconds.items():
+        added = [y / x - 1 for x, y in zip(alone, values, strict=True)]
         print(
             f"| recording from TRL, rescore_share {share:g}, {case.name} | {median(added):+.1%} of "
             f"a {median(alone):.2f} s step ({min(added):+.1%} to {max(added):+.1%} in "
@@ -201,9 +201,9 @@ class Ours:
         self.seconds: list[Seconds] = []
 
     def step(self) -> None:
-        started = now()
+        start = now()
         self.trainer.step(len(self.seconds))
-        self.seconds.append(since(started))
+        self.seconds.append(since(start))
 
 
 class Clock(TrainerCallback):
@@ -231,9 +231,9 @@ class Clock(TrainerCallback):
         method, seconds = getattr(owner, name), self.parts.setdefault(name, [])
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            started = time.perf_counter()
+            start = time.perf_counter()
             result = method(*args, **kwargs)
-            seconds.append(time.perf_counter() - started)
+            seconds.append(time.perf_counter() - start)
             return result
 
         setattr(owner, name, timed)
@@ -317,9 +317,9 @@ def now() -> Seconds:
     return time.perf_counter(), time.process_time()
 
 
-def since(started: Seconds) -> Seconds:
+def since(start: Seconds) -> Seconds:
     wall, cpu = now()
-    return wall - started[0], cpu - started[1]
+    return wall - start[0], cpu - start[1]
 
 
 def compare_losses(theirs: Any) -> None:
@@ -362,7 +362,7 @@ def gradient(model: Any, loss: Tensor) -> Tensor:
 def unpadded(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """(ids, action mask, old log-probabilities) of TRL's minibatch, in our layout."""
     ids, mask, old = [], [], []
-    for prompt, keep, completion, written, logps in zip(
+    for prompt, keep, completion, own_mask, logps in zip(
         *(
             inputs[name]
             for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask",
@@ -370,10 +370,10 @@ def unpadded(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         ),
         strict=True,
     ):  # fmt: skip
-        before, after = prompt[keep.bool()].tolist(), completion[written.bool()].tolist()
+        before, after = prompt[keep.bool()].tolist(), completion[own_mask.bool()].tolist()
         ids.append(before + after)
         mask.append([0] * len(before) + [1] * len(after))
-        old.append([0.0] * len(before) + logps[written.bool()].tolist())
+        old.append([0.0] * len(before) + logps[own_mask.bool()].tolist())
     device = torch.device("cpu")
     return pad(ids, 0, device), pad(mask, 0, device), pad(old, 0.0, device)
 

@@ -29,13 +29,13 @@ def dying_run(tmp_path):
     path = tmp_path / "dying"
     with lldscope.Recorder(path, trainer="tests") as r:
         for step in range(120):
-            gone = max(0, step - 50)
+            excess = max(0, step - 50)
             reward = 0.5 if step < 80 else 0.02
             r.responses(step=step, response_id=np.arange(8), group_id=np.arange(8) // 4,
                         correct=np.arange(8) % 2 == 0, reward=np.arange(8) % 2)  # fmt: skip
             r.actions(
                 step=step, response_id=np.arange(8), action_index=0, n_tokens=10, logp_old_sum=-4.0,
-                logp_post_sum=-4.0 + 0.2 - 0.05 * gone + 0.01 * (step % 3),
+                logp_post_sum=-4.0 + 0.2 - 0.05 * excess + 0.01 * (step % 3),
             )  # fmt: skip
             r.step(step=step, n_responses=8, reward_sum=8 * reward, reward_sq_sum=8 * reward,
                    time=1.7e9 + step)  # fmt: skip
@@ -49,8 +49,8 @@ def test_check_prints_the_contract_and_exits_by_the_verdict(lldscope_command, dy
     assert state["verdict"] == "critical"
     assert state["phase"] == "collapse"
     assert state["evidence"] == "delta"
-    wanted = {"schema", "run", "verdict", "evidence", "phase", "phases", "alerts", "look_alikes"}
-    assert wanted | {"last_step"} <= set(state)
+    fields = {"schema", "run", "verdict", "evidence", "phase", "phases", "alerts", "look_alikes"}
+    assert fields | {"last_step"} <= set(state)
     assert all({"phase", "start_step", "end_step"} == set(p) for p in state["phases"])
     decay = next(a for a in state["alerts"] if a["rule"] == "lld-decay")
     assert {"rule", "severity", "state", "step", "message"} <= set(decay)
@@ -68,10 +68,10 @@ def test_check_prints_the_contract_and_exits_by_the_verdict(lldscope_command, dy
 def test_check_loads_no_library_for_tables(dying_run, tmp_path, form, kept):
     """pandas and pyarrow.compute take as long to load as a short run takes to judge."""
     where = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    asked = [a for a in ("lldscope", "check", str(dying_run), form) if a]
+    words = [a for a in ("lldscope", "check", str(dying_run), form) if a]
     code = (
         "import sys; from lldscope.cli import main; from lldscope.query import contents\n"
-        f"contents.CACHE_ROWS = {0 if kept else 2**40}; sys.argv = {asked}\n"
+        f"contents.CACHE_ROWS = {0 if kept else 2**40}; sys.argv = {words}\n"
         "try: main()\n"
         "except SystemExit as end: assert end.code in (2, 11), end.code\n"
         "print('LOADED', {'pandas', 'pyarrow.compute'} & set(sys.modules))"
@@ -90,8 +90,8 @@ def test_what_a_terminal_cannot_show_is_escaped(lldscope_command, dying_run):
     people = lldscope_command("check", dying_run, **western)
     assert (people.returncode, people.stderr) == (11, "")
     assert "\\u25c6 critical lld-collapse" in people.stdout
-    told = json.loads(lldscope_command("check", dying_run, "--json", **western).stdout)
-    assert "Δ" in told["alerts"][0]["message"]
+    state = json.loads(lldscope_command("check", dying_run, "--json", **western).stdout)
+    assert "Δ" in state["alerts"][0]["message"]
     assert _escape(UnicodeEncodeError("ascii", "a🦒b", 1, 2, "")) == (r"\ud83e\udd92", 2)
 
 
@@ -115,11 +115,11 @@ def test_the_planned_length_decides_when_the_decay_alarm_fires(lldscope_command,
 
 
 def test_arl_decides_when_the_decay_alarm_fires(lldscope_command, dying_run):
-    def fired(*arguments: str) -> int:
+    def alarm_step(*arguments: str) -> int:
         state = json.loads(lldscope_command("check", dying_run, "--json", *arguments).stdout)
         return next(a["step"] for a in state["alerts"] if a["rule"] == "lld-decay")
 
-    assert fired("--arl", "50") < fired() < fired("--arl", "1000000")
+    assert alarm_step("--arl", "50") < alarm_step() < alarm_step("--arl", "1000000")
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def test_runs_lists_what_can_and_what_cannot_be_read(lldscope_command, make_run,
     assert [r["run"] for r in rows] == ["a", "b"]
     assert rows[0]["verdict"] == "healthy"
     assert "Upgrade" in rows[1]["error"]
-    shown = lldscope_command("runs", tmp_path).stdout
-    assert re.search(r"^a +healthy", shown, re.M)
+    output = lldscope_command("runs", tmp_path).stdout
+    assert re.search(r"^a +healthy", output, re.M)
 
 
 INTERRUPTED = """
@@ -262,9 +262,9 @@ cli.main()
 def test_ctrl_c_in_the_middle_of_a_statement_ends_quietly(make_run):
     """This one keeps DuckDB busy for many seconds between two of its own looks for a Ctrl-C."""
     endless = "SELECT count(*) FROM range(10000000) a(i), range(10000) b(j) WHERE i * j % 7 = 3"
-    told = [sys.executable, "-c", INTERRUPTED, "query", str(make_run()), endless]
-    asked = subprocess.run(told, capture_output=True, text=True, timeout=60)
-    assert (asked.returncode, asked.stderr.strip()) == (130, "")
+    command = [sys.executable, "-c", INTERRUPTED, "query", str(make_run()), endless]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stderr.strip()) == (130, "")
 
 
 def test_query_formats(lldscope_command, make_run):
@@ -286,8 +286,8 @@ def test_query_tells_nan_from_null_and_lists_from_values(lldscope_command, make_
         "['NaN'::FLOAT, NULL, 0.5] m, sum(step) s, 0.1::FLOAT f, 2.50 d, MAP {'a': 1} p, "
         "DATE '12000-01-01' t, INTERVAL 1 MONTH i, 1 AS x FROM steps"
     )
-    told = lldscope_command("query", path, sql, "--json")
-    assert json.loads(told.stdout) == {
+    result = lldscope_command("query", path, sql, "--json")
+    assert json.loads(result.stdout) == {
         "x": "NaN", "y": None, "z": "-Infinity", "l": [0, 1, 2], "m": ["NaN", None, 0.5], "s": 3,
         "f": pytest.approx(0.1), "d": 2.5, "p": {"a": 1}, "t": "12000-01-01",
         "i": "30 days, 0:00:00", "x_1": 1,
@@ -302,8 +302,8 @@ def test_query_tells_nan_from_null_and_lists_from_values(lldscope_command, make_
 
 
 def test_schema_shows_the_registry(lldscope_command):
-    shown = json.loads(lldscope_command("schema", "--json").stdout)
-    assert set(shown["tables"]) == set(TABLES | VIEWS)
+    schema = json.loads(lldscope_command("schema", "--json").stdout)
+    assert set(schema["tables"]) == set(TABLES | VIEWS)
     delta = lldscope_command("schema", "signals").stdout
     assert "delta_correct" in delta
 
@@ -359,7 +359,7 @@ def test_sparklines_and_ages():
 
 
 def test_a_checkout_that_is_not_installed_says_so(monkeypatch, capsys):
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **asked: ())
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **options: ())
     monkeypatch.setattr("sys.argv", ["lldscope", "train", "tiny"])
     with pytest.raises(SystemExit) as end:
         main()

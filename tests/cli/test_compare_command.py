@@ -94,8 +94,8 @@ def declared(monkeypatch):
     project = tomllib.loads((SAMPLES.parent / "pyproject.toml").read_text(encoding="utf-8"))
     ((name, value),) = project["project"]["entry-points"]["lldscope.plot"].items()
     point = EntryPoint(name, value, "lldscope.plot")
-    found = EntryPoints([point])
-    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: found.select(**wanted))
+    points = EntryPoints([point])
+    monkeypatch.setattr(metadata, "entry_points", lambda **options: points.select(**options))
 
 
 @pytest.mark.usefixtures("declared")

@@ -80,10 +80,10 @@ def test_a_trainer_killed_in_the_middle_leaves_a_readable_run(lldscope_command, 
 
 
 def test_a_busy_port_is_said_before_anything_is_trained(lldscope_command, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
         done = lldscope_command("demo", "--root", tmp_path, "--port", str(port))
     assert done.returncode == 1
     assert f"Port {port} is in use" in done.stderr

@@ -37,21 +37,21 @@ HARMLESS = {
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_name_says_is_a_credential_is_hidden(name: str) -> None:
     for config in ({name: SECRET}, {"a": {name: SECRET}}, {"a": [{name: [SECRET]}]}):
-        assert SECRET not in str(secrets.masked(config))
+        assert SECRET not in str(secrets.redact(config))
         assert secrets.holds(config)
 
 
 @pytest.mark.parametrize("value", VALUES)
 def test_what_looks_like_a_credential_is_hidden(value: str) -> None:
     text = value.format(SECRET)
-    shown = str(secrets.masked({"where": [f"see {text}"]}))
-    assert secrets.HIDDEN in shown
-    assert SECRET not in shown
-    assert text not in shown
+    output = str(secrets.redact({"where": [f"see {text}"]}))
+    assert secrets.HIDDEN in output
+    assert SECRET not in output
+    assert text not in output
 
 
 def test_settings_of_a_training_are_shown() -> None:
-    assert secrets.masked(HARMLESS) == HARMLESS
+    assert secrets.redact(HARMLESS) == HARMLESS
     assert not secrets.holds(HARMLESS)
 
 
@@ -71,17 +71,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 ["diff", "{0}", "{1}", "--json"], ["compare", "{0}", "{1}", "--format", "html"]],
 )  # fmt: skip
 def test_no_command_shows_a_credential_unless_asked(root: Path, tmp_path, command) -> None:
-    asked = [word.format(root / "r0", root / "r1") for word in command]
-    asked += ["-o", str(tmp_path / "out")] if command[0] != "diff" else []
+    words = [word.format(root / "r0", root / "r1") for word in command]
+    words += ["-o", str(tmp_path / "out")] if command[0] != "diff" else []
 
-    def said(*more: str) -> str:
-        done = CliRunner().invoke(cli, [*asked, *more])
+    def output(*more: str) -> str:
+        done = CliRunner().invoke(cli, [*words, *more])
         assert done.exit_code in (0, 10), done.output
-        written = tmp_path / "out"
-        return done.output + (written.read_text("utf-8") if written.exists() else "")
+        target = tmp_path / "out"
+        return done.output + (target.read_text("utf-8") if target.exists() else "")
 
-    assert SECRET not in said()
-    assert SECRET in said("--show-secrets")
+    assert SECRET not in output()
+    assert SECRET in output("--show-secrets")
 
 
 @pytest.mark.parametrize("path", ["/config/r0", "/config/r0?with=r1", "/compare?run=r0&run=r1",

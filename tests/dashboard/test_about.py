@@ -23,15 +23,15 @@ HOSTILE = "<b>x</b>\u202egnp"
 
 
 def test_the_last_name_and_note_count_and_tags_come_and_go() -> None:
-    said = [
+    notes = [
         {"kind": "name", "text": "a"}, {"kind": "tag", "text": "t"}, {"kind": "tag", "text": "u"},
         {"kind": "untag", "text": "t"}, {"kind": "untag", "text": "never"},
         {"kind": "note", "text": "n"}, {"kind": "name", "text": "b"}, {"kind": "note", "text": ""},
         {"kind": "acknowledge", "rule": "r", "step": 1, "until": None},
     ]  # fmt: skip
-    assert all(map(is_note, said))
-    assert about(said) == {"name": "b", "tags": ["u"]}
-    assert about([*said, {"kind": "name", "text": ""}]) == {"tags": ["u"]}
+    assert all(map(is_note, notes))
+    assert about(notes) == {"name": "b", "tags": ["u"]}
+    assert about([*notes, {"kind": "name", "text": ""}]) == {"tags": ["u"]}
     assert not is_note({"kind": "name", "text": 5})
     assert not is_note({"kind": "tag", "text": "x" * (LONGEST["tag"] + 1)})
 
@@ -41,11 +41,11 @@ def test_the_command_names_tags_and_notes_and_every_other_command_follows(
 ) -> None:
     run = tmp_path / "runs" / "one"
     write_run(run, 20)
-    told = lldscope_command(
+    result = lldscope_command(
         "annotate", run, "--name", "Baseline", "--tag", "paper", "--tag", "x", "--untag", "x",
         "--note", "lr too high",
     )  # fmt: skip
-    assert told.stdout.split("\n")[:3] == [
+    assert result.stdout.split("\n")[:3] == [
         "name  Baseline", "tags  paper", "note  lr too high",
     ]  # fmt: skip
     (row,) = json.loads(lldscope_command("runs", run.parent, "--json").stdout)
@@ -78,9 +78,9 @@ def test_name_and_tags_are_shown_and_found_in_the_list(tmp_path: Path) -> None:
     assert "paper" in texts(rows[0])
     for path, search in (("/run/one", ""), ("/compare", "?run=one&run=two"), ("/config/one", ""),
                          ("/recording/one", ""), ("/responses/one", "")):  # fmt: skip
-        said = texts(page(runs, path, search))
-        assert "Named <b>" in said, path
-        assert "\u202e" not in said or path == "/run/one", path
+        text = texts(page(runs, path, search))
+        assert "Named <b>" in text, path
+        assert "\u202e" not in text or path == "/run/one", path
     runs.annotate("one", "", [], "")
     assert "tags" not in RunRegistry(tmp_path).snapshot("one").info
 
@@ -95,8 +95,8 @@ def test_the_report_is_had_from_the_page_with_tags_note_and_configuration(tmp_pa
     assert "/report/one" in links
     answer = client.get("/report/one")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="one.html"'
-    for said in ("Post-mortem of one", "Tags: paper.", "optim.lr", "1e-06", "told &lt;b&gt;"):
-        assert said in answer.text
+    for phrase in ("Post-mortem of one", "Tags: paper.", "optim.lr", "1e-06", "told &lt;b&gt;"):
+        assert phrase in answer.text
     assert HOSTILE not in answer.text
     assert "<script" not in answer.text
     assert "http" not in answer.text.replace("http-equiv", "")

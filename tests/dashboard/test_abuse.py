@@ -83,26 +83,26 @@ def questions(browser: Any, address: str) -> list[dict[str, Any]]:
     }  # fmt: skip
     content = browser.post(CALLBACKS, json=show).get_json()["response"]["page"]["children"]
     layout = [frame, content]
-    known = [part["props"] for part in parts_of(layout) if "id" in part["props"]]
+    nodes = [part["props"] for part in parts_of(layout) if "id" in part["props"]]
 
-    def matches(wanted: Any, there: Any) -> bool:
-        if not isinstance(wanted, str) or not wanted.startswith("{"):
-            return wanted == there
-        return isinstance(there, dict) and json.loads(wanted)["type"] == there.get("type")
+    def matches(pattern: Any, there: Any) -> bool:
+        if not isinstance(pattern, str) or not pattern.startswith("{"):
+            return pattern == there
+        return isinstance(there, dict) and json.loads(pattern)["type"] == there.get("type")
 
     def value(props: dict[str, Any], name: str) -> Any:
         there = props.get(name)
         return SENT.get(str(props["id"])) if there is None else there
 
     def filled(spec: dict[str, Any]) -> Any:
-        found = [
+        values = [
             {"id": p["id"], "property": spec["property"], "value": value(p, spec["property"])}
-            for p in known
+            for p in nodes
             if matches(spec["id"], p["id"])
         ]
-        return found if str(spec["id"]).startswith("{") else (found or [None])[0]
+        return values if str(spec["id"]).startswith("{") else (values or [None])[0]
 
-    asked = []
+    requests = []
     for callback in browser.get("/_dash-dependencies").get_json():
         if callback["clientside_function"]:
             continue
@@ -114,7 +114,7 @@ def questions(browser: Any, address: str) -> list[dict[str, Any]]:
         first = inputs[0][0] if isinstance(inputs[0], list) else inputs[0]
         name = first["id"] if isinstance(first["id"], str) else json.dumps(first["id"])
         answers = [without_value(filled(s)) for s in specs]
-        asked.append(
+        requests.append(
             {
                 "output": callback["output"],
                 "outputs": answers if len(specs) > 1 else answers[0],
@@ -123,7 +123,7 @@ def questions(browser: Any, address: str) -> list[dict[str, Any]]:
                 "changedPropIds": [f"{name}.{first['property']}"],
             }
         )
-    return asked
+    return requests
 
 
 def without_value(place: Any) -> Any:
@@ -156,23 +156,23 @@ def test_malformed_callbacks_get_a_sentence(root: Path, caplog: Any) -> None:
     """Questions of the real pages, spoilt by a generator; the seed is in the message."""
     browser = client(root)
     addresses = ["/", "/run/dying", "/compare?run=dying&run=healthy", "/recording/dying"]
-    asked = [q for address in addresses for q in questions(browser, address)]
-    assert len({q["output"] for q in asked}) >= 5
-    for question in asked:
+    requests = [q for address in addresses for q in questions(browser, address)]
+    assert len({q["output"] for q in requests}) >= 5
+    for question in requests:
         answer = browser.post(CALLBACKS, json=question)
         assert answer.status_code in (200, 204), (question["output"], answer.get_data(as_text=True))
     caplog.set_level(logging.WARNING)
     refused = 0
     for seed in range(MUTANTS):
         dice = random.Random(seed)
-        question = spoilt(dice.choice(asked), dice)
+        question = spoilt(dice.choice(requests), dice)
         answer = browser.post(CALLBACKS, data=json.dumps(question), content_type="application/json")
-        said = answer.get_data(as_text=True)
-        assert answer.status_code in (200, 204, 400, 404), (seed, answer.status_code, said)
+        text = answer.get_data(as_text=True)
+        assert answer.status_code in (200, 204, 400, 404), (seed, answer.status_code, text)
         if answer.status_code >= 400:
             refused += 1
-            assert said.count("\n") == 1, (seed, said)
-            assert "Traceback" not in said
+            assert text.count("\n") == 1, (seed, text)
+            assert "Traceback" not in text
     assert refused > MUTANTS // 4
     assert not caplog.records, "nothing of it reaches the log"
 
@@ -192,8 +192,8 @@ def test_a_fault_of_ours_is_told_without_its_traceback(root: Path, monkeypatch: 
 
     monkeypatch.setattr("lldscope_dashboard.callbacks.facts", breaks)
     browser = client(root)
-    (asked,) = [q for q in questions(browser, "/recording/dying") if "recording" in q["output"]]
-    answer = browser.post(CALLBACKS, json=asked)
+    (request,) = [q for q in questions(browser, "/recording/dying") if "recording" in q["output"]]
+    answer = browser.post(CALLBACKS, json=request)
     assert answer.status_code == 500
     assert "secret" not in answer.get_data(as_text=True)
     assert answer.get_data(as_text=True).count("\n") == 1
@@ -203,13 +203,13 @@ def test_a_fault_of_ours_inside_a_callback_is_logged_as_one(
     root: Path, monkeypatch: Any, caplog: Any
 ) -> None:
     browser = client(root)
-    (asked,) = [q for q in questions(browser, "/") if q["output"].startswith("..rows.children")]
+    (request,) = [q for q in questions(browser, "/") if q["output"].startswith("..rows.children")]
 
     def breaks(*arguments: Any) -> Any:
         return len(None)  # type: ignore[arg-type]
 
     monkeypatch.setattr("lldscope_dashboard.pages.list_rows._rows", breaks)
-    answer = browser.post(CALLBACKS, json=asked)
+    answer = browser.post(CALLBACKS, json=request)
     assert answer.status_code == 500
     assert answer.get_data(as_text=True).count("\n") == 1
     assert [record.levelname for record in caplog.records] == ["ERROR"]
@@ -291,8 +291,8 @@ def test_guesses_are_slowed_and_those_who_are_in_stay_in(root: Path) -> None:
     server.guard(app.server, "127.0.0.1", 8050, "s3cret")
     knows, guesser = app.server.test_client(), app.server.test_client()
     assert knows.get("/rules?token=s3cret").status_code == 200
-    said = [guesser.get(f"/rules?token={n}").status_code for n in range(50)]
-    assert said == [401] * token_guesses.FREE + [429] * (50 - token_guesses.FREE)
+    codes = [guesser.get(f"/rules?token={n}").status_code for n in range(50)]
+    assert codes == [401] * token_guesses.FREE + [429] * (50 - token_guesses.FREE)
     late = guesser.get("/rules?token=s3cret")
     assert late.status_code == 429, "now even the right one is not looked at"
     assert 0 < int(late.headers["Retry-After"]) <= token_guesses.SECONDS
@@ -360,8 +360,8 @@ def test_no_page_breaks_the_content_policy(dashboard: Server, chromium: Any) -> 
 
 def test_slow_clients_and_many_tabs_leave_a_page_its_time(dashboard: Server) -> None:
     """300 clients that never finish their question, and 20 that do not read their answer."""
-    asked = Request(f"{dashboard.address}/run/dying", headers=BEARER)
-    urlopen(asked, timeout=120).read()
+    request = Request(f"{dashboard.address}/run/dying", headers=BEARER)
+    urlopen(request, timeout=120).read()
     host, port = dashboard.address.removeprefix("http://").split(":")
     slow = []
     for n in range(320):
@@ -374,7 +374,7 @@ def test_slow_clients_and_many_tabs_leave_a_page_its_time(dashboard: Server) -> 
     def look() -> None:
         for _ in range(5):
             began = time.monotonic()
-            urlopen(asked, timeout=120).read()
+            urlopen(request, timeout=120).read()
             took.append(time.monotonic() - began)
 
     tabs = [threading.Thread(target=look) for _ in range(8)]

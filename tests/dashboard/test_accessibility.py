@@ -93,9 +93,9 @@ def tab(chromium: Any, address: str) -> Iterator[Any]:
 
 
 def visit(tab: Any, root: Path, page: str) -> None:
-    where, drawn = PAGES[page]
+    where, selector = PAGES[page]
     tab.goto(where if where.startswith("/") else (root.parent / where).as_uri())
-    tab.wait_for_selector(drawn)
+    tab.wait_for_selector(selector)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -105,14 +105,14 @@ def test_axe_finds_nothing_in_light_and_dark(tab: Any, root: Path, page: str) ->
     options = {"resultTypes": ["violations"], "runOnly": LEVELS}
     for scheme in ("light", "dark"):
         tab.emulate_media(color_scheme=scheme)
-        found = Axe().run(tab, options=options).response
-        assert found["testEngine"]["name"] == "axe-core"
-        told = [
+        result = Axe().run(tab, options=options).response
+        assert result["testEngine"]["name"] == "axe-core"
+        problems = [
             (v["id"], n["target"], n["failureSummary"])
-            for v in found["violations"]
+            for v in result["violations"]
             for n in v["nodes"][:3]
         ]
-        assert not told, (scheme, told)
+        assert not problems, (scheme, problems)
 
 
 def test_axe_finds_what_is_put_there(tab: Any, root: Path) -> None:
@@ -122,8 +122,8 @@ def test_axe_finds_what_is_put_there(tab: Any, root: Path) -> None:
         "document.body.insertAdjacentHTML('beforeend', "
         '\'<img src="data:,"><p style="color:#aaa;background:#fff">pale</p>\')'
     )
-    found = Axe().run(tab, options={"runOnly": LEVELS}).response["violations"]
-    assert {v["id"] for v in found} == {"image-alt", "color-contrast", "region"}
+    violations = Axe().run(tab, options={"runOnly": LEVELS}).response["violations"]
+    assert {v["id"] for v in violations} == {"image-alt", "color-contrast", "region"}
 
 
 # -- colours ---------------------------------------------------------------------------------------
@@ -223,9 +223,9 @@ def test_tab_reaches_every_control_with_its_focus_seen(tab: Any, root: Path, pag
         focused = tab.evaluate(_FOCUSED)
         if focused is None:
             continue  # out of the page and in again: no trap
-        number, ring, seen, told = focused
-        assert ring, f"focus is not seen: {told}"
-        assert seen, f"focus is out of sight: {told}"
+        number, ring, visible, name = focused
+        assert ring, f"focus is not seen: {name}"
+        assert visible, f"focus is out of sight: {name}"
         reached.add(number)
     assert len(reached) == many
 
@@ -236,7 +236,7 @@ def test_the_keys_that_are_told_do_what_is_told(tab: Any, root: Path) -> None:
     keys = tab.locator("dialog#keys")
     keys.wait_for()
     names, means = (keys.locator(t).all_inner_texts() for t in ("dt", "dd"))
-    told = dict(zip(names, means, strict=True))
+    shortcuts = dict(zip(names, means, strict=True))
     tab.keyboard.press("Escape")
     keys.wait_for(state="hidden")
     chart = "document.querySelector('.js-plotly-plot')"
@@ -255,7 +255,7 @@ def test_the_keys_that_are_told_do_what_is_told(tab: Any, root: Path) -> None:
         "m": "document.querySelector('#mean input:checked').value === '25'",
         "t": dark,
     }
-    assert set(told) == {*does, "?", "/"}
+    assert set(shortcuts) == {*does, "?", "/"}
     tab.emulate_media(color_scheme="light")
     for key, holds in does.items():
         assert not tab.evaluate(holds) or key in ("0", "-", "Arrow Left"), key

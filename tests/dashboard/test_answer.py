@@ -33,11 +33,11 @@ def test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence(
     runs: RunRegistry,
 ) -> None:
     snapshot = runs.snapshot("dying")
-    shown = html.Div(answer(snapshot))
-    said = texts(shown)
-    assert "at step" in said or "since step" in said
-    assert "go back to the checkpoint of step 79" in said, "the last one well before the decay"
-    (link,) = [c for c in walk(shown) if getattr(c, "href", None)]
+    content = html.Div(answer(snapshot))
+    text = texts(content)
+    assert "at step" in text or "since step" in text
+    assert "go back to the checkpoint of step 79" in text, "the last one well before the decay"
+    (link,) = [c for c in walk(content) if getattr(c, "href", None)]
     rule = snapshot.state.headline.rule
     assert link.href == f"/run/dying#alarm-{rule}"
     ids = [getattr(c, "id", None) for c in walk(html.Div(alarms(snapshot)))]
@@ -66,8 +66,8 @@ def test_the_list_has_the_alarms_that_fire_and_counts_them_for_the_tab(runs: Run
     assert worst not in texts(healthy)
     assert news["title"] == "◆ 1 critical · Runs – lldscope"
     assert news_of(["unread"])["alarms"] == {}
-    found, _, _ = run_rows(summaries, choice_of({"q": worst}), [])
-    assert len(found) == 1
+    lines, _, _ = run_rows(summaries, choice_of({"q": worst}), [])
+    assert len(lines) == 1
 
 
 def test_an_acknowledged_alarm_is_marked_and_no_longer_news(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_an_acknowledged_alarm_is_marked_and_no_longer_news(tmp_path: Path) -> N
     assert sorted(fresh.state.silenced) == sorted(firing)
     assert fresh.state.verdict == "critical", "the verdict stays what it is"
     assert news_of_run(fresh)["alarms"] == {}
-    said = texts(html.Div(alarms(fresh)))
-    assert "acknowledged" in said
-    assert "snoozed until" in said
-    assert "Unmute" in said
+    text = texts(html.Div(alarms(fresh)))
+    assert "acknowledged" in text
+    assert "snoozed until" in text
+    assert "Unmute" in text
     lines, damaged = json_files.read_lines(tmp_path / "dying" / layout.NOTES_FILE)
     assert [line["rule"] for line in lines] == firing
     assert damaged == {}
@@ -113,8 +113,8 @@ def test_a_run_has_one_name_everywhere(tmp_path: Path) -> None:
         pass
     runs = RunRegistry(tmp_path)
     assert runs.snapshot("folder").title == lldscope.open_run(tmp_path / "folder").name == "folder"
-    named = runs.snapshot("seeds/one")
-    assert named.title == named.state.run == "Seed one"
+    snapshot = runs.snapshot("seeds/one")
+    assert snapshot.title == snapshot.state.run == "Seed one"
     (tmp_path / "folder").rename(tmp_path / "renamed")
     assert lldscope.open_run(tmp_path / "renamed").name == "renamed"
 
@@ -152,6 +152,6 @@ def test_a_long_list_shows_its_first_runs_and_says_how_many_are_left(
     grouped, _, _ = run_rows(summaries, choice_of({"by": "group"}), [])
     assert "4 runs" in texts(grouped[0])
     assert "runs 1–3 of 5" in texts(grouped[-1])
-    found, _, _ = run_rows(summaries, choice_of({"q": "run-4"}), [])
-    assert len(found) == 1
-    assert "run-4" in texts(found[0])
+    lines, _, _ = run_rows(summaries, choice_of({"q": "run-4"}), [])
+    assert len(lines) == 1
+    assert "run-4" in texts(lines[0])

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from browsing import DRAWN, opened, until
+from browsing import DRAWN, open_page, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.averages import lines_of, spread_of
 from lldscope_dashboard.figures.chart_figures import CHARTS, make_overlay, run_style
@@ -45,16 +45,16 @@ def three() -> list[Subject]:
 def test_a_group_is_the_mean_of_the_runs_that_have_a_step(three: list[Subject]) -> None:
     data = make_overlay(REWARD, three, set(GROUPS), View("step", 5, None, GROUPS))["data"]
     low, high, runs, mean = data[:4]
-    known: dict[int, list[float]] = {}
+    values: dict[int, list[float]] = {}
     for run in three[:2]:
         y = smooth(run.table["reward"].to_numpy(), 5)
         for step, value in zip(run.table["step"], y, strict=True):
             if np.isfinite(value):
-                known.setdefault(step, []).append(value)
-    steps = sorted(known)
+                values.setdefault(step, []).append(value)
+    steps = sorted(values)
     for trace, of in ((low, min), (high, max), (runs, len), (mean, np.mean)):
         assert trace["x"] == steps
-        assert trace["y"] == pytest.approx([of(known[s]) for s in steps], rel=1e-4)
+        assert trace["y"] == pytest.approx([of(values[s]) for s in steps], rel=1e-4)
     assert set(runs["y"]) == {1, 2}
     assert [t["name"] for t in data] == [
         f"{g}, {what}" for g in "ab" for what in ("lowest run", "highest run", "runs", "mean")
@@ -106,10 +106,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_page_without_groups_offers_none(root: Path, tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "alone") as recorder:
         write_step(recorder, 0, dies=False, at=1.7e9)
-    shown = compare_page(
+    content = compare_page(
         [RunRegistry(tmp_path).snapshot("alone")], {"run": ["alone"], "average": ["group"]}, []
     )
-    text = json.dumps(shown.to_plotly_json(), default=lambda c: c.to_plotly_json())
+    text = json.dumps(content.to_plotly_json(), default=lambda c: c.to_plotly_json())
     assert "average" not in text
 
 
@@ -143,7 +143,7 @@ def test_groups_are_averaged_by_a_press_and_the_address_restores_it(
         "[...document.querySelectorAll('.js-plotly-plot')].map(c => c.data.map(t => t.name).join())"
     )
     four = "with, lowest run,with, highest run,with, runs,with, mean"
-    with opened(chromium, address) as tab:
+    with open_page(chromium, address) as tab:
         tab.goto("/?by=group")
         tab.locator("tr.run-group", has_text="without").get_by_text("mean of the group").click()
         tab.wait_for_selector(DRAWN)

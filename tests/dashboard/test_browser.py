@@ -16,9 +16,9 @@ from browsing import (
     Server,
     busy,
     drag,
-    drawn,
     going_on,
-    opened,
+    load_charts,
+    open_page,
     ranges,
     refreshed,
     throttled,
@@ -83,7 +83,7 @@ def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 @pytest.fixture
 def tab(chromium: Any, server: Server) -> Iterator[Any]:
     """A fresh tab; the test fails on console errors and on requests to other hosts."""
-    with opened(chromium, server.address, height=800) as tab:
+    with open_page(chromium, server.address, height=800) as tab:
         yield tab
 
 
@@ -110,10 +110,10 @@ def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
     tab.wait_for_selector(DRAWN)
     until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 8 * 3")
     first = tab.locator(".js-plotly-plot").first
-    drawn = first.locator(
+    labels = first.locator(
         ".shapelayer text, .shape-label text, .shape-group text"
     ).all_text_contents()
-    assert any("collapse" in text for text in drawn), drawn
+    assert any("collapse" in text for text in labels), labels
     names = first.locator(".annotation text").all_text_contents()
     assert any("lld-decay" in text for text in names), names
     assert any("lld-collapse" in text for text in names), names
@@ -125,7 +125,7 @@ def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
 
 
 def test_zoom_is_shared_and_survives_new_points(tab: Any) -> None:
-    drawn(tab, "/run/live")
+    load_charts(tab, "/run/live")
     drag(tab)
     until(tab, f"{CHART}._fullLayout.xaxis.range[0] > 5")
     for _ in range(2):  # to where the next points come
@@ -134,18 +134,18 @@ def test_zoom_is_shared_and_survives_new_points(tab: Any) -> None:
         until(tab, f"{CHART}._fullLayout.xaxis.range[0] > {before}")
     until(tab, SHARED)
     zoomed = ranges(tab)
-    seen = last_step(tab)
-    until(tab, f"Math.max(...{CHART}.data[0].x) > {min(seen, zoomed[0][1])}")
+    last = last_step(tab)
+    until(tab, f"Math.max(...{CHART}.data[0].x) > {min(last, zoomed[0][1])}")
     assert ranges(tab) == zoomed
     assert "zoom=" in tab.url
     tab.locator(".js-plotly-plot .nsewdrag").first.dblclick()
     until(tab, f"{CHARTS}.every(c => c._fullLayout.xaxis.range[0] < 1)")
-    until(tab, f"{CHART}._fullLayout.xaxis.range[1] > {seen}")
+    until(tab, f"{CHART}._fullLayout.xaxis.range[1] > {last}")
     assert "zoom=" not in tab.url
 
 
 def test_the_pointer_is_shown_in_all_charts(tab: Any) -> None:
-    drawn(tab, "/run/some/r00")
+    load_charts(tab, "/run/some/r00")
     box = tab.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
     pointed = (
         f"{CHARTS}.filter(c => c.querySelector('.hoverlayer .legend, .hoverlayer .hovertext'))"
@@ -157,17 +157,17 @@ def test_the_pointer_is_shown_in_all_charts(tab: Any) -> None:
 
 
 def test_pause_holds_the_page_still(tab: Any) -> None:
-    drawn(tab, "/run/live")
+    load_charts(tab, "/run/live")
     tab.keyboard.press("p")
     tab.get_by_role("button", name="Resume").wait_for()
     until(tab, lambda: not tab.unanswered)
     ticked(tab, "clock", 1)
     until(tab, "!document.querySelector('.dash-graph--pending')")
-    held = last_step(tab)
+    last = last_step(tab)
     ticked(tab, "clock", 2)
-    assert last_step(tab) == held
+    assert last_step(tab) == last
     tab.get_by_role("button", name="Resume").click()
-    until(tab, f"Math.max(...{CHART}.data[0].x) > {held}")
+    until(tab, f"Math.max(...{CHART}.data[0].x) > {last}")
 
 
 def test_comparison_overlays_runs_and_hides_one_in_all_charts(tab: Any) -> None:
@@ -203,7 +203,7 @@ def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> N
 
 
 def test_all_charts_take_a_zoom_at_once_and_keep_it_on_a_slow_machine(tab: Any) -> None:
-    drawn(tab, "/run/live")
+    load_charts(tab, "/run/live")
     with throttled(tab, 8), busy(2):
         drag(tab)
         until(tab, f"{CHARTS}.every(c => c._fullLayout.xaxis.range[0] > 5)")
@@ -228,7 +228,7 @@ def test_a_zoom_made_before_all_charts_are_drawn_holds_for_all(tab: Any) -> None
 
 
 def test_a_refresh_adds_points_and_sends_little(tab: Any) -> None:
-    drawn(tab, "/run/live")
+    load_charts(tab, "/run/live")
     sizes: list[int] = []
     tab.on(
         "response",
@@ -245,7 +245,7 @@ def test_a_refresh_adds_points_and_sends_little(tab: Any) -> None:
 
 
 def test_20_000_steps_are_thinned_with_their_peaks_and_asked_again_on_zoom(tab: Any) -> None:
-    drawn(tab, "/run/long?mean=1")
+    load_charts(tab, "/run/long?mean=1")
     foot = tab.locator(".foot").nth(2).inner_text()
     said, whole = (int(w.replace(",", "")) for w in foot.split(" points")[0].split(" of "))
     assert 1000 <= said <= 2000
@@ -261,7 +261,7 @@ def test_20_000_steps_are_thinned_with_their_peaks_and_asked_again_on_zoom(tab: 
 
 def test_the_address_restores_a_comparison_of_twenty_runs(tab: Any) -> None:
     names = "&".join(f"run=some%2Fr{i:02}" for i in range(20))
-    drawn(tab, f"/compare?{names}&hide=some%2Fr19&x=time&mean=5")
+    load_charts(tab, f"/compare?{names}&hide=some%2Fr19&x=time&mean=5")
     assert tab.evaluate(f"{CHART}.data.length") == 19
     tab.locator("#x").get_by_text("onset of decay").click()
     until(tab, f"{CHART}.layout.xaxis.title.text.includes('decay began')")
@@ -274,7 +274,7 @@ def test_the_address_restores_a_comparison_of_twenty_runs(tab: Any) -> None:
     assert "x=onset" in address
     assert "mean=5" in address
     assert "hide=" not in address
-    drawn(tab, address)
+    load_charts(tab, address)
     assert tab.evaluate(f"{CHART}.data.length") == 20
     assert ranges(tab)[0] == pytest.approx(zoomed, rel=1e-6)
 
@@ -302,7 +302,7 @@ def test_the_list_sorts_filters_groups_and_keeps_it_in_the_address(tab: Any) -> 
 
 
 def test_keys_and_their_list(tab: Any) -> None:
-    drawn(tab, "/run/long")
+    load_charts(tab, "/run/long")
     tab.keyboard.press("?")
     tab.locator("dialog#keys").get_by_text("zoom in").wait_for()
     tab.keyboard.press("Escape")
@@ -325,7 +325,7 @@ def test_keys_and_their_list(tab: Any) -> None:
 
 
 def test_a_hidden_tab_asks_nothing_and_one_that_is_seen_again_goes_on(tab: Any) -> None:
-    drawn(tab, "/run/live")
+    load_charts(tab, "/run/live")
     asked: list[str] = []
     hide = "Object.defineProperty(document, 'hidden', {{get: () => {}, configurable: true}})"
     tab.evaluate(hide.format("true"))
@@ -348,22 +348,22 @@ def test_a_run_whose_part_breaks_a_run_that_is_deleted_and_one_that_begins(
     tab.wait_for_selector(DRAWN)
     part = next((path / "actions").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-11])
-    drawn(tab, "/run/later")
+    load_charts(tab, "/run/later")
     tab.locator(".notice").get_by_text(part.name).wait_for()
     tab.goto("/recording/later")
     tab.locator(".facts", has_text="Damage").get_by_text(part.name).wait_for()
-    drawn(tab, "/run/later")
+    load_charts(tab, "/run/later")
     shutil.rmtree(path)
     tab.get_by_text("The last charts are shown.").wait_for()
     assert tab.locator(DRAWN).count() >= 8
     with lldscope.Recorder(path, name="begun anew"):
         pass
-    drawn(tab, "/run/later")
+    load_charts(tab, "/run/later")
     tab.get_by_text("No step has been recorded yet").wait_for()
 
 
 def test_a_page_goes_on_after_the_server_was_restarted(tab: Any, server: Server) -> None:
-    drawn(tab, "/run/live")
+    load_charts(tab, "/run/live")
     failed: list[str] = []
     tab.on("requestfailed", lambda r: failed.append(r.url))
     server.stop()

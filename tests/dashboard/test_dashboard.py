@@ -108,9 +108,9 @@ def test_zoom_sends_its_stretch_and_a_point_beyond_each_end() -> None:
 
 def test_rounding_keeps_five_digits_of_any_size() -> None:
     y = np.array([0.0, 1.23456789e-12, -123456.789, 3e30])
-    drawn = series.thin(np.arange(4.0), y).y
-    assert drawn == pytest.approx([0.0, 1.2346e-12, -123460.0, 3e30], rel=1e-12)
-    assert len(json.dumps(drawn[1])) <= len("1.2346e-12")
+    values = series.thin(np.arange(4.0), y).y
+    assert values == pytest.approx([0.0, 1.2346e-12, -123460.0, 3e30], rel=1e-12)
+    assert len(json.dumps(values[1])) <= len("1.2346e-12")
 
 
 def test_trailing_mean_has_no_value_where_nothing_was_measured() -> None:
@@ -173,8 +173,8 @@ def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
     assert "III collapse" in [s.get("label", {}).get("text") for s in zoomed], "where it has room"
     names = [note["text"] for note in make_chart(DELTA, dying, View())["layout"]["annotations"]]
     assert any("lld-decay" in name for name in names)
-    fired = next(a.step for a in dying.alerts if a.rule == "lld-decay")
-    assert any(s["type"] == "line" and s["x0"] == s["x1"] == fired for s in shapes)
+    step = next(a.step for a in dying.alerts if a.rule == "lld-decay")
+    assert any(s["type"] == "line" and s["x0"] == s["x1"] == step for s in shapes)
 
 
 def test_bands_cover_the_run_without_gaps(dying: Subject) -> None:
@@ -230,8 +230,8 @@ def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
     assert card_class(figure) == "card chart unmeasured"
     # One line of three was not measured: it is not in the legend.
     assert card_class(make_chart(DELTA, dying, View())) == "card chart without-1"
-    kept = dying.table.assign(retention_delta=0.1)
-    figure = make_chart(DELTA, replace(dying, table=kept), View())
+    table = dying.table.assign(retention_delta=0.1)
+    figure = make_chart(DELTA, replace(dying, table=table), View())
     assert card_class(figure) == "card chart"
     style = (Path(lldscope_dashboard.__file__).parent / "assets/style.css").read_text("utf-8")
     for i in range(max(len(chart.lines) for chart in CHARTS)):
@@ -284,18 +284,18 @@ def long_table(rows: int) -> pd.DataFrame:
 def test_increments_give_the_figure_that_would_be_drawn_anew(rows: int, zoom: Any) -> None:
     whole = long_table(rows + 40)
     for chart in (CHARTS[0], DELTA, CHARTS[2], CHARTS[4]):
-        drawn, view = None, View("step", 10, zoom)
+        current, view = None, View("step", 10, zoom)
         for n in (rows, rows + 1, rows + 2, rows + 7, rows + 40):
             subject = Subject("r", whole[:n].assign(evidence=1.0), [], [], [], 2000)
             figure = make_chart(chart, subject, view)
-            if drawn is not None:
-                change = patch(figure, has(drawn))
-                got = applied(drawn, change) if change else drawn
-                for line, wanted in zip(got["data"], figure["data"], strict=True):
-                    assert (line["x"], line["y"]) == (wanted["x"], wanted["y"])
+            if current is not None:
+                change = patch(figure, has(current))
+                result = applied(current, change) if change else current
+                for line, target in zip(result["data"], figure["data"], strict=True):
+                    assert (line["x"], line["y"]) == (target["x"], target["y"])
                 for part in ("shapes", "annotations", "xaxis", "yaxis"):
-                    assert got["layout"][part] == figure["layout"][part]
-            drawn = json.loads(json.dumps(figure))
+                    assert result["layout"][part] == figure["layout"][part]
+            current = json.loads(json.dumps(figure))
 
 
 def test_an_increment_is_small_and_no_whole_figure(dying: Subject) -> None:
@@ -337,12 +337,12 @@ def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Pa
     looks = [registry.RunRegistry(root).snapshot(name) for name in ("dying", "healthy")]
     dying, healthy = (look.subject for look in looks)
     began = next(s.start_step for s in dying.spans if s.phase in ("decay", "collapse"))
-    drawn = make_overlay(DELTA, [dying, healthy], {"dying", "healthy"}, View("onset", 1))["data"]
-    assert drawn[0]["x"] == [step - began for step in range(140)]
-    assert drawn[1]["x"] == []
-    said = compare_page.unplaced(looks, "onset")
-    assert "healthy" in said
-    assert "dying" not in said
+    traces = make_overlay(DELTA, [dying, healthy], {"dying", "healthy"}, View("onset", 1))["data"]
+    assert traces[0]["x"] == [step - began for step in range(140)]
+    assert traces[1]["x"] == []
+    text = compare_page.unplaced(looks, "onset")
+    assert "healthy" in text
+    assert "dying" not in text
     assert compare_page.unplaced(looks, "step") == ""
 
 
@@ -355,8 +355,8 @@ def test_many_runs_share_the_points_of_a_chart() -> None:
 
 def test_a_comparison_is_restored_by_its_address(root: Path) -> None:
     query = "?run=dying&run=healthy&hide=healthy&x=alarm&mean=25&zoom=-5,9"
-    said = page(registry.RunRegistry(root), "/compare", query)
-    stores = {c.id: getattr(c, "data", None) for c in walk(said) if isinstance(c, dcc.Store)}
+    content = page(registry.RunRegistry(root), "/compare", query)
+    stores = {c.id: getattr(c, "data", None) for c in walk(content) if isinstance(c, dcc.Store)}
     assert stores["seen"]["view"] == ["alarm", 25, [-5.0, 9.0], ["dying"]]
     assert stores["names"] == ["dying", "healthy"]
 
@@ -373,13 +373,13 @@ def walk(component: Any) -> Any:
 
 
 def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path) -> None:
-    known = lines.RunSummaries(registry.RunRegistry(root))
+    summaries = lines.RunSummaries(registry.RunRegistry(root))
 
-    def names(**asked: str) -> list[Any]:
-        _, has, _ = list_rows.run_rows(known, list_rows.choice_of(asked), [])
+    def names(**query: str) -> list[Any]:
+        _, has, _ = list_rows.run_rows(summaries, list_rows.choice_of(query), [])
         return [name for name, _ in has]
 
-    known.now(60.0)
+    summaries.now(60.0)
     assert names() == ["dying", "healthy", "seeds/one"]
     assert names(sort="-run") == ["seeds/one", "healthy", "dying"]
     assert names(sort="verdict")[0] == "dying"
@@ -402,7 +402,7 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
             recorder.step(
                 step=step, time=1e9 + 10 * step, reward_sum=1.0, n_responses=2, seconds_record=0.5
             )
-    said = texts(page(registry.RunRegistry(tmp_path), "/recording/r", ""))
+    text = texts(page(registry.RunRegistry(tmp_path), "/recording/r", ""))
     size = sum(p.stat().st_size for p in (tmp_path / "r" / "steps").glob("*.parquet"))
     for expected in (
         "500.0 ms, median",
@@ -411,11 +411,11 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
         f"{size / 1e3:.1f} kB",
         "closed",
     ):
-        assert expected in said
+        assert expected in text
     part = next((tmp_path / "r" / "steps").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-7])
-    said = texts(page(registry.RunRegistry(tmp_path), "/recording/r", ""))
-    assert part.name in said
+    text = texts(page(registry.RunRegistry(tmp_path), "/recording/r", ""))
+    assert part.name in text
     assert "All runs" in texts(page(registry.RunRegistry(tmp_path), "/recording/nope", ""))
 
 
@@ -424,13 +424,13 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
 
 def test_the_list_says_verdict_phase_and_age(root: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(list_rows, "READ_SECONDS", 60.0)
-    said = texts(page(registry.RunRegistry(root), "/", ""))
+    text = texts(page(registry.RunRegistry(root), "/", ""))
     for expected in ("dying", "critical", "collapse", "healthy", "seeds/one", "stalled", "ago"):
-        assert expected in said
+        assert expected in text
 
 
 def test_the_run_page_says_alarm_meaning_and_advice(root: Path) -> None:
-    said = texts(page(registry.RunRegistry(root), "/run/dying", ""))
+    text = texts(page(registry.RunRegistry(root), "/run/dying", ""))
     for expected in (
         "lld-collapse",
         "firing since step",
@@ -439,7 +439,7 @@ def test_the_run_page_says_alarm_meaning_and_advice(root: Path) -> None:
         "look-alikes",
         "Retriever",
     ):
-        assert expected in said
+        assert expected in text
 
 
 def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
@@ -464,23 +464,23 @@ def test_a_folder_whose_name_is_not_utf_8_takes_no_page_down(tmp_path: Path) -> 
     write_run(tmp_path / "bad", 3)
     (tmp_path / "bad").rename(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     assert list(registry.RunRegistry(tmp_path).names()) == ["caf\\xe9", "good"]
-    for path, said in (
+    for path, phrase in (
         ("/", "/run/good"), ("/run/caf%5Cxe9", "is not UTF-8"), ("/run/caf%E9", "There is no run"),
         ("/compare?run=good&run=caf%5Cxe9", "is not UTF-8"),
     ):  # fmt: skip
         answer = client(tmp_path).get(path, headers={"Host": "localhost:8050"})
         assert answer.status_code == 200, path
         there, _, query = path.partition("?")
-        assert said in texts(page(registry.RunRegistry(tmp_path), there, query)), path
+        assert phrase in texts(page(registry.RunRegistry(tmp_path), there, query)), path
 
 
 @pytest.mark.parametrize(
     "path", ["/run/nope", "/run/..%2F..%2Fetc", "/run//etc/passwd", "/run/", "/nowhere", "/compare"]
 )
 def test_addresses_without_a_run_give_words(root: Path, path: str) -> None:
-    said = texts(page(registry.RunRegistry(root / "seeds"), path, "?run=../dying"))
-    assert "All runs" in said
-    assert "collapse" not in said, "a name must not lead outside the root"
+    text = texts(page(registry.RunRegistry(root / "seeds"), path, "?run=../dying"))
+    assert "All runs" in text
+    assert "collapse" not in text, "a name must not lead outside the root"
 
 
 def test_a_shared_address_gives_its_view_and_nonsense_the_usual_one() -> None:
@@ -550,9 +550,9 @@ def test_damage_and_dropped_rows_are_said(tmp_path: Path) -> None:
     beat.write_text(
         json.dumps(json.loads(beat.read_text()) | {"dropped": {"actions: too late": 7}})
     )
-    said = texts(page(registry.RunRegistry(tmp_path), "/run/r", ""))
-    assert part.name in said
-    assert "7 × actions: too late" in said
+    text = texts(page(registry.RunRegistry(tmp_path), "/run/r", ""))
+    assert part.name in text
+    assert "7 × actions: too late" in text
 
 
 def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkeypatch: Any) -> None:
@@ -560,23 +560,23 @@ def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkey
     for name in "abcd":
         write_run(tmp_path / name, 2)
     runs = registry.RunRegistry(tmp_path)
-    known = lines.RunSummaries(runs)
-    assert len(known.now(60.0)) == 4
+    summaries = lines.RunSummaries(runs)
+    assert len(summaries.now(60.0)) == 4
     assert not runs._places, "the list keeps nothing of short runs open"
     for name in "abcd":
         runs.snapshot(name)
     assert len(runs._places) == 2
     looked: list[str] = []
     monkeypatch.setattr(runs, "snapshot", looked.append)
-    assert len(known.now(60.0)) == 4
+    assert len(summaries.now(60.0)) == 4
     assert looked == [], "finished runs that have not changed are not read again"
 
 
 def test_a_list_read_in_no_time_names_runs_and_fills_one_by_one(root: Path) -> None:
     shutil.rmtree(root / ".lldscope", ignore_errors=True)
-    known = lines.RunSummaries(registry.RunRegistry(root))
-    assert known.now(-1.0) == ["dying", "healthy", "seeds/one"]
-    assert all(isinstance(line, lines.Summary) for line in known.now(60.0))
+    summaries = lines.RunSummaries(registry.RunRegistry(root))
+    assert summaries.now(-1.0) == ["dying", "healthy", "seeds/one"]
+    assert all(isinstance(line, lines.Summary) for line in summaries.now(60.0))
 
 
 def test_a_run_that_takes_long_to_open_is_announced_and_opens(
@@ -584,8 +584,8 @@ def test_a_run_that_takes_long_to_open_is_announced_and_opens(
 ) -> None:
     write_run(tmp_path / "r", 3)
     go_on = threading.Event()
-    opened = registry.open_run
-    monkeypatch.setattr(registry, "open_run", lambda *a: (go_on.wait(60), opened(*a))[1])
+    original = registry.open_run
+    monkeypatch.setattr(registry, "open_run", lambda *a: (go_on.wait(60), original(*a))[1])
     runs = registry.RunRegistry(tmp_path, patience=0.1)
     assert "Loading 225 rows for the first time" in texts(page(runs, "/run/r", ""))
     assert lines.RunSummaries(runs).now(0.5) == ["r"]
@@ -596,12 +596,12 @@ def test_a_run_that_takes_long_to_open_is_announced_and_opens(
 def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypatch: Any) -> None:
     path = write_run(tmp_path / "runs" / "r", 140, dies=True)
     first = registry.RunRegistry(path.parent, cache=tmp_path / "cache").snapshot("r")
-    opened: list[Any] = []
+    calls: list[Any] = []
     real = registry.open_run
-    monkeypatch.setattr(registry, "open_run", lambda *a: opened.append(a) or real(*a))
+    monkeypatch.setattr(registry, "open_run", lambda *a: calls.append(a) or real(*a))
     again = registry.RunRegistry(path.parent, cache=tmp_path / "cache")
     look = again.snapshot("r")
-    assert opened == []
+    assert calls == []
     pd.testing.assert_frame_equal(look.subject.table, first.subject.table)
     age = look.state.last_row_age_seconds
     assert look.state == replace(first.state, last_row_age_seconds=age)
@@ -645,9 +645,9 @@ def test_with_token_every_request_needs_it(root: Path, path: str) -> None:
     visitor = client(root, "s3cret")
     assert visitor.get(path).status_code == 401
     assert visitor.get(f"{path}?token=wrong").status_code == 401
-    shown = visitor.get(f"{path}?token=s3cret")
-    assert shown.status_code == 200
-    cookie = shown.headers["Set-Cookie"]
+    response = visitor.get(f"{path}?token=s3cret")
+    assert response.status_code == 200
+    cookie = response.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
     assert visitor.get(path).status_code == 200, "afterwards the cookie is enough"
@@ -669,8 +669,8 @@ def test_command_serves_a_root_and_ends_quietly(root: Path) -> None:
     )  # fmt: skip
     try:
         assert process.stderr is not None
-        told = [process.stderr.readline() for _ in range(3)]
-        address = told[0].split()[-1]
+        output = [process.stderr.readline() for _ in range(3)]
+        address = output[0].split()[-1]
         with urllib.request.urlopen(address, timeout=30) as answer:
             assert answer.status == 200
         port = address.rsplit(":", 1)[1].partition("/")[0]
@@ -687,7 +687,7 @@ def test_command_serves_a_root_and_ends_quietly(root: Path) -> None:
         out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert out == ""
-    assert "ssh -L" in told[1]
+    assert "ssh -L" in output[1]
     assert err == ""
 
 
@@ -699,12 +699,12 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> N
         "sys.argv = ['lldscope', 'dash', '.']\n"
         "from lldscope.cli import main; main()"
     )
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
     )
-    assert ended.returncode == 1
-    assert "pip install 'lldscope[dash]'" in ended.stderr
-    assert ended.stderr.strip().count("\n") == 0
+    assert result.returncode == 1
+    assert "pip install 'lldscope[dash]'" in result.stderr
+    assert result.stderr.strip().count("\n") == 0
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -31,51 +31,51 @@ class Open:
 
     def __init__(self, root: Path, address: str) -> None:
         self.app = make_app(runs := registry.RunRegistry(root))
-        asked = urlsplit(address)
-        parts = [*_walk(self.app.layout), *_walk(page(runs, asked.path, asked.query))]
+        url = urlsplit(address)
+        parts = [*_walk(self.app.layout), *_walk(page(runs, url.path, url.query))]
         self.parts = {_key(c.id): c for c in parts}
 
     def __getitem__(self, part: str) -> Any:
         """The data of a store, or the value of a control."""
-        found = self.parts[part]
-        return found.value if hasattr(found, "value") else found.data
+        item = self.parts[part]
+        return item.value if hasattr(item, "value") else item.data
 
     def ask(self, output: str, **changed: Any) -> dict[str, Any]:
         """Change inputs, have the callback with this output called: id → what it answers."""
         for part, value in changed.items():
             setattr(self.parts[part], self._prop(part), value)
         call = next(c for c in self.app._callback_list if output in c["output"])
-        named = [o.rsplit(".", 1) for o in call["output"].strip(".").split("...")]
-        outputs = [self._found(*one) for one in named]
-        told = {
+        targets = [o.rsplit(".", 1) for o in call["output"].strip(".").split("...")]
+        outputs = [self._find(*one) for one in targets]
+        body = {
             "output": call["output"],
             "outputs": outputs if len(outputs) > 1 else outputs[0],
-            "inputs": [self._found(i["id"], i["property"]) for i in call["inputs"]],
-            "state": [self._found(i["id"], i["property"]) for i in call["state"]],
+            "inputs": [self._find(i["id"], i["property"]) for i in call["inputs"]],
+            "state": [self._find(i["id"], i["property"]) for i in call["state"]],
             "changedPropIds": [f"{part}.{self._prop(part)}" for part in changed],
         }
-        answer = self.app.server.test_client().post("/_dash-update-component", json=told)
+        answer = self.app.server.test_client().post("/_dash-update-component", json=body)
         if answer.status_code == 204:
             return {}
         assert answer.status_code == 200, answer.text
-        got = {k: next(iter(v.values())) for k, v in answer.json["response"].items()}
-        for part in got.keys() & {"seen", "shown-versions"}:
-            self.parts[part].data = got[part]
-        return got
+        values = {k: next(iter(v.values())) for k, v in answer.json["response"].items()}
+        for part in values.keys() & {"seen", "shown-versions"}:
+            self.parts[part].data = values[part]
+        return values
 
     def _prop(self, part: str) -> str:
         return "value" if part in ("x", "mean") or "{" in part else "data"
 
-    def _found(self, one: str, prop: str) -> Any:
+    def _find(self, one: str, prop: str) -> Any:
         """The part, or, of a pattern, all that there are, as the browser tells of them."""
         if "ALL" not in one:
             part = self.parts[one]
             return {"id": one, "property": prop, "value": getattr(part, prop, None)}
         kind = json.loads(one)["type"]
         parts = [p for k, p in self.parts.items() if k[0] == "{" and json.loads(k)["type"] == kind]
-        known = ("value", "data")  # what callbacks are told of; outputs need no more
+        props = ("value", "data")  # what callbacks are told of; outputs need no more
         return [
-            {"id": p.id, "property": prop, "value": getattr(p, prop) if prop in known else None}
+            {"id": p.id, "property": prop, "value": getattr(p, prop) if prop in props else None}
             for p in parts
         ]
 
@@ -93,7 +93,7 @@ def _walk(component: Any) -> Any:
             yield from _walk(child)
 
 
-def told(answer: dict[str, Any], part: str) -> Any:
+def answer_of(answer: dict[str, Any], part: str) -> Any:
     """What a part of the page was told; None if it was left out."""
     return answer.get(_key({"type": "part", "index": part}))
 
@@ -120,13 +120,13 @@ def test_words_follow_new_rows_that_a_zoom_has_drawn(
     for name in ("r", "other"):
         write(tmp_path / name, range(3))
     tab = Open(tmp_path, address)
-    assert told(tab.ask(WORDS, tick=1), part) is None, "nothing is new"
+    assert answer_of(tab.ask(WORDS, tick=1), part) is None, "nothing is new"
     write(tmp_path / "r", range(3, 6))
     before = tab["seen"]["versions"]
     tab.ask(CHARTS, zoom={"x": "step", "range": [1, 4]})
     assert tab["seen"]["versions"] != before, "the charts have the new rows"
-    assert told(tab.ask(WORDS, tick=2), part) is not None
-    assert told(tab.ask(WORDS, tick=3), part) is None, "and nothing is new again"
+    assert answer_of(tab.ask(WORDS, tick=2), part) is not None
+    assert answer_of(tab.ask(WORDS, tick=3), part) is None, "and nothing is new again"
 
 
 @pytest.mark.parametrize("address", ["/run/r?x=time", "/compare?run=r&run=other&x=time"])
@@ -183,10 +183,10 @@ def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(
         )
     write(tmp_path / "c", range(3, 6))
     answer = tab.ask(WORDS, tick=1)
-    assert "There is no run “b”" in told(answer, "unplaced")
-    table = json.dumps(told(answer, "compared"))
+    assert "There is no run “b”" in answer_of(answer, "unplaced")
+    table = json.dumps(answer_of(answer, "compared"))
     assert [f'"/run/{name}"' in table for name in "abc"] == [True, not restarted, True]
-    assert told(tab.ask(WORDS, tick=2), "compared") is None, "nothing is new"
+    assert answer_of(tab.ask(WORDS, tick=2), "compared") is None, "nothing is new"
     assert tab.ask(CHARTS, tick=2), "the new rows"
     for changed in ({"mean": 5}, {"zoom": {"x": "step", "range": [1, 4]}}, {"x": "time"}):
         operations = tab.ask(CHARTS, **changed)[chart]["operations"]
@@ -194,7 +194,7 @@ def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(
         assert {line["name"]: line["line"] for line in data} == colors
     assert len(data[-1]["x"]) == 6
     write(tmp_path / "b", range(2))
-    assert "There is no run" not in told(tab.ask(WORDS, tick=3), "unplaced")
+    assert "There is no run" not in answer_of(tab.ask(WORDS, tick=3), "unplaced")
     assert tab.ask(CHARTS, tick=3)
 
 

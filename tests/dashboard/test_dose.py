@@ -34,9 +34,9 @@ def test_the_words_go_by_what_other_runs_had(value: float, words: str) -> None:
 
 def test_the_meter_is_the_mean_of_the_last_steps_that_measured_it() -> None:
     snapshot = RunRegistry(SAMPLES).snapshot("grpo")
-    said = texts(dose_of(snapshot))
+    text = texts(dose_of(snapshot))
     late = snapshot.subject.table["step_kl"].to_numpy(float)[-10:]
-    assert f'"aria-valuenow": "{late.mean():.4g}"' in said
+    assert f'"aria-valuenow": "{late.mean():.4g}"' in text
 
     def with_kl(values: list[float]) -> Any:
         table = pd.DataFrame({"step": range(len(values)), "step_kl": values})
@@ -65,8 +65,8 @@ def test_the_system_page_has_what_the_trainer_measured_of_its_steps(tmp_path: Pa
                 seconds_update=0.4, seconds_record=0.1, seconds_sync=0.1, flops=1e12,
                 flops_possible=4e12, memory_peak=2**30,
             )  # fmt: skip
-    shown = page(RunRegistry(tmp_path), "/system/run", "")
-    ids = {c.id["index"] for c in walk(shown) if isinstance(getattr(c, "id", None), dict)
+    content = page(RunRegistry(tmp_path), "/system/run", "")
+    ids = {c.id["index"] for c in walk(content) if isinstance(getattr(c, "id", None), dict)
            and c.id.get("type") == "chart"}  # fmt: skip
     assert ids >= {"step_seconds", "seconds_rollout", "seconds_update", "seconds_sync", "mfu",
                    "memory_peak", "tokens_per_second"}  # fmt: skip

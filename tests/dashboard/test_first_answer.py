@@ -37,11 +37,11 @@ def test_the_bundle_is_of_the_release_that_dash_is_made_for() -> None:
     """After an update of the plotly package: npm pack plotly.js-basic-dist-min@RELEASE."""
     theirs = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
     ours = Path(lldscope_dashboard.__file__).parent / PLOTLY.lstrip("/")
-    found = [
+    matches = [
         re.search(r"plotly\.js .*?v([\d.]+)", file.read_text(encoding="utf-8")[:200])
         for file in (theirs, ours)
     ]
-    releases = [match and match[1] for match in found]
+    releases = [match and match[1] for match in matches]
     assert releases[0] is not None
     assert releases[0] == releases[1]
     assert "Licensed under the MIT license" in ours.read_text(encoding="utf-8")[:200]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from browsing import opened
+from browsing import open_page
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import histograms
 from lldscope_dashboard.data.histograms import HISTOGRAMS, read_bins
@@ -69,16 +69,16 @@ def test_bins_are_those_of_a_plain_count(
     steps: tuple[int, int] | None,
 ) -> None:  # fmt: skip
     bins = read_bins(registry.run("run"), chart, steps)
-    known = rows[rows["step"].between(*(steps or (0, 9999)))].dropna(subset=[column])
+    values = rows[rows["step"].between(*(steps or (0, 9999)))].dropna(subset=[column])
     low, high = bins.cells["low"].min(), bins.cells["high"].max()
     for cell in bins.cells.itertuples():
-        inside = known[known["step"].between(cell.first, cell.last)][column]
+        inside = values[values["step"].between(cell.first, cell.last)][column]
         below = -np.inf if cell.low == low else cell.low - 1e-9
         above = np.inf if cell.high == high else cell.high - 1e-9
         assert ((inside >= below) & (inside < above)).sum() == cell.n
-    assert bins.cells["n"].sum() == bins.columns["n"].sum() == len(known)
+    assert bins.cells["n"].sum() == bins.columns["n"].sum() == len(values)
     for one in bins.columns.itertuples():
-        inside = known[known["step"].between(one.first, one.last)][column]
+        inside = values[values["step"].between(one.first, one.last)][column]
         assert one.median == pytest.approx(np.median(inside))
     assert len(bins.columns) <= histograms.ACROSS
     assert len(bins.cells) <= histograms.ACROSS * histograms.UP
@@ -137,8 +137,8 @@ def test_histograms_are_offered_of_what_was_recorded_and_not_in_comparisons(
 ) -> None:
     assert registry.snapshot("run").columns == ("histogram/advantage", "histogram/length")
     assert registry.snapshot("other").columns == ("histogram/length",)
-    shown = page(registry, "/run/run", "?chart=histogram%2Flength&chart=histogram%2Fdelta")
-    ids = [c.id["index"] for c in walk(shown) if isinstance(getattr(c, "id", None), dict)
+    content = page(registry, "/run/run", "?chart=histogram%2Flength&chart=histogram%2Fdelta")
+    ids = [c.id["index"] for c in walk(content) if isinstance(getattr(c, "id", None), dict)
            and c.id.get("type") == "chart"]  # fmt: skip
     assert ids[-1] == "histogram/length"
     for names in ("run=run", "run=run&run=other"):
@@ -156,9 +156,9 @@ def test_a_histogram_that_takes_too_long_leaves_the_page(
         raise UsageError("The query took longer than 20 s and was stopped.")
 
     monkeypatch.setattr(drawing, "read_bins", slow)
-    said = texts(page(registry, "/run/run", "?chart=histogram%2Flength"))
-    assert "took longer than 20 s" in said
-    assert "cannot be shown" not in said
+    text = texts(page(registry, "/run/run", "?chart=histogram%2Flength"))
+    assert "took longer than 20 s" in text
+    assert "cannot be shown" not in text
 
 
 def test_the_bins_are_had_as_csv(registry: RunRegistry, rows: pd.DataFrame) -> None:
@@ -191,7 +191,7 @@ def test_a_histogram_is_added_by_its_name_and_stays_in_the_address(
     chromium: Any, address: str, rows: pd.DataFrame
 ) -> None:
     bars = "document.querySelectorAll('.barlayer .point path').length"
-    with opened(chromium, address) as tab:
+    with open_page(chromium, address) as tab:
         tab.goto("/run/run")
         tab.get_by_role("button", name="Length, distribution").click()
         tab.wait_for_url("**chart=histogram%2Flength**")

@@ -56,9 +56,9 @@ def test_every_metric_that_was_recorded_is_offered_and_nothing_else(runs: RunReg
     assert {"entropy", "step_seconds", "eval/em", f"scalar/{FORMAT}", "probe/drift"} <= set(keys)
     assert "kl" not in keys, "not measured"
     assert all(chart_of(key, snapshot.columns) for key in keys)
-    said = texts(page(runs, "/run/one", ""))
-    assert "add a chart" in said
-    assert "eval/em" in said
+    text = texts(page(runs, "/run/one", ""))
+    assert "add a chart" in text
+    assert "eval/em" in text
 
 
 def test_scalars_evaluations_and_step_times_are_drawn_as_they_were_recorded(
@@ -66,11 +66,11 @@ def test_scalars_evaluations_and_step_times_are_drawn_as_they_were_recorded(
 ) -> None:
     (line,) = figure(runs, f"scalar/{FORMAT}", window=1)["data"]
     assert line["y"] == pytest.approx([0.01 * s for s in range(STEPS)], abs=1e-6)
-    drawn = {t["name"]: t for t in figure(runs, "eval/em")["data"]}
-    assert set(drawn) == {"hotpot", "nq"}
-    assert drawn["hotpot"]["x"] == [0, 10, 20]
-    assert drawn["nq"]["x"][-1] == STEPS + 5, "an evaluation after the last step"
-    assert drawn["nq"]["mode"] == "lines+markers"
+    traces = {t["name"]: t for t in figure(runs, "eval/em")["data"]}
+    assert set(traces) == {"hotpot", "nq"}
+    assert traces["hotpot"]["x"] == [0, 10, 20]
+    assert traces["nq"]["x"][-1] == STEPS + 5, "an evaluation after the last step"
+    assert traces["nq"]["mode"] == "lines+markers"
     seconds = figure(runs, "step_seconds", window=1)["data"][0]
     assert set(seconds["y"]) == {2}
 
@@ -86,14 +86,14 @@ def test_charts_that_are_added_share_the_axis_of_the_others(runs: RunRegistry) -
 def test_the_address_adds_charts_to_a_run_and_to_a_comparison(runs: RunRegistry) -> None:
     for path, search in (("/run/one", "?chart=lr&chart=eval%2Fem"),
                          ("/compare", "?run=one&run=two&chart=eval%2Fem")):  # fmt: skip
-        shown = page(runs, path, search)
-        ids = [c.id["index"] for c in walk(shown) if isinstance(getattr(c, "id", None), dict)
+        content = page(runs, path, search)
+        ids = [c.id["index"] for c in walk(content) if isinstance(getattr(c, "id", None), dict)
                and c.id.get("type") == "chart"]  # fmt: skip
         reward = ids.index("reward")
         assert ids[reward + 1] == "eval/em", "the held-out score is there without being asked for"
         assert [i for i in ids if i in DEFAULTS] == list(DEFAULTS)
         # Of several data sources a comparison draws the first, and says which it is.
-        assert ("over the questions of hotpot; " in texts(shown)) == (path == "/compare")
+        assert ("over the questions of hotpot; " in texts(content)) == (path == "/compare")
 
 
 def test_a_chart_is_had_as_csv_with_every_row(runs: RunRegistry) -> None:
@@ -145,9 +145,9 @@ def test_the_recording_page_says_where_attempts_ran_and_how_they_ended(tmp_path:
         assert (first["status"], second["status"]) == ("failed", "finished")
         assert math.isfinite(first["ended"])
         assert repr(run).startswith("<Run 'run': 2 steps, the last is 1; finished; phase warm-up;")
-    said = texts(page(RunRegistry(tmp_path), "/recording/run", ""))
-    assert "failed: RuntimeError: out of memory" in said
-    assert first["host"] in said
+    text = texts(page(RunRegistry(tmp_path), "/recording/run", ""))
+    assert "failed: RuntimeError: out of memory" in text
+    assert first["host"] in text
 
 
 def test_plot_gives_each_chart_its_title(runs: RunRegistry) -> None:
@@ -166,8 +166,8 @@ def test_the_system_page_has_step_times_and_what_else_is_of_the_machine(tmp_path
             for name in ("perf/gpu_memory_gb", "rewards/format", "actor/mfu"):
                 recorder.scalars(step=step, name=name, value=1.0)
     runs = RunRegistry(tmp_path)
-    shown = page(runs, "/system/run", "")
-    ids = [c.id["index"] for c in walk(shown) if isinstance(getattr(c, "id", None), dict)
+    content = page(runs, "/system/run", "")
+    ids = [c.id["index"] for c in walk(content) if isinstance(getattr(c, "id", None), dict)
            and c.id.get("type") == "chart"]  # fmt: skip
     assert ids == ["step_seconds", "scalar/actor/mfu", "scalar/perf/gpu_memory_gb"]
 
@@ -180,8 +180,8 @@ def test_configurations_are_shown_and_what_differs_comes_first(tmp_path: Path) -
     with lldscope.Recorder(tmp_path / "bare"):
         pass
     runs = RunRegistry(tmp_path)
-    said = texts(page(runs, "/config/a", ""))
-    assert "model.layers" in said
+    text = texts(page(runs, "/config/a", ""))
+    assert "model.layers" in text
     both = texts(page(runs, "/config/a", "?with=b"))
     assert "1 setting differs" in both
     assert both.index("1e-06") < both.index("model.layers")

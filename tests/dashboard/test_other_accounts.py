@@ -54,9 +54,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def dashboard(home: Path) -> Iterator[Dashboard]:
     write_run(home / "runs" / "secret-run", 20)
-    made = Dashboard(home / "runs", home)
-    yield made
-    made.stop()
+    server = Dashboard(home / "runs", home)
+    yield server
+    server.stop()
 
 
 def as_nobody(question: Any) -> str:
@@ -69,23 +69,23 @@ def as_nobody(question: Any) -> str:
                 os.setgroups([])
                 os.setgid(NOBODY)
                 os.setuid(NOBODY)
-            said = str(question())
+            text = str(question())
         except BaseException as error:
-            said = type(error).__name__
-        os.write(writing, said.encode())
+            text = type(error).__name__
+        os.write(writing, text.encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        said = pipe.read()
+        text = pipe.read()
     os.waitpid(child, 0)
-    return said
+    return text
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/run/secret-run", "/_dash-layout"])
 def test_another_account_learns_nothing(dashboard: Dashboard, path: str) -> None:
-    said = as_nobody(lambda: dashboard.ask(path))
-    assert said.startswith("(401,")
-    assert "secret-run" not in said
+    text = as_nobody(lambda: dashboard.ask(path))
+    assert text.startswith("(401,")
+    assert "secret-run" not in text
 
 
 def test_another_account_writes_nothing(dashboard: Dashboard, home: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHARTS, DRAWN, drawn, going_on, opened, show_token, until
+from browsing import CHARTS, DRAWN, going_on, load_charts, open_page, show_token, until
 from made_up_runs import write_run, write_step
 
 import lldscope
@@ -184,7 +184,7 @@ def test_a_swipe_over_a_chart_scrolls_and_a_link_to_an_alarm_lands_on_it(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_is_wider_than_a_phone(chromium: Any, address: str, scheme: str) -> None:
-    with opened(chromium, address) as tab:
+    with open_page(chromium, address) as tab:
         tab.set_viewport_size({"width": 390, "height": 844})
         tab.emulate_media(color_scheme=scheme)
         for path, there in PAGES.items():
@@ -194,7 +194,7 @@ def test_no_page_is_wider_than_a_phone(chromium: Any, address: str, scheme: str)
 
 
 def test_charts_line_up_and_those_without_a_measurement_are_small(tab: Any) -> None:
-    drawn(tab, "/run/dying")
+    load_charts(tab, "/run/dying")
     places = tab.evaluate(
         f"{CHARTS}.map(c => [c._fullLayout._size.l, c._fullLayout.width - c._fullLayout._size.r])"
     )
@@ -207,7 +207,7 @@ def test_charts_line_up_and_those_without_a_measurement_are_small(tab: Any) -> N
     )
     assert all(names)
     assert all(all(above) for above in names), "above the plot, where no line crosses them"
-    drawn(tab, "/run/means")
+    load_charts(tab, "/run/means")
     assert tab.locator(".chart:not(.unmeasured) h2").all_inner_texts() == ["Reward"]
     small = tab.locator(".unmeasured").first
     assert small.inner_text().endswith("Not measured in this run")
@@ -215,7 +215,7 @@ def test_charts_line_up_and_those_without_a_measurement_are_small(tab: Any) -> N
 
 
 def test_a_metric_is_found_added_changed_and_kept_in_the_address(tab: Any) -> None:
-    drawn(tab, "/run/dying")
+    load_charts(tab, "/run/dying")
     tab.evaluate("window.here = true")
     tab.locator("#find-chart").fill("grad_norm_max")
     tab.locator("#matches").get_by_role("button", name="grad_norm_max").click()
@@ -248,7 +248,7 @@ def test_a_metric_is_found_added_changed_and_kept_in_the_address(tab: Any) -> No
 
 
 def test_the_x_axis_changes_and_the_zoom_stays_on_the_same_rows(tab: Any) -> None:
-    drawn(tab, "/run/dying?zoom=20,40")
+    load_charts(tab, "/run/dying?zoom=20,40")
     until(tab, f"{CHARTS}[0]._fullLayout.xaxis.range[0] === 20")
     tab.keyboard.press("x")
     until(tab, "new URL(location.href).searchParams.get('x') === 'tokens'")

@@ -27,7 +27,7 @@ SAMPLE = re.compile(rf"([a-z_]+)\{{({LABEL}(?:,{LABEL})*)\}} (NaN|[+-]Inf|[-+0-9
 
 def scraped(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Samples by name and labels; every line must be one, or a comment on the lines after it."""
-    found, announced = {}, set()
+    values, announced = {}, set()
     for line in text.splitlines():
         if line.startswith("# TYPE "):
             announced.add(line.split()[2])
@@ -38,10 +38,10 @@ def scraped(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         assert match[1] in announced
         labels = re.findall(r'([a-z_]+)="((?:[^"\\]|\\.)*)"', match[2])
         key = (match[1], frozenset(labels))
-        assert key not in found, f"twice: {line}"
-        found[key] = float(match[3])
+        assert key not in values, f"twice: {line}"
+        values[key] = float(match[3])
     assert text.endswith("\n")
-    return found
+    return values
 
 
 @pytest.fixture(scope="module")
@@ -62,22 +62,22 @@ def test_every_run_is_told_with_verdict_alarms_and_last_values(
     runs = RunRegistry(root)
     answer = make_app(runs).server.test_client().get("/metrics")
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    found = scraped(answer.text)
+    values = scraped(answer.text)
 
     def of(name: str, **labels: str) -> list[float]:
-        wanted = set(labels.items())
-        return [v for (n, given), v in found.items() if n == name and wanted <= given]
+        target = set(labels.items())
+        return [v for (n, pairs), v in values.items() if n == name and target <= pairs]
 
     state = runs.snapshot("dying").state
     assert of("lldscope_verdict", run="dying", verdict="critical") == [1.0]
     assert sum(of("lldscope_verdict", run="dying")) == 1.0
     firing = {a.rule for a in state.firing}
-    told = {
-        dict(given)["alarm"]
-        for n, given in found
-        if n == "lldscope_alarm" and ("run", "dying") in given
+    alarms = {
+        dict(pairs)["alarm"]
+        for n, pairs in values
+        if n == "lldscope_alarm" and ("run", "dying") in pairs
     }
-    assert told == firing
+    assert alarms == firing
     assert of("lldscope_last_step", run="dying") == [139.0]
     with lldscope.open_run(root / "dying") as run:
         entropy = run.signals()["entropy"].iloc[-1]
@@ -92,7 +92,7 @@ def test_every_run_is_told_with_verdict_alarms_and_last_values(
     again = RunRegistry(root)
     quiet = scraped(make_app(again).server.test_client().get("/metrics").text)
     assert any(
-        ("quiet", "yes") in given and ("alarm", state.firing[0].rule) in given for _, given in quiet
+        ("quiet", "yes") in pairs and ("alarm", state.firing[0].rule) in pairs for _, pairs in quiet
     )
 
 
@@ -102,24 +102,24 @@ def test_with_a_token_prometheus_shows_it_as_a_bearer(root: Path) -> None:
     client = app.server.test_client()
     assert client.get("/metrics").status_code == 401
     for token, status in (("SECRET", 200), ("wrong", 401)):
-        told = {"Authorization": f"Bearer {token}"}
-        assert client.get("/metrics", headers=told).status_code == status
+        headers = {"Authorization": f"Bearer {token}"}
+        assert client.get("/metrics", headers=headers).status_code == status
 
 
 def test_rules_and_dashboard_name_metrics_that_there_are() -> None:
-    known = set(exposed._METRICS)
+    metrics = set(exposed._METRICS)
     (group,) = yaml.safe_load((DOCS / "rules.yml").read_text("utf-8"))["groups"]
     for rule in group["rules"]:
-        assert set(re.findall(r"lldscope_\w+", rule["expr"])) <= known
+        assert set(re.findall(r"lldscope_\w+", rule["expr"])) <= metrics
         assert rule["labels"]["severity"] in ("critical", "warning")
     board = json.loads((DOCS / "grafana.json").read_text("utf-8"))
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
     for panel in board["panels"]:
         assert panel["targets"]
         for target in panel["targets"]:
-            named = set(re.findall(r"lldscope_\w+", target["expr"]))
-            assert named
-            assert named <= known
+            names = set(re.findall(r"lldscope_\w+", target["expr"]))
+            assert names
+            assert names <= metrics
             for signal in re.findall(r'signal="(\w+)"', target["expr"]):
                 assert signal in LAST
     (job,) = yaml.safe_load((DOCS / "prometheus.yml").read_text("utf-8"))["scrape_configs"]

@@ -32,10 +32,10 @@ def queries(panels: list[dict[str, Any]]) -> list[str]:
 
 
 def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         pytest.skip(f"Debian's Prometheus is not on this machine: {name} is missing")
-    return found
+    return path
 
 
 def test_rules_and_configuration_are_valid_and_fire_after_their_time(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_rules_and_configuration_are_valid_and_fire_after_their_time(tmp_path: P
         assert done.returncode == 0, done.stderr
     alarm = 'lldscope_alarm{run="r", path="r", alarm="lld-decay", severity="critical", quiet="%s"}'
     about = {"run": "r", "path": "r", "alarm": "lld-decay"}
-    fired = {"exp_labels": about | {"severity": "critical", "quiet": "no"},
+    alert = {"exp_labels": about | {"severity": "critical", "quiet": "no"},
              "exp_annotations": {"summary": "lld-decay in r"}}  # fmt: skip
     last = 'lldscope_last_row_timestamp_seconds{run="r", path="r"}'
     summary = "r has recorded no step for half an hour"
@@ -57,7 +57,7 @@ def test_rules_and_configuration_are_valid_and_fire_after_their_time(tmp_path: P
     }
     checks = [
         (alarm % "no", "1x10", "30s", "LldscopeCritical", []),
-        (alarm % "no", "1x10", "2m", "LldscopeCritical", [fired]),
+        (alarm % "no", "1x10", "2m", "LldscopeCritical", [alert]),
         (alarm % "yes", "1x10", "2m", "LldscopeCritical", []),
         (last, "0x100", "20m", "LldscopeSilent", []),
         (last, "0x100", "40m", "LldscopeSilent", [silent]),
@@ -79,7 +79,7 @@ def test_rules_and_configuration_are_valid_and_fire_after_their_time(tmp_path: P
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def asked(address: str) -> Any:
+def fetch(address: str) -> Any:
     with urlopen(address, timeout=LIMIT) as answer:
         return json.load(answer)
 
@@ -89,8 +89,8 @@ def awaited(look: Callable[[], Any]) -> Any:
     end = time.monotonic() + LIMIT
     while True:
         try:
-            if found := look():
-                return found
+            if result := look():
+                return result
         except OSError:  # it does not listen yet
             pass
         assert time.monotonic() < end, "it never came"
@@ -145,22 +145,22 @@ def test_an_alarm_of_a_run_reaches_alertmanager_and_every_query_is_answered(
         ))  # fmt: skip
 
         def answered(query: str) -> list[Any]:
-            answer = asked(f"http://127.0.0.1:{here}/api/v1/query?query={quote(query)}")
+            answer = fetch(f"http://127.0.0.1:{here}/api/v1/query?query={quote(query)}")
             assert answer["status"] == "success"
             return list(answer["data"]["result"])
 
-        verdicts = awaited(lambda: len(found := answered(VERDICTS)) == 2 and found)
-        assert {found["metric"]["run"] for found in verdicts} == {"dying", 'a "b"\\ c {x="y"}'}
+        verdicts = awaited(lambda: len(result := answered(VERDICTS)) == 2 and result)
+        assert {result["metric"]["run"] for result in verdicts} == {"dying", 'a "b"\\ c {x="y"}'}
         alerts = awaited(lambda: [
-            a for a in asked(f"http://127.0.0.1:{there}/api/v2/alerts")
+            a for a in fetch(f"http://127.0.0.1:{there}/api/v2/alerts")
             if a["labels"]["alertname"] == "LldscopeCritical"
         ])  # fmt: skip
         assert {a["labels"]["run"] for a in alerts} == {"dying"}
         assert any(a["annotations"]["summary"] == "lld-collapse in dying" for a in alerts)
         board = json.loads((DOCS / "grafana.json").read_text("utf-8"))
-        measured = [answered(query.replace("$run", ".*")) for query in queries(board["panels"])]
-        assert len(measured) == len(queries(board["panels"])) >= 10
+        results = [answered(query.replace("$run", ".*")) for query in queries(board["panels"])]
+        assert len(results) == len(queries(board["panels"])) >= 10
         # nothing is live here; all else has values
-        assert [bool(found) for found in measured] == [
+        assert [bool(result) for result in results] == [
             "lldscope_live" not in query for query in queries(board["panels"])
         ]

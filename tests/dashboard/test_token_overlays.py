@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import opened, until
+from browsing import open_page, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.token_overlays import OVERLAYS, overlay_of
 from lldscope_dashboard.pages.group_page import MOST_BESIDE
@@ -95,15 +95,15 @@ def words(root: Path, path: str, search: str) -> str:
 
 
 def test_a_group_stands_side_by_side_with_what_was_recorded_of_it(root: Path) -> None:
-    said = words(root, "/group/run", "?step=4&id=1&color=entropy")
-    assert "Group 7 of step 4" in said
-    assert "3 responses, 2 correct" in said
-    assert "mean reward 0.333" in said
-    assert said.count("asked") == 1
+    text = words(root, "/group/run", "?step=4&id=1&color=entropy")
+    assert "Group 7 of step 4" in text
+    assert "3 responses, 2 correct" in text
+    assert "mean reward 0.333" in text
+    assert text.count("asked") == 1
     # the correct ones first
-    at = [said.index(f"Response {i}") for i in (0, 2, 1)]
+    at = [text.index(f"Response {i}") for i in (0, 2, 1)]
     assert at == sorted(at)
-    assert HOSTILE not in said
+    assert HOSTILE not in text
     many = words(root, "/group/many", "?step=0&id=0")
     assert many.count("Response ") == MOST_BESIDE
     assert "3 more are in the list" in many
@@ -114,8 +114,8 @@ def test_a_group_stands_side_by_side_with_what_was_recorded_of_it(root: Path) ->
 
 
 def test_what_no_token_has_cannot_be_chosen(root: Path) -> None:
-    said = words(root, "/response/many", "?step=0&id=90")
-    assert "engine mismatch (not measured)" in said
+    text = words(root, "/response/many", "?step=0&id=90")
+    assert "engine mismatch (not measured)" in text
     assert "engine mismatch (not measured)" not in words(root, "/response/run", "?step=4&id=0")
 
 
@@ -123,7 +123,7 @@ def test_what_no_token_has_cannot_be_chosen(root: Path) -> None:
 def test_the_choice_of_colours_stays_on_the_way_through_a_group(
     chromium: Any, address: str
 ) -> None:
-    with opened(chromium, address) as tab:
+    with open_page(chromium, address) as tab:
         tab.goto("/response/run?step=4&id=0")
         tab.locator(".tok.lost.heavy[role=option]").first.wait_for()
         tab.locator("[data-address=color]").select_option("mismatch")

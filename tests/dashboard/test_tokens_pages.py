@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from browsing import opened, served, until
+from browsing import open_page, served, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
@@ -55,14 +55,14 @@ def rows(sample: Any) -> list[dict[str, Any]]:
     for a in sample.sql("SELECT * FROM actions").to_dict("records"):
         key = (a["step"], a["rank"], a["response_id"])
         deltas.setdefault(key, []).append(a["logp_post_sum"] - a["logp_old_sum"])
-    told = sample.sql("SELECT step, rank, response_id FROM tokens")
-    kept = set(told.itertuples(index=False, name=None))
-    found = []
+    tokens = sample.sql("SELECT step, rank, response_id FROM tokens")
+    keys = set(tokens.itertuples(index=False, name=None))
+    result = []
     for row in table.to_dict("records"):
         key = (row["step"], row["rank"], row["response_id"])
         delta = sum(deltas.get(key, [math.nan]))
-        found.append(row | {"delta": None if math.isnan(delta) else delta, "told": key in kept})
-    return found
+        result.append(row | {"delta": None if math.isnan(delta) else delta, "told": key in keys})
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +111,8 @@ def displayed(part: Any) -> Iterator[str]:
         for name in ("children", "title", "alt", "aria-label"):
             yield from displayed(props.get(name))
         for name in ("data-tokens", "data-map"):  # of which the browser makes elements
-            told = json.loads(props.get(name, "null"))
-            yield from displayed(list(told.values()) if isinstance(told, dict) else told)
+            value = json.loads(props.get(name, "null"))
+            yield from displayed(list(value.values()) if isinstance(value, dict) else value)
 
 
 # -- questions ------------------------------------------------------------------------------------
@@ -153,23 +153,23 @@ def test_pages_of_responses_are_those_of_a_plain_filter_and_sort(
     offset: int,
 ) -> None:  # fmt: skip
     column = {"tokens": "n_tokens", "group": "group_id"}.get(order, order)
-    chosen = [row for row in rows if meets(row, wanted)]
-    chosen.sort(key=lambda row: (row["step"], row["rank"], row["response_id"]))
-    known = [row for row in chosen if row[column] is not None]
-    known.sort(key=lambda row: float(row[column]), reverse=descending)
-    expected = (known + [row for row in chosen if row[column] is None])[offset : offset + r.PAGE]
-    found = find_responses(sample, wanted, order, descending, offset)
-    assert found.total == len(chosen) > 0
+    matches = [row for row in rows if meets(row, wanted)]
+    matches.sort(key=lambda row: (row["step"], row["rank"], row["response_id"]))
+    values = [row for row in matches if row[column] is not None]
+    values.sort(key=lambda row: float(row[column]), reverse=descending)
+    expected = (values + [row for row in matches if row[column] is None])[offset : offset + r.PAGE]
+    result = find_responses(sample, wanted, order, descending, offset)
+    assert result.total == len(matches) > 0
     keys = [(row["step"], row["rank"], row["response_id"]) for row in expected]
-    assert list(found.rows[r.KEY].itertuples(index=False, name=None)) == keys
+    assert list(result.rows[r.KEY].itertuples(index=False, name=None)) == keys
     deltas = [math.nan if row["delta"] is None else row["delta"] for row in expected]
-    assert found.rows["delta"].tolist() == pytest.approx(deltas, nan_ok=True)
-    assert found.rows["has_tokens"].tolist() == [row["told"] for row in expected]
+    assert result.rows["delta"].tolist() == pytest.approx(deltas, nan_ok=True)
+    assert result.rows["has_tokens"].tolist() == [row["told"] for row in expected]
 
 
 def test_an_offset_beyond_the_end_gives_the_last_page(sample: Any) -> None:
-    found = find_responses(sample, ResponseQuery(last=0), offset=10_000)
-    assert (found.total, found.offset, len(found.rows)) == (128, 100, 28)
+    result = find_responses(sample, ResponseQuery(last=0), offset=10_000)
+    assert (result.total, result.offset, len(result.rows)) == (128, 100, 28)
     assert find_responses(sample, ResponseQuery(first=9999)).total == 0
 
 
@@ -180,12 +180,12 @@ def test_what_was_not_measured_meets_no_bound(tmp_path: Path) -> None:
                          logp_post_sum=[None, -1.0])  # fmt: skip
         recorder.step(step=0, n_responses=2)
     with lldscope.open_run(tmp_path / "run") as run:
-        for wanted in (
+        for query in (
             ResponseQuery(delta_from=-9.0),
             ResponseQuery(delta_to=9.0),
             ResponseQuery(correct=True),
         ):
-            assert find_responses(run, wanted).rows["response_id"].tolist() == [1]
+            assert find_responses(run, query).rows["response_id"].tolist() == [1]
         assert find_responses(run, ResponseQuery(correct=False)).total == 0
         assert find_responses(run, ResponseQuery(tokens_from=0)).total == 0
         assert find_responses(run, ResponseQuery(), "delta").rows["response_id"].tolist() == [1, 0]
@@ -196,9 +196,9 @@ def test_the_map_of_actions_is_a_mean_over_actions(
 ) -> None:
     monkeypatch.setattr(r, "MOST_BINS", 20)
     monkeypatch.setattr(r, "MOST_ACTIONS", 3)
-    found = action_map(sample)
-    assert found is not None
-    assert (found.first, found.last, found.width) == (0, 129, 7)
+    grid = action_map(sample)
+    assert grid is not None
+    assert (grid.first, grid.last, grid.width) == (0, 129, 7)
     groups: dict[tuple[int, int], set[bool]] = {}
     for row in rows:
         groups.setdefault((row["step"], row["group_id"]), set()).add(row["correct"])
@@ -213,9 +213,9 @@ def test_the_map_of_actions_is_a_mean_over_actions(
             delta = a["logp_post_sum"] - a["logp_old_sum"]
             if not math.isnan(delta):
                 cells.setdefault((a["step"] // 7, min(a["action_index"], 2)), []).append(delta)
-    told = found.cells.dropna(subset=["delta"])
-    assert len(told) == len(cells) > 50
-    for row in told.to_dict("records"):
+    frame = grid.cells.dropna(subset=["delta"])
+    assert len(frame) == len(cells) > 50
+    for row in frame.to_dict("records"):
         deltas = cells[row["bin"], row["action_index"]]
         assert row["n_delta"] == len(deltas)
         assert row["delta"] == pytest.approx(sum(deltas) / len(deltas), rel=1e-5, abs=1e-7)
@@ -224,19 +224,19 @@ def test_the_map_of_actions_is_a_mean_over_actions(
 def test_an_alarm_leads_to_its_last_ten_steps_or_to_the_nearest_with_tokens(
     sample: Any, rows: list[dict[str, Any]]
 ) -> None:
-    lost = {row["step"] for row in rows if row["told"] and row["correct"] and row["delta"] < 0}
+    drops = {row["step"] for row in rows if row["told"] and row["correct"] and row["delta"] < 0}
     for step in (3, 40, 55, 69, 129):
-        found = largest_drops_at(sample, step)
+        result = largest_drops_at(sample, step)
         window = range(max(0, step - 9), step + 1)
-        assert found.tokens
-        assert found.moved != bool(lost & set(window))
-        if found.moved:
-            nearest = min(abs(s - step) for s in lost)
-            assert found.first == found.last
-            assert found.first in lost
-            assert abs(found.first - step) == nearest
+        assert result.tokens
+        assert result.moved != bool(drops & set(window))
+        if result.moved:
+            nearest = min(abs(s - step) for s in drops)
+            assert result.first == result.last
+            assert result.first in drops
+            assert abs(result.first - step) == nearest
         else:
-            assert (found.first, found.last) == (window[0], step)
+            assert (result.first, result.last) == (window[0], step)
 
 
 def test_without_tokens_an_alarm_leads_to_its_steps(tmp_path: Path) -> None:
@@ -245,31 +245,31 @@ def test_without_tokens_an_alarm_leads_to_its_steps(tmp_path: Path) -> None:
 
 
 def test_the_pair_is_the_one_that_begins_most_alike(sample: Any) -> None:
-    shown = read_trajectory(sample, Key(20, 0, 32))
-    assert shown is not None
-    assert shown.about["correct"]
-    assert paired_with(sample, shown) == Key(20, 0, 33), "the only wrong one with tokens"
+    response = read_trajectory(sample, Key(20, 0, 32))
+    assert response is not None
+    assert response.about["correct"]
+    assert paired_with(sample, response) == Key(20, 0, 33), "the only wrong one with tokens"
     other = read_tokens(sample, Key(20, 0, 33))
     both = []
-    for tokens in (shown.tokens, other):
-        own = tokens["action_index"].isna().tolist().index(False)
-        both.append(tokens["text"].tolist()[own:])
+    for tokens in (response.tokens, other):
+        start = tokens["action_index"].isna().tolist().index(False)
+        both.append(tokens["text"].tolist()[start:])
     alike = 0
     while both[0][alike] == both[1][alike]:
         alike += 1
-    assert shared_prefix(shown.tokens, other) == alike > 0
+    assert shared_prefix(response.tokens, other) == alike > 0
 
 
 def test_a_group_without_tokens_is_paired_by_documents(sample: Any) -> None:
-    shown = read_trajectory(sample, Key(55, 0, 110))
-    assert shown is not None
-    pair = paired_with(sample, shown)
+    response = read_trajectory(sample, Key(55, 0, 110))
+    assert response is not None
+    pair = paired_with(sample, response)
     assert pair is not None
     other = read_trajectory(sample, pair)
     assert other is not None
     assert other.about["correct"] is False
     assert not len(other.tokens)
-    assert other.actions[0]["docs_hash"] == shown.actions[0]["docs_hash"]
+    assert other.actions[0]["docs_hash"] == response.actions[0]["docs_hash"]
 
 
 # -- pages ----------------------------------------------------------------------------------------
@@ -283,21 +283,21 @@ def test_hostile_text_is_shown_and_never_obeyed(hostile: Path) -> None:
     ):  # fmt: skip
         built = page(registry, path, query)
         assert len(texts(built)) < 300_000, path
-        shown = "".join(displayed(built))
-        assert len(shown) > 100
-        assert [c for c in "\x1b\u202e\x00" if c in shown] == [], path
-    shown = "".join(displayed(page(registry, "/response/hostile", "?step=3&id=0")))
+        text = "".join(displayed(built))
+        assert len(text) > 100
+        assert [c for c in "\x1b\u202e\x00" if c in text] == [], path
+    text = "".join(displayed(page(registry, "/response/hostile", "?step=3&id=0")))
     for expected in ("␛[31mred", "⟨U+202E⟩gnp", "␀", "(1,000,000 characters)", "▯3",
                      "not finite: log π old nan", "log π not measured"):  # fmt: skip
-        assert expected in shown, expected
+        assert expected in text, expected
 
 
 @pytest.mark.parametrize(
     "query", ["", "?step=x&id=1", "?step=3&id=99", "?step=99999999999&id=0", "?step=3&id=0&rank=7"]
 )
 def test_an_address_without_a_response_gives_words(hostile: Path, query: str) -> None:
-    shown = texts(page(RunRegistry(hostile.parent), "/response/hostile", query))
-    assert "All runs" in shown
+    text = texts(page(RunRegistry(hostile.parent), "/response/hostile", query))
+    assert "All runs" in text
     for kind in ("responses", "response", "actions"):
         assert "Waiting for “nope”" in texts(
             page(RunRegistry(hostile.parent), f"/{kind}/nope", "?step=1&id=1")
@@ -306,8 +306,8 @@ def test_an_address_without_a_response_gives_words(hostile: Path, query: str) ->
 
 def test_odd_filters_are_passed_over(hostile: Path) -> None:
     query = "?first=x&last=-1&delta_from=nan&correct=maybe&sort=drop&from=99999&source=%00"
-    shown = texts(page(RunRegistry(hostile.parent), "/responses/hostile", query))
-    assert "no response" in shown.lower()
+    text = texts(page(RunRegistry(hostile.parent), "/responses/hostile", query))
+    assert "no response" in text.lower()
     assert "2 responses" in texts(
         page(RunRegistry(hostile.parent), "/responses/hostile", query[:-11])
     )
@@ -316,34 +316,34 @@ def test_odd_filters_are_passed_over(hostile: Path) -> None:
 def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -> None:
     write_run(tmp_path / "run", 20)
     registry = RunRegistry(tmp_path)
-    shown = texts(page(registry, "/responses/run", "?alarm=lld-decay&at=15"))
-    assert "No tokens of correct responses that lost likelihood" in shown
-    shown = texts(page(registry, "/response/run", "?step=15&id=0"))
-    assert "Δ is shown per action" in shown
+    text = texts(page(registry, "/responses/run", "?alarm=lld-decay&at=15"))
+    assert "No tokens of correct responses that lost likelihood" in text
+    text = texts(page(registry, "/response/run", "?step=15&id=0"))
+    assert "Δ is shown per action" in text
 
 
 def test_tokens_far_from_an_alarm_are_said_to_be(sample: Any) -> None:
-    shown = texts(page(RunRegistry(SAMPLES), "/responses/grpo", "?alarm=mask-lint&at=3"))
-    assert "the nearest step with one, step 10, is shown here" in shown
+    text = texts(page(RunRegistry(SAMPLES), "/responses/grpo", "?alarm=mask-lint&at=3"))
+    assert "the nearest step with one, step 10, is shown here" in text
 
 
 @pytest.mark.parametrize(
     ("at", "claim"), [(69, "Shown are the correct responses of steps 60–69"), (3, "shown here")]
 )
 def test_the_rows_of_an_alarm_are_said_to_be_shown_only_while_they_are(at: int, claim: str) -> None:
-    def shown(**asked: Any) -> str:
-        query = urlencode({"alarm": "lld-decay", "at": at} | asked)
+    def notice(**options: Any) -> str:
+        query = urlencode({"alarm": "lld-decay", "at": at} | options)
         return "".join(displayed(page(RunRegistry(SAMPLES), "/responses/grpo", f"?{query}")))
 
-    assert claim in shown()
-    for asked in ({"correct": "no"}, {"sort": "reward"}, {"way": "down"}, {"all": "yes"},
+    assert claim in notice()
+    for options in ({"correct": "no"}, {"sort": "reward"}, {"way": "down"}, {"all": "yes"},
                   {"first": 60, "last": 69, "correct": "yes", "sort": "delta"}):  # fmt: skip
-        told = shown(**asked)
-        assert f"lld-decay fired at step {at}." in told
-        assert "Shown are" not in told, asked
-        assert "shown here" not in told, asked
+        text = notice(**options)
+        assert f"lld-decay fired at step {at}." in text
+        assert "Shown are" not in text, options
+        assert "shown here" not in text, options
     default = {"first": 60, "last": 69, "correct": "yes", "tokens": "yes", "sort": "delta"}
-    assert (claim in shown(**default)) == (at == 69), "the same view, written out"
+    assert (claim in notice(**default)) == (at == 69), "the same view, written out"
 
 
 def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:
@@ -351,24 +351,24 @@ def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:
     listed = texts(page(registry, "/rules", ""))
     for rule in (*RULES, STALLED):
         assert f"/rules/{rule.id}" in listed
-        shown = "".join(displayed(page(registry, f"/rules/{rule.id}", "")))
-        for said in (rule.meaning, rule.advice[1:], rule.confused_with[1:], *rule.needs):
-            assert said.replace("`", "") in shown
+        text = "".join(displayed(page(registry, f"/rules/{rule.id}", "")))
+        for phrase in (rule.meaning, rule.advice[1:], rule.confused_with[1:], *rule.needs):
+            assert phrase.replace("`", "") in text
     assert "is not a built-in rule" in texts(page(registry, "/rules/mine", ""))
 
 
 def test_every_alarm_has_its_evidence_and_leads_to_rule_and_responses() -> None:
     registry = RunRegistry(SAMPLES)
-    shown = texts(page(registry, "/run/grpo", ""))
+    text = texts(page(registry, "/run/grpo", ""))
     alerts = registry.snapshot("grpo").state.alerts
     assert len(alerts) >= 3
     for alert in alerts:
-        assert f"/responses/grpo?alarm={alert.rule}&at={alert.step}" in shown
-        assert f"/rules/{alert.rule}" in shown
-        for fired, _ in alert.episodes[:4]:
-            assert f"/responses/grpo?alarm={alert.rule}&at={fired}" in shown
-        for said in (alert.evidence, alert.advice, alert.message):
-            assert json.dumps(true_minus(said), ensure_ascii=False)[1:-1] in shown
+        assert f"/responses/grpo?alarm={alert.rule}&at={alert.step}" in text
+        assert f"/rules/{alert.rule}" in text
+        for step, _ in alert.episodes[:4]:
+            assert f"/responses/grpo?alarm={alert.rule}&at={step}" in text
+        for phrase in (alert.evidence, alert.advice, alert.message):
+            assert json.dumps(true_minus(phrase), ensure_ascii=False)[1:-1] in text
 
 
 # -- in a browser ---------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, hostile: Path) -> Iterator[
 @pytest.fixture
 def tab(chromium: Any, server: str) -> Iterator[Any]:
     """A fresh tab; the test fails on console errors and on requests to other hosts."""
-    with opened(chromium, server, also=("file:",)) as tab:
+    with open_page(chromium, server, also=("file:",)) as tab:
         tab.set_default_timeout(WAIT)
         yield tab
 
@@ -397,12 +397,12 @@ def test_two_clicks_lead_from_an_alarm_to_the_tokens_that_lost(tab: Any) -> None
     alarm = tab.locator(".alarm", has_text="lld-decay")
     alarm.get_by_text("Responses that lost most likelihood at step 55").click()
     tab.locator(".grid tbody .run-link").first.click()
-    lost = tab.locator(".tok.lost.heavy[role=option]")
-    lost.first.wait_for()
-    told = tab.locator("#token-status")
-    lost.first.hover()
+    token = tab.locator(".tok.lost.heavy[role=option]")
+    token.first.wait_for()
+    status = tab.locator("#token-status")
+    token.first.hover()
     for word in ("Δ −", "log π old −", "post −", "entropy", "action"):
-        assert word in told.inner_text()
+        assert word in status.inner_text()
     assert tab.locator(".tool").first.inner_text().startswith("tool text")
     assert tab.get_by_text("Beside it: response").count() == 1
 
@@ -427,14 +427,14 @@ def test_addresses_restore_filters_order_response_and_token(tab: Any) -> None:
     assert tab.locator("th[aria-sort=ascending]").inner_text().startswith("Δ")
     tab.goto("/response/grpo?step=20&id=32&beside=39")
     tab.locator(".lost-most a").first.click()
-    chosen = tab.locator(".tok:focus")
-    said = chosen.get_attribute("aria-label")
-    assert "Δ −" in said
+    token = tab.locator(".tok:focus")
+    label = token.get_attribute("aria-label")
+    assert "Δ −" in label
     assert "mark=t" in tab.url
     tab.goto(tab.url)
     tab.locator(".tok:focus").wait_for()
-    assert tab.locator(".tok:focus").get_attribute("aria-label") == said
-    assert tab.locator("#token-status").inner_text() == said
+    assert tab.locator(".tok:focus").get_attribute("aria-label") == label
+    assert tab.locator("#token-status").inner_text() == label
     assert tab.get_by_text("Beside it: response 39").count() == 1
 
 
@@ -460,9 +460,9 @@ def test_hostile_tokens_do_nothing_in_a_browser(tab: Any) -> None:
         assert tab.evaluate("document.querySelectorAll('main script, main img[src=x]').length") == 0
     tab.goto("/response/hostile?step=3&id=0")
     tab.locator(".words .tok").first.wait_for()
-    shown = tab.locator(".words").first.inner_text()
-    assert "<script>window.hit=1</script>␛[31mred⟨U+202E⟩gnp␀" in shown
-    assert "(1,000,000 characters)" in shown
+    text = tab.locator(".words").first.inner_text()
+    assert "<script>window.hit=1</script>␛[31mred⟨U+202E⟩gnp␀" in text
+    assert "(1,000,000 characters)" in text
 
 
 @pytest.mark.browser

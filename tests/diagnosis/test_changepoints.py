@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from phase_runs import DYING, SAMPLES, paper_figure
-from rule_cases import drawn
+from rule_cases import simulate
 
 from lldscope import open_run
 from lldscope.diagnosis.assess import assess
@@ -149,19 +149,19 @@ SETTINGS = [
 
 def coverage(jumps, breaks, other, sd, phi, runs: int) -> tuple[list[float], list[float]]:
     """Share of intervals that hold the true break, and their mean width in steps, per break."""
-    held, width = np.zeros(len(breaks)), np.zeros(len(breaks))
+    hits, width = np.zeros(len(breaks)), np.zeros(len(breaks))
     for seed in range(runs):
         others = [entropy_surge(seed, phi)] if other else []
-        found = fit(simulated(seed, jumps, breaks, sd, phi), others, len(breaks))
-        held += [low <= true <= high for true, (_, low, high) in zip(breaks, found, strict=True)]
-        width += [high - low for _, low, high in found]
-    return (held / runs).tolist(), (width / runs).tolist()
+        result = fit(simulated(seed, jumps, breaks, sd, phi), others, len(breaks))
+        hits += [low <= true <= high for true, (_, low, high) in zip(breaks, result, strict=True)]
+        width += [high - low for _, low, high in result]
+    return (hits / runs).tolist(), (width / runs).tolist()
 
 
 @pytest.mark.parametrize("setting", [SETTINGS[i] for i in (2, 7, 14)], ids=str)
 def test_intervals_contain_the_true_step_about_as_often_as_claimed(setting):
-    held, width = coverage(*setting, runs=50)
-    assert min(held) >= 0.86  # 0.95 less three standard errors of 50 runs
+    shares, width = coverage(*setting, runs=50)
+    assert min(shares) >= 0.86  # 0.95 less three standard errors of 50 runs
     assert max(width) < STEPS / 2
 
 
@@ -182,24 +182,24 @@ def coverage_with_real_noise(size: float, runs: int) -> tuple[list[float], list[
     rng = np.random.default_rng(1)
     pieces, block = pieces_of_a_real_run(), np.arange(3)
     edges = np.cumsum([len(piece) for piece in pieces])
-    held, width = np.zeros(2), np.zeros(2)
+    hits, width = np.zeros(2), np.zeros(2)
     for _ in range(runs):
-        made = []
+        result = []
         for piece in pieces:
             starts = rng.integers(0, len(piece) - 2, -(-len(piece) // 3))
             noise = (piece - piece.mean())[(starts[:, None] + block).ravel()[: len(piece)]]
-            made.append(size * piece.mean() + noise)
-        values = np.concatenate(made)
-        found = fit(Curve("made up", np.arange(float(len(values))), values, -1, True, True), [], 2)
-        held += [low <= at <= high for (_, low, high), at in zip(found, edges, strict=False)]
-        width += [high - low for _, low, high in found]
-    return (held / runs).tolist(), (width / runs).tolist()
+            result.append(size * piece.mean() + noise)
+        values = np.concatenate(result)
+        fits = fit(Curve("made up", np.arange(float(len(values))), values, -1, True, True), [], 2)
+        hits += [low <= at <= high for (_, low, high), at in zip(fits, edges, strict=False)]
+        width += [high - low for _, low, high in fits]
+    return (hits / runs).tolist(), (width / runs).tolist()
 
 
 def test_intervals_contain_the_true_step_with_the_noise_of_a_real_run():
     """With one variance for all steps it was 74 % and 80 %."""
-    held, _ = coverage_with_real_noise(1.0, runs=80)
-    assert min(held) >= 0.86
+    shares, _ = coverage_with_real_noise(1.0, runs=80)
+    assert min(shares) >= 0.86
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -222,21 +222,21 @@ def test_a_real_collapse_has_boundaries_and_a_run_that_holds_has_none():
         dying = run.assess()
     with open_run(SAMPLES / "grpo-llds") as run:
         assert refine(run.assess()) == []
-    found = refine(dying)
-    assert [b.phase for b in found] == ["decay", "collapse"]
+    result = refine(dying)
+    assert [b.phase for b in result] == ["decay", "collapse"]
     entered = {s.phase: s.start_step for s in dying.spans()}
-    for b in found:
+    for b in result:
         assert b.low <= b.step <= b.high
         assert b.live == entered[b.phase]
         assert b.step <= b.live  # recognised after it began
-    assert found[0].step < found[1].step
-    table = pd.DataFrame(found)
+    assert result[0].step < result[1].step
+    table = pd.DataFrame(result)
     assert list(table) == ["phase", "step", "low", "high", "live", "method"]
 
 
 def test_a_made_up_decay_is_dated_to_where_it_was_drawn():
     """Case 0: Δ falls below 0 between steps 50 and 60 and entropy rises from 120 on."""
-    decay, collapse = refine(assess(drawn(DYING, 0)))
+    decay, collapse = refine(assess(simulate(DYING, 0)))
     assert 40 <= decay.low <= decay.high <= 110
     assert 110 <= collapse.step <= 135
 
@@ -285,15 +285,15 @@ def test_the_page_is_current_and_its_example_runs(monkeypatch, capsys):
 def main() -> None:
     print("\n".join(rows_of_boundaries()))
     for size in (1.0, 0.5, 0.25):
-        held, width = coverage_with_real_noise(size, runs=400)
-        cells = [f"{100 * h:.0f} %" for h in held], [f"{w:.0f}" for w in width]
+        hits, width = coverage_with_real_noise(size, runs=400)
+        cells = [f"{100 * h:.0f} %" for h in hits], [f"{w:.0f}" for w in width]
         print("|", size, "|", " | ".join(", ".join(c) for c in cells), "|", flush=True)
     for setting in SETTINGS:
-        held, width = coverage(*setting, runs=400)
+        hits, width = coverage(*setting, runs=400)
         jumps, breaks, other, sd, phi = setting
         shape = f"{'jumps' if jumps else 'kinks'} at {' and '.join(map(str, breaks))}"
         cells = [shape, "entropy" if other else "–", sd, phi]
-        cells += [", ".join(f"{100 * h:.0f} %" for h in held), ", ".join(f"{w:.0f}" for w in width)]
+        cells += [", ".join(f"{100 * h:.0f} %" for h in hits), ", ".join(f"{w:.0f}" for w in width)]
         print("|", " | ".join(map(str, cells)), "|", flush=True)
 
 

@@ -118,12 +118,12 @@ def test_the_limit_agrees_with_plain_simulation():
     rng = np.random.default_rng(1)
     largest = []
     for _ in range(300):
-        own = min(max(rng.normal(phi, math.sqrt((1 - phi**2) / 39)), 0.0), 0.98)
+        rho = min(max(rng.normal(phi, math.sqrt((1 - phi**2) / 39)), 0.0), 0.98)
         scale = math.sqrt(37 / rng.chisquare(37))
-        state, path = rng.choice(innovations) * scale / math.sqrt(1 - own**2), []
+        state, path = rng.choice(innovations) * scale / math.sqrt(1 - rho**2), []
         for _ in range(horizon):
             path.append(state)
-            state = own * state + rng.choice(innovations) * scale
+            state = rho * state + rng.choice(innovations) * scale
         largest.append(np.nanmax(decay.drawdown(np.array(path))))
     limit = decay.largest_fall(tuple(innovations), phi, arl)
     share = math.exp(-horizon / arl)
@@ -222,8 +222,8 @@ def test_a_level_without_noise_and_a_constant_one():
 def test_the_rate_claimed_on_levels_is_at_most_what_the_simulated_paths_support():
     levels = frame(level=ar1(0.3, 200, 3))
     results = {arl: decay.test(levels, arl) for arl in (2000.0, 40_000.0, 1e9)}
-    limits = {arl: float(np.nanmax(found.level_limit)) for arl, found in results.items()}
+    limits = {arl: float(np.nanmax(result.level_limit)) for arl, result in results.items()}
     assert limits[2000.0] < limits[40_000.0] == limits[1e9]
-    claims = {arl: found.guarantee() for arl, found in results.items()}
+    claims = {arl: result.guarantee() for arl, result in results.items()}
     assert "about 2,000 steps to a false alarm" in claims[2000.0]
     assert "about 40,000 steps (a baseline allows no larger estimate)" in claims[1e9]

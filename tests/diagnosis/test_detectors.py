@@ -24,7 +24,7 @@ def series(seed: int, n: int = 60, missing: float = 0.2) -> np.ndarray:
     return np.where(rng.random(n) < missing, NAN, rng.normal(0.3, 1.0, n))
 
 
-def known(values) -> list[float]:
+def finite(values) -> list[float]:
     return [v for v in values if not math.isnan(v)]
 
 
@@ -36,7 +36,7 @@ def test_trailing_statistics_agree_with_loops(seed):
     step_up = d.rise(x, 10)
     ratio = d.over_median(np.abs(x), 3, 5, 20, 6)
     for t in range(len(x)):
-        window = known(x[max(0, t - 9) : t + 1])
+        window = finite(x[max(0, t - 9) : t + 1])
         if len(window) < 4:
             assert math.isnan(mean[t])
             assert t_value[t] == 0
@@ -44,7 +44,7 @@ def test_trailing_statistics_agree_with_loops(seed):
             assert mean[t] == pytest.approx(sum(window) / len(window))
             error = np.std(window, ddof=1) / math.sqrt(len(window))
             assert t_value[t] == pytest.approx(np.mean(window) / error, rel=1e-6)
-        before, after = known(x[max(0, t - 19) : max(0, t - 9)]), known(x[max(0, t - 9) : t + 1])
+        before, after = finite(x[max(0, t - 19) : max(0, t - 9)]), finite(x[max(0, t - 9) : t + 1])
         if min(len(before), len(after)) < 5:
             assert step_up[t] == 0
         else:
@@ -55,10 +55,10 @@ def test_trailing_statistics_agree_with_loops(seed):
             error = math.sqrt(pooled * (1 / len(before) + 1 / len(after)))
             expected = (np.mean(after) - np.mean(before)) / error
             assert step_up[t] == pytest.approx(expected, rel=1e-6)
-        older = known(np.abs(x)[max(0, t - 24) : max(0, t - 4)])
+        older = finite(np.abs(x)[max(0, t - 24) : max(0, t - 4)])
         if len(older) < 6:
             assert math.isnan(ratio[t])
-        elif recent := known(np.abs(x)[max(0, t - 2) : t + 1]):
+        elif recent := finite(np.abs(x)[max(0, t - 2) : t + 1]):
             assert ratio[t] == pytest.approx(np.median(recent) / np.median(older))
 
 
@@ -127,7 +127,7 @@ def test_the_e_detector_agrees_with_a_loop(seed):
 ARL, SERIES, STEPS = 200.0, 400, 800
 
 
-def scored(delta: np.ndarray) -> np.ndarray:
+def scores_of(delta: np.ndarray) -> np.ndarray:
     return np.stack([d.loss_score(x) for x in delta.T], axis=1)
 
 
@@ -169,7 +169,7 @@ NULLS = [
 
 @pytest.mark.parametrize("null", NULLS)
 def test_false_alarms_are_no_more_frequent_than_guaranteed(null):
-    scores = scored(null_series(null, np.random.default_rng(11)))
+    scores = scores_of(null_series(null, np.random.default_rng(11)))
     error = np.nanstd(scores) / math.sqrt(np.count_nonzero(~np.isnan(scores)))
     assert np.nanmean(scores) <= 3 * error  # the series are of the null hypothesis
     lengths = run_lengths(scores)
@@ -179,8 +179,8 @@ def test_false_alarms_are_no_more_frequent_than_guaranteed(null):
 def test_the_guarantee_is_not_met_by_never_firing():
     """On the edge of the null alarms come about as often as they may, and off it far more often."""
     edge = null_series("independent", np.random.default_rng(3))
-    assert run_lengths(scored(edge)).mean() < 1.5 * ARL
-    assert run_lengths(scored(edge - 0.1)).mean() < 0.75 * ARL
+    assert run_lengths(scores_of(edge)).mean() < 1.5 * ARL
+    assert run_lengths(scores_of(edge - 0.1)).mean() < 0.75 * ARL
 
 
 @pytest.mark.parametrize(("drift", "latest"), [(0.3, 150), (1.0, 45)])
@@ -190,7 +190,7 @@ def test_a_decay_is_detected_within_a_known_time(drift, latest):
     noise = rng.standard_normal((400, 100))
     noise[:60] += 0.3
     noise[60:] -= drift
-    delay = run_lengths(scored(noise), 2000) - 60
+    delay = run_lengths(scores_of(noise), 2000) - 60
     assert (delay > 0).mean() >= 0.95  # no alarm before
     assert np.median(delay) <= latest
 
@@ -199,7 +199,7 @@ def test_a_few_responses_that_lose_many_nats_are_seen_among_many_that_gain_a_lit
     rng = np.random.default_rng(2)
     healthy = rng.normal(0.2, 0.2, (60, 50))
     dying = np.where(rng.random((60, 50)) < 0.25, rng.uniform(-6, -2, (60, 50)), healthy)
-    delay = run_lengths(scored(np.concatenate([healthy, dying])), 2000) - 60
+    delay = run_lengths(scores_of(np.concatenate([healthy, dying])), 2000) - 60
     assert (delay > 0).all()
     assert np.median(delay) <= 25
 

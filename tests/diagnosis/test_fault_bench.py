@@ -77,10 +77,10 @@ def test_a_fault_changes_its_columns_from_its_onset_on():
 def test_an_imported_log_has_the_numbers_that_were_written(kind):
     reader = faults.READERS[kind]
     log = healthy.made_up("64 rollouts", 30, 1)
-    found = reader.read(log)
-    assert found["step"].tolist() == log["step"].tolist()
+    actual = reader.read(log)
+    assert actual["step"].tolist() == log["step"].tolist()
     for name in {"reward", "entropy", "grad_norm", "response_tokens"} & set(reader.names):
-        np.testing.assert_allclose(found[name], log[name], rtol=1e-6)
+        np.testing.assert_allclose(actual[name], log[name], rtol=1e-6)
     broken = reader.read(faults.injected(log, 20, faults.FAULTS["NaN"]))
     assert (broken["n_nonfinite"][20:] > 0).all()
     assert not (broken["n_nonfinite"][:20] > 0).any()

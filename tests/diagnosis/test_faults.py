@@ -61,10 +61,10 @@ def test_before_it_begins_the_run_is_that_of_the_trainer(fault, healthy):
         ("actions", ("logp_old_sum", "logp_post_sum")),
     ):
         for name in names:
-            found, expected = (
+            actual, expected = (
                 [row[name] for row in at_step(k, table, 0)] for k in (keeper, healthy)
             )
-            assert found == expected, (table, name)
+            assert actual == expected, (table, name)
     (event,) = [e for e in keeper.events if e["kind"] == "injected_fault"]
     assert (event["step"], event["fault"]) == (AT, fault)
 
@@ -90,9 +90,9 @@ def test_tool_unmasked(healthy):
         assert all(a >= 0 for a in r.action[first:]), "everything after the prompt"
         assert all(a < 0 for a in r.action[:first])
         tool += "<information>" in trainer.policy.decode(r.ids[first:])
-        for measured in (r.logp, r.entropy, r.error_norm):
-            assert all(math.isfinite(x) for x in measured)
-            assert not any(measured[:first])
+        for series in (r.logp, r.entropy, r.error_norm):
+            assert all(math.isfinite(x) for x in series)
+            assert not any(series[:first])
         assert all(x < 0 for x in r.logp[first:])
     assert tool > 3
     n_tokens = sum(r["n_tokens"] for r in at_step(keeper, "responses", 1))
@@ -131,8 +131,8 @@ def test_overflow():
     assert 0 < len(skipped) < len(after), "some, not all"
     assert all(not math.isfinite(u["grad_norm"]) for u in skipped)
     assert trainer.updater.n_applied == 24 - len(skipped)
-    told = [e for e in keeper.events if e["kind"] == "nonfinite_gradient"]
-    assert [(e["step"], e["update"]) for e in told] == [(u["step"], u["update"]) for u in skipped]
+    events = [e for e in keeper.events if e["kind"] == "nonfinite_gradient"]
+    assert [(e["step"], e["update"]) for e in events] == [(u["step"], u["update"]) for u in skipped]
     assert all(math.isfinite(s["loss_policy"]) for s in keeper.rows("steps"))
 
 
@@ -175,10 +175,10 @@ def test_stale_engine():
     assert engine_gap(keeper, 1) < 1e-4
     assert engine_gap(keeper, 2) > 1e-2
     assert engine_gap(keeper, 3) > 1e-2
-    own, engines = (
+    ours, engines = (
         dict(p.model.named_parameters()) for p in (trainer.policy, trainer._fault._engine.policy)
     )
-    assert any(not (own[name] == engines[name]).all() for name in own)
+    assert any(not (ours[name] == engines[name]).all() for name in ours)
     assert trainer._players.evaluating._policy is trainer._fault._engine.policy
 
 
@@ -192,8 +192,8 @@ def test_lagging_engine():
 
 def test_command(tmp_path):
     directory = tmp_path / "run"
-    told = ["retriever-dies", "tiny", *SMALL, "eval_questions=4", "steps=3", "--seed", "7"]
-    done = CliRunner().invoke(main, [*told, "--run", str(directory)])
+    words = ["retriever-dies", "tiny", *SMALL, "eval_questions=4", "steps=3", "--seed", "7"]
+    done = CliRunner().invoke(main, [*words, "--run", str(directory)])
     assert done.exit_code == 0, done.output
     info = json.loads((directory / "run.json").read_text())
     assert (info["name"], info["status"]) == ("fault-retriever-dies-7", "finished")
@@ -206,8 +206,8 @@ def test_command(tmp_path):
 
 @pytest.mark.parametrize("at", ["0", "3"])
 def test_a_fault_needs_a_step_to_begin_at(tmp_path, at):
-    told = ["overflow", "tiny", *SMALL, "steps=3", "--at", at, "--run", str(tmp_path / "run")]
-    done = CliRunner().invoke(main, told)
+    words = ["overflow", "tiny", *SMALL, "steps=3", "--at", at, "--run", str(tmp_path / "run")]
+    done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
     assert f"--at {at}" in done.stderr
     assert not (tmp_path / "run").exists()

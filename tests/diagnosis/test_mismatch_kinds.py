@@ -30,9 +30,9 @@ def nucleus(logp: np.ndarray, mass: float) -> np.ndarray:
     """The smallest set of tokens with so much mass, scaled to 1."""
     order = np.argsort(-logp, axis=-1, kind="stable")
     p = np.exp(np.take_along_axis(logp, order, -1))
-    kept = np.empty(logp.shape, bool)
-    np.put_along_axis(kept, order, p.cumsum(-1) - p < mass, -1)
-    return log_softmax(np.where(kept, logp, -np.inf))
+    mask = np.empty(logp.shape, bool)
+    np.put_along_axis(mask, order, p.cumsum(-1) - p < mass, -1)
+    return log_softmax(np.where(mask, logp, -np.inf))
 
 
 def engine(kind: str, policies: list[np.ndarray], rng) -> np.ndarray:

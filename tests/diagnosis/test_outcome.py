@@ -82,12 +82,12 @@ def series(kind: str) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["correlated", "independent"])
 def test_errors_and_bounds_agree_with_loops(kind):
     reward = series(kind)
-    found = o.outcome(gather(frame({"reward": reward}), 2000.0))
+    result = o.outcome(gather(frame({"reward": reward}), 2000.0))
     for t, (best, fallen) in enumerate(slow_bounds(reward.tolist())):
-        assert found.best[t] == pytest.approx(best, nan_ok=True), t
-        assert found.fallen[t] == fallen, t
-    assert found.fallen.any()
-    assert not found.under(o.DECLINED)[:180].any()
+        assert result.best[t] == pytest.approx(best, nan_ok=True), t
+        assert result.fallen[t] == fallen, t
+    assert result.fallen.any()
+    assert not result.under(o.DECLINED)[:180].any()
 
 
 def test_a_new_kind_of_data_forgets_the_best():
@@ -108,11 +108,11 @@ def test_a_new_kind_of_data_forgets_the_best():
 def test_healthy_noise_is_not_called_a_crash(share, phi, most):
     """Even with gradient spikes, which open the looser limits."""
     make = noise.healthy(share, phi, 0.02)
-    fired = 0
+    count = 0
     for seed in range(40):
         alerts = assess(make(np.random.default_rng([1, seed]))).alerts
-        fired += any(a.rule == "reward-crash" for a in alerts)
-    assert fired <= most
+        count += any(a.rule == "reward-crash" for a in alerts)
+    assert count <= most
 
 
 def test_no_run_that_held_is_called_critical_at_32_rollouts_a_step():
@@ -144,17 +144,17 @@ def test_the_thinned_bank_is_as_noisy_as_fewer_rollouts_make_it():
 def test_whether_the_reward_has_risen(reward, restarts, risen):
     noise = np.random.default_rng(3).normal(0, 0.03, len(reward))
     signals = frame({"reward": reward + noise, "entropy": np.full(len(reward), 0.4)})
-    found = o.rise(gather(signals, 2000.0, restarts))
-    assert found == (None if risen is None else o.Rise(risen, 10, 40))
+    result = o.rise(gather(signals, 2000.0, restarts))
+    assert result == (None if risen is None else o.Rise(risen, 10, 40))
 
 
 def test_a_reward_that_stays_where_it_was_is_seldom_said_to_have_risen():
     rng = np.random.default_rng(4)
-    found = [
+    rises = [
         o.rise(gather(frame({"reward": 0.4 + rng.normal(0, 0.05, 200)}), 2000.0))
         for _ in range(200)
     ]
-    assert np.mean([rise.clear for rise in found]) < 0.04  # 2.3 % if the noise were known
+    assert np.mean([rise.clear for rise in rises]) < 0.04  # 2.3 % if the noise were known
 
 
 def test_a_log_with_a_row_every_tenth_step_is_compared_over_more_steps():

@@ -25,7 +25,7 @@ from phase_runs import (
     frame,
     paper_figure,
 )
-from rule_cases import drawn
+from rule_cases import simulate
 
 import lldscope
 from lldscope.core.schema import SIGNALS
@@ -57,11 +57,11 @@ def test_the_papers_curve_has_its_three_phases():
 
 @pytest.mark.parametrize("noise", [0.02, 0.04])
 def test_the_papers_curve_with_noise(noise):
-    found = [first_steps(assess(paper_figure(noise=noise, seed=seed))) for seed in range(15)]
-    assert all(f["decay"] >= 60 for f in found)
-    assert all(115 <= f["collapse"] < 145 for f in found)  # the explosion
-    assert sum(f["collapse"] <= 140 for f in found) >= 13
-    assert sum(f["decay"] <= 95 for f in found) >= 13
+    steps = [first_steps(assess(paper_figure(noise=noise, seed=seed))) for seed in range(15)]
+    assert all(f["decay"] >= 60 for f in steps)
+    assert all(115 <= f["collapse"] < 145 for f in steps)  # the explosion
+    assert sum(f["collapse"] <= 140 for f in steps) >= 13
+    assert sum(f["decay"] <= 95 for f in steps) >= 13
 
 
 def test_every_second_likelihood_of_the_papers_curve_is_enough_for_its_collapse():
@@ -80,7 +80,7 @@ SERIES = {
     "paper": paper_figure,
     "sample grpo": lambda: recorded("grpo"),
     "sample grpo-llds": lambda: recorded("grpo-llds"),
-    **{name: lambda c=c: drawn(c, 1) for name, c in CASE.items()},
+    **{name: lambda c=c: simulate(c, 1) for name, c in CASE.items()},
 }
 LOST = ("delta_correct", "correct_logp", "reward", "entropy", "grad_norm")
 
@@ -98,8 +98,8 @@ def damaged_series(draw) -> tuple[pd.DataFrame, dict[int, str], int]:
         table.loc[rng.integers(0, n), name] = draw(st.sampled_from([np.inf, -np.inf]))
     start, end = sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n))))
     if draw(st.booleans()):
-        measured = (table.index >= start) & (table.index < end)
-        table.loc[~measured, "delta_correct"] = np.nan
+        mask = (table.index >= start) & (table.index < end)
+        table.loc[~mask, "delta_correct"] = np.nan
     table.loc[table["delta_correct"].isna(), ["delta_correct_sum", "n_delta_correct"]] = np.nan
     table = table[rng.random(n) >= draw(st.sampled_from([0.0, 0.2]))].reset_index(drop=True)
     kinds = st.sampled_from(["data", "lr", "resume"])
@@ -152,7 +152,7 @@ DECAY = {
 
 def run_of(**signals: list) -> Assessment:
     case = {"signals": DECAY | signals, "noise": {"delta_correct": 0.1, "entropy": 0.005}}
-    return assess(drawn(case, 0))
+    return assess(simulate(case, 0))
 
 
 def test_a_decay_without_a_surge_is_no_collapse():
@@ -199,7 +199,7 @@ def test_a_collapse_ends_only_when_reward_and_likelihood_have_recovered():
 
 
 def test_a_number_that_is_not_finite_is_a_warning_at_once_and_critical_if_it_lasts():
-    table = drawn(WELL, 0).iloc[:50]
+    table = simulate(WELL, 0).iloc[:50]
     table.loc[49, "n_nonfinite"] = 1.0
     live = Liveness("live", None, 1.0)
     assert verdict(assess(table.iloc[:49]), live) == "healthy"
@@ -217,25 +217,25 @@ def slow_median(values: list[float]) -> float:
 def slow_acceleration(gain: list[float]) -> bool:
     """The last ten measured against the forty before, single ones cut to −5 and 1 of four times the
     median size of the forty."""
-    known = [g for g in gain if g == g]
-    then, now = known[-50:-10], known[-10:]
+    values = [g for g in gain if g == g]
+    then, now = values[-50:-10], values[-10:]
     if len(now) < 10 or len(then) < 10:
         return False
     unit = 4 * slow_median([abs(g) for g in then])
-    lost = [sum(min(max(g, -5 * unit), unit) for g in x) / len(x) for x in (then, now)]
-    return lost[1] < 0 and lost[1] < lost[0]
+    losses = [sum(min(max(g, -5 * unit), unit) for g in x) / len(x) for x in (then, now)]
+    return losses[1] < 0 and losses[1] < losses[0]
 
 
 @pytest.mark.parametrize("case", [DYING, RECOVERS], ids=["dying", "recovers"])
 def test_acceleration_agrees_with_a_loop(case):
-    table = drawn(case, 2)
+    table = simulate(case, 2)
     holes = np.random.default_rng(0).random(len(table)) < 0.3
     table.loc[holes, "delta_correct"] = np.nan
     e = assess(table).evidence
-    faster, seen = accelerates(e), e.has_delta
+    faster, mask = accelerates(e), e.has_delta
     for t in range(len(table)):
         delta = table["delta_correct"].tolist()[: t + 1]
-        assert faster[t] == (bool(seen[t]) and slow_acceleration(delta)), t
+        assert faster[t] == (bool(mask[t]) and slow_acceleration(delta)), t
     assert faster.any()
 
 
@@ -303,20 +303,20 @@ def test_the_papers_collapse_is_seen_without_log_probabilities_but_not_called_ll
 
 
 def test_the_grade_follows_what_is_measured():
-    table = drawn(HARDER, 0)  # Δ and level, 200 steps
+    table = simulate(HARDER, 0)  # Δ and level, 200 steps
     late = table.copy()
     late.loc[:99, DELTA] = np.nan
     assert assess(late.iloc[:100]).grade == "level"
     assert assess(late).grade == "delta"
-    gone = table.copy()
-    gone.loc[60:, DELTA] = np.nan
-    assert assess(gone.iloc[:100]).grade == "delta"  # a gap is no loss
-    assert assess(gone.iloc[:115]).grade == "level"
+    partial = table.copy()
+    partial.loc[60:, DELTA] = np.nan
+    assert assess(partial.iloc[:100]).grade == "delta"  # a gap is no loss
+    assert assess(partial.iloc[:115]).grade == "level"
     assert assess(without(table, [*DELTA, "correct_logp"])).grade == "symptoms"
 
 
 def test_no_correct_response_left_is_not_a_log_without_log_probabilities():
-    table = drawn(DYING, 0)
+    table = simulate(DYING, 0)
     table["success"] = table["reward"]
     died = table.copy()
     died.loc[140:, [*DELTA, "correct_logp"]] = np.nan
@@ -339,7 +339,7 @@ def test_a_declared_change_resets_the_baselines():
     """Sampling twice as hot from step 100 on: an entropy surge, unless it was declared."""
     case = WELL
     hot = case | {"signals": case["signals"] | {"entropy": [[0, 0.4], [99, 0.4], [100, 0.9]]}}
-    table = drawn(hot, 0)
+    table = simulate(hot, 0)
     table = pd.concat([table, table.iloc[[-1] * 40].assign(step=np.arange(101, 141))])
     table = table.reset_index(drop=True)
     assert "entropy-surge" in {a.rule for a in assess(table).alerts}
@@ -349,12 +349,12 @@ def test_a_declared_change_resets_the_baselines():
 def test_only_new_data_resets_the_best_reward():
     """A run that is resumed often cannot decline without an alarm."""
     harder = {"reward": [[0, 0.6], [99, 0.6], [100, 0.2], [160, 0.2]], "entropy": DECAY["entropy"]}
-    table = drawn({"signals": harder, "noise": {"reward": 0.01}}, 0)
-    fired = {
+    table = simulate({"signals": harder, "noise": {"reward": 0.01}}, 0)
+    results = {
         kind: "reward-crash" in {a.rule for a in assess(table, restarts={100: kind}).alerts}
         for kind in ("resume", "lr", "data")
     }
-    assert fired == {"resume": True, "lr": True, "data": False}
+    assert results == {"resume": True, "lr": True, "data": False}
 
 
 def test_declared_changes_are_read_from_events_and_attempts():
@@ -414,9 +414,9 @@ def test_the_time_limit_of_a_stall_follows_the_duration_of_steps(tmp_path, ages,
 
 
 def test_verdicts_from_worst_to_best():
-    dying = assess(drawn(DYING, 0))
-    well = assess(drawn(WELL, 0))
-    young = assess(drawn(WELL, 0).iloc[:5])
+    dying = assess(simulate(DYING, 0))
+    well = assess(simulate(WELL, 0))
+    young = assess(simulate(WELL, 0).iloc[:5])
     live = Liveness("live", None, 1.0)
     dead = Liveness("stalled", "gone", 1e6)
     failed = Liveness("failed", "ValueError", 1.0)
@@ -448,10 +448,10 @@ def rows_of_logs() -> list[str]:
             result = assess(without(table, columns))
             first = first_steps(result)
             rules = {a.rule: a.step for a in result.alerts}
-            fired = [rules.get(r, "–") for r in ("entropy-surge", "grad-explosion")]
+            steps = [rules.get(r, "–") for r in ("entropy-surge", "grad-explosion")]
             step, rule = critical_at(result)
-            seen = [result.grade, first.get("decay", "–"), first.get("collapse", "–"), *fired]
-            rows.append(f"| {' | '.join(map(str, (run, log, *seen)))} | {step}, `{rule}` |")
+            cells = [result.grade, first.get("decay", "–"), first.get("collapse", "–"), *steps]
+            rows.append(f"| {' | '.join(map(str, (run, log, *cells)))} | {step}, `{rule}` |")
     return rows
 
 
@@ -464,9 +464,9 @@ def main() -> None:
     print("\n".join(rows_of_logs()))
     for every, noise in ((1, 0.02), (1, 0.04), (1, 0.06), (1, 0.1), (2, 0.04), (5, 0.04)):
         tables = [paper_figure(every, noise, seed) for seed in range(100)]
-        found = [first_steps(assess(table)) for table in tables]
-        decay = np.array([f.get("decay", np.inf) for f in found])
-        collapse = np.array([f.get("collapse", np.inf) for f in found])
+        steps = [first_steps(assess(table)) for table in tables]
+        decay = np.array([f.get("decay", np.inf) for f in steps])
+        collapse = np.array([f.get("collapse", np.inf) for f in steps])
         inside = [(decay >= 60) & (decay <= 95), (collapse >= 115) & (collapse <= 140)]
         early = [decay < 60, collapse < 115]
         shares = [f"{100 * np.mean(x):.0f} %" for x in (*inside, *early)]

@@ -29,9 +29,9 @@ print(json.dumps(verdicts))
 
 def test_what_is_not_logged_is_left_out_and_not_nan():
     signals = frame({"step": [3, 4], "reward": [0.5, np.nan], "entropy": [0.25, 0.0]})
-    sent = json.loads(json.dumps(rival_packages.columns(signals), allow_nan=False))
-    assert tuple(sent) == rival_worker.ROW
-    rows = rival_worker.rows(sent)
+    payload = json.loads(json.dumps(rival_packages.columns(signals), allow_nan=False))
+    assert tuple(payload) == rival_worker.ROW
+    rows = rival_worker.rows(payload)
     assert rows == [{"step": 3, "reward": 0.5, "entropy": 0.25}, {"step": 4, "entropy": 0.0}]
     renamed = rival_worker.renamed(rows[0], {"step": "step", "reward": "reward_mean"})
     assert renamed == {"step": 3, "reward_mean": 0.5}
@@ -67,7 +67,7 @@ def test_the_table_counts_by_level_and_leads_to_the_fall():
         return Log(group, signals, fall), verdicts
 
     undated = {"critical": None, "warning": None}
-    found = cells(
+    columns = cells(
         rival_packages.table(
             [
                 judged(RECORDED, 50, {"critical": 40, "warning": 20}, undated, {"warning": 50}),
@@ -81,17 +81,17 @@ def test_the_table_counts_by_level_and_leads_to_the_fall():
             BY_REWARD,
         )
     )
-    heading = found["critical / warning or worse"]
+    heading = columns["critical / warning or worse"]
     assert [heading[i] for i in (0, 3, 8)] == [
         "3 falls: found",
         "2 held: false",
         "1 made up: false",
     ]
-    assert found["live"] == [
+    assert columns["live"] == [
         "2 / 2", "1 / 2", "0 / 25", "0 / 1", "0 / 1", "0 / 1", "– / 40", "–", "0 / 0"
     ]  # fmt: skip
-    assert found["finished"][:4] == ["1 / 2", "– / –", "– / –", "1 / 1"]
-    assert found[simple] == ["2", "1", "10", "0", "0", "0", "–", "–", "1"]
+    assert columns["finished"][:4] == ["1 / 2", "– / –", "– / –", "1 / 1"]
+    assert columns[simple] == ["2", "1", "10", "0", "0", "0", "–", "–", "1"]
 
 
 def write_index(folder: Path, lines: list[dict]) -> None:
@@ -139,25 +139,25 @@ def test_every_detector_judges_the_same_logs(bank, alarm_bank, monkeypatch, caps
     assert [heading[i] for i in (0, 3)] == ["1 degraded: found", "1 held: false"]
     assert by_held_out["stub"][0] == "1 / 1"
     assert by_held_out.keys() == cells(second).keys()
-    found = cells(second)
-    heading = found["critical / warning or worse"]
+    columns = cells(second)
+    heading = columns["critical / warning or worse"]
     kinds = len(noise.HEALTHY)
     assert [heading[i] for i in (0, 3, 8)] == [
         "1 falls: found", "1 held: false", f"{kinds} made up: false"
     ]  # fmt: skip
 
-    (fall, signals), held = noise.labelled(bank, "test")
-    assert held[0] is None
+    (fall, signals), label = noise.labelled(bank, "test")
+    assert label[0] is None
     worst = int(signals["step"].iloc[signals["reward"].argmin()])
-    assert found["stub"][:4] == [
+    assert columns["stub"][:4] == [
         "1 / 1", f"{int(worst < fall)} / 1",
         f"{fall - worst} / {fall - int(signals['step'].iloc[0])}", "1 / 1",
     ]  # fmt: skip
-    assert found["stub"][-1] == f"{kinds} / {kinds}"
-    assert found["silent"] == ["0 / 0", "0 / 0", "– / –", "0 / 0"] * 2 + ["0 / 0"]
-    assert found["lldscope, five signals"][0].endswith(" / 1")
-    assert found["lldscope, all it records"][4:] == ["–"] * 5  # thinned or made up: not recorded
-    assert rival_packages.SIMPLE.keys() <= found.keys()
+    assert columns["stub"][-1] == f"{kinds} / {kinds}"
+    assert columns["silent"] == ["0 / 0", "0 / 0", "– / –", "0 / 0"] * 2 + ["0 / 0"]
+    assert columns["lldscope, five signals"][0].endswith(" / 1")
+    assert columns["lldscope, all it records"][4:] == ["–"] * 5  # thinned or made up: not recorded
+    assert rival_packages.SIMPLE.keys() <= columns.keys()
     assert f"  stub: {kinds} least" in "\n".join(lines).splitlines()
 
 

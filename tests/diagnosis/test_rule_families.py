@@ -29,18 +29,18 @@ def evaluated(scores: dict[int, float], reward: np.ndarray, questions: float = 1
 
 def test_a_fall_between_two_evaluations_is_seen_at_the_second():
     result = evaluated({0: 0.5, 50: 0.8, 100: 0.5, 150: 0.55}, np.linspace(0.3, 0.8, 160))
-    found = alert(result, "eval-gap")
-    assert found is not None
-    assert found.step == 100
-    assert "0.5 at step 100 and was 0.8 at step 50" in found.message
-    assert found.episodes == ((100, None),), "the next evaluation is no better"
+    alarm = alert(result, "eval-gap")
+    assert alarm is not None
+    assert alarm.step == 100
+    assert "0.5 at step 100 and was 0.8 at step 50" in alarm.message
+    assert alarm.episodes == ((100, None),), "the next evaluation is no better"
 
 
 def test_an_evaluation_that_is_as_good_again_ends_it():
     result = evaluated({0: 0.5, 50: 0.8, 100: 0.5, 150: 0.8}, np.linspace(0.3, 0.8, 200))
-    found = alert(result, "eval-gap")
-    assert found is not None
-    assert found.episodes == ((100, 169),)
+    alarm = alert(result, "eval-gap")
+    assert alarm is not None
+    assert alarm.episodes == ((100, 169),)
 
 
 def test_few_questions_show_no_fall():
@@ -67,8 +67,8 @@ def test_scores_that_do_not_fall_seldom_seem_to(share):
     """Questions drawn anew for each of twenty evaluations."""
     runs, false = 100, 0
     for seed in range(runs):
-        drawn = np.random.default_rng(seed).binomial(128, share, 20) / 128
-        scores = dict(zip(range(0, 200, 10), drawn.tolist(), strict=True))
+        counts = np.random.default_rng(seed).binomial(128, share, 20) / 128
+        scores = dict(zip(range(0, 200, 10), counts.tolist(), strict=True))
         false += alert(evaluated(scores, np.linspace(0.3, 0.8, 200)), "eval-gap") is not None
     assert false <= 2 * RUN_RATE * runs
 
@@ -123,21 +123,21 @@ def without_signal(right: float, wrong: float, **more: np.ndarray) -> Assessment
 )
 def test_what_is_advised_goes_by_which_groups_they_are(right, wrong, advice):
     more = {"zero_signal_share": np.full(80, 0.99)} if right != right else {}
-    found = alert(without_signal(right, wrong, **more), "zero-signal")
-    assert found is not None
-    assert found.advice == advice
+    alarm = alert(without_signal(right, wrong, **more), "zero-signal")
+    assert alarm is not None
+    assert alarm.advice == advice
 
 
 def test_the_cost_is_in_tokens_and_hours():
     step = np.arange(80)
-    found = alert(
+    alarm = alert(
         without_signal(
             0.7, 0.1, zero_signal_token_share=np.full(80, 0.5), tokens_seen=1000.0 * (step + 1),
             seconds_rollout=np.full(80, 60.0), seconds_update=np.full(80, 12.0),
         ),
         "wasted-rollouts",
     )  # fmt: skip
-    assert found is not None
-    assert "25,000 of 50,000 tokens and 0.5 of 1 hours" in found.message
-    assert "70 % were all right and 10 % all wrong" in found.message
-    assert found.severity == "info"
+    assert alarm is not None
+    assert "25,000 of 50,000 tokens and 0.5 of 1 hours" in alarm.message
+    assert "70 % were all right and 10 % all wrong" in alarm.message
+    assert alarm.severity == "info"

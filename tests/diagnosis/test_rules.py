@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from phase_runs import CASE, CASE_FILES, CASES
-from rule_cases import drawn, frame
+from rule_cases import frame, simulate
 
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
@@ -21,7 +21,7 @@ from lldscope.diagnosis.alarms import condition_met
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from lldscope.diagnosis.rule import Severity, episodes
-from lldscope.diagnosis.rules.measures import observed, over_former_max, percent, trailing_sd
+from lldscope.diagnosis.rules.measures import is_observed, over_former_max, percent, trailing_sd
 from lldscope.storage.json_files import to_json
 from tests.study import arms, bank
 from tests.study.arms import CAUSE
@@ -34,8 +34,8 @@ RULE = {rule.id: rule for rule in RULES}
 
 
 @cache
-def made(index: int, seed: int) -> Assessment:
-    return assess(drawn(ALL_CASES[index], seed), restarts=ALL_CASES[index].get("restarts"))
+def judge_case(index: int, seed: int) -> Assessment:
+    return assess(simulate(ALL_CASES[index], seed), restarts=ALL_CASES[index].get("restarts"))
 
 
 # -- cases ----------------------------------------------------------------------------------------
@@ -44,30 +44,30 @@ def made(index: int, seed: int) -> Assessment:
 @pytest.mark.parametrize("index", range(len(ALL_CASES)), ids=NAMES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_case(index, seed):
-    case, result = ALL_CASES[index], made(index, seed)
-    fired = {a.rule: a.step for a in result.alerts}
+    case, result = ALL_CASES[index], judge_case(index, seed)
+    alarms = {a.rule: a.step for a in result.alerts}
     for rule, (earliest, latest) in case.get("fires", {}).items():
-        assert rule in fired, f"{rule} did not fire; {fired}"
-        assert earliest <= fired[rule] <= latest, f"{rule} fired at {fired[rule]}"
-    assert not set(case.get("quiet", ())) & set(fired), fired
+        assert rule in alarms, f"{rule} did not fire; {alarms}"
+        assert earliest <= alarms[rule] <= latest, f"{rule} fired at {alarms[rule]}"
+    assert not set(case.get("quiet", ())) & set(alarms), alarms
     severities = {a.rule: a.severity for a in result.alerts}
     assert severities.items() >= case.get("severity", {}).items()
-    seen = [s.phase for s in result.spans()]
-    assert not set(case.get("never", ())) & set(seen), seen
-    remaining = iter(seen)
-    assert all(phase in remaining for phase in case.get("phases", ())), seen
+    phases = [s.phase for s in result.spans()]
+    assert not set(case.get("never", ())) & set(phases), phases
+    remaining = iter(phases)
+    assert all(phase in remaining for phase in case.get("phases", ())), phases
     for name, answer in case.get("look_alikes", {}).items():
-        found = result.look_alikes()[name]
-        assert found.answer == answer, (name, found)
+        finding = result.look_alikes()[name]
+        assert finding.answer == answer, (name, finding)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
 def test_every_rule_has_a_case_that_fires_and_one_that_stays_quiet(rule):
     assert any(rule.id in case.get("fires", ()) for case in CASE_FILES[rule.id])
     quiet = [i for i, case in enumerate(ALL_CASES) if rule.id in case.get("quiet", ())]
-    seen = [made(i, 0).evidence for i in quiet]
-    measured = [any(observed(e, name) for name in rule.needs) for e in seen]
-    assert any(measured), "quiet only where it could not have fired"
+    evidence = [judge_case(i, 0).evidence for i in quiet]
+    flags = [any(is_observed(e, name) for name in rule.needs) for e in evidence]
+    assert any(flags), "quiet only where it could not have fired"
 
 
 # Alarms of what happens at a step, and of tests that begin anew; the others are of a state.
@@ -88,7 +88,7 @@ def state_in_the_end(case: dict, rule: str) -> str:
     """What has become of an alarm 300 steps after the end of a case, if nothing changes then."""
     end = max(points[-1][0] for points in case["signals"].values()) + 300
     signals = {name: [*points, [end, points[-1][1]]] for name, points in case["signals"].items()}
-    alerts = assess(drawn(case | {"signals": signals}, 0), restarts=case.get("restarts")).alerts
+    alerts = assess(simulate(case | {"signals": signals}, 0), restarts=case.get("restarts")).alerts
     return next(a.state for a in alerts if a.rule == rule)
 
 
@@ -113,13 +113,13 @@ def recorded(name: str) -> Assessment:
 @pytest.mark.parametrize("fault", CAUSE)
 def test_a_real_fault_is_named_and_lld_is_not(fault):
     result = recorded(fault)
-    found = result.look_alikes()
-    named = [name for name, finding in found.items() if finding.answer == "supported"]
-    assert named == [CAUSE[fault]], found
-    assert found["lld"].answer in ("ruled_out", "not_shown")
-    fired = {a.rule: a.step for a in result.alerts}
-    assert 35 <= fired[CAUSE[fault]] <= 45
-    assert all(step >= 35 for step in fired.values()), "nothing before the fault"
+    findings = result.look_alikes()
+    causes = [name for name, finding in findings.items() if finding.answer == "supported"]
+    assert causes == [CAUSE[fault]], findings
+    assert findings["lld"].answer in ("ruled_out", "not_shown")
+    alarms = {a.rule: a.step for a in result.alerts}
+    assert 35 <= alarms[CAUSE[fault]] <= 45
+    assert all(step >= 35 for step in alarms.values()), "nothing before the fault"
     assert not {"decay", "collapse"} & {s.phase for s in result.spans()}
 
 
@@ -127,10 +127,10 @@ def fault_table() -> str:
     """The table in docs/alarms.md."""
     rows = ["| fault | cause named | fires at step | also fires, at step |", "|---|---|---|---|"]
     for fault, cause in CAUSE.items():
-        fired = {a.rule: a.step for a in recorded(fault).alerts}
-        others = [f"`{rule}` {step}" for rule, step in sorted(fired.items(), key=lambda f: f[1])
+        alarms = {a.rule: a.step for a in recorded(fault).alerts}
+        others = [f"`{rule}` {step}" for rule, step in sorted(alarms.items(), key=lambda f: f[1])
                   if rule != cause]  # fmt: skip
-        row = (f"`{fault}`", f"`{cause}`", str(fired[cause]), ", ".join(others) or "nothing")
+        row = (f"`{fault}`", f"`{cause}`", str(alarms[cause]), ", ".join(others) or "nothing")
         rows.append(f"| {' | '.join(row)} |")
     return "\n".join(rows)
 
@@ -146,11 +146,11 @@ def test_faults_of_the_bank_are_named():
     lines = [x for x in bank.index(bank.BANK).values() if x["settings"].get("fault")]
     wrong = {}
     for line in lines:
-        found = bank.assess_exported(line["run"]).look_alikes()
-        named = [name for name, finding in found.items() if finding.answer == "supported"]
+        findings = bank.assess_exported(line["run"]).look_alikes()
+        causes = [name for name, finding in findings.items() if finding.answer == "supported"]
         cause = CAUSE[line["settings"]["fault"]]
-        if cause not in named or (line["split"] == "development" and named != [cause]):
-            wrong[line["run"]] = named
+        if cause not in causes or (line["split"] == "development" and causes != [cause]):
+            wrong[line["run"]] = causes
     assert lines
     assert not wrong
 
@@ -190,10 +190,10 @@ def test_a_pending_alarm_or_a_short_run_does_not_rule_out_a_cause():
     gap = np.full(rule.for_steps + 1, 0.5)
     answers = []
     for steps in range(1, len(gap) + 1):
-        found = assess(frame({"engine_gap": gap[:steps]}))
-        finding = found.look_alikes()["engine-mismatch"]
-        waits = [a for a in found.pending if a.rule == rule.id]
-        assert (finding.answer == "supported") == any(a.rule == rule.id for a in found.alerts)
+        result = assess(frame({"engine_gap": gap[:steps]}))
+        finding = result.look_alikes()["engine-mismatch"]
+        waits = [a for a in result.pending if a.rule == rule.id]
+        assert (finding.answer == "supported") == any(a.rule == rule.id for a in result.alerts)
         if finding.answer != "supported":
             assert finding.answer == "not_observable", steps
             assert "too early to say" in finding.evidence
@@ -241,15 +241,15 @@ def check_live_against_replay(complete: Assessment, cut: int) -> None:
         if spans:
             state = "firing" if spans[-1][1] is None else "resolved"
             expected[alert.rule] = replace(alert, state=state, episodes=spans)
-    found = {a.rule: a for a in live.alerts}
-    assert {rule: (a.state, a.episodes) for rule, a in found.items()} == {
+    alarms = {a.rule: a for a in live.alerts}
+    assert {rule: (a.state, a.episodes) for rule, a in alarms.items()} == {
         rule: (a.state, a.episodes) for rule, a in expected.items()
     }
     for rule, alert in expected.items():  # it may become worse later, and not at a step before
         if alert.step <= last:
-            assert found[rule] == alert
+            assert alarms[rule] == alert
         else:
-            assert found[rule].severity < alert.severity
+            assert alarms[rule].severity < alert.severity
     waiting = set()
     for rule in RULES:
         holds = condition_met(rule, e, complete.phases, complete.explained)
@@ -264,7 +264,7 @@ def check_live_against_replay(complete: Assessment, cut: int) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, len(ALL_CASES) - 1), st.integers(0, 2), st.floats(0, 1))
 def test_alarms_of_a_prefix_are_those_of_the_whole_run(index, seed, where):
-    complete = made(index, seed)
+    complete = judge_case(index, seed)
     check_live_against_replay(complete, 1 + int(where * (len(complete.evidence.step) - 1)))
 
 
@@ -325,7 +325,7 @@ def test_every_alarm_is_fully_described():
 
 @pytest.mark.parametrize("index", range(len(ALL_CASES)), ids=NAMES)
 def test_messages_are_one_sentence_with_numbers(index):
-    result = made(index, 0)
+    result = judge_case(index, 0)
     for alert in (*result.alerts, *result.pending):
         assert any(c.isdigit() for c in alert.message), alert
         assert "nan" not in alert.message
@@ -337,8 +337,8 @@ def test_messages_are_one_sentence_with_numbers(index):
 
 
 def test_messages_have_numbers_up_to_a_million_without_exponent():
-    shown = [short(v) for v in (0.012345, 0.5, 999.4, 2345.6, -2345.6, 123456.0, 1234567.0)]
-    assert shown == ["0.0123", "0.5", "999", "2,346", "-2,346", "123,456", "1.23e6"]
+    texts = [short(v) for v in (0.012345, 0.5, 999.4, 2345.6, -2345.6, 123456.0, 1234567.0)]
+    assert texts == ["0.0123", "0.5", "999", "2,346", "-2,346", "123,456", "1.23e6"]
     assert (short(2345.6, 2), short(0.0256, 2)) == ("2,346", "0.026")
 
 

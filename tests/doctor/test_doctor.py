@@ -78,9 +78,9 @@ def test_a_damaged_part_goes_into_quarantine_and_stays_reported(run, damage):
     assert not part.exists()
     assert (run / "quarantine/actions-a1-r0-000002.parquet").exists()
     assert findings(run) == {"quarantine": "warning"}
-    with lldscope.open_run(run) as opened:
-        assert "in quarantine: " in opened.damaged["actions/a1-r0-000002.parquet"]
-        assert len(opened.signals()) == 30
+    with lldscope.open_run(run) as reader:
+        assert "in quarantine: " in reader.damaged["actions/a1-r0-000002.parquet"]
+        assert len(reader.signals()) == 30
 
 
 def test_swapped_parts_are_reported(run):

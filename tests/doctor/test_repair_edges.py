@@ -162,21 +162,21 @@ def test_retention_counts_from_the_last_step_of_the_newest_attempt(tmp_path):
                 recorder.tokens(step=step, response_id=0, position=[0, 1], token_id=1, text="t")
                 recorder.step(step=step)
 
-    def shown() -> list[int]:
-        with lldscope.open_run(path) as opened:
-            return opened.sql("SELECT DISTINCT step FROM tokens ORDER BY step")["step"].tolist()
+    def token_steps() -> list[int]:
+        with lldscope.open_run(path) as reader:
+            return reader.sql("SELECT DISTINCT step FROM tokens ORDER BY step")["step"].tolist()
 
-    assert shown() == [0, 10, 20, 21, 22]
+    assert token_steps() == [0, 10, 20, 21, 22]
     compact(path, keep_token_steps=50)
-    assert shown() == [0, 10, 20, 21, 22]
+    assert token_steps() == [0, 10, 20, 21, 22]
     file = manifest_path(path, 2, 0)
     original = file.read_bytes()
     file.write_bytes(b"#" + original[1:])
     assert "tokens" in compact(path, keep_token_steps=50).skipped
     file.write_bytes(original)
-    assert shown() == [0, 10, 20, 21, 22]
+    assert token_steps() == [0, 10, 20, 21, 22]
     compact(path, keep_token_steps=2)
-    assert shown() == [21, 22]
+    assert token_steps() == [21, 22]
 
 
 # -- copies of a run ------------------------------------------------------------------------------

@@ -37,26 +37,26 @@ def download(package: str, folder: Path) -> zipfile.ZipFile:
 
 def misfit(tree: ast.Module, seam: Seam) -> str | None:
     """What of a seam is not in its file; None if all of it is."""
-    found: Found | None = None
+    node: Found | None = None
     body = tree.body
     for name in seam.name.split("."):
-        found = next((n for n in body if isinstance(n, Found) and n.name == name), None)
-        if found is None:
+        node = next((n for n in body if isinstance(n, Found) and n.name == name), None)
+        if node is None:
             return f"there is no {name}"
-        body = found.body
-    assert found is not None
-    lost = [name for name in seam.reads if name not in set(names(found))]
-    return f"it has no {', '.join(lost)}" if lost else None
+        body = node.body
+    assert node is not None
+    missing = [name for name in seam.reads if name not in set(names(node))]
+    return f"it has no {', '.join(missing)}" if missing else None
 
 
-def names(found: Found) -> Iterator[str]:
+def names(parent: Found) -> Iterator[str]:
     """Arguments of a function, attributes of a class."""
-    if isinstance(found, ast.ClassDef):
-        for node in found.body:
+    if isinstance(parent, ast.ClassDef):
+        for node in parent.body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 yield node.target.id
     else:
-        arguments = found.args
+        arguments = parent.args
         for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             yield a.arg
 
@@ -88,9 +88,9 @@ def main(packages: list[str]) -> int:
             with wheel:
                 version = Path(str(wheel.filename)).name.split("-")[1]
                 wrong = look(package, wheel)
-        known = "" if version == TRIED[package] else f" (tried with {TRIED[package]})"
+        note = "" if version == TRIED[package] else f" (tried with {TRIED[package]})"
         fits = len(SEAMS[package]) - len(wrong)
-        print(f"{package} {version}{known}: {fits} of {len(SEAMS[package])} seams fit")
+        print(f"{package} {version}{note}: {fits} of {len(SEAMS[package])} seams fit")
         for line in wrong:
             print(f"  {line}")
         worst = max(worst, int(bool(wrong)))

@@ -47,17 +47,17 @@ class Result:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("condition", nargs="*", help="part of a condition's name")
-    wanted = parser.parse_args().condition
-    chosen = together()
-    if wanted:
-        chosen = [c for c in conditions() if any(part in c.name for part in wanted)]
-    quiet, loaded = ([c for c in chosen if c.loaded == beside] for beside in (False, True))
+    parts = parser.parse_args().condition
+    selection = together()
+    if parts:
+        selection = [c for c in conditions() if any(part in c.name for part in parts)]
+    quiet, loaded = ([c for c in selection if c.loaded == beside] for beside in (False, True))
     print(f"{'condition':<66}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}", flush=True)
     results = []
     with ThreadPoolExecutor(2) as pool:
-        results += map(shown, pool.map(repeat, quiet))
+        results += map(show, pool.map(repeat, quiet))
     with busy(2 if loaded else 0):
-        results += map(shown, map(repeat, loaded))
+        results += map(show, map(repeat, loaded))
     for result in results:
         if not result.right:
             print(f"\n== {result.condition}\n{result.told}")
@@ -85,7 +85,7 @@ def repeat(condition: Condition) -> Result:
     return Result(condition.name, total - sum(others), failed, skipped, seconds, done.stdout)
 
 
-def shown(result: Result) -> Result:
+def show(result: Result) -> Result:
     """The result, after its row of the table."""
     numbers = f"{result.passed:>8}{result.failed:>8}{result.skipped:>9}{result.seconds:>9.0f}"
     print(f"{result.condition:<66}{numbers}", flush=True)

@@ -61,19 +61,19 @@ def queries(world: World, n: int = 200) -> list[str]:
 def searches(decisions: Decisions, numbers: Numbers) -> None:
     """Both retrievers over the built-in world; the second one from a corpus file."""
     world = World.real()
-    asked = queries(world)
+    questions = queries(world)
     for seed in (0, 1):
-        found = Bm25Retriever(world.documents, seed=seed).retrieve(asked)
-        decisions[f"search {seed}"] = [[d.id for d in documents] for documents in found]
-    found = UnrelatedRetriever(world.documents).retrieve(asked)
-    decisions["search unrelated"] = [[d.id for d in documents] for documents in found]
+        results = Bm25Retriever(world.documents, seed=seed).retrieve(questions)
+        decisions[f"search {seed}"] = [[d.id for d in documents] for documents in results]
+    results = UnrelatedRetriever(world.documents).retrieve(questions)
+    decisions["search unrelated"] = [[d.id for d in documents] for documents in results]
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder) / "world.jsonl"
         lines = ({"title": d.title, "text": d.text} for d in world.documents)
         corpus.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-        best = [open_index(corpus).search(query, 5) for query in asked[:50]]
-    decisions["corpus"] = [[document.id for document, _ in found] for found in best]
-    numbers["corpus scores"] = [score for found in best for _, score in found]
+        best = [open_index(corpus).search(query, 5) for query in questions[:50]]
+    decisions["corpus"] = [[document.id for document, _ in results] for results in best]
+    numbers["corpus scores"] = [score for results in best for _, score in results]
 
 
 def draws(decisions: Decisions, numbers: Numbers) -> None:
@@ -81,8 +81,8 @@ def draws(decisions: Decisions, numbers: Numbers) -> None:
     generator = torch.Generator().manual_seed(0)
     counts = torch.randint(1, 9, (40, 500), generator=generator).double()
     probs = (counts / counts.sum(-1, keepdim=True)).float()
-    kept = {top_p: _nucleus(probs, top_p) > 0 for top_p in (0.02, 0.5, 0.9)}
-    decisions["nuclei"] = {p: crc32(mask.numpy().tobytes()) for p, mask in kept.items()}
+    masks = {top_p: _nucleus(probs, top_p) > 0 for top_p in (0.02, 0.5, 0.9)}
+    decisions["nuclei"] = {p: crc32(mask.numpy().tobytes()) for p, mask in masks.items()}
     logits = probs.log()
     for top_p in (0.9, 1.0):
         sampler = Sampler(load_policy("tiny", torch.device("cpu")), Sampling(top_p=top_p))
@@ -113,16 +113,16 @@ def samples(decisions: Decisions, numbers: Numbers) -> None:
     for path in find_runs(SAMPLES):
         with lldscope.open_run(path) as run:
             signals = run.signals()
-            told = run.assess()
-            _judged(path.name, told, decisions)
+            result = run.assess()
+            _judged(path.name, result, decisions)
             decisions[f"{path.name} boundaries"] = [
-                (b.phase, b.step, b.low, b.high) for b in refine(told)
+                (b.phase, b.step, b.low, b.high) for b in refine(result)
             ]
             decisions[f"{path.name} signals"] = {
                 name: crc32(signals[name].to_numpy(float, na_value=np.nan).tobytes())
                 for name in signals.columns
             }
-            for holder in (told.evidence, told.evidence.decay):
+            for holder in (result.evidence, result.evidence.decay):
                 for name, values in vars(holder).items():
                     if isinstance(values, np.ndarray):
                         numbers[f"{path.name} {name}"] = values.tolist()
@@ -134,17 +134,17 @@ def bank(decisions: Decisions, numbers: Numbers) -> None:
         signals = labelled.signals()
         _judged(labelled.name, assess(signals), decisions)
         signals[[name for name in signals.columns if "delta" in name]] = np.nan
-        told = assess(signals)
-        _judged(f"{labelled.name} without Δ", told, decisions)
-        numbers[f"{labelled.name} limit"] = told.evidence.decay.level_limit[-1:].tolist()
+        result = assess(signals)
+        _judged(f"{labelled.name} without Δ", result, decisions)
+        numbers[f"{labelled.name} limit"] = result.evidence.decay.level_limit[-1:].tolist()
 
 
-def _judged(name: str, told: Assessment, decisions: Decisions) -> None:
+def _judged(name: str, result: Assessment, decisions: Decisions) -> None:
     decisions[name] = {
-        "evidence": told.grade,
-        "phases": [(s.phase, s.start_step, s.end_step) for s in told.spans()],
-        "alarms": {a.rule: a.episodes for a in told.alerts},
-        "look_alikes": {name: f.answer for name, f in told.look_alikes().items()},
+        "evidence": result.grade,
+        "phases": [(s.phase, s.start_step, s.end_step) for s in result.spans()],
+        "alarms": {a.rule: a.episodes for a in result.alerts},
+        "look_alikes": {name: f.answer for name, f in result.look_alikes().items()},
     }
 
 
@@ -154,7 +154,7 @@ def series(decisions: Decisions, numbers: Numbers) -> None:
     values = np.round(rng.normal(0.02, 0.3, 400), 1)
     values[rng.random(400) < 0.1] = np.nan
     score = detectors.loss_score(values)
-    made = {
+    outputs = {
         "loss_score": score,
         "e_detector": detectors.e_detector(score, 200.0),
         "trailing_mean": detectors.trailing_mean(values, 10, 5),
@@ -162,7 +162,7 @@ def series(decisions: Decisions, numbers: Numbers) -> None:
         "rise": detectors.rise(values, 20),
         "over_median": detectors.over_median(np.abs(values), 2, 5, 30, 10),
     }
-    numbers |= {f"detector {name}": found.tolist() for name, found in made.items()}
+    numbers |= {f"detector {name}": result.tolist() for name, result in outputs.items()}
     decisions["median"] = detectors.row_medians(
         detectors.trailing(np.nan_to_num(values), 40)[40:]
     ).tolist()

@@ -112,17 +112,17 @@ def _instructions() -> list[Condition]:
 
 
 def _orders() -> list[Condition]:
-    found = []
+    orders = []
     for number, zone in enumerate(ZONES, 1):
         order = "reversed" if number == 1 else str(number)
-        found.append(
+        orders.append(
             Condition(
                 f"{zone}, order {order}, hash seed {number}",
                 {"TZ": zone, "PYTHONHASHSEED": str(number)},
                 ("-p", "tests.elsewhere.order", "--order", order),
             )
         )
-    return found
+    return orders
 
 
 def _locales() -> list[Condition]:
@@ -131,8 +131,8 @@ def _locales() -> list[Condition]:
         listed = subprocess.run(["locale", "-a"], capture_output=True, text=True).stdout.split()
     except FileNotFoundError:
         listed = []
-    wanted = ("de_de.utf8", "tr_tr.utf8")
-    there = [name for name in listed if name.lower().replace("-", "") in wanted]
+    names = ("de_de.utf8", "tr_tr.utf8")
+    there = [name for name in listed if name.lower().replace("-", "") in names]
     ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     return [
         Condition("locale C, no UTF-8", ascii_alone, tests=WRITTEN),

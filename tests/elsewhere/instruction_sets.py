@@ -41,7 +41,7 @@ def cleared() -> dict[str, str]:
 
 
 @cache
-def found() -> tuple[list[str], str]:
+def detect() -> tuple[list[str], str]:
     """Features beyond numpy's baseline, in numpy's order, and torch's capability; of this machine,
     whatever this process was told to leave out."""
     done = subprocess.run(
@@ -53,13 +53,13 @@ def found() -> tuple[list[str], str]:
 
 def beyond_baseline() -> str:
     """For NPY_DISABLE_CPU_FEATURES: all that this processor has beyond numpy's baseline."""
-    return " ".join(found()[0])
+    return " ".join(detect()[0])
 
 
 def instruction_sets() -> dict[str, dict[str, str]]:
     """Name → switches, those that differ on this machine: all it has, that without AVX-512 (x86
     of 2013 on), and the baseline that every processor has."""
-    features, best = found()
+    features, best = detect()
     # numpy names features (AVX512F, AVX512_SKX) or, from 2.4 on, levels of them (X86_V4).
     wide = [name for name in features if name.startswith("AVX512") or name == "X86_V4"]
     sets = {"all": {}}

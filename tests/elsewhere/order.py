@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if order == "reversed":
         items.reverse()
     elif order:
-        drawn = random.Random(order)
-        drawn.shuffle(items)
-        rank = {path: drawn.random() for path in sorted({item.path for item in items})}
+        rng = random.Random(order)
+        rng.shuffle(items)
+        rank = {path: rng.random() for path in sorted({item.path for item in items})}
         items.sort(key=lambda item: rank[item.path])

@@ -101,8 +101,8 @@ def test_exported_signals_are_evaluated_like_the_run_itself(bank):
     directory = LabelledRun("grpo", "held", None, False, None, SAMPLES / "grpo")
     assert evaluate_run(exported, 500.0).fired == evaluate_run(directory, 500.0).fired
     alarms = assess(directory.signals(), 500.0).alerts
-    fired = {k: v for k, v in evaluate_run(exported, 500.0).fired.items() if k not in ANY}
-    assert fired == {a.rule: [s for s, _ in a.episodes] for a in alarms}
+    steps = {k: v for k, v in evaluate_run(exported, 500.0).fired.items() if k not in ANY}
+    assert steps == {a.rule: [s for s, _ in a.episodes] for a in alarms}
     pd.testing.assert_frame_equal(
         exported.signals(), directory.signals(), check_dtype=False, check_exact=False
     )
@@ -120,9 +120,9 @@ def test_the_index_in_the_documentation_can_be_read(tmp_path):
     assert read_bank(tmp_path, "test") == [c]
 
 
-def evaluated(name, label, steps, fired, collapse=None, fall=None) -> EvaluatedRun:
+def evaluated(name, label, steps, alarms, collapse=None, fall=None) -> EvaluatedRun:
     return EvaluatedRun(
-        LabelledRun(name, label, collapse, False, None, Path(name)), steps, fired, fall
+        LabelledRun(name, label, collapse, False, None, Path(name)), steps, alarms, fall
     )
 
 
@@ -180,8 +180,8 @@ def test_runs_labelled_by_evaluations_are_counted_by_them_alone(tmp_path):
 def means_and_limits(reward: list[float]) -> dict[int, tuple[float, float]]:
     """By row, the mean of ten rows and the limit under which it is low, each computed afresh."""
     means = {t: sum(reward[t - 9 : t + 1]) / 10 for t in range(9, len(reward))}
-    known = {t: mean for t, mean in means.items() if not math.isnan(mean)}
-    best = {t: max((m for s, m in known.items() if s <= t), default=0.0) for t in means}
+    values = {t: mean for t, mean in means.items() if not math.isnan(mean)}
+    best = {t: max((m for s, m in values.items() if s <= t), default=0.0) for t in means}
     return {t: (mean, 0.75 * best[t]) for t, mean in means.items()}
 
 
@@ -212,14 +212,14 @@ def test_a_reward_that_was_never_above_nothing_has_no_share_to_lose():
 
 def test_the_fall_of_a_run_is_reported(bank):
     exported = next(run for run in read_bank(bank) if run.name == "exported")
-    found = evaluate_run(exported, DEFAULT_ARL)
+    result = evaluate_run(exported, DEFAULT_ARL)
     reward = exported.signals()["reward"].tolist()
     row = plain_fall(reward)
     assert row is not None
-    assert found.fall == exported.signals()["step"][row]
+    assert result.fall == exported.signals()["step"][row]
     grave = [a.step for a in assess(exported.signals()).alerts if a.severity == "critical"]
-    assert min(found.fired["any critical"]) == min(grave)
-    assert min(found.fired["any alarm"]) <= min(found.fired["any critical"])
+    assert min(result.fired["any critical"]) == min(grave)
+    assert min(result.fired["any alarm"]) <= min(result.fired["any critical"])
     faulty = next(run for run in read_bank(bank) if run.name == "faulty")
     assert evaluate_run(faulty, DEFAULT_ARL).fall is None
 
@@ -296,7 +296,7 @@ def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
 def test_rules_name_the_false_alarms_that_are_counted_on_the_alarm_bank(lldscope_command):
     bank = SAMPLES / "alarm_bank"
     result = json.loads(lldscope_command("evaluate", bank, "--split", "all", "--json").stdout)
-    held = {r["rule"]: r["fired"]["held"] for r in result["rules"] if r["rule"] not in ANY}
+    rates = {r["rule"]: r["fired"]["held"] for r in result["rules"] if r["rule"] not in ANY}
     recorded = Counter(
         rule.id
         for run in read_bank(bank)
@@ -304,12 +304,12 @@ def test_rules_name_the_false_alarms_that_are_counted_on_the_alarm_bank(lldscope
         for rule in RULES
         if can_judge(rule, run.signals().notna().any())
     )
-    assert {rule: (held[rule][0], n) for rule, n in recorded.items()} == counted.FIRED
-    said = {rule.id: rule.false_alarms for rule in RULES}
-    fired, runs = counted.FIRED["entropy-surge"]
+    assert {rule: (rates[rule][0], n) for rule, n in recorded.items()} == counted.FIRED
+    texts = {rule.id: rule.false_alarms for rule in RULES}
+    count, runs = counted.FIRED["entropy-surge"]
     assert (
-        said["entropy-surge"]
-        == f"fired in {fired} of {runs} runs of the tiny policy whose held-out score held"
+        texts["entropy-surge"]
+        == f"fired in {count} of {runs} runs of the tiny policy whose held-out score held"
     )
     assert counted.fired_wrongly("a-new-rule") == "not counted yet"
 

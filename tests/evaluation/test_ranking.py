@@ -57,37 +57,37 @@ def test_pairs_are_counted_like_by_hand(ts: list[Trace]) -> None:
     def auroc(share: float, pooled: bool = False) -> float | None:
         wins = [
             (a > b) + 0.5 * (a == b)
-            for ended in ts if ended.end is not None
-            for held in ts if held.end is None and (pooled or held.arm == ended.arm)
-            for a, b in [[before(t, share * ended.end) for t in (ended, held)]]
+            for fall in ts if fall.end is not None
+            for other in ts if other.end is None and (pooled or other.arm == fall.arm)
+            for a, b in [[before(t, share * fall.end) for t in (fall, other)]]
         ]  # fmt: skip
         return sum(wins) / len(wins) if wins else None
 
-    found = ranking("x", ts)
-    assert found.auroc == pytest.approx(auroc(1.0))
-    assert found.ahead == pytest.approx(auroc(0.8))
-    assert found.pooled == pytest.approx(auroc(1.0, pooled=True))
+    result = ranking("x", ts)
+    assert result.auroc == pytest.approx(auroc(1.0))
+    assert result.ahead == pytest.approx(auroc(0.8))
+    assert result.pooled == pytest.approx(auroc(1.0, pooled=True))
     arms = [a for a in "ab" if len({t.end is None for t in ts if t.arm == a}) == 2]
-    ended = [t for t in ts if t.end is not None and t.arm in arms]
-    held = [t.highest[-1] for t in ts if t.end is None and t.arm in arms]
+    falls = [t for t in ts if t.end is not None and t.arm in arms]
+    highs = [t.highest[-1] for t in ts if t.end is None and t.arm in arms]
     if arms:
-        limit = max(held)  # fewer than twenty: none may pass
+        limit = max(highs)  # fewer than twenty: none may pass
         passed = [next((s for s, x in zip(t.steps, t.highest, strict=True) if x > limit), math.inf)
-                  for t in ended]  # fmt: skip
-        leads = [t.end - s for t, s in zip(ended, passed, strict=True) if s < t.end]
-        assert found.found == (len(leads), len(ended))
-        assert found.false == (0, len(held))
-        assert found.lead_median == (np.median(leads) if leads else None)
+                  for t in falls]  # fmt: skip
+        leads = [t.end - s for t, s in zip(falls, passed, strict=True) if s < t.end]
+        assert result.found == (len(leads), len(falls))
+        assert result.false == (0, len(highs))
+        assert result.lead_median == (np.median(leads) if leads else None)
     else:
-        assert found.auroc is found.found_interval is None
+        assert result.auroc is result.found_interval is None
 
 
 def test_one_in_twenty_may_pass() -> None:
-    held = [trace("a", None, [i]) for i in range(40)]
-    ended = [trace("a", 3, [value, 0]) for value in (37, 38)]
-    found = ranking("x", [*held, *ended])
-    assert found.false == (2, 40), "38 and 39"
-    assert found.found == (1, 2)
+    others = [trace("a", None, [i]) for i in range(40)]
+    falls = [trace("a", 3, [value, 0]) for value in (37, 38)]
+    result = ranking("x", [*others, *falls])
+    assert result.false == (2, 40), "38 and 39"
+    assert result.found == (1, 2)
 
 
 def write_bank(folder: Path, label: str = "degraded") -> Path:
@@ -112,11 +112,11 @@ def write_bank(folder: Path, label: str = "degraded") -> Path:
 
 
 def test_a_good_signal_passes_and_the_controls_fail(tmp_path: Path) -> None:
-    found = {r.detector: r for r in rank(read_bank(write_bank(tmp_path)))}
-    assert list(found) == [*SIGNALS, *CONTROLS]
-    assert found["clip_share"].auroc == found["clip_share"].ahead == 1.0
-    assert found["clip_share"].pooled == 0.75, "runs of one arm clip more than all of the other"
-    step, configuration, shuffled = (found[name] for name in CONTROLS)
+    ranks = {r.detector: r for r in rank(read_bank(write_bank(tmp_path)))}
+    assert list(ranks) == [*SIGNALS, *CONTROLS]
+    assert ranks["clip_share"].auroc == ranks["clip_share"].ahead == 1.0
+    assert ranks["clip_share"].pooled == 0.75, "runs of one arm clip more than all of the other"
+    step, configuration, shuffled = (ranks[name] for name in CONTROLS)
     for control in (step, configuration):
         assert (control.auroc, control.ahead, control.pooled) == (0.5, 0.5, 0.5)
         assert control.found[0] == 0
@@ -125,14 +125,14 @@ def test_a_good_signal_passes_and_the_controls_fail(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("label", "seen"), [("degraded", False), ("collapsed", True)])
 def test_a_score_that_defines_the_label_is_withheld(tmp_path: Path, label: str, seen: bool) -> None:
-    got: list[bool] = []
+    flags: list[bool] = []
 
     def spy(signals: pd.DataFrame) -> pd.Series:
-        got.append(bool(signals["eval_score"].notna().any()))
+        flags.append(bool(signals["eval_score"].notna().any()))
         return signals["step"]
 
     assert rank(read_bank(write_bank(tmp_path, label)), spy)[0].detector == OWN
-    assert got == [seen] * 8
+    assert flags == [seen] * 8
 
 
 def test_ones_own_detector_is_ranked(tmp_path: Path, lldscope_command) -> None:
@@ -140,9 +140,9 @@ def test_ones_own_detector_is_ranked(tmp_path: Path, lldscope_command) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def score(signals):\n    return signals['clip_share'].diff()\n")
     answer = json.loads(lldscope_command("evaluate", tmp_path, "--detector", file, "--json").stdout)
-    own = answer["detectors"][0]
-    assert (own["detector"], own["auroc"], own["pooled"], own["found"]) == (OWN, 1.0, 1.0, [4, 4])
-    assert own["lead_median"] == 20
+    row = answer["detectors"][0]
+    assert (row["detector"], row["auroc"], row["pooled"], row["found"]) == (OWN, 1.0, 1.0, [4, 4])
+    assert row["lead_median"] == 20
     table = lldscope_command("evaluate", tmp_path, "--detector", file).stdout
     assert "In arms with runs of both kinds, 4 ended and 4 held." in table
     assert any(line.startswith(OWN) and "4 of 4" in line for line in table.splitlines())

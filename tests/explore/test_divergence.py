@@ -44,13 +44,13 @@ def test_runs_of_one_seed_part_where_they_went_another_way() -> None:
 def unequal_from(a: pd.DataFrame, b: pd.DataFrame) -> int:
     """The first step at which a signal is not the same to one part in 10,000."""
     both = a.merge(b, on="step", suffixes=("", "_b"))
-    found = []
+    steps = []
     for name in PLAIN:
         x, y = both[name].astype(float), both[f"{name}_b"].astype(float)
         same = np.isclose(x, y, rtol=1e-4, atol=1e-6, equal_nan=True)
         if not same.all():
-            found.append(int(both["step"][int(np.argmin(same))]))
-    return min(found)
+            steps.append(int(both["step"][int(np.argmin(same))]))
+    return min(steps)
 
 
 def course(rng: np.random.Generator, noise: float, steps: int = 200) -> pd.DataFrame:
@@ -75,13 +75,13 @@ def test_noise_alone_hardly_ever_parts_two_runs() -> None:
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_a_shift_of_six_standard_deviations_is_found_within_three_steps(sign: int) -> None:
     rng = np.random.default_rng(1)
-    found = []
+    hits = []
     for step in range(20, 180, 4):
         a, b = course(rng, 0.05), course(rng, 0.05)
         b.loc[b["step"] >= step, "entropy"] += sign * 6 * 0.05
         one = next(x for x in divergences(a, b) if x.signal == "entropy")
-        found.append(one.step is not None and abs(one.step - step) <= 3)
-    assert np.mean(found) >= 0.9
+        hits.append(one.step is not None and abs(one.step - step) <= 3)
+    assert np.mean(hits) >= 0.9
 
 
 def test_a_run_does_not_part_from_itself_and_what_lacks_is_left_out() -> None:
@@ -103,14 +103,14 @@ def test_settings_that_differ_are_named_with_dots() -> None:
 
 def test_the_command_and_the_page_say_the_same(lldscope_command) -> None:
     samples = BANK.parent
-    told = lldscope_command("diff", samples / "grpo", samples / "grpo-llds", "--json")
-    answer = json.loads(told.stdout)
+    result = lldscope_command("diff", samples / "grpo", samples / "grpo-llds", "--json")
+    answer = json.loads(result.stdout)
     assert [s["setting"] for s in answer["settings"]] == ["name", "llds"]
     first = answer["signals"][0]
     assert first["step"] is not None
     with lldscope.open_run(samples / "grpo") as a, lldscope.open_run(samples / "grpo-llds") as b:
-        found = divergences(a.signals(), b.signals())
-    assert [one.signal for one in found] == [s["signal"] for s in answer["signals"]]
+        signals = divergences(a.signals(), b.signals())
+    assert [one.signal for one in signals] == [s["signal"] for s in answer["signals"]]
     text = lldscope_command("diff", samples / "grpo", samples / "grpo-llds").stdout
     assert f"{first['signal']} " in text
     assert "llds" in text.splitlines()[4]
@@ -120,6 +120,6 @@ def test_the_command_and_the_page_say_the_same(lldscope_command) -> None:
     from lldscope_dashboard.data.run_registry import RunRegistry
     from lldscope_dashboard.pages.router import page
 
-    shown = page(RunRegistry(samples), "/diff/grpo", "?with=grpo-llds").to_plotly_json()
-    said = json.dumps(shown, default=lambda c: c.to_plotly_json())
-    assert f"from step {first['step']} on, first in {first['signal']}" in said
+    content = page(RunRegistry(samples), "/diff/grpo", "?with=grpo-llds").to_plotly_json()
+    message = json.dumps(content, default=lambda c: c.to_plotly_json())
+    assert f"from step {first['step']} on, first in {first['signal']}" in message

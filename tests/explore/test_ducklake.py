@@ -25,7 +25,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "it's.ducklake"
 
 
-def asked(lake: Path, query: str) -> list[tuple]:
+def fetch(lake: Path, query: str) -> list[tuple]:
     with duckdb.connect() as connection:
         connection.execute("LOAD ducklake")
         path = str(lake).replace("'", "''")
@@ -43,10 +43,10 @@ def exported(run: Path, lake: Path, *options: str) -> list[dict]:
 
 def test_runs_lie_beside_each_other_and_a_second_export_replaces(lake, make_run):
     one, two = make_run("one"), make_run("two", steps=range(5), seed=1)
-    written = {row["table"]: row["rows"] for row in exported(one, lake)}
-    assert written["lldscope.steps"] == 30
-    assert "lldscope.signals" in written
-    assert "lldscope.probes" not in written, "it has no rows"
+    counts = {row["table"]: row["rows"] for row in exported(one, lake)}
+    assert counts["lldscope.steps"] == 30
+    assert "lldscope.signals" in counts
+    assert "lldscope.probes" not in counts, "it has no rows"
     exported(two, lake)
     with lldscope.Recorder(one, resume=True) as recorder:
         record_steps(recorder, range(30, 33))
@@ -56,18 +56,18 @@ def test_runs_lie_beside_each_other_and_a_second_export_replaces(lake, make_run)
             key = run.info["id"]
             sums = "SELECT count(*), sum(n_tokens), count(logp_post_sum), sum(logp_old_sum)"
             expected = run.rows(f"{sums} FROM actions").rows[0]
-            told = run.signals()["delta_correct"].tolist()
-        assert asked(lake, f"SELECT count(*) FROM steps WHERE run_id = '{key}'") == [(steps,)]
-        (found,) = asked(lake, f"{sums} FROM actions WHERE run_id = '{key}'")
-        assert found[:3] == tuple(expected)[:3]
-        assert found[3] == pytest.approx(expected[3])
-        delta = asked(
+            values = run.signals()["delta_correct"].tolist()
+        assert fetch(lake, f"SELECT count(*) FROM steps WHERE run_id = '{key}'") == [(steps,)]
+        (result,) = fetch(lake, f"{sums} FROM actions WHERE run_id = '{key}'")
+        assert result[:3] == tuple(expected)[:3]
+        assert result[3] == pytest.approx(expected[3])
+        delta = fetch(
             lake, f"SELECT delta_correct FROM signals WHERE run_id = '{key}' ORDER BY step"
         )
-        assert [x for (x,) in delta] == told
-    before = len(asked(lake, "FROM ducklake_snapshots('lake') SELECT snapshot_id"))
+        assert [x for (x,) in delta] == values
+    before = len(fetch(lake, "FROM ducklake_snapshots('lake') SELECT snapshot_id"))
     exported(two, lake, "--tables", "steps,actions")
-    assert len(asked(lake, "FROM ducklake_snapshots('lake') SELECT snapshot_id")) == before + 1
+    assert len(fetch(lake, "FROM ducklake_snapshots('lake') SELECT snapshot_id")) == before + 1
 
 
 def test_a_table_of_an_older_version_gets_the_new_columns(lake, make_run):
@@ -78,7 +78,7 @@ def test_a_table_of_an_older_version_gets_the_new_columns(lake, make_run):
         connection.execute("ATTACH 'ducklake:" + str(lake).replace("'", "''") + "' AS lake")
         connection.execute("ALTER TABLE lake.lldscope.steps DROP COLUMN lr")
     exported(make_run("other"), lake, "--tables", "steps")
-    assert asked(lake, "SELECT count(*), count(lr) FROM steps") == [(60, 30)]
+    assert fetch(lake, "SELECT count(*), count(lr) FROM steps") == [(60, 30)]
 
 
 def test_what_cannot_be_written_is_one_sentence_and_leaves_the_lake_as_it_was(lake, make_run):
@@ -93,7 +93,7 @@ def test_what_cannot_be_written_is_one_sentence_and_leaves_the_lake_as_it_was(la
         connection.execute("CREATE TABLE lake.lldscope.updates (run_id INTEGER)")
     done = CliRunner().invoke(cli, [*command, "--tables", "steps,updates"])
     assert "The lake cannot be written" in str(done.exception)
-    assert asked(lake, "SELECT count(*) FROM steps") == [(30,)]
+    assert fetch(lake, "SELECT count(*) FROM steps") == [(30,)]
 
 
 def test_without_the_extension_it_says_where_to_get_it(tmp_path, make_run, monkeypatch):

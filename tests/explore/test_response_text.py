@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import opened, served
+from browsing import open_page, served
 
 import lldscope
 from lldscope.explore.responses import PREVIEW, ResponseQuery, find_responses
@@ -61,7 +61,7 @@ def test_words_are_found_in_prompt_and_response_as_they_stand(
 
 @pytest.mark.browser
 def test_the_list_is_searched_and_its_order_is_kept_by_keys(chromium: Any, tmp_path: Path) -> None:
-    with served(SAMPLES, tmp_path) as address, opened(chromium, address) as tab:
+    with served(SAMPLES, tmp_path) as address, open_page(chromium, address) as tab:
         tab.goto("/responses/grpo?alarm=lld-decay&at=55")
         tab.wait_for_selector(".grid .run-link")
         links = tab.locator(".grid .run-link")

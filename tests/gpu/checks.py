@@ -73,7 +73,7 @@ def check(name: str, *, rank: int = 2) -> Callable[[Check], Check]:
     return register
 
 
-def chosen(only: Sequence[str]) -> list[str]:
+def select(only: Sequence[str]) -> list[str]:
     """The checks with one of these texts in their name, all without any; by rank."""
     names = [name for name in CHECKS if not only or any(text in name for text in only)]
     return sorted(names, key=lambda name: _RANKS[name])
@@ -111,13 +111,13 @@ def run_all(
     end = time.monotonic() + seconds
     rows = []
     for name in names:
-        started = time.monotonic()
+        start = time.monotonic()
         figures: Figures = {}
-        if started > end:
+        if start > end:
             result, message = "not run", f"because {seconds / 60:g} minutes were over"
         else:
             result, message, figures = outcome(CHECKS[name], place)
-        rows.append(Row(name, result, message, time.monotonic() - started, figures))
+        rows.append(Row(name, result, message, time.monotonic() - start, figures))
         print(f"{result}: {name}: {message}", file=sys.stderr, flush=True)
         on_row(rows)
         if place.cuda:

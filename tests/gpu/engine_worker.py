@@ -73,9 +73,9 @@ def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
     records: dict[str, Any] = {"dtype": dtype, "start": gap(policy, engine, place)}
     disturb(policy, generator)
     records["stale"] = gap(policy, engine, place)
-    started = time.perf_counter()
+    start = time.perf_counter()
     engine.sync(policy.named_weights())
-    records["sync"] = time.perf_counter() - started
+    records["sync"] = time.perf_counter() - start
     records["synced"] = gap(policy, engine, place)
     gaps = []
     for _ in range(SYNCS):
@@ -86,9 +86,9 @@ def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
     if place.cuda:
         records |= slept(policy, engine, place)
     rows = [policy.encode("Question: Why?\n")] * 32
-    started = time.perf_counter()
+    start = time.perf_counter()
     turns = engine.generate(rows, [64] * 32, 0, replace(Sampling(), turn_end="length"))
-    records["tokens_per_second"] = sum(len(t.ids) for t in turns) / (time.perf_counter() - started)
+    records["tokens_per_second"] = sum(len(t.ids) for t in turns) / (time.perf_counter() - start)
     worker: Any = engine._llm.llm_engine.model_executor.driver_worker.worker
     kind = type(worker.model_runner)
     records["runner"] = f"{kind.__module__}.{kind.__qualname__}"

@@ -65,10 +65,10 @@ def output_layer(place: Place) -> tuple[str, Figures]:
         model.head_dtype = name
         seconds = []
         for _ in range(3):  # the first one chooses kernels
-            started = now(place)
+            start = now(place)
             logits = head_logits(model, hidden)
             logits.logsumexp(-1).sum().backward()
-            seconds.append(now(place) - started)
+            seconds.append(now(place) - start)
         results = logits[:64].detach().double().cpu().log_softmax(-1)
         figures[f"{name}_seconds"] = min(seconds)
         figures[f"{name}_max"] = float((results - expected).abs().max())

@@ -79,9 +79,9 @@ def updates(place: Place) -> tuple[str, Figures]:
         one_step(updater, sample, 0)
         if place.cuda:
             torch.cuda.reset_peak_memory_stats()
-        started = now(place)
+        start = now(place)
         one_step(updater, sample, 1)
-        seconds = now(place) - started
+        seconds = now(place) - start
         rate = 3 * Flops(model.model).forward(sample.lengths, int(sample.mask.sum())) / seconds
         figures[head] = {"tokens/s": sum(sample.lengths) / seconds, "TFLOP/s": rate / 1e12}
         if place.cuda:
@@ -124,10 +124,10 @@ def pass_of_3b(place: Place) -> tuple[str, Figures]:
             model.zero_grad()
             if place.cuda:
                 torch.cuda.reset_peak_memory_stats()
-            started = now(place)
+            start = now(place)
             scores = logprobs.action_scores(model, ids, mask, entropy=True)
             (scores.logp.sum() + scores.entropy.sum()).backward()
-            seconds.append(now(place) - started)
+            seconds.append(now(place) - start)
             assert torch.isfinite(scores.logp).all()
         figures[head] = {"s": min(seconds), "tokens/s": ids.numel() / min(seconds)}
         if place.cuda:
@@ -144,9 +144,9 @@ def sampler(place: Place) -> tuple[str, Figures]:
     for n in (place.size(64, 4), place.size(256, 8)):
         questions = trl.draw_questions(n // 16 + 1)[:n]
         generator = torch.Generator(place.device).manual_seed(0)
-        started = now(place)
+        start = now(place)
         rollouts = player.play(trl.OneTurn(), questions, generator)
-        seconds = now(place) - started
+        seconds = now(place) - start
         figures[f"{n} rows"] = {"tokens/s": sum(r.n_tokens for r in rollouts) / seconds}
         assert len(rollouts) == n
     return "; ".join(_listed(name, values) for name, values in figures.items()), figures

@@ -53,8 +53,8 @@ class Case:
     def save(self, folder: Path) -> None:
         self.optimizer.save(folder / "optimizer")
         with self.optimizer.full_weights():
-            named = self.policy.model.named_parameters()
-            weights = {n: p.detach().cpu().contiguous() for n, p in named}
+            params = self.policy.model.named_parameters()
+            weights = {n: p.detach().cpu().contiguous() for n, p in params}
             save_file(weights, folder / "weights.safetensors")
 
 

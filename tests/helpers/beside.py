@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 try:
-    from crash import ended, in_child, rows_of
+    from crash import has_ended, in_child, rows_of
 except ImportError:  # as a module of the checkout
-    from tests.helpers.crash import ended, in_child, rows_of
+    from tests.helpers.crash import has_ended, in_child, rows_of
 
 import lldscope
 from lldscope.recording import recorder, writer
@@ -54,20 +54,20 @@ def read(path: Path, journals: list[Path], until: float, reopen: bool, report: P
         counted = run.sql("SELECT rank, step, count(*) n, sum(logp_old_sum) total, FROM actions "
                           "GROUP BY ALL")  # fmt: skip
         texts = run.sql("SELECT rank, step, count(*) n FROM responses GROUP BY ALL")
-        seen = {(r, s): (n, t) for r, s, n, t in counted.itertuples(index=False)}
-        for (rank, step), (n, total) in seen.items():
+        rows = {(r, s): (n, t) for r, s, n, t in counted.itertuples(index=False)}
+        for (rank, step), (n, total) in rows.items():
             values = rows_of(1, rank, step)
             assert (n, total) == (len(values), sum(values)), f"rank {rank} step {step}: {n} rows"
         # A query whose parts are merged meanwhile uses the manifest as it is by then.
         counts = {(r, s): n for r, s, n in texts.itertuples(index=False)}
-        assert {key: counts.get(key) for key in seen} == {key: n for key, (n, _) in seen.items()}
+        assert {key: counts.get(key) for key in rows} == {key: n for key, (n, _) in rows.items()}
         for rank, last in enumerate(sealed):
-            missing = [step for step in range(last + 1) if (rank, step) not in seen]
+            missing = [step for step in range(last + 1) if (rank, step) not in rows]
             assert not missing, f"rank {rank}: sealed but not read: {missing}"
         assert len(run.signals()) >= min(sealed) + 1
         assert run.damaged == {}, run.damaged
         reads += 1
-    report.write_text(f"{reads} {len(seen)}")
+    report.write_text(f"{reads} {len(rows)}")
 
 
 def main(seconds: float = 120, writers: int = 8, readers: int = 4) -> tuple[int, int]:
@@ -86,15 +86,15 @@ def main(seconds: float = 120, writers: int = 8, readers: int = 4) -> tuple[int,
         failed = []
         for child in children:
             try:
-                ended(child)
+                has_ended(child)
             except AssertionError as error:
                 failed.append(str(error))
         assert not failed, failed
         results = [tuple(map(int, f.read_text().split())) for f in reports]
         # On a busy machine a writer may come to nothing in the time there is.
-        made = sum(1 + int(j.read_text()) for j in journals if j.exists())
+        count = sum(1 + int(j.read_text()) for j in journals if j.exists())
     print(
-        f"{writers} writers, {made} steps of a rank in total; {readers} readers, "
+        f"{writers} writers, {count} steps of a rank in total; {readers} readers, "
         f"{sum(n for n, _ in results)} reads"
     )
     return sum(n for n, _ in results), max(n for _, n in results)

@@ -70,7 +70,7 @@ def show_token(context: Any, address: str) -> None:
 
 
 @contextmanager
-def opened(
+def open_page(
     browser: Any, address: str, height: int = 900, also: tuple[str, ...] = ()
 ) -> Iterator[Any]:
     """A fresh tab. Its `faults` are console errors and requests to anybody but the server (`also`:
@@ -126,7 +126,7 @@ def until(tab: Any, holds: str | Callable[[], bool]) -> None:
         tab.wait_for_timeout(50)  # handles events of the page meanwhile
 
 
-def drawn(tab: Any, address: str) -> None:
+def load_charts(tab: Any, address: str) -> None:
     """Open a page with charts and wait until all eight are drawn."""
     tab.goto(address)
     until(tab, f"{CHARTS}.length === 8 && {CHARTS}.every(c => c._fullLayout)")

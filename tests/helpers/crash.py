@@ -98,7 +98,7 @@ def in_child(work: Callable[[], object], run: Path, kill_at: int | None = None) 
         os._exit(code)
 
 
-def ended(child: int) -> bool:
+def has_ended(child: int) -> bool:
     """Wait for a child; True if it was killed. Raises if it failed by itself."""
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
@@ -119,10 +119,10 @@ class Trial:
         """All ranks record; some are killed."""
         names = manifest_names(self.path) if self.path.exists() else []
         number = 1 + max((attempt for attempt, _ in names), default=0)
-        begun = max(
+        last = max(
             (s for f in self.journals.glob("*.journal") for s in _sealed_steps(f)), default=-1
         )
-        first = max(0, begun + 1 - self.choose.randrange(4))
+        first = max(0, last + 1 - self.choose.randrange(4))
         steps = range(first, first + STEPS)
         children = {}
         for rank in range(self.choose.choice([1, 1, 2, 3])):
@@ -138,32 +138,32 @@ class Trial:
             if self.choose.random() < 0.7:
                 os.kill(child, signal.SIGKILL)
         for child, name in children.items():
-            if ended(child):
+            if has_ended(child):
                 self.kills["recorder"] += 1
                 self.killed.add(name)
 
     def compaction(self) -> None:
         """A compactor that is killed somewhere, perhaps."""
         child = in_child(lambda: compact(self.path), self.path, self.choose.randrange(1, 120))
-        self.kills["compactor"] += ended(child)
+        self.kills["compactor"] += has_ended(child)
 
     def repair(self) -> None:
-        assert not ended(in_child(lambda: repair(examine(self.path)), self.path))
+        assert not has_ended(in_child(lambda: repair(examine(self.path)), self.path))
 
     def verify(self, repaired: bool = False) -> None:
         """In a process of its own, so that the forks come from one without threads."""
         child = in_child(lambda: self._verify(repaired), self.path)
-        assert not ended(child)
+        assert not has_ended(child)
 
     def _verify(self, repaired: bool) -> None:
         if not (self.path / layout.RUN_FILE).exists():
             if not layout.read_manifest(self.path).parts:
                 return
             repair(examine(self.path))  # rank 0 was killed before it wrote run.json
-        found = dict(self._plain_rows())
+        rows = dict(self._plain_rows())
         for journal in self.journals.glob("*.journal"):
             attempt, rank = (int(x[1:]) for x in journal.stem.split("-"))
-            steps = sorted(step for a, r, step in found if (a, r) == (attempt, rank))
+            steps = sorted(step for a, r, step in rows if (a, r) == (attempt, rank))
             sealed = max(_sealed_steps(journal), default=None)
             if sealed is not None:
                 first = min(steps, default=sealed + 1)
@@ -171,14 +171,14 @@ class Trial:
             assert steps == list(range(steps[0], steps[0] + len(steps))) if steps else True
             if journal.with_suffix(".closed").exists():
                 assert len(steps) == STEPS, "closed, and not complete"
-        for (attempt, rank, step), values in found.items():
+        for (attempt, rank, step), values in rows.items():
             assert sorted(values) == sorted(rows_of(attempt, rank, step)), "not counted once"
         with lldscope.open_run(self.path) as run:
             assert run.damaged == {}, run.damaged
             counted = run.sql(
                 "SELECT attempt, rank, step, count(*) n FROM all_actions GROUP BY ALL"
             ).itertuples(index=False)
-            assert {tuple(c[:3]): c[3] for c in counted} == {k: len(v) for k, v in found.items()}
+            assert {tuple(c[:3]): c[3] for c in counted} == {k: len(v) for k, v in rows.items()}
             run.sql("SELECT * FROM signals")
             check(run)
         self._examine(repaired)
@@ -222,7 +222,7 @@ def _sealed_steps(journal: Path) -> list[int]:
 def main(kills: int = 500, seed: int = 0) -> Counter[str]:
     """Rounds until so many processes were killed; returns the kills by what was killed."""
     total: Counter[str] = Counter()
-    started, number = time.monotonic(), 0
+    start, number = time.monotonic(), 0
     while total.total() < kills:
         choose = random.Random(f"{seed}-{number}")
         folder = Path(tempfile.mkdtemp(prefix="lldscope-crash-"))
@@ -244,7 +244,7 @@ def main(kills: int = 500, seed: int = 0) -> Counter[str]:
         shutil.rmtree(folder)
         number += 1
     words = ", ".join(f"{n} {what}s" for what, n in total.items())
-    print(f"{total.total()} kills ({words}) in {number} runs, {time.monotonic() - started:.0f} s")
+    print(f"{total.total()} kills ({words}) in {number} runs, {time.monotonic() - start:.0f} s")
     return total
 
 

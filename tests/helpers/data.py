@@ -13,9 +13,9 @@ import pytest
 
 
 def _find() -> Path | None:
-    named = os.environ.get("LLDSCOPE_DATA")
-    if named:
-        return Path(named)
+    folder = os.environ.get("LLDSCOPE_DATA")
+    if folder:
+        return Path(folder)
     beside = Path(__file__).parents[3].glob("*/data/MANIFEST.csv")
     return next((manifest.parent for manifest in sorted(beside)), None)
 

@@ -46,10 +46,10 @@ def _files(run: Path, kind: str) -> list[Path]:
         "small": "run.json manifest/*.jsonl heartbeat/*.json *.jsonl",
         "any": "run.json manifest/*.jsonl heartbeat/*.json *.jsonl */*.parquet",
     }
-    found = (p for pattern in patterns[kind].split() for p in run.glob(pattern))
+    paths = (p for pattern in patterns[kind].split() for p in run.glob(pattern))
     # An earlier blow may have put a pipe there, a link to a device, or a terabyte of nothing.
     return sorted(
-        p for p in found if p.is_file() and not p.is_symlink() and p.stat().st_size < 2**30
+        p for p in paths if p.is_file() and not p.is_symlink() and p.stat().st_size < 2**30
     )
 
 
@@ -115,14 +115,14 @@ def wrong_types(rng: random.Random, run: Path) -> str:
     index = rng.choice([i for i, line in enumerate(lines) if line])
     value = json.loads(lines[index])
     value.pop("crc", None)
-    told = _mutate(rng, value)
+    detail = _mutate(rng, value)
     text = json.dumps(value)
     lines[index] = text.encode()
     if path.suffix == ".jsonl" and rng.random() < 0.5:
         with contextlib.suppress(ValueError, AttributeError):
             lines[index] = json_files.with_checksum(text).rstrip(b"\n")
     path.write_bytes(b"\n".join(lines))
-    return f"types {path.relative_to(run)} {told}"
+    return f"types {path.relative_to(run)} {detail}"
 
 
 def _mutate(rng: random.Random, value: Any) -> str:
@@ -225,12 +225,12 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 def strike(run: Path, rng: random.Random, truth: dict[str, Any]) -> str:
     """Damage a run once or twice, ask for its numbers, and ask one of the faces."""
-    told = []
+    changes = []
     for _ in range(rng.choice([1, 1, 2])):
         with contextlib.suppress(OSError, ValueError, IndexError, TypeError, AttributeError):
             # a second blow may find nothing that it could strike
-            told.append(rng.choice(BLOWS)(rng, run))
-    what = "; ".join(told)
+            changes.append(rng.choice(BLOWS)(rng, run))
+    what = "; ".join(changes)
     try:
         ask(run, truth)
         rng.choice(FACES)(run)
@@ -243,11 +243,11 @@ def strike(run: Path, rng: random.Random, truth: dict[str, Any]) -> str:
 def ask(run: Path, truth: dict[str, Any]) -> None:
     """A run that opens gives the numbers it would give unharmed, or says what is wrong."""
     try:
-        with lldscope.open_run(run) as opened:
-            found = answers(opened)
-            assert same(found, truth) or opened.damaged, "other numbers without a word"
-            opened.refresh()
-            json_files.to_json(check(opened).to_dict()).encode()
+        with lldscope.open_run(run) as reader:
+            result = answers(reader)
+            assert same(result, truth) or reader.damaged, "other numbers without a word"
+            reader.refresh()
+            json_files.to_json(check(reader).to_dict()).encode()
     except LldscopeError:
         pass  # one sentence, as the faces below show it
 

@@ -401,12 +401,12 @@ def main() -> None:
         name, path = line.rstrip("\n").split("\t")
         began = time.process_time()
         try:
-            said = told(Path(path), Path(sys.argv[1]) / name)
+            text = told(Path(path), Path(sys.argv[1]) / name)
         except BaseException as error:
-            said = f"fault: {type(error).__name__}: {error}"
+            text = f"fault: {type(error).__name__}: {error}"
         seconds = time.process_time() - began
         peak = int(PEAK.search(Path("/proc/self/status").read_text(encoding="utf-8"))[1]) >> 10
-        row = {"case": name, "seconds": seconds, "peak": peak, "said": said[:2000]}
+        row = {"case": name, "seconds": seconds, "peak": peak, "said": text[:2000]}
         print(json.dumps(row), flush=True)
 
 

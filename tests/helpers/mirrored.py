@@ -28,12 +28,12 @@ def send(watched, address: str) -> None:
 
 def expected(assessment) -> dict[int, dict[str, float]]:
     """What each step of the run is told as, by a plain loop over episodes."""
-    told = {}
+    result = {}
     for step, phase in zip(assessment.evidence.step.tolist(), assessment.phases, strict=True):
         values = {} if phase is None else {"lldscope/phase": get_args(Phase).index(phase)}
         for rule in IDS:
             episodes = [e for a in assessment.alerts if a.rule == rule for e in a.episodes]
             firing = any(start <= step and (end is None or step < end) for start, end in episodes)
             values[f"lldscope/alarm/{rule}"] = int(firing)
-        told[step] = values
-    return told
+        result[step] = values
+    return result

@@ -56,8 +56,8 @@ class PlainEngine:
     def sleep(self) -> None:
         pass
 
-    def any(self, wanted):
-        return wanted
+    def any(self, value):
+        return value
 
     def close(self) -> None:
         pass
@@ -92,8 +92,8 @@ class ScriptedEngine:
     def sleep(self) -> None:
         pass
 
-    def any(self, wanted):
-        return wanted
+    def any(self, value):
+        return value
 
     def close(self) -> None:
         pass

@@ -21,7 +21,7 @@ def frame(columns: dict[str, Any]) -> pd.DataFrame:
     return table
 
 
-def drawn(case: dict[str, Any], seed: int) -> pd.DataFrame:
+def simulate(case: dict[str, Any], seed: int) -> pd.DataFrame:
     """The signals of a case: for each a list of [step, value] points joined by lines, plus normal
     noise (`noise`, standard deviation) from a seed."""
     rng = np.random.default_rng(seed)

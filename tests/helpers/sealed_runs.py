@@ -34,6 +34,6 @@ def sealed(path: Path, seals: range, rows: int = 3) -> None:
     for seal in seals:
         name = PartName(1, 0, seal, seal)
         columns = {"step": [seal] * rows, "response_id": list(range(rows))}
-        table = to_arrow("responses", columns, 1, 0, lambda *dropped: None)
+        table = to_arrow("responses", columns, 1, 0, lambda *details: None)
         part = write_part(path, "responses", name, [table])
         commit(path, 1, 0, [part])

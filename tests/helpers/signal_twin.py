@@ -29,15 +29,15 @@ def finite(x: float | None) -> bool:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    known = [float(v) for v in values if v is not None]
-    return fmean(known) if known else None
+    numbers = [float(v) for v in values if v is not None]
+    return fmean(numbers) if numbers else None
 
 
 def ratio(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
     """Σx / Σn over the rows that have both."""
-    known = [(x, n) for x, n in pairs if x is not None and n is not None]
-    total = sum(n for _, n in known)
-    return sum(x for x, _ in known) / total if total else None
+    valid = [(x, n) for x, n in pairs if x is not None and n is not None]
+    total = sum(n for _, n in valid)
+    return sum(x for x, _ in valid) / total if total else None
 
 
 def largest(values: Iterable[float | None]) -> float | None:
@@ -107,7 +107,7 @@ def signals(tables: Tables) -> list[Row]:
     """The view `signals`."""
     tables = visible(tables)
     rows = []
-    seen = None
+    total = None
     for number in sorted({r["step"] for r in tables["steps"]}):
         s = Step(tables, number)
         row = {"step": number} | totals(s) | updates(s) | likelihood(s) | groups(s) | conduct(s)
@@ -115,15 +115,15 @@ def signals(tables: Tables) -> list[Row]:
         row |= of_actions(s) | evaluation(tables["evals"], number)
         row |= {"good_first_action_share": good_first_actions(s)}
         row["n_nonfinite"] = nonfinite(s)
-        row |= told(tables["scalars"], number, row)
+        row |= read_scalars(tables["scalars"], number, row)
         tokens = [r["n_tokens"] for r in s.steps if r["n_tokens"] is not None]
         if tokens:
-            seen = (seen or 0) + sum(tokens)
-        rows.append(row | {"tokens_seen": seen})
+            total = (total or 0) + sum(tokens)
+        rows.append(row | {"tokens_seen": total})
     return rows
 
 
-def told(scalars: list[Row], step: int, row: Row) -> Row:
+def read_scalars(scalars: list[Row], step: int, row: Row) -> Row:
     """Signals that the run's own rows have not got and somebody else's log has; and the count of
     numbers that are none, to which those of the log are added."""
     values: dict[str, list[float]] = {}
@@ -131,9 +131,9 @@ def told(scalars: list[Row], step: int, row: Row) -> Row:
         if r["step"] == step and r["value"] is not None:
             values.setdefault(r["name"], []).append(r["value"])
     infinite = {n: [v for v in vs if abs(v) == math.inf] for n, vs in values.items()}
-    found = {n: mean(v for v in vs if finite(v)) for n, vs in values.items()}
-    found |= {n: max(vs) for n, vs in infinite.items() if vs and found[n] is None}
-    new = {n: v for n, v in found.items() if n in MEANS and row[n] is None}
+    result = {n: mean(v for v in vs if finite(v)) for n, vs in values.items()}
+    result |= {n: max(vs) for n, vs in infinite.items() if vs and result[n] is None}
+    new = {n: v for n, v in result.items() if n in MEANS and row[n] is None}
     watched = [vs for n, vs in values.items() if n in WATCHED]
     if watched:
         bad = sum(any(not finite(v) for v in vs) for vs in watched)
@@ -155,10 +155,10 @@ def evaluation(evals: list[Row], step: int) -> Row:
             scores.setdefault(place, []).append(r)
     rows = scores[min(scores)] if scores else []
     weighted = ratio((None if r["n"] is None else r["value"] * r["n"], r["n"]) for r in rows)
-    known = [r["n"] for r in rows if r["n"] is not None]
+    counts = [r["n"] for r in rows if r["n"] is not None]
     return {
         "eval_score": mean(r["value"] for r in rows) if weighted is None else weighted,
-        "eval_n": sum(known) if known else None,
+        "eval_n": sum(counts) if counts else None,
     }
 
 
@@ -232,9 +232,9 @@ def nonfinite(s: Step) -> int | None:
         ("action", s.actions, logps),
     ):
         for i, row in enumerate(rows):
-            found = [row[name] for name in names if row[name] is not None]
-            looked |= bool(found)
-            wrong = any(not math.isfinite(x) for x in found)
+            values = [row[name] for name in names if row[name] is not None]
+            looked |= bool(values)
+            wrong = any(not math.isfinite(x) for x in values)
             if kind == "update":
                 looked |= row["grad_finite"] is not None
                 wrong |= row["grad_finite"] is False
@@ -245,26 +245,26 @@ def nonfinite(s: Step) -> int | None:
 
 def rounding(s: Step) -> float | None:
     """Independent errors: their squares add up."""
-    known = [r for r in s.responses if r["correct"] is True and s.delta(r) is not None]
+    rows = [r for r in s.responses if r["correct"] is True and s.delta(r) is not None]
     squares = []
-    for r in known:
+    for r in rows:
         of = [a["rounding_sq_sum"] for a in s.turns(r)]
         if None not in of:
             squares.append(sum(of))
-    return math.sqrt(sum(squares)) / len(known) if squares else None
+    return math.sqrt(sum(squares)) / len(rows) if squares else None
 
 
 def likelihood(s: Step) -> Row:
     row: Row = {}
-    for name, wanted in (("correct", True), ("incorrect", False)):
-        pairs = s.pairs(lambda r, wanted=wanted: r["correct"] is wanted)
+    for name, verdict in (("correct", True), ("incorrect", False)):
+        pairs = s.pairs(lambda r, verdict=verdict: r["correct"] is verdict)
         row[f"{name}_logp"] = ratio(
             (a["logp_old_sum"], a["n_tokens"]) for a, _ in pairs if finite(a["logp_old_sum"])
         )
-        all_deltas = [s.delta(r) for r in s.responses if r["correct"] is wanted]
+        all_deltas = [s.delta(r) for r in s.responses if r["correct"] is verdict]
         deltas = [d for d in all_deltas if d is not None]
         row[f"delta_{name}"] = mean(deltas)
-        if wanted:
+        if verdict:
             acted = any(turn is not None for turn in s.of)
             row["n_delta_correct"] = len(deltas) if acted else None
             row["delta_correct_sum"] = sum(deltas) if deltas else None
@@ -284,16 +284,16 @@ def likelihood(s: Step) -> Row:
 
 def step_kl(s: Step) -> float | None:
     """−mean Δ of a uniform sample of the rollouts of mixed groups, over their mean tokens."""
-    lost = tokens = 0.0
-    for wanted in (True, False):
-        own = [r for r in s.responses if r["correct"] is wanted and s.mixed(r) and s.turns(r)]
-        delta = mean(s.delta(r) for r in own)
+    loss = tokens = 0.0
+    for verdict in (True, False):
+        rows = [r for r in s.responses if r["correct"] is verdict and s.mixed(r) and s.turns(r)]
+        delta = mean(s.delta(r) for r in rows)
         if delta is None:
             return None
-        lost -= delta * len(own)
-        for r in own:
+        loss -= delta * len(rows)
+        for r in rows:
             tokens += sum(a["n_tokens"] or 0 for a in s.turns(r) if finite(a["logp_old_sum"]))
-    return lost / tokens if tokens else None
+    return loss / tokens if tokens else None
 
 
 def retention(s: Step) -> Row:
@@ -344,9 +344,9 @@ def groups(s: Step) -> Row:
         rewards = [r["reward"] for r in members]
         if all(finite(x) for x in rewards):
             equal.append(len(set(rewards)) == 1)
-            known = [r["n_tokens"] for r in members if r["n_tokens"] is not None]
-            if known:
-                tokens.append((sum(known) if equal[-1] else 0, sum(known)))
+            counts = [r["n_tokens"] for r in members if r["n_tokens"] is not None]
+            if counts:
+                tokens.append((sum(counts) if equal[-1] else 0, sum(counts)))
             classes = {r["correct"] for r in members}
             if None not in classes:
                 right.append(equal[-1] and classes == {True})
@@ -369,8 +369,8 @@ def groups(s: Step) -> Row:
 
 
 def conduct(s: Step) -> Row:
-    def tokens(wanted: tuple) -> float | None:
-        return mean(r["n_tokens"] for r in s.responses if r["correct"] in wanted)
+    def tokens(verdicts: tuple) -> float | None:
+        return mean(r["n_tokens"] for r in s.responses if r["correct"] in verdicts)
 
     merged = [
         len(turns) < r["n_searches"] + 1
@@ -392,13 +392,13 @@ def conduct(s: Step) -> Row:
 
 def of_actions(s: Step) -> Row:
     tools = [a["tool_ok"] for a in s.actions if a["tool_ok"] is not None]
-    kept = s.pairs(lambda r: r["advantage"] is not None and r["advantage"] >= 0)
+    positive = s.pairs(lambda r: r["advantage"] is not None and r["advantage"] >= 0)
     wrong = s.pairs(lambda r: r["correct"] is False)
     lows = [a["logp_min"] for a in s.actions if finite(a["logp_min"])]
     return {
         "tool_fail_share": mean(not ok for ok in tools),
-        "llds_gate_share": mean(a["llds_gate"] for a, _ in kept),
-        "dropped_token_share": ratio((a["n_tokens_down"], a["n_tokens"]) for a, _ in kept),
+        "llds_gate_share": mean(a["llds_gate"] for a, _ in positive),
+        "dropped_token_share": ratio((a["n_tokens_down"], a["n_tokens"]) for a, _ in positive),
         "engine_gap": ratio(
             (a["logp_behaviour_sum"] - a["logp_old_sum"], a["n_tokens"])
             for a in s.actions
@@ -428,15 +428,15 @@ def spread(pair: str, actions: Iterable[Row], ratio_too: bool = True) -> Row:
     n = sum(a["n_tokens"] for a in rows)
     total = sum(a["n_tokens"] + a[k3] + a[top] - a[bottom] for a in rows)
     square = sum(a[squares] for a in rows)
-    found = {
+    result = {
         f"{pair}_k3": ratio((a[k3], a["n_tokens"]) for a in rows),
         f"{pair}_chi2": square / n - 1 if n else None,
         f"{pair}_ess": total**2 / (n * square) if n * square else None,
         f"{pair}_far_share": ratio((a[far], a["n_tokens"]) for a in rows),
     }
     if pair == "engine" and ratio_too:
-        found["engine_ratio"] = total / n if n else None
-    return found
+        result["engine_ratio"] = total / n if n else None
+    return result
 
 
 def engine_responses(s: Step) -> Row:
@@ -459,14 +459,14 @@ def engine_responses(s: Step) -> Row:
 
 def good_first_actions(s: Step) -> float | None:
     hits: list[bool] = []
-    told = False
+    has_docs = False
     for members in s.groups.values():
         firsts = [(a["docs_hash"], r) for r in members if s.mixed(r)
                   for a in s.turns(r) if a["action_index"] == 0]  # fmt: skip
         good = {docs for docs, r in firsts if r["correct"]} - {None}
-        told |= any(docs is not None for docs, _ in firsts)
+        has_docs |= any(docs is not None for docs, _ in firsts)
         hits += [docs in good for docs, r in firsts if r["correct"] is False]
-    return mean(hits) if told else None
+    return mean(hits) if has_docs else None
 
 
 def action_signals(tables: Tables) -> list[Row]:

@@ -97,12 +97,12 @@ class Generator:
     def __init__(self) -> None:
         self._random = torch.Generator().manual_seed(1)
 
-    async def generate(self, asked: Any) -> dict[str, Any]:
-        n = len(asked["prompts"])
+    async def generate(self, batch: Any) -> dict[str, Any]:
+        n = len(batch["prompts"])
         lengths = torch.randint(3, 8, (n,), generator=self._random).tolist()
         responses = [torch.randint(2, 40, (k,), generator=self._random).tolist() for k in lengths]
         return {
-            "prompt_token_ids": asked["prompts"], "response_ids": responses,
+            "prompt_token_ids": batch["prompts"], "response_ids": responses,
             "rewards": [float(sum(r) % 2) for r in responses],
             "loss_masks": [[1, 1, 0] + [1] * (len(r) - 3) for r in responses],
             "stop_reasons": ["stop"] * n, "rollout_metrics": {}, "rollout_logprobs": None,

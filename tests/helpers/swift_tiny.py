@@ -49,13 +49,13 @@ def train(folder: Path, then: Callable[[Any], None], **changes: Any) -> Any:
         "gradient_checkpointing": False, "split_dataset_ratio": 0.0, "load_from_cache_file": False,
         "check_model": False, "seed": 5,
     }  # fmt: skip
-    made: list[Any] = []
+    trainers: list[Any] = []
 
     class Recorded(SwiftRLHF):
         def train(self, trainer: Any) -> Any:
-            made.append(trainer)
+            trainers.append(trainer)
             then(trainer)
             return super().train(trainer)
 
     Recorded(RLHFArguments(**settings | changes)).main()
-    return made[0]
+    return trainers[0]

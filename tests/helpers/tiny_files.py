@@ -19,8 +19,8 @@ def save(folder: Path) -> None:
         bos_token_id=None, eos_token_id=1, pad_token_id=0,
     )  # fmt: skip
     Qwen2ForCausalLM(config).save_pretrained(folder)
-    made = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<pad>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<pad>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="<pad>", eos_token="<eos>"
+        tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>"
     ).save_pretrained(folder)

@@ -16,9 +16,9 @@ WORDS = ["<pad>", "<eos>", *"abcdefghijklmnop"]
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    made = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<pad>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<eos>")
+    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<pad>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
 
 
 def model(vocabulary: int = len(WORDS), *, dropout: float = 0.0, positions: int = 64) -> Any:
@@ -39,7 +39,7 @@ def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
 def make(folder: Path, *, policy: Any = None, kind: Any = GRPOTrainer, **changes: Any) -> Any:
     """A trainer of 8 rollouts per rollout batch in two micro-batches, 4 to a group; `changes` are
     GRPOConfig's, or arguments of the trainer."""
-    given = {
+    options = {
         name: changes.pop(name)
         for name in ("tools", "processing_class", "train_dataset", "reward_funcs", "callbacks",
                      "peft_config", "rollout_func")
@@ -67,7 +67,7 @@ def make(folder: Path, *, policy: Any = None, kind: Any = GRPOTrainer, **changes
             **({
                 "processing_class": tokenizer(), "reward_funcs": reward,
                 "train_dataset": Dataset.from_list(questions),
-            } | given),
+            } | options),
         )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
     return trainer

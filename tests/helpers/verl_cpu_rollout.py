@@ -44,8 +44,8 @@ class Server:
                 logits = self._model(torch.tensor([ids])).logits[0, -1].float() / temperature
                 table = torch.log_softmax(logits, -1)
                 weights = table.exp().cumsum(0)
-                drawn = torch.rand(1, generator=self._generator) * weights[-1]
-                token = int(torch.searchsorted(weights, drawn))
+                point = torch.rand(1, generator=self._generator) * weights[-1]
+                token = int(torch.searchsorted(weights, point))
                 ids.append(token)
                 logps.append(float(table[token]))
         return TokenOutput(

@@ -29,9 +29,9 @@ PROMPTS, SIZE, TEMPERATURE = 4, 3, 0.8
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    made = Tokenizer(models.WordLevel(ID, unk_token="<pad>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<eos>")
+    backend = Tokenizer(models.WordLevel(ID, unk_token="<pad>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
 
 
 def model() -> Any:
@@ -46,12 +46,12 @@ def model() -> Any:
 
 def nested(rows: list[dict[str, Any]]) -> Any:
     """A TensorDict of nested tensors, also where all rows are of one length."""
-    found = list_of_dict_to_tensordict(rows)
+    result = list_of_dict_to_tensordict(rows)
     for name, value in rows[0].items():
         if isinstance(value, torch.Tensor):
-            found[name] = torch.nested.as_nested_tensor([r[name] for r in rows],
+            result[name] = torch.nested.as_nested_tensor([r[name] for r in rows],
                                                         layout=torch.jagged)  # fmt: skip
-    return found
+    return result
 
 
 class Store:
@@ -104,13 +104,13 @@ class Workers:
     def _keep(self) -> None:
         self.states.append({k: v.clone() for k, v in self.model.state_dict().items()})
 
-    def compute_log_prob(self, asked: KVBatchMeta) -> KVBatchMeta:
+    def compute_log_prob(self, meta: KVBatchMeta) -> KVBatchMeta:
         with torch.no_grad():
-            scored = [self._score(self._store.rows[k]) for k in asked.keys]
-        names = ["log_probs", *(["entropy"] if asked.extra_info["calculate_entropy"] else [])]
-        for key, found in zip(asked.keys, scored, strict=True):
-            self._store.rows[key] |= {name: found[name] for name in names}
-        return asked
+            scores = [self._score(self._store.rows[k]) for k in meta.keys]
+        names = ["log_probs", *(["entropy"] if meta.extra_info["calculate_entropy"] else [])]
+        for key, score in zip(meta.keys, scores, strict=True):
+            self._store.rows[key] |= {name: score[name] for name in names}
+        return meta
 
     def _score(self, row: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Position t has the number of token t + 1, as in verl."""
@@ -122,27 +122,27 @@ class Workers:
             "entropy": -(logps.exp() * logps).sum(-1),
         }
 
-    def update_actor(self, asked: KVBatchMeta) -> Any:
-        rows = [self._store.rows[k] for k in asked.keys]
-        size = asked.extra_info["mini_batch_size"]
+    def update_actor(self, meta: KVBatchMeta) -> Any:
+        rows = [self._store.rows[k] for k in meta.keys]
+        size = meta.extra_info["mini_batch_size"]
         metrics: dict[str, list[Any]] = {"grad_norm": [], "mfu": [], "lr": []}
         for start in range(0, len(rows), size):
             mini = rows[start : start + size]
             self.seen.append(tuple(dict(row) for row in mini))
             n_tokens = sum(int(row["response_mask"].sum()) for row in mini)
             self._optimizer.zero_grad()
-            told: dict[str, list[Any]] = {}
+            result: dict[str, list[Any]] = {}
             for i in range(0, size, 3):
                 data = nested([{n: row[n] for n in LOSS_FIELDS} for row in mini[i : i + 3]])
                 tu.assign_non_tensor(
                     data, dp_size=1, batch_num_tokens=n_tokens, global_batch_size=size
                 )
-                scored = [self._score(row)["log_probs"] for row in mini[i : i + 3]]
-                output = {"log_probs": torch.nested.as_nested_tensor(scored, layout=torch.jagged)}
-                loss, found = ppo_loss(self._actor, output, data)
+                logps = [self._score(row)["log_probs"] for row in mini[i : i + 3]]
+                output = {"log_probs": torch.nested.as_nested_tensor(logps, layout=torch.jagged)}
+                loss, stats = ppo_loss(self._actor, output, data)
                 loss.backward()
-                for name, value in found.items():
-                    told.setdefault(name, []).append(value)
+                for name, value in stats.items():
+                    result.setdefault(name, []).append(value)
             gradient = torch.cat([p.grad.flatten() for p in self.model.parameters()])
             self.gradients.append(gradient.clone())
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0).item()
@@ -151,7 +151,7 @@ class Workers:
             self.norms.append(norm)
             metrics["grad_norm"].append(norm)
             metrics["mfu"].append(0.0)
-            for name, values in told.items():
+            for name, values in result.items():
                 metrics.setdefault(name, []).append(type(values[0]).aggregate_dp(values))
         metrics["lr"].append(3e-2)
         return {"metrics": metrics}

@@ -30,8 +30,8 @@ ONLY_MEANS = {"steps", "scalars"}
 
 @pytest.fixture
 def run_import(tmp_path):
-    def run(*paths: Path, wanted: str | None = None, to: str = "run", **asked) -> Outcome:
-        return Import(paths, tmp_path / to, ImportRequest(**asked), wanted).build(lambda n: None)
+    def run(*paths: Path, wanted: str | None = None, to: str = "run", **options) -> Outcome:
+        return Import(paths, tmp_path / to, ImportRequest(**options), wanted).build(lambda n: None)
 
     return run
 
@@ -58,7 +58,7 @@ def signals(outcome: Outcome) -> dict[int, dict]:
         return {row["step"]: row for row in run.signals().to_dict("records")}
 
 
-def shown(outcome: Outcome, sql: str) -> list[tuple]:
+def query(outcome: Outcome, sql: str) -> list[tuple]:
     with lldscope.open_run(outcome.run) as run:
         return list(run.sql(sql).itertuples(index=False, name=None))
 
@@ -76,7 +76,7 @@ def test_verl_console_with_all_that_ray_puts_around_it(run_import):
         assert rows[step]["entropy"] == pytest.approx(0.9 - 0.01 * step)
         assert rows[step]["reward"] == pytest.approx(0.1 * step)
         assert rows[step]["grad_norm"] == pytest.approx(0.2 + 0.003 * step)
-    assert shown(outcome, "SELECT count(*) FROM all_steps WHERE step IN (3, 4)") == [(4,)]
+    assert query(outcome, "SELECT count(*) FROM all_steps WHERE step IN (3, 4)") == [(4,)]
     assert outcome.findings.skipped == {
         "metric lines without a metric": 1,
         "metrics whose value is no number": 1,
@@ -86,18 +86,18 @@ def test_verl_console_with_all_that_ray_puts_around_it(run_import):
 
 def test_what_is_measured_otherwise_is_labelled_and_not_renamed(run_import):
     outcome = run_import(VERL / "console.log")
-    kept = dict(shown(outcome, "SELECT name, estimator FROM scalars"))
-    assert "actor/pos_avg_old_log_prob" in kept
-    assert "correct_logp" not in kept
-    assert "critic/rewards/mean" in kept  # the score stands for the reward
-    assert kept["grad_norm"] == "mean over the step's updates, not their median"
+    scalars = dict(query(outcome, "SELECT name, estimator FROM scalars"))
+    assert "actor/pos_avg_old_log_prob" in scalars
+    assert "correct_logp" not in scalars
+    assert "critic/rewards/mean" in scalars  # the score stands for the reward
+    assert scalars["grad_norm"] == "mean over the step's updates, not their median"
     assert any("pos_avg_old_log_prob keeps its name" in note for note in outcome.findings.notes)
     assert "actor/pos_avg_old_log_prob" in outcome.findings.names
 
 
 def test_sampled_likelihood_called_entropy_says_so(run_import):
     outcome = run_import(TEXT / "tinker" / "metrics.jsonl")
-    ((estimator,),) = shown(
+    ((estimator,),) = query(
         outcome, "SELECT DISTINCT estimator FROM scalars WHERE name = 'entropy'"
     )
     assert "sampled" in estimator
@@ -123,8 +123,8 @@ def test_trl_console_completions_and_state_are_one_run(run_import):
         row = rows[entry["step"]]
         assert row["reward"] == pytest.approx(entry["reward"], abs=1e-6)  # from the rollouts
         assert row["entropy"] == pytest.approx(entry["entropy"], rel=1e-3)  # printed shorter
-        written = pq.read_table(TRL / f"completions_{entry['step']:05d}.parquet")["prompt"]
-        assert (row["n_responses"], row["n_groups"]) == (8, len(written.unique()))
+        prompts = pq.read_table(TRL / f"completions_{entry['step']:05d}.parquet")["prompt"]
+        assert (row["n_responses"], row["n_groups"]) == (8, len(prompts.unique()))
     alone = signals(run_import(TRL / "console.log", to="alone"))
     assert [alone[e["step"]]["reward"] for e in state] == [
         pytest.approx(e["reward"], rel=1e-3) for e in state
@@ -135,7 +135,7 @@ def test_verl_rollouts_give_actions_groups_and_verdicts(run_import):
     outcome = run_import(VERL / "rollouts")
     assert outcome.formats == {"verl-rollouts": 3}
     one = "FROM responses WHERE step = 10 ORDER BY response_id"
-    assert shown(outcome, f"SELECT reward, correct, n_searches, n_invalid, answered {one}") == [
+    assert query(outcome, f"SELECT reward, correct, n_searches, n_invalid, answered {one}") == [
         (1.0, True, 1, 0, True),
         (0.0, False, 1, 0, True),
         (1.0, True, 0, 1, True),
@@ -151,10 +151,10 @@ def test_exact_match_is_computed_anew_on_request(run_import, text):
     row = {"input": "<search> Who?", "output": "<answer>the Dune!</answer>", "gts": ["Dune"],
            "score": 0.0, "step": 1}  # fmt: skip
     path = text(json.dumps(row) + "\n", "1.jsonl")
-    assert shown(run_import(path, exact_match=True), "SELECT correct FROM responses") == [(True,)]
-    assert shown(run_import(path, to="b"), "SELECT correct FROM responses") == [(False,)]
+    assert query(run_import(path, exact_match=True), "SELECT correct FROM responses") == [(True,)]
+    assert query(run_import(path, to="b"), "SELECT correct FROM responses") == [(False,)]
     lenient = run_import(path, to="c", correct_from=0.0)
-    assert shown(lenient, "SELECT correct FROM responses") == [(True,)]
+    assert query(lenient, "SELECT correct FROM responses") == [(True,)]
     with lldscope.open_run(lenient.run) as run:
         assert "reward ≥ 0" in run.info["correct_rule"]
 
@@ -177,17 +177,17 @@ def test_token_log_probabilities_become_levels_and_never_delta(run_import, name)
 def test_actions_of_a_token_log_are_the_runs_of_its_mask(run_import):
     outcome = run_import(TEXT / "nemo" / "train_data_step1.jsonl")
     one = "SELECT action_index, n_tokens, logp_old_sum FROM actions WHERE response_id = 0"
-    assert shown(outcome, one) == [(0, 3, -2.25), (1, 2, -1.5)]
+    assert query(outcome, one) == [(0, 3, -2.25), (1, 2, -1.5)]
 
 
 def test_a_table_with_names_of_ones_own(run_import, text):
     path = text("it;r;loss\n1;0.25;1\n2;0.5;nan\n", "mine.csv")
     with pytest.raises(LldscopeError, match="none of the known formats"):
         run_import(path)
-    asked = {"step": "it", "reward": "r"}
+    columns = {"step": "it", "reward": "r"}
     lines = text('{"it": 1, "r": 0.25, "loss": 1}\n{"it": 2, "r": 0.5, "loss": NaN}\n', "mine.txt")
     for source in (path, lines):  # found by the name that was given
-        rows = signals(run_import(source, to=source.suffix, columns=asked))
+        rows = signals(run_import(source, to=source.suffix, columns=columns))
         assert [rows[s]["reward"] for s in (1, 2)] == [0.25, 0.5]
         assert rows[2]["n_nonfinite"] == 1  # the loss
     with pytest.raises(LldscopeError, match="none of the known formats"):
@@ -223,16 +223,16 @@ def test_actions_of_token_logs_are_of_a_kind_where_their_text_tells(run_import, 
     answer["message"]["content"] = "<answer>herbert</answer>"
     traces = text(json.dumps(episode) + "\n", "traces.jsonl")
     outcome = run_import(traces, exact_match=True)
-    kinds = shown(outcome, "SELECT kind, tool_ok IS TRUE FROM actions ORDER BY action_index")
+    kinds = query(outcome, "SELECT kind, tool_ok IS TRUE FROM actions ORDER BY action_index")
     assert kinds == [("search", True), ("answer", False)]
-    assert shown(outcome, "SELECT reward, correct, n_searches FROM responses") == [(0, True, 1)]
+    assert query(outcome, "SELECT reward, correct, n_searches FROM responses") == [(0, True, 1)]
     rewarded = run_import(traces, to="other")
-    assert shown(rewarded, "SELECT correct FROM responses") == [(False,)]
+    assert query(rewarded, "SELECT correct FROM responses") == [(False,)]
 
 
 def test_exact_match_without_golden_answers_knows_nothing(run_import):
     outcome = run_import(TEXT / "nemo", exact_match=True)
-    assert shown(outcome, "SELECT count(correct), count(reward) FROM responses") == [(0, 8)]
+    assert query(outcome, "SELECT count(correct), count(reward) FROM responses") == [(0, 8)]
     assert any("No golden answers" in note for note in outcome.findings.notes)
 
 
@@ -252,10 +252,10 @@ def test_what_the_message_on_pickles_says_to_write_can_be_imported(run_import, t
         "generation_logprobs": [0, 0, -1.0, -1.0],
     }  # fmt: skip
     outcome = run_import(text(json.dumps(row) + "\n", "train_data_step3.jsonl"))
-    assert shown(
+    assert query(
         outcome, "SELECT step, n_tokens, logp_old_sum, logp_behaviour_sum FROM actions"
     ) == [(3, 2, -2.0, -2.0)]
-    assert shown(outcome, "SELECT reward, advantage, correct FROM responses") == [(1.0, 0.5, True)]
+    assert query(outcome, "SELECT reward, advantage, correct FROM responses") == [(1.0, 0.5, True)]
 
 
 # -- scalars ---------------------------------------------------------------------------------------
@@ -263,15 +263,15 @@ def test_what_the_message_on_pickles_says_to_write_can_be_imported(run_import, t
 
 def test_every_column_of_scalars_is_written(run_import):
     counts = ", ".join(f"count({c})" for c in TABLES["scalars"].names)
-    (row,) = shown(run_import(VERL / "console.log"), f"SELECT {counts} FROM scalars")
+    (row,) = query(run_import(VERL / "console.log"), f"SELECT {counts} FROM scalars")
     assert all(n > 0 for n in row)
 
 
 def test_every_mean_among_the_signals_can_come_from_a_log(run_import, text):
-    told = {name: i + 0.5 for i, name in enumerate(sorted(SCALAR_SIGNALS))}
-    path = text(json.dumps({"step": 3} | told) + "\n", "mine.jsonl")
+    values = {name: i + 0.5 for i, name in enumerate(sorted(SCALAR_SIGNALS))}
+    path = text(json.dumps({"step": 3} | values) + "\n", "mine.jsonl")
     row = signals(run_import(path))[3]
-    assert {name: row[name] for name in told} == pytest.approx(told)
+    assert {name: row[name] for name in values} == pytest.approx(values)
 
 
 def test_the_table_of_names_leads_to_signals_that_are_means():
@@ -295,7 +295,7 @@ def test_a_foreign_count_is_not_taken_for_a_signal(run_import, text):
 def test_nan_and_inf_are_kept_as_they_came_and_counted(run_import, text):
     path = text(verl_line(1) + verl_line(2, **{"actor/grad_norm": math.nan, "x": math.inf}))
     outcome = run_import(path)
-    values = dict(shown(outcome, "SELECT name, value FROM scalars WHERE step = 2"))
+    values = dict(query(outcome, "SELECT name, value FROM scalars WHERE step = 2"))
     assert math.isnan(values["grad_norm"])
     assert values["x"] == math.inf
     rows = signals(outcome)
@@ -308,14 +308,14 @@ def test_steps_that_go_back_are_attempts_and_the_last_stands(run_import, text):
     outcome = run_import(text("".join(lines)))
     assert outcome.attempts == 3
     assert {s: r["reward"] for s, r in signals(outcome).items()} == {1: 7.0}
-    assert shown(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(8,)]
+    assert query(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(8,)]
 
 
 def test_runs_that_wrote_into_one_log_at_once_are_said_to_be_mixed(run_import, text):
     """Nothing is lost, and nobody takes it for one run."""
     both = "".join(verl_line(step + 100) + verl_line(step) for step in range(30))
     outcome = run_import(text(both))
-    assert shown(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(60,)]
+    assert query(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(60,)]
     assert any("several runs" in note for note in outcome.findings.notes)
     one = run_import(VERL / "console.log", to="one")  # started twice
     assert not any("several runs" in note for note in one.findings.notes)
@@ -348,7 +348,7 @@ def test_half_written_lines_and_garbage_are_counted(run_import, text):
 )
 def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, content, tmp_path):
     path = text(content, "in/train.log")
-    for wanted in (
+    for choice in (
         None,
         "verl-console",
         "trl-console",
@@ -360,7 +360,7 @@ def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, con
         "verifiers-traces",
     ):
         with pytest.raises(LldscopeError):
-            run_import(path, wanted=wanted)
+            run_import(path, wanted=choice)
     assert [p.name for p in tmp_path.iterdir()] == ["in"]
 
 
@@ -385,7 +385,7 @@ def test_rollouts_with_much_text_do_not_wait_for_many(run_import, text):
     outcome = run_import(text("".join(lines), "rollouts.jsonl"))
     parts = list((outcome.run / "responses").glob("*.parquet"))
     assert len(parts) == 2
-    assert shown(outcome, "SELECT count(*), min(length(text)) FROM responses") == [
+    assert query(outcome, "SELECT count(*), min(length(text)) FROM responses") == [
         (4, (9 << 20) + 1)
     ]
 
@@ -395,7 +395,7 @@ def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text,
     monkeypatch.setattr("lldscope.importers.means.MAX_NAME_SETS", 2)
     lines = [{"step": s, "a": s, f"b{s}": s} for s in range(6)]
     outcome = run_import(text("".join(json.dumps(line) + "\n" for line in lines), "m.jsonl"))
-    names = shown(outcome, "SELECT name, count(*) FROM scalars GROUP BY name ORDER BY name")
+    names = query(outcome, "SELECT name, count(*) FROM scalars GROUP BY name ORDER BY name")
     assert names == [("a", 6), ("b0", 1), ("b1", 1)]
     assert outcome.findings.skipped == {"values of metrics beyond the first 3": 4}
 
@@ -440,7 +440,7 @@ def test_importing_again_gives_the_same_run(run_import, text):
     assert (first.unchanged, again.unchanged) == (False, True)
     text(verl_line(1) + verl_line(2))
     assert run_import(path).steps == 2
-    assert shown(first, "SELECT count(*) FROM all_steps") == [(2,)]
+    assert query(first, "SELECT count(*) FROM all_steps") == [(2,)]
     assert run_import(path, columns={"kl": "actor/entropy"}).unchanged is False
 
 
@@ -466,21 +466,21 @@ def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_pa
         verl_line(1) + verl_line(2) + verl_line(3),
         verl_line(2, **{"critic/score/mean": 0.75}),  # the file began anew
     ]
-    seen = []
+    rewards = []
 
     def stop(seconds: float) -> bool:
         followed.refresh()
-        seen.append(followed.signals().set_index("step")["reward"].to_dict())
+        rewards.append(followed.signals().set_index("step")["reward"].to_dict())
         if writes:
             text(writes.pop(0))
             return False
         return True
 
-    told = []
-    task.follow(stop, told.append)
+    results = []
+    task.follow(stop, results.append)
     task.close("over")
-    assert seen == [{1: 0.5}, {1: 0.5, 2: 0.5}, {1: 0.5, 2: 0.5, 3: 0.5}, {1: 0.5, 2: 0.75}]
-    assert [o.attempts for o in told] == [1, 1, 2]
+    assert rewards == [{1: 0.5}, {1: 0.5, 2: 0.5}, {1: 0.5, 2: 0.5, 3: 0.5}, {1: 0.5, 2: 0.75}]
+    assert [o.attempts for o in results] == [1, 1, 2]
     followed.refresh()
     assert (followed.info["status"], followed.info["reason"]) == ("stopped", "over")
     assert check(followed).life == "stopped"
@@ -499,10 +499,10 @@ def test_files_that_appear_together_are_followed_in_the_order_of_their_names(tmp
             (log / f"{step - 1}.jsonl").write_text(verl_line(step))
         return next(looks)
 
-    told = []
-    task.follow(stop, told.append)
+    results = []
+    task.follow(stop, results.append)
     task.close("over")
-    assert [(o.steps, o.attempts) for o in told] == [(8, 1)]
+    assert [(o.steps, o.attempts) for o in results] == [(8, 1)]
 
 
 def test_following_that_cannot_go_on_closes_the_run_and_says_why(text, tmp_path, monkeypatch):
@@ -563,9 +563,9 @@ def test_a_collapse_in_a_console_is_critical_and_claims_no_phase(text, tmp_path,
         for r in rows
     ]
     path = text("\x1b[36m(main pid=1)\x1b[0m " + "\n(main pid=1) ".join(lines) + "\n")
-    made = lldscope_command("import", str(path), "--to", str(tmp_path / "theirs"))
-    assert made.returncode == 0
-    assert "130 steps" in made.stdout
+    result = lldscope_command("import", str(path), "--to", str(tmp_path / "theirs"))
+    assert result.returncode == 0
+    assert "130 steps" in result.stdout
     looked = lldscope_command("check", str(tmp_path / "theirs"), "--json")
     state = json.loads(looked.stdout)
     assert looked.returncode == 11
@@ -577,10 +577,10 @@ def test_a_collapse_in_a_console_is_critical_and_claims_no_phase(text, tmp_path,
 
 def test_the_command_says_what_it_passed_over_and_obeys_no_file(text, tmp_path, lldscope_command):
     evil = "step:1 - critic/score/mean:0.5 - \x1b]0;owned\x07evil:1 - a\u202eb:2\n"
-    made = lldscope_command("import", str(text(evil)), "--to", str(tmp_path / "r"))
-    assert made.returncode == 0
-    assert "kept under their own names" in made.stderr
-    assert not set("\x1b\x07\u202e") & set(made.stderr + made.stdout)
+    result = lldscope_command("import", str(text(evil)), "--to", str(tmp_path / "r"))
+    assert result.returncode == 0
+    assert "kept under their own names" in result.stderr
+    assert not set("\x1b\x07\u202e") & set(result.stderr + result.stdout)
     empty = lldscope_command("import", str(text("nothing\n")), "--to", str(tmp_path / "s"))
     assert empty.returncode == 1
     assert "Nothing was imported" in empty.stderr

@@ -42,15 +42,15 @@ SAID = {
 def answers(tmp_path_factory) -> dict[str, dict]:
     """What one process says of all cases. Past its memory it is refused more, not killed."""
     folder = tmp_path_factory.mktemp("hostile")
-    given = []
+    lines = []
     for name, make in hostile.CASES.items():
         (folder / name).mkdir()
-        given.append(f"{name}\t{make(folder / name)}\n")
+        lines.append(f"{name}\t{make(folder / name)}\n")
     runs = folder / "runs"
     runs.mkdir()
     answer = subprocess.run(
         [sys.executable, hostile.__file__, str(runs)],
-        input="".join(given), capture_output=True, text=True, cwd=ROOT, timeout=1800,
+        input="".join(lines), capture_output=True, text=True, cwd=ROOT, timeout=1800,
     )  # fmt: skip
     rows = [json.loads(line) for line in answer.stdout.splitlines()]
     assert answer.returncode == 0, answer.stderr[-2000:]
@@ -80,10 +80,10 @@ def test_mutants_of_real_files_are_imported_or_refused(tmp_path):
         place = tmp_path / str(seed)
         path = hostile.put(place / source.name, hostile.mutated(source.read_bytes(), seed))
         try:
-            said = hostile.told(path, place / "run")
+            text = hostile.told(path, place / "run")
         except Exception as error:
             raise AssertionError(f"seed {seed}, {source.name}") from error
-        assert said
+        assert text
         if time.process_time() - began > 120:
             break
     assert seed > 50

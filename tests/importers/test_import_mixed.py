@@ -29,13 +29,13 @@ def run_import(tmp_path):
     return run
 
 
-def shown(outcome: Outcome, sql: str) -> list[tuple]:
+def query(outcome: Outcome, sql: str) -> list[tuple]:
     with lldscope.open_run(outcome.run) as run:
         return list(run.sql(sql).itertuples(index=False, name=None))
 
 
 def rewards(outcome: Outcome) -> dict[int, float]:
-    return dict(shown(outcome, "SELECT step, reward FROM signals WHERE reward IS NOT NULL"))
+    return dict(query(outcome, "SELECT step, reward FROM signals WHERE reward IS NOT NULL"))
 
 
 def alarms(outcome: Outcome) -> set[str]:
@@ -77,25 +77,25 @@ def dying_run_of_trl(steps: int = 70) -> list[dict]:
 def test_a_trackio_database_with_completions_is_one_attempt_and_alarms(run_import, tmp_path):
     rows = dying_run_of_trl()
     database = tmp_path / "project.db"
-    with sqlite3.connect(database) as made:
-        made.execute(
+    with sqlite3.connect(database) as db:
+        db.execute(
             "CREATE TABLE metrics"
             " (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
         )
-        made.executemany(
+        db.executemany(
             "INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, 'r', ?, ?)",
             [(f"2026-11-01T00:{i // 60:02}:{i % 60:02}", i, json.dumps(row))
              for i, row in enumerate(rows)],
         )  # fmt: skip
     outcome = run_import(database)
     assert (outcome.attempts, outcome.steps) == (1, 70)
-    assert shown(outcome, "SELECT min(step), max(step) FROM signals") == [(1, 70)]
-    assert shown(outcome, "SELECT count(*) FROM scalars WHERE name LIKE 'profiling%'") == [(70,)]
+    assert query(outcome, "SELECT min(step), max(step) FROM signals") == [(1, 70)]
+    assert query(outcome, "SELECT count(*) FROM scalars WHERE name LIKE 'profiling%'") == [(70,)]
     history = tmp_path / "history.csv"
     plain = [row for row in rows if "train/global_step" in row]
     write_history(history, plain)
-    told = run_import(history, to="history")
-    assert alarms(outcome) == alarms(told) >= {"entropy-surge", "grad-explosion"}
+    other = run_import(history, to="history")
+    assert alarms(outcome) == alarms(other) >= {"entropy-surge", "grad-explosion"}
 
 
 def write_history(path: Path, rows: list[dict]) -> None:
@@ -123,8 +123,8 @@ def test_evaluations_of_openrlhf_are_of_the_step_they_tell(run_import, tmp_path)
     outcome = run_import(path)
     assert (outcome.attempts, outcome.steps) == (1, 120)
     assert rewards(outcome) == {step: step / 100 for step in range(1, 121)}
-    found = shown(outcome, "SELECT step FROM scalars WHERE name LIKE 'eval/%pass1' ORDER BY step")
-    assert [step for (step,) in found] == list(range(10, 121, 10))
+    rows = query(outcome, "SELECT step FROM scalars WHERE name LIKE 'eval/%pass1' ORDER BY step")
+    assert [step for (step,) in rows] == list(range(10, 121, 10))
 
 
 def test_a_true_restart_among_evaluations_is_an_attempt(run_import, tmp_path):
@@ -168,7 +168,7 @@ def test_an_evaluation_that_comes_late_hides_no_step(run_import, tmp_path, form)
     outcome = run_import(path)
     assert outcome.attempts == 1
     assert rewards(outcome) == {step: step / 100 for step in range(29)}
-    assert shown(outcome, "SELECT step FROM scalars WHERE name = 'eval/aime/reward'") == [(25,)]
+    assert query(outcome, "SELECT step FROM scalars WHERE name = 'eval/aime/reward'") == [(25,)]
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_verls_rollouts_of_training_and_validation_are_not_mixed(run_import, tmp
     for folder in ("train", "validation"):
         (tmp_path / "dumps" / folder).mkdir(parents=True)
         (tmp_path / "dumps" / folder / "1.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(UsageError, match="in 2 folders: train, validation") as said:
+    with pytest.raises(UsageError, match="in 2 folders: train, validation") as error:
         run_import(tmp_path / "dumps")
-    assert "trainer.rollout_data_dir" in str(said.value)
+    assert "trainer.rollout_data_dir" in str(error.value)
     assert not (tmp_path / "run").exists()
     outcome = run_import(tmp_path / "dumps" / "train")
-    assert shown(outcome, COUNTED) == [(1,)]
+    assert query(outcome, COUNTED) == [(1,)]

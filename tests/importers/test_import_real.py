@@ -30,8 +30,8 @@ TEXT, BARS = FIXTURES / "text", FIXTURES / "trl-bars"
 
 @pytest.fixture
 def run_import(tmp_path):
-    def run(*paths: Path, to: str = "run", **asked: Any) -> Outcome:
-        return Import(paths, tmp_path / to, ImportRequest(**asked), None).build(lambda n: None)
+    def run(*paths: Path, to: str = "run", **options: Any) -> Outcome:
+        return Import(paths, tmp_path / to, ImportRequest(**options), None).build(lambda n: None)
 
     return run
 
@@ -42,7 +42,7 @@ def signals(outcome: Outcome) -> dict[int, dict[str, Any]]:
         return {row["step"]: row for row in run.signals().to_dict("records")}
 
 
-def shown(outcome: Outcome, sql: str) -> list[tuple]:
+def query(outcome: Outcome, sql: str) -> list[tuple]:
     with lldscope.open_run(outcome.run) as run:
         return list(run.sql(sql).itertuples(index=False, name=None))
 
@@ -64,9 +64,9 @@ def test_a_log_without_a_reward_says_so_and_is_never_healthy(run_import, tmp_pat
     ]  # fmt: skip
     path = lines(tmp_path / "metrics.jsonl", rows)
     outcome = run_import(path)
-    (told,) = [note for note in outcome.findings.notes if "No reward" in note]
-    assert "episode_reward, win_rate" in told
-    assert "--map reward=episode_reward" in told
+    (message,) = [note for note in outcome.findings.notes if "No reward" in note]
+    assert "episode_reward, win_rate" in message
+    assert "--map reward=episode_reward" in message
     state = check(lldscope.open_run(outcome.run))
     assert state.verdict == "insufficient"
     assert "Neither a reward nor a likelihood" in state.headline.cause
@@ -86,11 +86,11 @@ def test_inf_is_inf_in_signals_and_harms_no_statistic(run_import, tmp_path):
     rows[60]["grad_norm"] = math.inf
     rows[61]["grad_norm"] = math.nan
     outcome = run_import(lines(path, rows))
-    found = signals(outcome)
-    assert found[60]["grad_norm"] == math.inf
-    assert math.isnan(found[61]["grad_norm"])
-    assert found[62]["grad_norm"] == pytest.approx(0.1)
-    assert [found[s]["n_nonfinite"] for s in (60, 61)] == [1, 1]
+    values = signals(outcome)
+    assert values[60]["grad_norm"] == math.inf
+    assert math.isnan(values[61]["grad_norm"])
+    assert values[62]["grad_norm"] == pytest.approx(0.1)
+    assert [values[s]["n_nonfinite"] for s in (60, 61)] == [1, 1]
     state = check(lldscope.open_run(outcome.run))
     assert state.last_step == 119
     assert "grad-explosion" not in {alert.rule for alert in state.firing}
@@ -134,7 +134,7 @@ def test_a_bar_that_contradicts_the_epochs_is_not_believed(run_import, tmp_path)
 # -- NeMo-RL ---------------------------------------------------------------------------------------
 
 
-def said(kind: str) -> Any:
+def content(kind: str) -> Any:
     texts = [
         "Answer with <search> and <answer>. Who wrote it?",
         "<search>author</search>",
@@ -151,7 +151,7 @@ def said(kind: str) -> Any:
 @pytest.mark.parametrize("packed", [False, True])
 def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind, packed):
     row = json.loads((TEXT / "nemo" / "train_data_step1.jsonl").read_text().splitlines()[0])
-    path = lines(tmp_path / "train_data_step1.jsonl", [row | {"content": said(kind)}])
+    path = lines(tmp_path / "train_data_step1.jsonl", [row | {"content": content(kind)}])
     if packed:
         with path.open("rb") as plain, gzip.open(f"{path}.gz", "wb") as file:
             shutil.copyfileobj(plain, file)
@@ -159,11 +159,11 @@ def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind, packed)
         path = path.with_name(f"{path.name}.gz")
     outcome = run_import(path)
     assert outcome.formats == {"nemo-rl": 1}
-    assert shown(outcome, "SELECT n_actions, n_searches, answered FROM responses") == [(2, 1, True)]
-    assert [k for (k,) in shown(outcome, "SELECT kind FROM actions ORDER BY action_index")] == [
+    assert query(outcome, "SELECT n_actions, n_searches, answered FROM responses") == [(2, 1, True)]
+    assert [k for (k,) in query(outcome, "SELECT kind FROM actions ORDER BY action_index")] == [
         "search", "answer",
     ]  # fmt: skip
-    ((text,),) = shown(outcome, "SELECT text FROM responses")
+    ((text,),) = query(outcome, "SELECT text FROM responses")
     assert "Who wrote it?" in text
 
 
@@ -231,11 +231,11 @@ def prime_run(folder: Path, packed: bool) -> Path:
 def test_prime_rls_stream_and_its_annotations(run_import, tmp_path, packed):
     outcome = run_import(prime_run(tmp_path / "outputs", packed))
     assert outcome.formats.keys() == {"metric-lines", "verifiers-traces"}
-    found = shown(
+    rows = query(
         outcome, "SELECT step, reward, advantage, group_id FROM responses ORDER BY step, advantage"
     )
-    assert found == [(7, 0.0, 0.0, 0), (7, 1.0, 0.25, 0), (8, 0.0, 0.5, 0)]
-    sums = shown(
+    assert rows == [(7, 0.0, 0.0, 0), (7, 1.0, 0.25, 0), (8, 0.0, 0.5, 0)]
+    sums = query(
         outcome,
         "SELECT step, n_tokens, logp_behaviour_sum, logp_old_sum, entropy_sum FROM actions "
         "ORDER BY step, response_id, action_index",
@@ -277,7 +277,7 @@ def test_plain_rollouts_under_any_names(run_import, tmp_path):
     names = {"step": "it", "prompt": "q", "response": "a", "reward": "r"}
     outcome = run_import(path, columns=names)
     assert outcome.formats == {"rollout-lines": 1}
-    assert shown(outcome, "SELECT step, count(*), avg(reward), count(DISTINCT group_id) "
+    assert query(outcome, "SELECT step, count(*), avg(reward), count(DISTINCT group_id) "
                           "FROM responses GROUP BY step ORDER BY step") == [
         (1, 4, 1.5, 1), (2, 4, 1.5, 1),
     ]  # fmt: skip
@@ -286,7 +286,7 @@ def test_plain_rollouts_under_any_names(run_import, tmp_path):
     ]
     same = run_import(lines(tmp_path / "usual.jsonl", usual), to="usual")
     everything = "SELECT step, reward, text FROM responses ORDER BY ALL"
-    assert shown(same, everything) == shown(outcome, everything)
+    assert query(same, everything) == query(outcome, everything)
 
 
 def test_names_of_rollouts_are_taken_by_the_command():
@@ -367,9 +367,9 @@ def test_the_reason_of_a_failed_run_is_one_line_and_its_traceback_stands_below(
         for step in range(5):
             recorder.step(step=step, n_responses=1, reward_sum=0.5)
         recorder.close("failed", RAISED)
-    said = lldscope_command("check", path)
-    assert "Failed after step 4: ValueError: bad batch" in said.stdout
-    above, below = said.stdout.split("its end, as it was recorded:")
+    result = lldscope_command("check", path)
+    assert "Failed after step 4: ValueError: bad batch" in result.stdout
+    above, below = result.stdout.split("its end, as it was recorded:")
     assert "worker.py" not in above
     assert "ray::Worker.step()" in below
 

@@ -114,10 +114,10 @@ def alarms(outcome: Outcome) -> list[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory) -> list[tuple[str, int]]:
-    found = alarms(imported(tmp_path_factory.mktemp("reference"), *reference()))
-    assert found
-    assert all(step % EVERY == 0 for _, step in found)
-    return found
+    result = alarms(imported(tmp_path_factory.mktemp("reference"), *reference()))
+    assert result
+    assert all(step % EVERY == 0 for _, step in result)
+    return result
 
 
 def reference() -> tuple[str, str]:
@@ -186,15 +186,15 @@ def test_the_last_step_of_a_dump_that_is_half_written_is_left_out(tmp_path):
 def test_a_damaged_database_in_a_folder_is_named_and_the_rest_is_imported(tmp_path):
     import sqlite3
 
-    with sqlite3.connect(tmp_path / "mlflow.db") as made:
-        made.executescript(
+    with sqlite3.connect(tmp_path / "mlflow.db") as db:
+        db.executescript(
             "CREATE TABLE runs (run_uuid TEXT, name TEXT, lifecycle_stage TEXT);"
             "CREATE TABLE metrics (key TEXT, value REAL, timestamp INT, step INT, is_nan INT,"
             " run_uuid TEXT); INSERT INTO runs VALUES ('r', 'r', 'active');"
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
             "INSERT INTO metrics SELECT 'reward', .5, 1, i, 0, 'r' FROM n;"
         )
-    made.close()
+    db.close()
     content = bytearray((tmp_path / "mlflow.db").read_bytes())
     content[12288:20480] = b"\xff" * 8192
     (tmp_path / "mlflow.db").write_bytes(content)

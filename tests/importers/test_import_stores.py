@@ -60,12 +60,12 @@ def unpacked(name: str, folder: Path) -> Path:
 
 def read(source: Source, *paths: Path, run: str | None = None):
     """{(attempt, step): values}, the rows, and what was passed over."""
-    found = Findings(request=ImportRequest(run=run))
-    rows = list(source.read(paths, found))
+    findings = Findings(request=ImportRequest(run=run))
+    rows = list(source.read(paths, findings))
     together: dict[tuple[int, int], dict[str, float]] = {}
     for row in rows:
         together.setdefault((row.attempt, row.step), {}).update(row.values)
-    return together, rows, found
+    return together, rows, findings
 
 
 def logs(*starts: range) -> dict[tuple[int, int], dict[str, float]]:
@@ -90,16 +90,16 @@ def same(a, b) -> bool:
 
 
 def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
-    own = {
+    kinds = {
         **dict.fromkeys([*PLAIN, *TENSORS], TensorBoard),
         OFFLINE: WandbOffline,
         HISTORY: WandbHistory,
         mlflow_db: MlflowDatabase,
         trackio_db: Trackio,
     }
-    mine = [source for source in sources() if type(source) in own.values()]
-    assert len(mine) == len(set(own.values()))
-    for path, kind in own.items():
+    mine = [source for source in sources() if type(source) in kinds.values()]
+    assert len(mine) == len(set(kinds.values()))
+    for path, kind in kinds.items():
         head = path.open("rb").read(HEAD_BYTES) if path.is_file() else b""
         assert [type(s) for s in mine if s.looks_like(path, head)] == [kind]
 
@@ -116,18 +116,18 @@ def test_nobody_claims_garbage(path, tmp_path):
 
 
 def test_tensorboard_of_torch_with_a_resume():
-    got, rows, found = read(TensorBoard(), *reversed(PLAIN))
-    assert same(got, logs(*STARTS))
+    actual, rows, findings = read(TensorBoard(), *reversed(PLAIN))
+    assert same(actual, logs(*STARTS))
     assert [row.time for row in rows] == [
         moment(step, start) for start, steps in enumerate(STARTS) for step in steps
     ]
-    assert not found.skipped
+    assert not findings.skipped
 
 
 def test_tensorboard_of_tensorflow_2_tag_by_tag():
-    got, _, found = read(TensorBoard(), *TENSORS)
-    assert same(got, logs(range(12)))  # the text and the histogram are no scalars
-    assert not found.skipped
+    actual, _, findings = read(TensorBoard(), *TENSORS)
+    assert same(actual, logs(range(12)))  # the text and the histogram are no scalars
+    assert not findings.skipped
 
 
 @pytest.mark.parametrize(("source", "path"), [(WandbOffline(), OFFLINE), (WandbHistory(), HISTORY)])
@@ -135,19 +135,19 @@ def test_wandb_run(source, path):
     expected = logs(range(12))
     if path == HISTORY:
         del expected[1, 3]["train/entropy"]  # not logged there: absent, not 0
-    got, rows, found = read(source, path)
-    assert same(got, expected)
+    actual, rows, findings = read(source, path)
+    assert same(actual, expected)
     assert all(BEGAN <= row.time < BEGAN + 1e8 for row in rows)
     texts, tables = 12, 12 if path == OFFLINE else 0
-    assert found.skipped == {NO_NUMBER: texts + tables}
+    assert findings.skipped == {NO_NUMBER: texts + tables}
 
 
 def test_wandb_history_as_csv(tmp_path):
     path = tmp_path / "history.csv"
     path.write_text(',_step,_runtime,reward,table\n0,3,9.5,NaN,\n1,4,,Infinity,{"a"\n2,,1.0,1.0,\n')
-    got, _, found = read(WandbHistory(), path)
-    assert same(got, {(1, 3): {"reward": math.nan}, (1, 4): {"reward": math.inf}})
-    assert found.skipped == {NO_NUMBER: 1, "rows without a step": 1}
+    actual, _, findings = read(WandbHistory(), path)
+    assert same(actual, {(1, 3): {"reward": math.nan}, (1, 4): {"reward": math.inf}})
+    assert findings.skipped == {NO_NUMBER: 1, "rows without a step": 1}
 
 
 def test_mlflow_and_trackio(mlflow_db, trackio_db):
@@ -183,13 +183,13 @@ def test_runs_are_named_in_an_order_that_their_ids_do_not_change():
         {1: "b", b"": "a"},
     ):
         with pytest.raises(UsageError, match=r"with --run: a, b\.$"):
-            logged.chosen(None, runs, HERE)
+            logged.choose_run(None, runs, HERE)
 
 
 def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():
     """As Hugging Face's W&B callback logs: two calls a step, and the step among the values."""
-    found = Findings()
-    calls = logged.LoggerCalls(found)
+    findings = Findings()
+    calls = logged.LoggerCalls(findings)
     rows = [
         calls.record({"a": {"b": 2.0, "c": "no"}, "d": {"_type": "histogram"}}, 16, None),
         calls.record({"train/global_step": 5, "x": True, "_wandb": {"a": 1}}, 17, None),
@@ -201,10 +201,10 @@ def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():
         (5, {"a.b": 3.0}),
     ]
     assert calls.record({"table": {"_type": "table"}, "_step": 19}, 19, None) is None
-    assert found.skipped == {NO_NUMBER: 3}
+    assert findings.skipped == {NO_NUMBER: 3}
     for step in (None, "x", 1.5, -1, math.nan, math.inf, 2**31, 10**400):
-        assert logged.LoggerCalls(found).record({"a": 1.0}, step, None) is None
-    assert found.skipped["rows without a step"] == 8
+        assert logged.LoggerCalls(findings).record({"a": 1.0}, step, None) is None
+    assert findings.skipped["rows without a step"] == 8
 
 
 def test_files_of_several_runs_are_not_mixed(tmp_path):
@@ -217,9 +217,9 @@ def test_files_of_several_runs_are_not_mixed(tmp_path):
         for copy in copies:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, copy)
-        with pytest.raises(UsageError, match="holds 2 runs; say which with --run: ") as said:
+        with pytest.raises(UsageError, match="holds 2 runs; say which with --run: ") as error:
             read(source, *copies)
-        name = str(said.value).rpartition(", ")[2].removesuffix(".")
+        name = str(error.value).rpartition(", ")[2].removesuffix(".")
         assert same(read(source, *copies, run=name)[0], read(source, path)[0])
 
 
@@ -233,11 +233,11 @@ def test_a_file_cut_anywhere_gives_a_beginning_of_the_run(source, path, tmp_path
     file, counted = tmp_path / path.name, 0
     for end in range(8, len(data), 97):
         file.write_bytes(data[:end])
-        got, _, found = read(source, file)
-        assert list(got) == list(whole)[: len(got)]
-        for key, row in got.items():
+        actual, _, findings = read(source, file)
+        assert list(actual) == list(whole)[: len(actual)]
+        for key, row in actual.items():
             assert same({0: row}, {0: {n: whole[key][n] for n in row}})
-        counted += bool(found.skipped.keys() & {UNFINISHED, REST})
+        counted += bool(findings.skipped.keys() & {UNFINISHED, REST})
     assert counted > len(data) / 97 * 0.8
 
 
@@ -249,19 +249,19 @@ def test_flipped_bytes_lose_little_and_invent_nothing(source, path, tmp_path):
         broken = bytearray(data)
         broken[at] ^= 0x55
         file.write_bytes(broken)
-        got, _, found = read(source, file)
-        for key, row in got.items():
+        actual, _, findings = read(source, file)
+        for key, row in actual.items():
             assert same({0: row}, {0: {n: whole[key][n] for n in row}})
-        assert found.skipped.total() > (NO_NUMBER in found.skipped)
+        assert findings.skipped.total() > (NO_NUMBER in findings.skipped)
 
 
 @pytest.mark.parametrize("source", [MlflowDatabase(), Trackio()], ids=lambda s: s.name)
 def test_a_forced_format_on_what_is_no_database_skips_the_file(source, tmp_path):
     path = tmp_path / "log.db"
     path.write_text("step:1 - reward:0.5\n")
-    found = Findings(ImportRequest())
-    assert list(source.read([path], found)) == []
-    assert sum(found.skipped.values()) == 1
+    findings = Findings(ImportRequest())
+    assert list(source.read([path], findings)) == []
+    assert sum(findings.skipped.values()) == 1
 
 
 def test_wandb_goes_on_at_the_next_block(tmp_path):
@@ -285,14 +285,14 @@ def test_wandb_goes_on_at_the_next_block(tmp_path):
         whole.append(step)
         step += 1
     file.write_bytes(data)
-    _, rows, found = read(WandbOffline(), file)
+    _, rows, findings = read(WandbOffline(), file)
     assert [row.step for row in rows] == whole
-    assert not found.skipped
+    assert not findings.skipped
     data[100] ^= 1
     file.write_bytes(data)
-    _, rows, found = read(WandbOffline(), file)
+    _, rows, findings = read(WandbOffline(), file)
     assert 0.6 * len(whole) < len(rows) < 0.7 * len(whole)
-    assert found.skipped[DAMAGED] == pytest.approx(1 << 15, abs=150)
+    assert findings.skipped[DAMAGED] == pytest.approx(1 << 15, abs=150)
 
 
 def test_a_growing_event_file_is_read_as_far_as_it_goes(tmp_path):
@@ -307,9 +307,9 @@ def test_a_growing_event_file_is_read_as_far_as_it_goes(tmp_path):
     assert list(before) == list(after)[: len(before)]
 
 
-def followed(path: Path, run: Path, asked: ImportRequest, *changes) -> dict[tuple[int, int], dict]:
+def followed(path: Path, run: Path, spec: ImportRequest, *changes) -> dict[tuple[int, int], dict]:
     """The means in a run that followed a source through some changes of it."""
-    task = Import([path], run, asked, None)
+    task = Import([path], run, spec, None)
     task.build(lambda n: None, live=True)
     left = list(changes)
 
@@ -321,13 +321,13 @@ def followed(path: Path, run: Path, asked: ImportRequest, *changes) -> dict[tupl
 
     task.follow(stop, lambda outcome: None)
     task.close("the test is over")
-    got: dict[tuple[int, int], dict[str, float]] = {}
-    with open_run(run) as opened:
-        rows = opened.sql("SELECT attempt, step, name, value FROM all_scalars")
+    actual: dict[tuple[int, int], dict[str, float]] = {}
+    with open_run(run) as reader:
+        rows = reader.sql("SELECT attempt, step, name, value FROM all_scalars")
     for attempt, step, name, value in rows.itertuples(index=False):
-        assert name not in got.setdefault((attempt, step), {}), "told twice"
-        got[attempt, step][name] = value
-    return got
+        assert name not in actual.setdefault((attempt, step), {}), "told twice"
+        actual[attempt, step][name] = value
+    return actual
 
 
 def in_the_run(logged_values):
@@ -344,8 +344,8 @@ def test_a_growing_event_file_is_followed_within_a_step(tmp_path):
     ends = [len(data) * part // 7 for part in (2, 3, 4, 5, 7)]
     file.write_bytes(data[: ends[0]])
     grow = [lambda end=end: file.write_bytes(data[:end]) for end in ends[1:]]
-    got = followed(file, tmp_path / "run", ImportRequest(), *grow)
-    assert same(got, in_the_run(logs(STARTS[0])))
+    actual = followed(file, tmp_path / "run", ImportRequest(), *grow)
+    assert same(actual, in_the_run(logs(STARTS[0])))
 
 
 def test_what_a_database_has_in_its_wal_is_followed(trackio_db, tmp_path):
@@ -360,18 +360,18 @@ def test_what_a_database_has_in_its_wal_is_followed(trackio_db, tmp_path):
             (run_id, '{"train/reward": "NaN"}'),
         )
 
-    got = followed(trackio_db, tmp_path / "run", ImportRequest(run="second"), write)
+    actual = followed(trackio_db, tmp_path / "run", ImportRequest(run="second"), write)
     writer.close()
-    assert same(got, in_the_run({**logs(STARTS[0]), (1, 10): {"train/reward": math.nan}}))
+    assert same(actual, in_the_run({**logs(STARTS[0]), (1, 10): {"train/reward": math.nan}}))
 
 
 def test_a_parquet_export_cut_short_says_so(tmp_path):
     file = tmp_path / HISTORY.name
     file.write_bytes(HISTORY.read_bytes()[:-100])
     assert not WandbHistory().looks_like(file, file.read_bytes())
-    got, _, found = read(WandbHistory(), file)
-    assert not got
-    assert found.skipped == {"Parquet files that cannot be read to their end": 1}
+    actual, _, findings = read(WandbHistory(), file)
+    assert not actual
+    assert findings.skipped == {"Parquet files that cannot be read to their end": 1}
 
 
 @pytest.mark.parametrize("name", ["mlflow", "trackio"])
@@ -385,16 +385,16 @@ def test_a_database_with_a_damaged_page_is_named(name, mlflow_db, trackio_db):
         if data[page] != 0x0D or b"train/grad_norm" not in data[page : page + 512]:
             continue
         path.write_bytes(data[:page] + b"\xff" * 8 + data[page + 8 :])
-        got, _, found = read(source, path, run="first")
-        lost = sum(map(len, whole.values())) - sum(len(row) for row in got.values())
-        assert (lost > 0) <= found.skipped["databases that cannot be read to their end"]
-        assert all(str(path) in note for note in found.notes)
-        for (_, step), row in got.items():  # with its last step, a start may go unseen
+        actual, _, findings = read(source, path, run="first")
+        gap = sum(map(len, whole.values())) - sum(len(row) for row in actual.values())
+        assert (gap > 0) <= findings.skipped["databases that cannot be read to their end"]
+        assert all(str(path) in note for note in findings.notes)
+        for (_, step), row in actual.items():  # with its last step, a start may go unseen
             logged_then = [
                 (n, str(v)) for (_, s), r in whole.items() if s == step for n, v in r.items()
             ]
             assert {(n, str(v)) for n, v in row.items()} <= set(logged_then)
-        damaged += lost > 0
+        damaged += gap > 0
     assert damaged > 3
 
 
@@ -441,8 +441,8 @@ def test_what_is_committed_is_read_and_the_rest_is_not(written):
         process.wait()
     beside = sorted(p.name for p in path.parent.iterdir())
     before = path.read_bytes()
-    got, _, _ = read(MlflowDatabase(), path, run="first")
-    more = [step for (_, step), row in got.items() if "more" in row]
+    actual, _, _ = read(MlflowDatabase(), path, run="first")
+    more = [step for (_, step), row in actual.items() if "more" in row]
     assert more == list(range(100, 110))
     assert sorted(p.name for p in path.parent.iterdir()) == beside
     assert path.read_bytes() == before
@@ -457,8 +457,8 @@ def test_a_wal_without_its_writer_is_read_too(mlflow_db, tmp_path):
         process.stdout.readline()
         process.kill()
     mlflow_db.with_name("mlflow.db-shm").unlink()
-    got, _, _ = read(MlflowDatabase(), mlflow_db, run="first")
-    assert sum("more" in row for row in got.values()) == 10
+    actual, _, _ = read(MlflowDatabase(), mlflow_db, run="first")
+    assert sum("more" in row for row in actual.values()) == 10
     assert not mlflow_db.with_name("mlflow.db-shm").exists()
 
 

@@ -25,11 +25,11 @@ def test_the_loop_of_the_page(tmp_path, monkeypatch):
     torch.manual_seed(0)
     table = torch.zeros(8, 8, requires_grad=True)
     optimizer = torch.optim.SGD([table], lr=0.5)
-    scored = []
+    scores = []
 
     def score(rollouts):
         logps = torch.log_softmax(table, -1)[rollouts[:, :-1], rollouts[:, 1:]]
-        scored.append(logps.detach())
+        scores.append(logps.detach())
         return logps.detach()
 
     def sample():
@@ -61,7 +61,7 @@ def test_the_loop_of_the_page(tmp_path, monkeypatch):
     delta = run.sql(
         "SELECT logp_post_sum - logp_old_sum AS d FROM actions ORDER BY step, response_id"
     )["d"]
-    expected = [(post - old).sum(1) for old, post in zip(scored[::2], scored[1::2], strict=True)]
+    expected = [(post - old).sum(1) for old, post in zip(scores[::2], scores[1::2], strict=True)]
     assert np.allclose(delta, torch.cat(expected), atol=1e-5)
     assert delta[correct].mean() > 0
     assert run.signals()["delta_correct"].notna().all()
@@ -112,7 +112,7 @@ def test_the_callback_records_what_transformers_logs(tmp_path, monkeypatch):
             return {"loss": (self.weight * x).square().mean()}
 
     def trainer():
-        made = Trainer(
+        result = Trainer(
             model=Line(),
             args=TrainingArguments(
                 output_dir="out", use_cpu=True, max_steps=4, logging_steps=1, report_to=[],
@@ -124,8 +124,8 @@ def test_the_callback_records_what_transformers_logs(tmp_path, monkeypatch):
             data_collator=lambda rows: {"x": torch.stack([r[0] for r in rows])},
         )  # fmt: skip
         (code,) = examples("callback")
-        exec(compile(code, "integrations.md", "exec"), {"trainer": made})
-        return made
+        exec(compile(code, "integrations.md", "exec"), {"trainer": result})
+        return result
 
     first = trainer()
     first.train()

@@ -281,8 +281,8 @@ def same(one: dict[str, list[tuple]], other: dict[str, list[tuple]], tables: Any
 def test_every_trainer_gives_the_same_rows(path):
     expected = rows_of(by_hand())
     same(rows_of(path()), expected)
-    measured = COLUMNS["actions"].index("logp_behaviour_sum")
-    unscored = [r[:2] for r in expected["actions"] if r[measured] is None]
+    index = COLUMNS["actions"].index("logp_behaviour_sum")
+    unscored = [r[:2] for r in expected["actions"] if r[index] is None]
     assert unscored == [(2, 0)], "a sum with a token that the engine did not score"
 
 

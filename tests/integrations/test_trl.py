@@ -130,15 +130,15 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) 
                      sum(max(0.0, o - p) for o, p in pairs))
                 )  # fmt: skip
     assert [tuple(r.values())[:4] for r in results] == [e[:4] for e in expected]
-    measured = np.array([list(r.values())[4:] for r in results])
+    values = np.array([list(r.values())[4:] for r in results])
     expected = np.array([e[4:] for e in expected])
-    assert np.allclose(measured[:, 0], expected[:, 0], atol=2e-4)
-    version = ~np.isnan(measured).any(1)
+    assert np.allclose(values[:, 0], expected[:, 0], atol=2e-4)
+    version = ~np.isnan(values).any(1)
     at = {(r["step"], r["response_id"]) for r, k in zip(results, version, strict=True) if k}
     assert len(at) == steps * rollouts * share
-    measured, expected = measured[version], expected[version]
-    assert np.allclose(measured, expected, atol=2e-4)
-    assert np.abs(measured[:, 1] - measured[:, 0]).max() > 0.01, "the policy did not move"
+    values, expected = values[version], expected[version]
+    assert np.allclose(values, expected, atol=2e-4)
+    assert np.abs(values[:, 1] - values[:, 0]).max() > 0.01, "the policy did not move"
     retained(run, trainer, steps, every)
     return run
 

@@ -38,15 +38,15 @@ def test_twin(seed: int, std: bool) -> None:
     size = rng.randrange(1, 25)
     groups = [(rng.choice(["nq", "hotpotqa"]), rng.randrange(4)) for _ in range(size)]
     rewards = [rng.choice([0.0, 1.0, -0.5, rng.random()]) for _ in range(size)]
-    got = group_advantages(torch.tensor(rewards, dtype=torch.float64), groups, std=std)
-    assert got.tolist() == pytest.approx(twin(rewards, groups, std, 1e-6), rel=1e-9, abs=1e-12)
+    actual = group_advantages(torch.tensor(rewards, dtype=torch.float64), groups, std=std)
+    assert actual.tolist() == pytest.approx(twin(rewards, groups, std, 1e-6), rel=1e-9, abs=1e-12)
 
 
 def test_lone_correct_response_of_five() -> None:
     # mean 0.2; unbiased variance (0.8² + 4·0.2²)/4 = 0.2, std 0.4472136;
     # 0.8/0.4472146 = 1.7888504 and −0.2/0.4472146 = −0.4472126
-    got = group_advantages(torch.tensor([1.0, 0, 0, 0, 0]).double(), ["q"] * 5)
-    assert got.tolist() == pytest.approx([1.7888504] + [-0.4472126] * 4, abs=1e-7)
+    actual = group_advantages(torch.tensor([1.0, 0, 0, 0, 0]).double(), ["q"] * 5)
+    assert actual.tolist() == pytest.approx([1.7888504] + [-0.4472126] * 4, abs=1e-7)
 
 
 @pytest.mark.parametrize("reward", [0.1, -0.1])
@@ -68,9 +68,9 @@ def test_same_index_in_two_data_sources_is_two_groups() -> None:
 
 
 def test_nan_reward_stays_in_its_group() -> None:
-    got = group_advantages(torch.tensor([math.nan, 1.0, 1.0, 0.0]), ["a", "a", "b", "b"])
-    assert got[:2].isnan().all()
-    assert got[2:].tolist() == pytest.approx([0.7071, -0.7071], abs=1e-3)
+    actual = group_advantages(torch.tensor([math.nan, 1.0, 1.0, 0.0]), ["a", "a", "b", "b"])
+    assert actual[:2].isnan().all()
+    assert actual[2:].tolist() == pytest.approx([0.7071, -0.7071], abs=1e-3)
 
 
 def test_integer_rewards_empty_batch_and_untouched_arguments() -> None:
@@ -105,9 +105,9 @@ def test_collision_is_refused_by_name() -> None:
 
 
 def test_positive_part() -> None:
-    got = positive_part(torch.tensor([-1.0, -1e-9, 0.0, 1e-9, 2.0, math.nan]))
-    assert got[:5].tolist() == pytest.approx([0, 0, 0, 1e-9, 2])
-    assert got[5].isnan()
+    actual = positive_part(torch.tensor([-1.0, -1e-9, 0.0, 1e-9, 2.0, math.nan]))
+    assert actual[:5].tolist() == pytest.approx([0, 0, 0, 1e-9, 2])
+    assert actual[5].isnan()
 
 
 def test_token_advantages() -> None:

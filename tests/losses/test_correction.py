@@ -44,12 +44,12 @@ def test_weights_are_those_of_the_twin(mode: str, cap: float) -> None:
             if row and row[0] is not None and rng.random() < 0.2:
                 row[0] = math.nan
         old, behaviour, mask = tensors(rows, seed)
-        got = importance_weights(old, behaviour, mask, mode=mode, cap=cap)
-        assert not got.requires_grad
+        actual = importance_weights(old, behaviour, mask, mode=mode, cap=cap)
+        assert not actual.requires_grad
         for i, row in enumerate(rows):
             target = twin(row, mode, cap)
-            assert got[i, : len(row)].tolist() == pytest.approx(target, rel=1e-9)
-            assert not got[i, len(row) :].any()
+            assert actual[i, : len(row)].tolist() == pytest.approx(target, rel=1e-9)
+            assert not actual[i, len(row) :].any()
             capped += sum(
                 w in (0.0, cap) for x, w in zip(row, target, strict=True) if x is not None
             )
@@ -59,10 +59,10 @@ def test_weights_are_those_of_the_twin(mode: str, cap: float) -> None:
 def test_a_token_mask_worked_by_hand() -> None:
     # Ratios 1, 3, 0.5 with cap 2: 1, 0, 0.5; truncated 1, 2, 0.5. As a response 1.5: kept.
     old, behaviour, mask = tensors([[0.0, math.log(3), math.log(0.5)]])
-    got = {m: importance_weights(old, behaviour, mask, mode=m, cap=2.0)[0].tolist() for m in MODES}
-    assert got["token_mask"] == pytest.approx([1, 0, 0.5])
-    assert got["token_truncate"] == pytest.approx([1, 2, 0.5])
-    assert got["sequence_mask"] == got["sequence_truncate"] == pytest.approx([1.5] * 3)
+    out = {m: importance_weights(old, behaviour, mask, mode=m, cap=2.0)[0].tolist() for m in MODES}
+    assert out["token_mask"] == pytest.approx([1, 0, 0.5])
+    assert out["token_truncate"] == pytest.approx([1, 2, 0.5])
+    assert out["sequence_mask"] == out["sequence_truncate"] == pytest.approx([1.5] * 3)
 
 
 def test_weights_multiply_values_and_gradients_and_not_the_count() -> None:
@@ -118,9 +118,9 @@ def test_effective_share_by_hand_and_over_processes() -> None:
 def test_response_weights_leave_out_padding_and_stay_finite() -> None:
     rows = [[0.1, None, 0.2], [None], [40.0, 40.0], [math.nan, 0.5]]
     old, behaviour, mask = tensors(rows)
-    got = response_weights(old, behaviour, mask)
-    assert got.tolist() == pytest.approx([math.exp(0.3), math.exp(20), math.exp(0.5)])
-    assert math.isfinite(sums_of(got)[2])
+    actual = response_weights(old, behaviour, mask)
+    assert actual.tolist() == pytest.approx([math.exp(0.3), math.exp(20), math.exp(0.5)])
+    assert math.isfinite(sums_of(actual)[2])
 
 
 def test_wrong_arguments_are_refused() -> None:

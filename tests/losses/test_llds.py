@@ -153,30 +153,30 @@ def compare(
 ) -> None:
     """The loss, its gradient and its statistics are the twin's."""
     b = batch(rows, drops, advantages)
-    got = b.loss(
+    out = b.loss(
         gate=gate,
         coefficient=coefficient,
         answer_weight=answer_weight,
         dead_band=dead_band,
         normalizer=normalizer,
     )
-    got.loss.backward()
+    out.loss.backward()
     loss, slope, is_open = twin(
         rows, drops, advantages, gate, coefficient, answer_weight, dead_band, normalizer
     )
-    assert got.loss.item() == pytest.approx(loss, abs=1e-12)
+    assert out.loss.item() == pytest.approx(loss, abs=1e-12)
     assert b.new.grad is not None
     for i, row in enumerate(rows):
         assert b.new.grad[i, : len(row)].tolist() == pytest.approx(slope[i], abs=1e-12)
-        assert got.gate_open[i, : len(row)].tolist() == is_open[i]
+        assert out.gate_open[i, : len(row)].tolist() == is_open[i]
         assert not b.new.grad[i, len(row) :].any()
-        assert not got.gate_open[i, len(row) :].any()
+        assert not out.gate_open[i, len(row) :].any()
     copies = [(row, d) for row, d, a in zip(rows, drops, advantages, strict=True) if a >= 0]
     down = [x for row, d in copies for kind, x in zip(row, d, strict=True) if kind != "." and x > 0]
-    assert int(got.n_preserved_tokens) == sum(len(row) - row.count(".") for row, _ in copies)
-    assert int(got.n_tokens_down) == len(down)
+    assert int(out.n_preserved_tokens) == sum(len(row) - row.count(".") for row, _ in copies)
+    assert int(out.n_tokens_down) == len(down)
     everything = sum(len(row) - row.count(".") for row in rows)
-    assert int(got.count) == (got.n_preserved_tokens if normalizer == "preserved" else everything)
+    assert int(out.count) == (out.n_preserved_tokens if normalizer == "preserved" else everything)
 
 
 @pytest.mark.parametrize(
@@ -194,10 +194,10 @@ def compare(
 )
 def test_three_tokens_two_actions(gate: str, loss: float, is_open: list[bool]) -> None:
     b = batch(["aa.a"], [[1, -2, 0, 3]], [1.0])
-    got = b.loss(gate=gate, coefficient=0.2)
-    assert got.unweighted.item() == pytest.approx(loss)
-    assert got.loss.item() == pytest.approx(0.2 * loss)
-    assert got.gate_open.tolist() == [is_open]
+    result = b.loss(gate=gate, coefficient=0.2)
+    assert result.unweighted.item() == pytest.approx(loss)
+    assert result.loss.item() == pytest.approx(0.2 * loss)
+    assert result.gate_open.tolist() == [is_open]
 
 
 def test_normalizers() -> None:
@@ -228,10 +228,10 @@ def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
         records, value = 0, 0.0
         for part in (order[:cut], order[cut:5], order[5:]):
             piece = (b.new[part], b.old[part], b.mask[part], b.advantages[part])
-            got = llds_loss(*piece, answer_mask=b.answer[part], coefficient=1.0, **settings)
-            share = got.loss * got.count / whole.count.clamp(min=1)
+            result = llds_loss(*piece, answer_mask=b.answer[part], coefficient=1.0, **settings)
+            share = result.loss * result.count / whole.count.clamp(min=1)
             share.backward()
-            records, value = records + int(got.count), value + share.item()
+            records, value = records + int(result.count), value + share.item()
         assert records == int(whole.count)
         assert value == pytest.approx(whole.loss.item(), rel=1e-12, abs=1e-12)
         assert torch.allclose(b.new.grad, expected, rtol=1e-12, atol=1e-15)
@@ -245,21 +245,21 @@ def test_gate_is_strict_and_carries_no_gradient(gate: str) -> None:
     # A sum (or drop) of exactly 0.5 does not exceed a dead band of 0.5; 0.5 + 1/64 does.
     shut = batch(["a"], [[0.5]], [1.0]).loss(gate=gate, dead_band=0.5)
     assert (shut.loss.item(), shut.gate_open.item()) == (0.0, False)
-    opened = batch(["a"], [[0.515625]], [1.0]).loss(gate=gate, dead_band=0.5)
-    assert opened.loss.item() == 0.515625  # the whole drop, not the part beyond the band
+    above = batch(["a"], [[0.515625]], [1.0]).loss(gate=gate, dead_band=0.5)
+    assert above.loss.item() == 0.515625  # the whole drop, not the part beyond the band
     # drops 2, −1: sum 1. A gate with a gradient would give the riser (token 1) one; it has none.
     b = batch(["aa"], [[2, -1]], [1.0])
-    got = b.loss(gate=gate)
-    got.loss.backward()
+    result = b.loss(gate=gate)
+    result.loss.backward()
     assert b.new.grad.tolist() == [[-0.5, 0.0]]
-    assert not any(t.requires_grad for name, t in vars(got).items() if name != "loss")
+    assert not any(t.requires_grad for name, t in vars(result).items() if name != "loss")
 
 
 @pytest.mark.parametrize("gate", ["token", "response", "action"])
 def test_sum_of_exactly_zero_leaves_the_gate_shut(gate: str) -> None:
     # drops 1, −1: the sums are 0 and shut; the token gate looks at the 1 alone and opens.
-    got = batch(["aa"], [[1, -1]], [1.0]).loss(gate=gate)
-    assert got.loss.item() == (0.5 if gate == "token" else 0.0)
+    result = batch(["aa"], [[1, -1]], [1.0]).loss(gate=gate)
+    assert result.loss.item() == (0.5 if gate == "token" else 0.0)
 
 
 @pytest.mark.parametrize("gate", ["token", "response", "action"])
@@ -292,9 +292,9 @@ def test_feedback_splits_actions() -> None:
 def test_answer_tokens_count_in_the_gate_but_are_down_weighted_in_the_loss() -> None:
     # drops −1 (text), 2 (answer): only the answer opens the gate; weight ¼: ¼·2/2.
     b = batch(["aA"], [[-1, 2]], [1.0])
-    got = b.loss(gate="action", answer_weight=0.25)
-    assert got.loss.item() == pytest.approx(0.25)
-    assert got.penalty.tolist() == [[0.0, 0.5]]
+    result = b.loss(gate="action", answer_weight=0.25)
+    assert result.loss.item() == pytest.approx(0.25)
+    assert result.penalty.tolist() == [[0.0, 0.5]]
     # drops 1 (text), −2 (answer): a riser inside the answer shuts the gate whatever its weight.
     assert batch(["aA"], [[1, -2]], [1.0]).loss(gate="action", answer_weight=0.0).loss == 0
     # Fully masked the answer adds nothing, yet keeps its place in N_pre: 1/2, not 1/1.
@@ -307,18 +307,18 @@ def test_answer_tokens_count_in_the_gate_but_are_down_weighted_in_the_loss() -> 
 
 def test_zero_advantage_is_preserved_and_negative_is_not() -> None:
     b = batch(["a", "a", "a"], [[1], [2], [4]], [0.0, -1e-9, 1.0])
-    got = b.loss(gate="response")
-    assert got.penalty.tolist() == [[1.0], [0.0], [4.0]]
-    assert int(got.n_preserved_tokens) == 2
+    result = b.loss(gate="response")
+    assert result.penalty.tolist() == [[1.0], [0.0], [4.0]]
+    assert int(result.n_preserved_tokens) == 2
 
 
 @pytest.mark.parametrize("normalizer", ["preserved", "all"])
 @pytest.mark.parametrize("rows", [["aa", "a."], ["..", ".."], [""]])
 def test_nothing_preserved_is_zero_and_differentiable(rows: list[str], normalizer: str) -> None:
     b = batch(rows, [[1.0] * 2] * len(rows), [-1.0] * len(rows))
-    got = b.loss(gate="action", normalizer=normalizer)
-    got.loss.backward()
-    assert got.loss.item() == 0.0
+    result = b.loss(gate="action", normalizer=normalizer)
+    result.loss.backward()
+    assert result.loss.item() == 0.0
     assert not b.new.grad.any()
 
 
@@ -337,8 +337,8 @@ def test_nan_at_an_action_token_is_not_hidden() -> None:
 def test_half_precision_is_summed_in_float32() -> None:
     # 300 drops of 1: bfloat16 counts no further than 256.
     old, new = torch.zeros(1, 300).bfloat16(), torch.full((1, 300), -1.0).bfloat16()
-    got = llds_loss(new, old, torch.ones(1, 300), torch.ones(1), gate="action", coefficient=1.0)
-    assert (got.loss.dtype, got.loss.item()) == (torch.float32, 1.0)
+    result = llds_loss(new, old, torch.ones(1, 300), torch.ones(1), gate="action", coefficient=1.0)
+    assert (result.loss.dtype, result.loss.item()) == (torch.float32, 1.0)
 
 
 def test_arguments_are_not_written_and_device_is_not_read() -> None:
@@ -349,8 +349,8 @@ def test_arguments_are_not_written_and_device_is_not_read() -> None:
     assert [t._version for t in tensors] == versions
     new, old, mask, answer, advantages = (t.detach().to("meta") for t in tensors)
     for gate in ("token", "response", "action", "ungated"):  # on meta, a read back to Python raises
-        got = llds_loss(new, old, mask, advantages, gate=gate, coefficient=1.0, answer_mask=answer)
-        assert got.loss.shape == ()
+        out = llds_loss(new, old, mask, advantages, gate=gate, coefficient=1.0, answer_mask=answer)
+        assert out.loss.shape == ()
 
 
 @pytest.mark.parametrize(

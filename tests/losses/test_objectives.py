@@ -111,7 +111,7 @@ def test_twin(
         rows = random_rows(rng)
         advantages = [rng.choice([-1.3, -0.4, 0.0, 0.7, 2.0]) for _ in rows]
         new, old, mask = tensors(rows, seed)
-        got = policy_loss(
+        result = policy_loss(
             new,
             old,
             mask,
@@ -123,14 +123,14 @@ def test_twin(
             aggregation=aggregation,
             max_tokens=7,
         )
-        got.loss.backward()
+        result.loss.backward()
         loss, slopes, clips = twin(rows, advantages, objective, low, high, dual, aggregation, 7)
-        assert got.loss.item() == pytest.approx(loss, rel=1e-9, abs=1e-12)
+        assert result.loss.item() == pytest.approx(loss, rel=1e-9, abs=1e-12)
         for i, row in enumerate(rows):
             assert new.grad[i, : len(row)].tolist() == pytest.approx(slopes[i], rel=1e-9, abs=1e-12)
-            assert got.clipped[i, : len(row)].tolist() == clips[i]
+            assert result.clipped[i, : len(row)].tolist() == clips[i]
             assert not new.grad[i, len(row) :].any()
-            assert not got.clipped[i, len(row) :].any()
+            assert not result.clipped[i, len(row) :].any()
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "dr-grpo"])
@@ -142,11 +142,11 @@ def test_cispo_twin(aggregation: str, low: float, high: float) -> None:
         rows = random_rows(rng)
         advantages = [rng.choice([-1.3, -0.4, 0.0, 0.7, 2.0]) for _ in rows]
         new, old, mask = tensors(rows, seed)
-        got = policy_loss(
+        result = policy_loss(
             new, old, mask, torch.tensor(advantages, dtype=torch.float64), objective="cispo",
             clip_low=low, clip_high=high, aggregation=aggregation, max_tokens=7,
         )  # fmt: skip
-        got.loss.backward()
+        result.loss.backward()
         lengths = [sum(x is not None for x in row) for row in rows]
         loss = 0.0
         for i, (row, a) in enumerate(zip(rows, advantages, strict=True)):
@@ -159,9 +159,9 @@ def test_cispo_twin(aggregation: str, low: float, high: float) -> None:
                 r = 0.0 if x is None else min(max(math.exp(x), 1 - low), 1 + high)
                 loss -= 0.0 if x is None else share * r * a * new[i, t].item()
                 assert new.grad[i, t].item() == pytest.approx(-share * r * a, rel=1e-9, abs=1e-12)
-                assert got.clipped[i, t].item() == (x is not None and r != math.exp(x))
-                n_clipped += got.clipped[i, t].item()
-        assert got.loss.item() == pytest.approx(loss, rel=1e-9, abs=1e-12)
+                assert result.clipped[i, t].item() == (x is not None and r != math.exp(x))
+                n_clipped += result.clipped[i, t].item()
+        assert result.loss.item() == pytest.approx(loss, rel=1e-9, abs=1e-12)
     assert n_clipped > 20
 
 
@@ -180,34 +180,34 @@ def test_winner_advantage_policy_optimization_is_a_combination() -> None:
     rows = [[0.1, 2.5], [0.4], [-3.0, 0.2], [-0.7]]
     new, old, mask = tensors(rows)
     advantages = positive_part(group_advantages(rewards.double(), groups, std=False))
-    got = policy_loss(
+    result = policy_loss(
         new, old, mask, advantages, clip_high=9.0, aggregation="dr-grpo", max_tokens=5
     )
     by_hand = sum(0.5 * min(math.exp(x), 10.0) for row in (rows[0], rows[3]) for x in row)
-    assert got.loss.item() == pytest.approx(-by_hand / (4 * 5))
+    assert result.loss.item() == pytest.approx(-by_hand / (4 * 5))
 
 
 def test_grpo_three_tokens() -> None:
     # Ratios 1, 1.5, 0.5 and Â = 2, ε = 0.2: min(2, 2), min(3, 2.4), min(1, 1.6) = 2 + 2.4 + 1;
     # loss −5.4/3 = −1.8, gradient −rÂ/3 where unclipped: −2/3, 0, −1/3.
     new, old, mask = tensors([[0.0, math.log(1.5), math.log(0.5)]])
-    got = policy_loss(new, old, mask, torch.tensor([2.0]))
-    got.loss.backward()
-    assert got.loss.item() == pytest.approx(-1.8)
+    result = policy_loss(new, old, mask, torch.tensor([2.0]))
+    result.loss.backward()
+    assert result.loss.item() == pytest.approx(-1.8)
     assert new.grad.tolist() == [pytest.approx([-2 / 3, 0.0, -1 / 3])]
-    assert got.ratio.tolist() == [pytest.approx([1.0, 1.5, 0.5])]
-    assert got.clipped.tolist() == [[False, True, False]]
+    assert result.ratio.tolist() == [pytest.approx([1.0, 1.5, 0.5])]
+    assert result.clipped.tolist() == [[False, True, False]]
 
 
 def test_negative_advantage_three_tokens() -> None:
     # Ratios 0.5, 1.5, 4 and Â = −1: min(−0.5, −0.8), min(−1.5, −1.2), min(−4, −1.2); the dual clip
     # at 3 lifts −4 to −3. Loss (0.8 + 1.5 + 3)/3, gradient only on the middle token: 1.5/3.
     new, old, mask = tensors([[math.log(0.5), math.log(1.5), math.log(4)]])
-    got = policy_loss(new, old, mask, torch.tensor([-1.0]), dual_clip=3.0)
-    got.loss.backward()
-    assert got.loss.item() == pytest.approx(5.3 / 3)
+    result = policy_loss(new, old, mask, torch.tensor([-1.0]), dual_clip=3.0)
+    result.loss.backward()
+    assert result.loss.item() == pytest.approx(5.3 / 3)
     assert new.grad.tolist() == [pytest.approx([0.0, 0.5, 0.0])]
-    assert got.clipped.tolist() == [[True, False, True]]
+    assert result.clipped.tolist() == [[True, False, True]]
     plain = policy_loss(new, old, mask, torch.tensor([-1.0]))
     assert plain.loss.item() == pytest.approx((0.8 + 1.5 + 4) / 3)
     assert plain.clipped.tolist() == [[True, False, False]]
@@ -217,12 +217,12 @@ def test_gspo_two_tokens_share_one_ratio() -> None:
     # Log-ratios 0.3 and −0.1 around a feedback token: mean 0.1, s = e^0.1 = 1.10517 on both.
     # Â = 1: loss −s, gradient −s/2 on each token, although their own ratios differ.
     new, old, mask = tensors([[0.3, None, -0.1]])
-    got = policy_loss(new, old, mask, torch.tensor([1.0]), objective="gspo")
-    got.loss.backward()
+    result = policy_loss(new, old, mask, torch.tensor([1.0]), objective="gspo")
+    result.loss.backward()
     s = math.exp(0.1)
-    assert got.loss.item() == pytest.approx(-s)
+    assert result.loss.item() == pytest.approx(-s)
     assert new.grad.tolist() == [pytest.approx([-s / 2, 0.0, -s / 2])]
-    assert got.ratio.tolist() == [pytest.approx([s, 1.0, s])]
+    assert result.ratio.tolist() == [pytest.approx([s, 1.0, s])]
 
 
 def test_gspo_gradient_is_that_of_the_sequence_objective() -> None:
@@ -254,10 +254,10 @@ def test_aggregations_differ_as_they_should() -> None:
     ]
     assert losses == pytest.approx([0.0, 1.0, 0.0])
     # dr-grpo counts every row: −3·1/(3 · 10) once the second response has Â = 0.
-    got = policy_loss(
+    result = policy_loss(
         new, old, mask, torch.tensor([1.0, 0.0, 5.0]), aggregation="dr-grpo", max_tokens=10
     )
-    assert got.loss.item() == pytest.approx(-0.1)
+    assert result.loss.item() == pytest.approx(-0.1)
 
 
 @pytest.mark.parametrize("objective", ["grpo", "gspo"])
@@ -267,32 +267,32 @@ def test_exploded_ratio_stays_finite_in_the_loss_and_visible_in_the_statistics(
 ) -> None:
     # ln r = 800: exp overflows even float64. Positive Â: clipped at 1.2. Negative: the cap.
     new, old, mask = tensors([[800.0]])
-    got = policy_loss(new, old, mask, torch.tensor([advantage]), objective=objective)
-    got.loss.backward()
+    result = policy_loss(new, old, mask, torch.tensor([advantage]), objective=objective)
+    result.loss.backward()
     cap = 100.0 if objective == "grpo" else math.exp(10)
-    assert got.loss.item() == pytest.approx(-1.2 if advantage > 0 else cap)
+    assert result.loss.item() == pytest.approx(-1.2 if advantage > 0 else cap)
     assert new.grad.item() == 0.0
-    assert math.isinf(got.ratio.item())
-    assert got.clipped.item()
+    assert math.isinf(result.ratio.item())
+    assert result.clipped.item()
 
 
 def test_advantages_per_token_and_no_gradient_but_logp_new() -> None:
     new, old, mask = tensors([[0.0, 0.0, None]])
     old.requires_grad_()
     advantages = torch.tensor([[1.0, -3.0, math.nan]], dtype=torch.float64, requires_grad=True)
-    got = policy_loss(new, old, mask, advantages)
-    got.loss.backward()
+    result = policy_loss(new, old, mask, advantages)
+    result.loss.backward()
     assert new.grad.tolist() == [[-0.5, 1.5, 0.0]]
     assert old.grad is None
     assert advantages.grad is None
-    assert not got.ratio.requires_grad
+    assert not result.ratio.requires_grad
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "dr-grpo"])
 @pytest.mark.parametrize("objective", ["grpo", "gspo"])
 def test_no_action_tokens_at_all(aggregation: str, objective: str) -> None:
     new, old, mask = tensors([[None, None], [None]])
-    got = policy_loss(
+    result = policy_loss(
         new,
         old,
         mask,
@@ -301,17 +301,17 @@ def test_no_action_tokens_at_all(aggregation: str, objective: str) -> None:
         aggregation=aggregation,
         max_tokens=4,
     )
-    got.loss.backward()
-    assert got.loss.item() == 0.0
+    result.loss.backward()
+    assert result.loss.item() == 0.0
     assert not new.grad.any()
-    assert got.ratio.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert result.ratio.tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
 def test_nan_at_an_action_token_is_not_hidden() -> None:
     new, old, mask = tensors([[math.nan, 0.0]])
-    got = policy_loss(new, old, mask, torch.tensor([1.0]))
-    assert math.isnan(got.loss.item())
-    assert not got.clipped.any()
+    result = policy_loss(new, old, mask, torch.tensor([1.0]))
+    assert math.isnan(result.loss.item())
+    assert not result.clipped.any()
 
 
 def test_k3_twin() -> None:
@@ -319,26 +319,26 @@ def test_k3_twin() -> None:
         rng = random.Random(seed)
         rows = random_rows(rng)
         new, ref, mask = tensors(rows, seed)
-        got = kl_k3(new, ref, mask, clamp=10.0)
-        got.sum().backward()
+        actual = kl_k3(new, ref, mask, clamp=10.0)
+        actual.sum().backward()
         for i, row in enumerate(rows):
             for t in range(new.shape[1]):
                 x = row[t] if t < len(row) else None
                 if x is None:
-                    assert (got[i, t].item(), new.grad[i, t].item()) == (0.0, 0.0)
+                    assert (actual[i, t].item(), new.grad[i, t].item()) == (0.0, 0.0)
                     continue
                 k3 = math.exp(-x) + x - 1  # r = −x
                 slope = 0.0 if k3 > 10 else 1 - math.exp(-x)
-                assert got[i, t].item() == pytest.approx(min(k3, 10.0), abs=1e-12)
+                assert actual[i, t].item() == pytest.approx(min(k3, 10.0), abs=1e-12)
                 assert new.grad[i, t].item() == pytest.approx(slope, abs=1e-12)
 
 
 def test_k3_by_hand_and_far_off() -> None:
     # r = ln 2: 2 − ln 2 − 1 = 0.30685; r = 0: 0; r = ±800: the clamp, with gradient 0, not NaN.
     new, ref, mask = tensors([[-math.log(2), 0.0, -800.0, 800.0]])
-    got = kl_k3(new, ref, mask)
-    got.sum().backward()
-    assert got.tolist() == [pytest.approx([1 - math.log(2), 0.0, 10.0, 10.0])]
+    actual = kl_k3(new, ref, mask)
+    actual.sum().backward()
+    assert actual.tolist() == [pytest.approx([1 - math.log(2), 0.0, 10.0, 10.0])]
     assert new.grad.tolist() == [pytest.approx([-1.0, 0.0, 0.0, 0.0])]
 
 
@@ -346,8 +346,8 @@ def test_entropy_bonus_twin() -> None:
     for seed in range(20):
         rows = random_rows(random.Random(seed))
         entropy, _, mask = tensors(rows, seed)  # any number will do for an entropy here
-        got = entropy_bonus(entropy, mask)
-        got.backward()
+        actual = entropy_bonus(entropy, mask)
+        actual.backward()
         values = [
             entropy[i, t].item()
             for i, row in enumerate(rows)
@@ -355,15 +355,15 @@ def test_entropy_bonus_twin() -> None:
             if x is not None
         ]
         n = max(len(values), 1)
-        assert got.item() == pytest.approx(sum(values) / n, abs=1e-12)
+        assert actual.item() == pytest.approx(sum(values) / n, abs=1e-12)
         assert torch.equal(entropy.grad, mask.double() / n)
 
 
 def test_entropy_bonus_by_hand() -> None:
     # Fair coin ln 2 and certainty 0 on two action tokens; the third token is feedback.
     entropy = torch.tensor([[math.log(2), math.nan, 0.0]])
-    got = entropy_bonus(entropy, torch.tensor([[1, 0, 1]]))
-    assert got.item() == pytest.approx(math.log(2) / 2)
+    actual = entropy_bonus(entropy, torch.tensor([[1, 0, 1]]))
+    assert actual.item() == pytest.approx(math.log(2) / 2)
     with pytest.raises(ValueError, match=r"one shape \(B, T\)"):
         entropy_bonus(entropy, torch.ones(1, 2))
 
@@ -392,10 +392,10 @@ def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
         new.grad = None
         records, value = 0, 0.0
         for part in splits(len(rows), rng):
-            got = policy_loss(new[part], old[part], mask[part], advantages[part], **options)
-            share = got.loss * got.count / whole.count.clamp(min=1)
+            result = policy_loss(new[part], old[part], mask[part], advantages[part], **options)
+            share = result.loss * result.count / whole.count.clamp(min=1)
             share.backward()
-            records, value = records + int(got.count), value + share.item()
+            records, value = records + int(result.count), value + share.item()
         assert records == int(whole.count)
         assert value == pytest.approx(whole.loss.item(), rel=1e-12, abs=1e-12)
         assert torch.allclose(new.grad, expected, rtol=1e-12, atol=1e-15)

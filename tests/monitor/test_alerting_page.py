@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import yaml
-from rule_cases import drawn
+from rule_cases import simulate
 
 from lldscope.cli import cli
 from lldscope.cli.watch import STATUS
@@ -26,7 +26,7 @@ def test_the_example_rule_fires_where_responses_grow(tmp_path):
     (text,) = blocks("toml")
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     growing = {"response_tokens": [[0, 100], [80, 100], [90, 200], [120, 200]]}
-    signals = drawn({"signals": growing, "noise": {"response_tokens": 5}}, 0)
+    signals = simulate({"signals": growing, "noise": {"response_tokens": 5}}, 0)
     alerts = assess(signals, rules=[*load(tmp_path / "mine.toml")]).alerts
     assert [alert.rule for alert in alerts] == ["long-answers"]
     assert 85 <= alerts[0].step <= 100

@@ -37,35 +37,35 @@ def trouble(*alerts, causes=(), events=(), verdict="critical", life=LIVE) -> Tro
 def test_the_cause_that_the_log_supports_comes_before_a_graver_alarm() -> None:
     crash, outage = alert("reward-crash", 30), alert("tool-outage", 34)
     assert headline(trouble(crash, outage)).rule == "reward-crash"
-    said = headline(trouble(crash, outage, causes={"tool-outage"}))
-    assert (said.rule, said.step) == ("tool-outage", 34)
-    assert str(said).startswith("Retriever or tool dead (firing since step 34): fix it, and ")
+    result = headline(trouble(crash, outage, causes={"tool-outage"}))
+    assert (result.rule, result.step) == ("tool-outage", 34)
+    assert str(result).startswith("Retriever or tool dead (firing since step 34): fix it, and ")
 
 
 def test_what_began_before_a_loss_is_what_to_change_and_what_began_after_it_is_not() -> None:
     crash, outage = alert("reward-crash", 60), alert("tool-outage", 54)
     before, after = alert("entropy-surge", 40, "warning"), alert("truncation", 61, "warning")
-    said = headline(trouble(crash, before, after)).action
-    assert said.startswith(
+    result = headline(trouble(crash, before, after)).action
+    assert result.startswith(
         "lower the learning rate if it goes on (the entropy rose sharply, step 40), and "
     )
     for alerts, causes in (((crash, after), ()), ((crash, outage, before), {"tool-outage"})):
-        said = headline(trouble(*alerts, causes=causes)).action
-        assert "learning rate" not in said
-        assert "limit" not in said
+        result = headline(trouble(*alerts, causes=causes)).action
+        assert "learning rate" not in result
+        assert "limit" not in result
 
 
 def test_a_sign_that_began_after_the_reward_fell_is_not_what_to_act_on() -> None:
     decline, cut = alert("reward-decline", 40, "warning"), alert("truncation", 60, "warning")
-    said = headline(trouble(decline, cut, verdict="warning"))
-    assert said.rule == "truncation"
-    assert said.action == "look at what began before the reward fell; this began after."
+    result = headline(trouble(decline, cut, verdict="warning"))
+    assert result.rule == "truncation"
+    assert result.action == "look at what began before the reward fell; this began after."
 
 
 def test_a_decline_is_named_only_where_no_other_alarm_is_as_bad() -> None:
     decline = alert("reward-decline", 20, "warning")
-    said = headline(trouble(decline, alert("entropy-surge", 30, "warning"), verdict="warning"))
-    assert said.rule == "entropy-surge"
+    result = headline(trouble(decline, alert("entropy-surge", 30, "warning"), verdict="warning"))
+    assert result.rule == "entropy-surge"
     alone = headline(trouble(decline, alert("step-size", 10, "info"), verdict="warning"))
     assert str(alone).startswith("The reward is clearly under its best (firing since step 20): ")
 
@@ -83,8 +83,8 @@ def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:
     assert headline(trouble(verdict="healthy")._replace(rise=Rise(True, 10, 40))).cause == (
         "No alarm fires"
     )
-    said = headline(trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40)))
-    assert str(said) == (
+    result = headline(trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40)))
+    assert str(result) == (
         "No alarm fires; but the reward of the last 40 steps is not clearly above that of the "
         "first 10"
     )
@@ -94,14 +94,14 @@ def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
     run = shutil.copytree(SAMPLES / "grpo-llds", tmp_path / "run")
     probes = next((run / "probes").iterdir())
     probes.write_bytes(b"")
-    said = check(lldscope.open_run(run)).headline
-    assert said.cause.startswith("No warning fires; for information: ")
-    assert said.cause.endswith("; but a file is damaged")
-    assert said.action.startswith("run `lldscope doctor` on it")
+    result = check(lldscope.open_run(run)).headline
+    assert result.cause.startswith("No warning fires; for information: ")
+    assert result.cause.endswith("; but a file is damaged")
+    assert result.action.startswith("run `lldscope doctor` on it")
     for manifest in (run / "manifest").iterdir():
         manifest.write_bytes(b"")
-    said = str(check(lldscope.open_run(run)).headline)
-    assert said.startswith(
+    result = str(check(lldscope.open_run(run)).headline)
+    assert result.startswith(
         "Too little of this run can be read to judge it (a file is damaged): run"
     )
 
@@ -122,33 +122,33 @@ def test_a_checkpoint_is_named_only_if_it_is_from_well_before(saved, said) -> No
 def test_a_beginning_that_is_seen_dates_the_headline_and_the_checkpoint() -> None:
     outage = replace(alert("tool-outage", 34), began=30)
     events = [{"kind": "checkpoint", "step": step} for step in (20, 29, 30)]
-    said = headline(trouble(outage, events=events))
-    assert said.step == 30
-    assert str(said).startswith("Retriever or tool dead (began at step 30): fix it, and ")
-    assert said.action.endswith("go back to the checkpoint of step 29.")
+    result = headline(trouble(outage, events=events))
+    assert result.step == 30
+    assert str(result).startswith("Retriever or tool dead (began at step 30): fix it, and ")
+    assert result.action.endswith("go back to the checkpoint of step 29.")
     # It began once before: what was trained since then is to be thrown away, too.
     again = replace(outage, step=12, began=8, episodes=((12, 25), (34, None)))
-    said = headline(trouble(again, events=events))
-    assert (said.step, "start again" in said.action) == (34, True)
+    result = headline(trouble(again, events=events))
+    assert (result.step, "start again" in result.action) == (34, True)
 
 
 def test_every_verdict_has_a_headline() -> None:
     assert headline(trouble(verdict="healthy")).cause == "No alarm fires"
-    told = headline(trouble(alert("retention-loss", 40, "info"), verdict="healthy"))
-    assert told.cause == "No warning fires; for information: retention-loss"
+    quiet = headline(trouble(alert("retention-loss", 40, "info"), verdict="healthy"))
+    assert quiet.cause == "No warning fires; for information: retention-loss"
     assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
     blind = headline(trouble(verdict="insufficient")._replace(judged=False))
     assert str(blind).startswith(
         "Neither a reward nor a likelihood is recorded, so this run cannot"
     )
-    own = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
-    assert str(own) == "Rule my-rule (firing since step 5): do this."
+    custom = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
+    assert str(custom) == "Rule my-rule (firing since step 5): do this."
     for rule in RULES:
         if rule.severity != "info":
-            said = headline(trouble(alert(rule.id, 7, rule.severity, rule.advice)))
-            assert said.rule == rule.id
-            assert "since step 7" in said.cause
-            assert said.action
+            result = headline(trouble(alert(rule.id, 7, rule.severity, rule.advice)))
+            assert result.rule == rule.id
+            assert "since step 7" in result.cause
+            assert result.action
 
 
 def test_advice_to_go_back_says_where_no_checkpoint_is() -> None:
@@ -163,8 +163,8 @@ def test_advice_to_go_back_says_where_no_checkpoint_is() -> None:
 def test_check_begins_with_the_headline_and_says_it_as_data(lldscope_command) -> None:
     lines = lldscope_command("check", SAMPLES / "retriever-dies").stdout.splitlines()
     assert lines[1].startswith("→ Retriever or tool dead (began at step 30): fix it")
-    said = json.loads(lldscope_command("check", SAMPLES / "retriever-dies", "--json").stdout)
-    assert said["headline"]["rule"] == "tool-outage"
+    data = json.loads(lldscope_command("check", SAMPLES / "retriever-dies", "--json").stdout)
+    assert data["headline"]["rule"] == "tool-outage"
     with lldscope.open_run(SAMPLES / "grpo") as run:
         state = check(run)
     assert RunState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
@@ -181,9 +181,9 @@ def test_an_alarm_is_acknowledged_snoozed_and_heard_again(tmp_path, lldscope_com
     assert noted("tool-outage") == {"tool-outage": None}
     both = noted("truncation", "--for", "2")
     assert both["truncation"] == pytest.approx(time.time() + 7200, abs=600)
-    said = lldscope_command("check", run).stdout
-    assert "tool-outage (acknowledged)" in said
-    assert "truncation (snoozed for" in said
+    output = lldscope_command("check", run).stdout
+    assert "tool-outage (acknowledged)" in output
+    assert "truncation (snoozed for" in output
     assert "tool-outage" not in noted("tool-outage", "--undo")
     wrong = lldscope_command("acknowledge", run, "lld-decay")
     assert wrong.returncode == 2
@@ -202,14 +202,14 @@ def test_a_note_holds_for_the_episode_that_it_was_made_for(tmp_path: Path) -> No
 
 def test_a_line_that_is_no_note_is_damage_and_changes_no_answer(tmp_path: Path) -> None:
     run = shutil.copytree(SAMPLES / "retriever-dies", tmp_path / "run")
-    with lldscope.open_run(run) as opened:
-        (alarm,) = (a for a in check(opened).firing if a.rule == "tool-outage")
+    with lldscope.open_run(run) as reader:
+        (alarm,) = (a for a in check(reader).firing if a.rule == "tool-outage")
     write_note(run, "acknowledge", "tool-outage", alarm.episodes[-1][0])
     with (run / "notes.jsonl").open("a") as file:
         file.write('{"kind": "acknowledge", "rule": 7}\n')
-    with lldscope.open_run(run) as opened:
-        assert check(opened).silenced == {"tool-outage": None}
-        assert opened.damaged == {"notes.jsonl": "1 lines are no notes"}
+    with lldscope.open_run(run) as reader:
+        assert check(reader).silenced == {"tool-outage": None}
+        assert reader.damaged == {"notes.jsonl": "1 lines are no notes"}
     assert not is_note({"kind": "else", "rule": "a"})
 
 

@@ -23,12 +23,12 @@ def assessment(watched):
 
 
 def told_in(source, paths) -> dict[int, dict[str, float]]:
-    got: dict[int, dict[str, float]] = {}
+    values: dict[int, dict[str, float]] = {}
     for row in source.read(paths, Findings()):
         step = int(row.values.pop("lldscope/step", row.step))
-        assert not got.get(step, {}).keys() & row.values.keys(), "told twice"
-        got.setdefault(step, {}).update(row.values)
-    return got
+        assert not values.get(step, {}).keys() & row.values.keys(), "told twice"
+        values.setdefault(step, {}).update(row.values)
+    return values
 
 
 def test_tensorboard_reads_it(tmp_path, watched, assessment):

@@ -72,10 +72,10 @@ class Server:
 
 @pytest.fixture
 def server():
-    made = Server()
-    yield made
-    made.http.shutdown()
-    made.http.server_close()
+    instance = Server()
+    yield instance
+    instance.http.shutdown()
+    instance.http.server_close()
 
 
 @pytest.fixture(autouse=True)
@@ -248,14 +248,14 @@ def test_a_command_that_fails_or_never_ends(tmp_path, monkeypatch):
         Command(f"sleep 60 & echo $! > {mark}; wait").send(event())
     child = int(mark.read_text())
 
-    def gone() -> bool:  # or a zombie that nobody has waited for
+    def is_gone() -> bool:  # or a zombie that nobody has waited for
         try:
             with open(f"/proc/{child}/stat") as stat:
                 return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
         except FileNotFoundError:
             return True
 
-    wait_until(gone, 10)
+    wait_until(is_gone, 10)
 
 
 # -- services through apprise ----------------------------------------------------------------------
@@ -337,12 +337,12 @@ def test_a_live_run_tells_of_each_change_once(server, tmp_path):
     out, err = watcher.communicate(timeout=60)
     assert watcher.returncode == 11, err
     lines = [json.loads(line) for line in out.splitlines()]
-    told = [(a["rule"], a["state"]) for a in lines if a["type"] == "alert"]
-    assert ("lld-decay", "firing") in told
-    assert ("lld-collapse", "firing") in told
-    assert len(told) == len(set(told))
+    alerts = [(a["rule"], a["state"]) for a in lines if a["type"] == "alert"]
+    assert ("lld-decay", "firing") in alerts
+    assert ("lld-collapse", "firing") in alerts
+    assert len(alerts) == len(set(alerts))
     info = {a["rule"] for a in lines if a["type"] == "alert" and a["severity"] == "info"}
-    assert server.alerts == [change for change in told if change[0] not in info]
+    assert server.alerts == [change for change in alerts if change[0] not in info]
     assert SECRET not in out + err
     # Started again, it tells what still fires, of the same run and start, and no more.
     before = {(a["id"], a["rule"]): a["started"] for a in (post["alert"] for post in server.posts)}
@@ -382,8 +382,8 @@ def test_a_terminated_watch_still_delivers(server, tmp_path):
         out, err = watcher.communicate(timeout=30)
     assert watcher.returncode == 128 + signal.SIGTERM
     firing = [line for line in map(json.loads, out.splitlines()) if line["type"] == "alert"]
-    told = [a for a in firing if a["severity"] != "info" and a["state"] == "firing"]
-    assert len(server.posts) == len(told) > 1
+    alarms = [a for a in firing if a["severity"] != "info" and a["state"] == "firing"]
+    assert len(server.posts) == len(alarms) > 1
     assert "Traceback" not in err
 
 
@@ -420,14 +420,14 @@ def test_no_address_that_fails_is_ever_printed(tmp_path):
         "from lldscope.cli import main; main()"
     )
     options = [word for address in SENT for word in ("--notify", address)]
-    begun = time.monotonic()
+    start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", code, "watch", str(run), "--json", *options,
          "--on-alert", hook],
         capture_output=True, text=True, timeout=120,
         env={**os.environ, channels.VARIABLE: f"http://127.0.0.1:1/{SECRET}"},
     )  # fmt: skip
-    assert time.monotonic() - begun < 45  # the command's minute is not waited for a mail server
+    assert time.monotonic() - start < 45  # the command's minute is not waited for a mail server
     assert done.returncode == 11, done.stderr
     assert "PATH=" in done.stderr  # the hook has shown its environment
     for number in range(1, len(SENT) + 1):
@@ -449,6 +449,6 @@ def test_no_address_that_is_refused_is_ever_printed(
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 2
-    said = capsys.readouterr()
-    assert "otification address 1" in said.err
-    assert SECRET not in said.out + said.err
+    output = capsys.readouterr()
+    assert "otification address 1" in output.err
+    assert SECRET not in output.out + output.err

@@ -13,7 +13,7 @@ import pytest
 from flaky_store import FlakyStore
 from recorded_steps import record_steps
 from s3_server import s3_server
-from test_run_index import NAMES, read, told
+from test_run_index import NAMES, read, read_index
 from test_run_index import root as local
 
 import lldscope
@@ -38,10 +38,10 @@ def store(local: Path) -> Iterator[FlakyStore]:
 
 
 def test_a_second_list_opens_no_run_and_says_what_the_folder_says(store, local, read):
-    first = told(ROOT)
+    first = read_index(ROOT)
     assert read == NAMES
-    assert told(ROOT) == first
-    here = told(local)
+    assert read_index(ROOT) == first
+    here = read_index(local)
     for _, plain in (*first, *here):
         del plain["state"]["path"]
     assert first == here
@@ -66,9 +66,9 @@ def _more(store: FlakyStore, local: Path) -> None:
     ids=["resumed", "without run.json", "damaged run.json", "empty manifest"],
 )
 def test_a_run_that_changed_is_read_again(store, local, read, change):
-    before = dict(told(ROOT))
+    before = dict(read_index(ROOT))
     change(store, local)
-    after = dict(told(ROOT))
+    after = dict(read_index(ROOT))
     assert read == [*NAMES, "b"]
     assert after["a"] == before["a"]
     assert after["b"] != before["b"]
@@ -76,11 +76,11 @@ def test_a_run_that_changed_is_read_again(store, local, read, change):
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 no Parquet PAR1"])
 def test_an_index_that_is_lost_or_damaged_costs_time_only(store, read, content):
-    first = told(ROOT)
+    first = read_index(ROOT)
     store.rm(INDEX) if content is None else store.pipe(INDEX, content)
-    assert told(ROOT) == first
+    assert read_index(ROOT) == first
     assert read == [*NAMES, *NAMES]
-    assert told(ROOT) == first
+    assert read_index(ROOT) == first
     assert read == [*NAMES, *NAMES], "it was made anew"
 
 
@@ -89,34 +89,34 @@ def test_a_store_that_takes_no_index_or_takes_it_late_is_listed(store, local, re
     FlakyStore.reset(seed)
     store.put(str(local), "/bucket/runs", recursive=True)
     FlakyStore.faults = 1.0
-    first = told(ROOT)
-    assert told(ROOT) == first
+    first = read_index(ROOT)
+    assert read_index(ROOT) == first
     FlakyStore.faults = 0.0
     _more(store, local)
-    now = told(ROOT)
+    now = read_index(ROOT)
     assert now != first
     store.apply_late()  # an index of before replaces that of now
-    assert told(ROOT) == now
+    assert read_index(ROOT) == now
     del read[:]
-    assert told(ROOT) == now
+    assert read_index(ROOT) == now
     assert read == [], "what was late was written again"
 
 
 def test_one_listing_finds_all_runs(store, monkeypatch):
-    told(ROOT)
-    asked: list[str] = []
+    read_index(ROOT)
+    paths: list[str] = []
     for name in ("ls", "find"):
         original = getattr(FlakyStore, name)
 
         def counted(self: FlakyStore, path: str, *more: Any, _original=original, **options: Any):
-            asked.append(path)
+            paths.append(path)
             return _original(self, path, *more, **options)
 
         monkeypatch.setattr(FlakyStore, name, counted)
-    found = find_remote(ROOT)
-    assert [url.name for url in found] == NAMES
-    assert len({*found.values()}) == len(NAMES)
-    below = [path for path in asked if path.strip("/").startswith("bucket/runs/")]
+    runs = find_remote(ROOT)
+    assert [url.name for url in runs] == NAMES
+    assert len({*runs.values()}) == len(NAMES)
+    below = [path for path in paths if path.strip("/").startswith("bucket/runs/")]
     assert below == [], "no folder is asked for"
 
 
@@ -125,14 +125,14 @@ def test_a_live_run_is_read_every_time(store, local, read):
         record_steps(recorder, range(3))
         recorder.flush()
         store.put(str(local / "d"), "/bucket/runs/", recursive=True)
-        told(ROOT)
-        told(ROOT)
+        read_index(ROOT)
+        read_index(ROOT)
     assert read == [*NAMES, "d", "d"]
 
 
 def test_a_root_that_is_a_run_or_nothing(store):
     assert [*find_remote(Url("flaky://bucket/runs/a"))] == [Url("flaky://bucket/runs/a")]
-    assert [name for name, _ in told(Url("flaky://bucket/runs/a"))] == ["a"]
+    assert [name for name, _ in read_index(Url("flaky://bucket/runs/a"))] == ["a"]
     assert not store.exists(f"/bucket/runs/a/{FOLDER}")
     with pytest.raises(RunNotFound, match="There is nothing at"):
         find_remote(Url("flaky://bucket/nowhere"))
@@ -147,20 +147,20 @@ def test_on_s3_with_recorded_runs_and_other_programs(local, tmp_path, read, monk
         for name in NAMES:
             with lldscope.Recorder(f"{root}/{name}") as recorder:
                 record_steps(recorder, range(30))
-        first = told(root)
+        first = read_index(root)
         assert [(name, plain["state"]["verdict"]) for name, plain in first] == [
-            (name, plain["state"]["verdict"]) for name, plain in told(local)
+            (name, plain["state"]["verdict"]) for name, plain in read_index(local)
         ]
         del read[:]
-        assert told(root) == first
+        assert read_index(root) == first
         assert read == []
         with fs.open(f"bucket/runs/{FOLDER}/{FILE}") as file:
             assert pq.read_table(file)["run"].to_pylist() == NAMES
         with duckdb.connect() as connection:
             connection.register_filesystem(fs)
-            asked = f"SELECT run, last_step FROM '{root}/{FOLDER}/{FILE}' ORDER BY run"
-            assert connection.sql(asked).fetchall() == [(name, 29) for name in NAMES]
+            query = f"SELECT run, last_step FROM '{root}/{FOLDER}/{FILE}' ORDER BY run"
+            assert connection.sql(query).fetchall() == [(name, 29) for name in NAMES]
         with lldscope.Recorder(f"{root}/b", resume=True) as recorder:
             record_steps(recorder, range(30, 33))
-        assert dict(told(root))["b"]["state"]["last_step"] == 32
+        assert dict(read_index(root))["b"]["state"]["last_step"] == 32
         assert read == ["b"]

@@ -49,12 +49,12 @@ with lldscope.Recorder(run, resume=resumed) as recorder:
 
 def test_the_slurm_job_of_the_documentation_survives_a_kill_and_goes_on(tmp_path: Path) -> None:
     script = next(text for text in blocks("bash") if "#SBATCH" in text)
-    tools, told, jsonl = tmp_path / "bin", tmp_path / "told", tmp_path / "watch.jsonl"
+    tools, file, jsonl = tmp_path / "bin", tmp_path / "told", tmp_path / "watch.jsonl"
     tools.mkdir()
     srun = SRUN.format(
         python=sys.executable,
         here=str(Path(__file__).parents[1] / "helpers"),
-        told=str(told),
+        told=str(file),
         jsonl=str(jsonl),
     )
     command = f'#!/bin/sh\nexec {sys.executable} -m lldscope "$@" --interval 0.2\n'
@@ -66,7 +66,7 @@ def test_the_slurm_job_of_the_documentation_survives_a_kill_and_goes_on(tmp_path
     job = ["bash", "-e", "-c", f"sleep() {{ :; }}\n{script}"]
     done = subprocess.run(job, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    first, second = told.read_text().splitlines()
+    first, second = file.read_text().splitlines()
     assert first == "lldscope train mine.yaml --run runs/mine"
     assert second == "lldscope train --resume --run runs/mine"
     lines = [json.loads(text) for text in jsonl.read_text().splitlines()]
@@ -86,8 +86,8 @@ def test_a_run_that_is_not_resumed_within_the_grace_period_is_over(tmp_path: Pat
         assert time.monotonic() - killed >= 2
     assert watcher.returncode == 12, err
     lines = [json.loads(text) for text in out.splitlines()]
-    told = [(x["life"], x["over"]) for x in lines if x["type"] == "status"]
-    assert told.count(("stalled", True)) == 1, "while it waits nothing is said again"
+    states = [(x["life"], x["over"]) for x in lines if x["type"] == "status"]
+    assert states.count(("stalled", True)) == 1, "while it waits nothing is said again"
 
 
 def test_a_run_that_died_long_ago_is_not_waited_for(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_a_run_that_died_long_ago_is_not_waited_for(tmp_path: Path) -> None:
     follower = Follower(run)
     state = follower.poll().state
     assert state.over
-    with lldscope.open_run(run) as opened:
-        times = opened.signals()["time"]
+    with lldscope.open_run(run) as reader:
+        times = reader.signals()["time"]
     assert state.last_row_age_seconds == pytest.approx(time.time() - times.iloc[-1], abs=60)
     assert watching(run, "--grace", 0.1).wait(120) == 12
 

@@ -38,35 +38,35 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the runs that were opened."""
-    opened: list[str] = []
+    names: list[str] = []
 
     def note(name: str, *where: Any) -> Summary:
-        opened.append(name)
+        names.append(name)
         return read_summary(name, *where)
 
     monkeypatch.setattr("lldscope.monitor.summary.read_summary", note)
-    return opened
+    return names
 
 
-def told(root: Path) -> list[Any]:
+def read_index(root: Path) -> list[Any]:
     """What a list says of the runs, without their age."""
-    found = []
+    result = []
     for summary in _summaries(root):
         plain = json.loads(json.dumps(summary.to_dict()))
         (plain["state"] or {}).pop("last_row_age_seconds", None)
-        found.append((summary.name, plain))
-    return found
+        result.append((summary.name, plain))
+    return result
 
 
 def test_a_second_list_opens_no_run_and_says_the_same(root: Path, read: list[str]) -> None:
-    first = told(root)
+    first = read_index(root)
     assert read == NAMES
-    assert told(root) == first
+    assert read_index(root) == first
     assert read == NAMES
 
 
 def test_what_a_list_says_is_what_check_says(root: Path, read: list[str]) -> None:
-    told(root)
+    read_index(root)
     for summary in _summaries(root):
         with lldscope.open_run(root / summary.name) as run:
             state = check(run)
@@ -100,9 +100,9 @@ def _lost_part(run: Path) -> None:
     ids=["resumed", "lost part", "renamed", "run.json", "manifest"],
 )
 def test_a_run_that_changed_is_read_again(root: Path, read: list[str], change: Any) -> None:
-    before = dict(told(root))
+    before = dict(read_index(root))
     change(root / "b")
-    after = dict(told(root))
+    after = dict(read_index(root))
     assert read == [*NAMES, "b"]
     assert after["a"] == before["a"]
     assert after["b"] != before["b"]
@@ -144,20 +144,20 @@ def _lies(row: dict[str, Any]) -> None:
     ],
 )
 def test_a_damaged_index_costs_time_only(root: Path, read: list[str], damage: Any) -> None:
-    first = told(root)
+    first = read_index(root)
     damage(root / FOLDER / FILE)
-    assert told(root) == first
+    assert read_index(root) == first
     assert read == [*NAMES, *NAMES]
 
 
 def test_a_state_that_no_version_knows_is_not_believed(root: Path, read: list[str]) -> None:
     """Whoever can write the folder can make a right checksum, too; pages must not fail by it."""
-    first = told(root)
+    first = read_index(root)
     index = RunIndex(root)
-    for name, (seen, text) in index._entries.items():
-        index._new[name] = seen, text.replace('"phase": "', '"phase": "not a ')
+    for name, (stamp, text) in index._entries.items():
+        index._new[name] = stamp, text.replace('"phase": "', '"phase": "not a ')
     index.save(NAMES)
-    assert told(root) == first
+    assert read_index(root) == first
     assert read == [*NAMES, *NAMES]
 
 
@@ -165,8 +165,8 @@ def test_a_live_run_is_read_every_time(root: Path, read: list[str]) -> None:
     with lldscope.Recorder(root / "d") as recorder:
         record_steps(recorder, range(30))
         recorder.flush()
-        told(root)
-        told(root)
+        read_index(root)
+        read_index(root)
     assert read == [*NAMES, "d", "d"]
 
 
@@ -174,21 +174,21 @@ def test_a_snoozed_alarm_is_not_kept_because_it_wakes_by_time_alone(root: Path) 
     summary = _summaries(root)[0]
     assert summary.state is not None
     index = RunIndex(root)
-    for until, kept in ((None, True), (9e11, False)):
+    for until, expected in ((None, True), (9e11, False)):
         quiet = replace(summary, state=replace(summary.state, silenced={"lld-decay": until}))
         index.put(replace(quiet, name=f"{until}"), "files")
-        assert (index.get(f"{until}", "files") is not None) == kept
+        assert (index.get(f"{until}", "files") is not None) == expected
 
 
 def test_a_folder_that_cannot_be_written_is_listed(root: Path, monkeypatch: Any) -> None:
-    first = told(root)
+    first = read_index(root)
     (root / FOLDER / FILE).unlink()
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(30, os.strerror(30))
 
     monkeypatch.setattr(pq, "write_table", refuse)
-    assert told(root) == first
+    assert read_index(root) == first
     assert list((root / FOLDER).iterdir()) == []
 
 
@@ -196,8 +196,8 @@ def test_nothing_is_written_through_a_link_or_into_a_run(root: Path, tmp_path: P
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (root / FOLDER).symlink_to(elsewhere)
-    told(root)
-    told(root / "a")
+    read_index(root)
+    read_index(root / "a")
     assert list(elsewhere.iterdir()) == []
     assert not (root / "a" / FOLDER).exists()
 
@@ -214,25 +214,25 @@ def test_processes_that_write_at_once_leave_an_index_that_can_be_read(root: Path
 
 
 def test_runs_that_are_gone_leave_the_index_when_it_is_written(root: Path) -> None:
-    told(root)
+    read_index(root)
     (root / "b").rename(root.parent / "b")
     write_about(root / "a", "note", "read again")
-    told(root)
+    read_index(root)
     assert sorted(RunIndex(root)._entries) == ["a", "c"]
 
 
 def test_duckdb_answers_from_the_index(root: Path) -> None:
     summaries = _summaries(root)
-    asked = f"SELECT run, verdict, last_step, reward FROM '{root}/{FOLDER}/{FILE}' ORDER BY run"
+    query = f"SELECT run, verdict, last_step, reward FROM '{root}/{FOLDER}/{FILE}' ORDER BY run"
     states = [(s, s.state) for s in summaries]
     expected = [(s.name, state.verdict, 29, s.reward) for s, state in states if state]
-    assert duckdb.sql(asked).fetchall() == expected
+    assert duckdb.sql(query).fetchall() == expected
 
 
 def test_another_version_of_the_rules_reads_again(
     root: Path, read: list[str], monkeypatch: Any
 ) -> None:
-    told(root)
+    read_index(root)
     monkeypatch.setattr(run_index, "code_version", lambda: "other rules")
-    told(root)
+    read_index(root)
     assert read == [*NAMES, *NAMES]

@@ -102,15 +102,15 @@ def test_json_lines_have_the_documented_fields(tmp_path):
     run = write_run(tmp_path / "run", 150, dies=True)
     out, _ = watching(run, "--json").communicate(timeout=60)
     lines = [json.loads(text) for text in out.splitlines()]
-    for told in lines:
-        assert {"type", "schema", "time"} <= set(told)
+    for line in lines:
+        assert {"type", "schema", "time"} <= set(line)
     (status,) = [x for x in lines if x["type"] == "status"]
     assert set(STATUS) | {"type", "time"} == set(status)
     alert = next(x for x in lines if x["type"] == "alert" and x["rule"] == "lld-decay")
-    wanted = {"run", "id", "path", "verdict", "phase", "grade", "last_step", "rule", "severity",
+    fields = {"run", "id", "path", "verdict", "phase", "grade", "last_step", "rule", "severity",
               "state", "step", "value", "threshold", "link", "message", "meaning", "advice",
               "false_alarms", "episodes", "started", "ended"}  # fmt: skip
-    assert wanted <= set(alert)
+    assert fields <= set(alert)
     steps = lldscope.open_run(run).signals().set_index("step")["time"]
     assert alert["started"] == pytest.approx(steps[alert["step"]])
 
@@ -119,9 +119,9 @@ def test_it_waits_for_a_run_and_says_why(tmp_path):
     (tmp_path / "empty").mkdir()
     for path, why in ((tmp_path / "none", "does not exist"), (tmp_path / "empty", "is empty")):
         out, err = watching(path, "--json", "--timeout", "1").communicate(timeout=60)
-        (told,) = [json.loads(text) for text in out.splitlines()]
-        assert told["type"] == "waiting"
-        assert why in told["reason"]
+        (event,) = [json.loads(text) for text in out.splitlines()]
+        assert event["type"] == "waiting"
+        assert why in event["reason"]
         assert err == ""
     done = watching(tmp_path / "none", "--timeout", "1")
     out, err = done.communicate(timeout=60)
@@ -144,8 +144,8 @@ def test_a_run_that_goes_on_is_no_longer_stalled(tmp_path):
         second = follower.poll()
         assert not second.first
         assert news(second) == [("stalled", "resolved")]
-        (ended,) = second.events
-        assert ended.ended >= ended.started
+        (event,) = second.events
+        assert event.ended >= event.started
         assert second.state.life == "live"
         assert second.state.last_step == 44
         assert news(follower.poll()) == []
@@ -177,11 +177,11 @@ def test_a_deleted_run_is_gone_after_a_while(tmp_path, monkeypatch):
         os.rename(run, tmp_path / "moved")
         follower.poll()
         time.sleep(0.6)
-        gone = follower.poll()
+        update = follower.poll()
         os.rename(tmp_path / "moved", run)
-    assert news(gone) == [("stalled", "firing")]
-    assert (gone.state.verdict, gone.state.over) == ("stalled", True)
-    assert "its directory is gone" in gone.state.reason
+    assert news(update) == [("stalled", "firing")]
+    assert (update.state.verdict, update.state.over) == ("stalled", True)
+    assert "its directory is gone" in update.state.reason
 
 
 def test_another_run_in_the_same_place_starts_anew(tmp_path):
@@ -221,27 +221,27 @@ def on_terminal(command: list[str], columns: int, **env: str) -> str:
     if pid == 0:
         os.execvpe(command[0], command, {**os.environ, "TERM": "xterm-256color", **env})
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-    seen = b""
+    output = b""
     with contextlib.suppress(OSError):  # Linux says EIO when the other side has gone
         while part := os.read(fd, 65536):
-            seen += part
+            output += part
     os.close(fd)
     os.waitpid(pid, 0)
-    return seen.decode()
+    return output.decode()
 
 
 @pytest.mark.parametrize("columns", [80, 60])
 def test_the_live_block_is_calm_and_fits(tmp_path, columns):
     run = write_run(tmp_path / "run", 150, dies=True, ends="failed")
     command = [sys.executable, "-m", "lldscope", "watch", str(run), "--grace", "0"]
-    shown = on_terminal(command, columns, COLUMNS=str(columns), LANG="C.UTF-8")
-    assert "\x1b[2J" not in shown  # the screen is never cleared
-    assert "▁" in shown
-    assert "CRITICAL" in shown
-    words = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    screen = on_terminal(command, columns, COLUMNS=str(columns), LANG="C.UTF-8")
+    assert "\x1b[2J" not in screen  # the screen is never cleared
+    assert "▁" in screen
+    assert "CRITICAL" in screen
+    words = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen)
     assert max(len(text) for text in re.split(r"[\r\n]", words)) <= columns
     plain = on_terminal(command, columns, COLUMNS=str(columns), LANG="C.UTF-8", NO_COLOR="1")
-    assert re.search(r"\x1b\[[0-9;]*3[0-7]", shown)
+    assert re.search(r"\x1b\[[0-9;]*3[0-7]", screen)
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", plain)
 
 
@@ -309,11 +309,11 @@ def test_nagios_gets_one_line_with_performance_data(lldscope_command, tmp_path):
 
 def test_text_from_a_run_cannot_add_performance_data(tmp_path):
     run = write_run(tmp_path / "a|b=1", 40)
-    opened = lldscope.open_run(run)
+    reader = lldscope.open_run(run)
     state = replace(Follower(run).poll().state, run="a|b=1\nc")
-    only = nagios_line(state, opened.signals(), 0)
+    only = nagios_line(state, reader.signals(), 0)
     assert only.count("|") == 1
     assert "\n" not in only
-    endless = opened.signals()
+    endless = reader.signals()
     endless["entropy"] = float("inf")
     assert "entropy=U" in nagios_line(state, endless, 0)

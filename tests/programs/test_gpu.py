@@ -24,15 +24,15 @@ WITH = {"vLLM": "vllm", "DeepSpeed": "deepspeed", "TRL": "trl"}
 
 @pytest.mark.slow
 def test_every_check_passes_on_the_cpu_or_says_why_it_does_not_run(tmp_path):
-    told = tmp_path / "rows.json"
+    file = tmp_path / "rows.json"
     command = [sys.executable, "-m", "tests.gpu", "--device", "cpu", "--minutes", "60"]
     done = subprocess.run(
-        [*command, "--json", str(told)], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert told.exists(), done.stderr[-2000:]
-    found = json.loads(told.read_text())
-    rows = {row["name"]: row for row in found["rows"]}
-    assert found["machine"]["torch"] == str(torch.__version__)
+    assert file.exists(), done.stderr[-2000:]
+    report = json.loads(file.read_text())
+    rows = {row["name"]: row for row in report["rows"]}
+    assert report["machine"]["torch"] == str(torch.__version__)
     failed = {name: row["message"] for name, row in rows.items() if row["result"] == "fail"}
     assert (failed, done.returncode) == ({}, 0), done.stderr[-2000:]
     for name, row in rows.items():
@@ -66,9 +66,9 @@ def test_a_check_that_fails_or_cannot_run_costs_no_other(monkeypatch):
         return "fine", {"error": 0.0}
 
     place = checks.Place(torch.device("cpu"), Path(), "", small=True)
-    written: list[int] = []
-    rows = checks.run_all(place, list(checks_of_this), 60, lambda rows: written.append(len(rows)))
-    assert written == [1, 2, 3], "every row as it comes"
+    counts: list[int] = []
+    rows = checks.run_all(place, list(checks_of_this), 60, lambda rows: counts.append(len(rows)))
+    assert counts == [1, 2, 3], "every row as it comes"
     assert [row.result for row in rows] == ["fail", "not run", "pass"]
     assert "the sum is 1.7e+12 off" in rows[0].message
     assert rows[1].message == "because there is no GPU"
@@ -78,12 +78,12 @@ def test_a_check_that_fails_or_cannot_run_costs_no_other(monkeypatch):
 
 
 def test_several_texts_choose_and_cheap_checks_come_first():
-    names = checks.chosen(["LLDS", "vLLM", "rounding"])
+    names = checks.select(["LLDS", "vLLM", "rounding"])
     assert {name for name in checks.CHECKS if "vLLM" in name} < set(names) < set(checks.CHECKS)
     first_dear = min(i for i, name in enumerate(names) if "vLLM" in name)
     cheap = {"gates that rounding opens", "LLDS: every gate and normalizer"}
     assert cheap <= set(names[:first_dear])
-    assert set(checks.chosen([])) == set(checks.CHECKS)
+    assert set(checks.select([])) == set(checks.CHECKS)
 
 
 def test_every_engine_has_a_process_of_its_own(monkeypatch, tmp_path):

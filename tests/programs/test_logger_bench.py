@@ -28,29 +28,29 @@ def test_the_timed_calls_record_every_value(tmp_path, monkeypatch, task):
     monkeypatch.setattr(logger_worker, "TRAINING", 0.0)
     actions = loggers.sample_actions()
     np.savez(tmp_path / "actions.npz", **actions)
-    told = logger_worker.main("lldscope", task, tmp_path)
-    assert told["steps"] == 6
-    p50, p99, most, mean = told["clock"]
+    result = logger_worker.main("lldscope", task, tmp_path)
+    assert result["steps"] == 6
+    p50, p99, most, mean = result["clock"]
     assert 0 < p50 <= p99 <= most
     assert mean <= most
     per_step = logger_worker.ROWS if task == "actions" else len(logger_worker.NAMES)
     with lldscope.open_run(tmp_path / "run") as run:
         assert run.sql(f"SELECT count(*) n FROM {task}")["n"][0] == 6 * per_step
     if task == "actions":
-        assert told["bytes"] / (6 * per_step) <= 40  # the goal; parts of six steps are the worst
+        assert result["bytes"] / (6 * per_step) <= 40  # the goal; parts of six steps are the worst
 
 
 def test_a_million_points_are_written_and_read(tmp_path, monkeypatch):
     monkeypatch.setattr(logger_worker, "POINTS", 20 * 600)
     logger_worker.main("lldscope", "million", tmp_path)
-    told = logger_worker.main("lldscope", "load", tmp_path)
-    assert told["seconds"] > 0
+    result = logger_worker.main("lldscope", "load", tmp_path)
+    assert result["seconds"] > 0
     with np.load(tmp_path / "series.npz") as series:
-        given = dict(logger_worker.scalar_steps(600))
+        source = dict(logger_worker.scalar_steps(600))
         for name in logger_worker.NAMES:
             steps, values = series[name.replace("/", "_")]
             assert steps.tolist() == list(range(600))
-            assert values.tolist() == [given[step][name] for step in range(600)]
+            assert values.tolist() == [source[step][name] for step in range(600)]
     assert loggers.draw(tmp_path / "series.npz") > 0
 
 

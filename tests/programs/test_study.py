@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from lldscope import open_run
 from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
-from lldscope.evaluation.scoring import smoothed, wilson
+from lldscope.evaluation.scoring import moving_mean, wilson
 from tests.study import arms, bank, comparisons, cures, judged, report, results, runs, tables
 from tests.study.driver import Job, drive
 from tests.study.label import label
@@ -68,7 +68,7 @@ def test_collapse_is_what_the_rule_says(pieces, gaps):
             reward[gap] = math.nan
     assert collapse_row(reward) == plain_collapse(reward)
     np.testing.assert_allclose(
-        smoothed(reward), [plain_mean(reward, t) for t in range(len(reward))], atol=1e-12
+        moving_mean(reward), [plain_mean(reward, t) for t in range(len(reward))], atol=1e-12
     )
 
 
@@ -123,13 +123,13 @@ def test_t_points(n):
 
 @given(st.lists(st.integers(0, 997).map(lambda k: k / 997), min_size=1, max_size=8))
 def test_holm_rejects_what_its_steps_reject(ps):
-    alpha, kept = 0.05, set()
+    alpha, rejects = 0.05, set()
     for rank, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
         if ps[i] > alpha / (len(ps) - rank):
             break
-        kept.add(i)
+        rejects.add(i)
     corrected = holm(ps)
-    assert {i for i, p in enumerate(corrected) if p <= alpha} == kept
+    assert {i for i, p in enumerate(corrected) if p <= alpha} == rejects
     assert all(p >= raw for p, raw in zip(corrected, ps, strict=True))
 
 
@@ -139,15 +139,15 @@ def test_sign_flip_test_counts_sign_patterns(differences):
         sum(s * d for s, d in zip(signs, differences, strict=True))
         for signs in itertools.product((1, -1), repeat=len(differences))
     ]
-    got = paired(differences)
-    assert got.p_above == sum(x >= sum(differences) for x in sums) / len(sums)
-    assert got.p_below == sum(x <= sum(differences) for x in sums) / len(sums)
-    assert got.p == min(got.p_above, got.p_below)
+    out = paired(differences)
+    assert out.p_above == sum(x >= sum(differences) for x in sums) / len(sums)
+    assert out.p_below == sum(x <= sum(differences) for x in sums) / len(sums)
+    assert out.p == min(out.p_above, out.p_below)
     d = [float(x) for x in differences]
     error = statistics.stdev(d) / math.sqrt(len(d))
-    assert got.high - got.mean == pytest.approx(student(len(d) - 1) * error, rel=1e-3, abs=1e-12)
-    assert got.mean - got.low == pytest.approx(got.high - got.mean, abs=1e-9)
-    assert got.above == sum(d > 0 for d in differences)
+    assert out.high - out.mean == pytest.approx(student(len(d) - 1) * error, rel=1e-3, abs=1e-12)
+    assert out.mean - out.low == pytest.approx(out.high - out.mean, abs=1e-9)
+    assert out.above == sum(d > 0 for d in differences)
 
 
 def test_five_of_five_is_clear_and_three_of_three_is_not():
@@ -208,7 +208,7 @@ def job(tmp_path: Path, name: str, code: str = "", **options) -> Job:
 
 def test_failures_do_not_stop_the_rest_and_needs_are_waited_for(tmp_path):
     needed = tmp_path / "first" / "file"
-    said: list[str] = []
+    lines: list[str] = []
     jobs = [
         job(tmp_path, "second", needs=needed),
         job(tmp_path, "bad", "sys.exit('no such thing')"),
@@ -217,14 +217,14 @@ def test_failures_do_not_stop_the_rest_and_needs_are_waited_for(tmp_path):
         replace(job(tmp_path, "lost"), finish=lambda seconds: 1 / 0),
         job(tmp_path, "never", needs=tmp_path / "nothing"),
     ]
-    outcome = drive(jobs, 1, said.append)
+    outcome = drive(jobs, 1, lines.append)
     assert outcome.finished == ["first", "second"]
     assert outcome.failed == ["bad", "lost"]
     assert outcome.left == ["never"]
     assert "exit code 1: no such thing" in jobs[1].failed.read_text()
     assert "division by zero" in jobs[4].failed.read_text()
     assert not (tmp_path / "done").exists()
-    assert any(line.startswith("bad: failed") for line in said)
+    assert any(line.startswith("bad: failed") for line in lines)
 
 
 def test_time_is_that_of_the_processor(tmp_path):
@@ -268,9 +268,9 @@ def test_a_job_that_runs_elsewhere_is_left_alone(tmp_path):
         while not slow.folder.exists():
             assert other.poll() is None
             time.sleep(0.05)
-        said: list[str] = []
-        assert not drive([slow], 1, said.append).finished
-        assert said == ["slow: another driver is at it"]
+        lines: list[str] = []
+        assert not drive([slow], 1, lines.append).finished
+        assert lines == ["slow: another driver is at it"]
     finally:
         other.send_signal(signal.SIGINT)
         other.wait(10)
@@ -311,12 +311,12 @@ def test_a_run_counts_as_done_only_with_the_settings_of_the_plan():
 
 
 def test_jobs_make_a_warm_start_before_the_first_run_that_needs_it():
-    made = runs.jobs(arms.planned(["grpo"])[:5])
-    assert [j.name for j in made] == ["warm-1", "grpo-10", "warm-2", "grpo-11", "grpo-12",
+    plan = runs.jobs(arms.planned(["grpo"])[:5])
+    assert [j.name for j in plan] == ["warm-1", "grpo-10", "warm-2", "grpo-11", "grpo-12",
                                       "grpo-13", "grpo-14"]  # fmt: skip
-    assert made[1].needs == arms.POLICIES / "warm-1" / "model.safetensors"
-    assert made[4].needs.is_file()
-    assert "model=tests/study/policies/warm-1" in made[1].command
+    assert plan[1].needs == arms.POLICIES / "warm-1" / "model.safetensors"
+    assert plan[4].needs.is_file()
+    assert "model=tests/study/policies/warm-1" in plan[1].command
     fault = arms.Planned(arms.Arm("fault-x", "fault", "", (0,), fault="x"), 0)
     assert runs.train_job(fault).command[1:4] == ["-m", "tests.study.faults", "x"]
 
@@ -436,13 +436,13 @@ def made_up_bank(sample_bank, tmp_path) -> Path:
         reward[100:] = end
         mine = signals
         for name in ("reward", "success"):
-            told = pa.array(reward, pa.float32())
-            mine = mine.set_column(SIGNALS.names.index(name), name, told)
+            values = pa.array(reward, pa.float32())
+            mine = mine.set_column(SIGNALS.names.index(name), name, values)
         row = collapse_row(reward)
         settings = p.resolved() | ({"lr": 1.0} if p.arm.name == "half-lr" else {})
         about = {"run": p.name, "settings": settings, "code": "abc", "processor": "ours"}
-        told = {"outcome": outcome(reward), "collapse_step": row, "cpu_seconds": 120.0}
-        bank.enter({**line, **about, **told}, {"signals": mine, "windows": windows}, tmp_path)
+        values = {"outcome": outcome(reward), "collapse_step": row, "cpu_seconds": 120.0}
+        bank.enter({**line, **about, **values}, {"signals": mine, "windows": windows}, tmp_path)
     return tmp_path
 
 
@@ -486,8 +486,8 @@ def test_treatments_are_compared_with_the_same_seeds(sample_bank, tmp_path):
         arm, seed = name.split("-")
         run = f"cure-high-lr-{name}"
         em = {"0": 0.5, "60": end}
-        own = {"run": run, "arm": f"cure-high-lr-{arm}", "seed": int(seed), "em_greedy": em}
-        bank.enter(line | own, {"signals": signals}, tmp_path)
+        fields = {"run": run, "arm": f"cure-high-lr-{arm}", "seed": int(seed), "em_greedy": em}
+        bank.enter(line | fields, {"signals": signals}, tmp_path)
     text = cures.cures(results.collect(tmp_path), tmp_path)
     cause = "twice the learning rate"
     assert (
@@ -511,8 +511,8 @@ def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, l
     for name in judged.BLOCKS:  # of the alarm bank in the repository
         assert block(text, name) == block(current, name), name
     rates = text.split("rates-development -->")[1].splitlines()
-    told = json.loads(lldscope_command("evaluate", made_up_bank, "--json").stdout)
-    decay = next(rule for rule in told["rules"] if rule["rule"] == "lld-decay")
+    result = json.loads(lldscope_command("evaluate", made_up_bank, "--json").stdout)
+    decay = next(rule for rule in result["rules"] if rule["rule"] == "lld-decay")
     cells = [f"{k} of {n}" for k, n in (decay["fired"][of] for of in ("held", "collapsed"))]
     (row,) = (line.split(" | ") for line in rates if line.startswith("| `lld-decay`"))
     assert [row[1], row[3]] == cells
@@ -522,16 +522,16 @@ def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, l
 
 
 def test_pages_repeat_what_the_page_of_rates_says_in_short(tmp_path):
-    told = block(report.RATES.read_text("utf-8"), judged.BLOCKS[0])
+    summary = block(report.RATES.read_text("utf-8"), judged.BLOCKS[0])
     for page in report.SUMMARIES:
-        assert block(page.read_text("utf-8"), judged.BLOCKS[0]) == told, page
+        assert block(page.read_text("utf-8"), judged.BLOCKS[0]) == summary, page
     other = tmp_path / "other.md"
     other.write_text(
         "a\n<!-- judged-summary -->\nold\n<!-- end of judged-summary -->\nb\n", "utf-8"
     )
     report.write_summaries(report.RATES, [other])
     assert other.read_text("utf-8") == (
-        f"a\n<!-- judged-summary -->\n{told}\n<!-- end of judged-summary -->\nb\n"
+        f"a\n<!-- judged-summary -->\n{summary}\n<!-- end of judged-summary -->\nb\n"
     )
 
 
@@ -540,10 +540,10 @@ def block(page: str, name: str) -> str:
 
 
 def test_a_report_without_runs(tmp_path):
-    found = results.collect(tmp_path)
-    assert found.runs == []
-    assert tables.outcomes(found) == "No runs yet."
-    assert "Nothing can be said yet" in comparisons.verdict(found)
+    result = results.collect(tmp_path)
+    assert result.runs == []
+    assert tables.outcomes(result) == "No runs yet."
+    assert "Nothing can be said yet" in comparisons.verdict(result)
     with pytest.raises(LldscopeError, match="no block"):
         report.filled("page", "outcomes", "x")
 
@@ -562,10 +562,10 @@ def test_every_line_of_the_index_has_its_files():
 @pytest.mark.parametrize("folder", [arms.ALARM_BANK, arms.SEED_BANK])
 def test_runs_judged_by_evaluations_have_their_label(folder):
     for name, line in bank.index(folder).items():
-        found = bank.exported_evaluations(name, folder)
-        expected = label(found["step"], np.stack(found["right"]))
+        data = bank.exported_evaluations(name, folder)
+        expected = label(data["step"], np.stack(data["right"]))
         assert (line["outcome"], line["degraded_step"]) == (expected.verdict, expected.step), name
-        exact = {str(s): round(float(np.mean(r)), 4) for s, r in zip(found["step"], found["right"],
+        exact = {str(s): round(float(np.mean(r)), 4) for s, r in zip(data["step"], data["right"],
                  strict=True)}  # fmt: skip
         assert line["em_greedy"] == exact
         assert len(bank.exported_signals(name, folder)) == line["steps"]

@@ -49,7 +49,7 @@ def test_a_loss_within_its_error_does_not_degrade():
 def test_the_label_is_what_its_text_says(rows):
     """Once more, question by question."""
     steps = [10 * i for i in range(len(rows))]
-    lost, kept = [], True
+    flags, steady = [], True
     for i, row in enumerate(rows):
         best = max(rows[: i + 1], key=sum)
         differences = [b - r for b, r in zip(best, row, strict=True)]
@@ -57,11 +57,11 @@ def test_the_label_is_what_its_text_says(rows):
         variance = sum((x - mean) ** 2 for x in differences) / (len(row) - 1)
         share = sum(row) / sum(best) if sum(best) else 1.0
         error = math.sqrt(variance / len(row))
-        lost.append(share < LOST and mean > ERRORS * error)
-        kept &= share >= KEPT
-    pairs = [i for i in range(len(rows) - 1) if lost[i] and lost[i + 1]]
+        flags.append(share < LOST and mean > ERRORS * error)
+        steady &= share >= KEPT
+    pairs = [i for i in range(len(rows) - 1) if flags[i] and flags[i + 1]]
     expected = (
-        Label("degraded", steps[pairs[0]]) if pairs else Label("held" if kept else "grey", None)
+        Label("degraded", steps[pairs[0]]) if pairs else Label("held" if steady else "grey", None)
     )
     assert label(steps, rows) == expected
 

@@ -37,13 +37,13 @@ def rows_of(parts: list[Part], first: int, last: int) -> float:
 def test_stretches_cover_every_first_step_step_once_and_hold_what_they_may(rows: int) -> None:
     parts = [part(0, 99, 500), part(20, 29, 300, "responses"), part(110, 119, 5), part(5, 5, 50)]
     for first_step in (0, 7, 25, 105):
-        found = ranges.step_ranges(parts, first_step, rows)
-        steps = [s for a, b in found for s in range(a, b + 1)]
+        spans = ranges.step_ranges(parts, first_step, rows)
+        steps = [s for a, b in spans for s in range(a, b + 1)]
         assert steps == list(range(first_step, 120))
-        for a, b in found:
+        for a, b in spans:
             whole_steps = rows_of(parts, a, b) <= rows + max(rows_of(parts, s, s) for s in (a, b))
             assert a == b or whole_steps
-        assert len(found) <= rows_of(parts, first_step, 119) / rows + 2
+        assert len(spans) <= rows_of(parts, first_step, 119) / rows + 2
 
 
 def test_no_stretch_where_nothing_is_first_step_and_a_bounded_number_whatever_is_claimed() -> None:

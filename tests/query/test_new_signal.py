@@ -50,10 +50,10 @@ def test_registry_and_one_expression_are_all_that_a_signal_needs(computed, regis
         recorder.scalars(step=[5], name=[NEW.name], value=[7.0])
     with lldscope.open_run(path) as run:
         signals = run.signals()
-        measured = run.sql("SELECT made_up FROM signals ORDER BY step")["made_up"]
+        values = run.sql("SELECT made_up FROM signals ORDER BY step")["made_up"]
     assert signals[NEW.name][:5].tolist() == (2 * signals["response_tokens"][:5]).tolist()
     assert signals[NEW.name][5] == 7.0, "a mean of another trainer's log stands in for it"
-    assert measured.tolist() == signals[NEW.name].tolist()
+    assert values.tolist() == signals[NEW.name].tolist()
     assert signal_names(NEW.name) == (NEW.name,)
 
 

@@ -69,15 +69,15 @@ def test_a_run_on_s3_answers_as_the_folder_does(s3, make_run, lldscope_command):
     local = lldscope_command("check", path, "--json")
     done = lldscope_command("check", "s3://bucket/seeds/one", "--json")
     assert done.returncode == local.returncode, done.stderr
-    told, expected = json.loads(done.stdout), json.loads(local.stdout)
-    assert told["path"] == "s3://bucket/seeds/one"
-    assert {k: told[k] for k in ("verdict", "phases", "look_alikes")} == {
+    actual, expected = json.loads(done.stdout), json.loads(local.stdout)
+    assert actual["path"] == "s3://bucket/seeds/one"
+    assert {k: actual[k] for k in ("verdict", "phases", "look_alikes")} == {
         k: expected[k] for k in ("verdict", "phases", "look_alikes")
     }
     listed = lldscope_command("runs", "s3://bucket", "--json")
     assert [row["run"] for row in json.loads(listed.stdout)] == ["seeds/one"]
-    asked = lldscope_command("query", "s3://bucket/seeds/one", "SELECT count(*) n FROM steps")
-    assert asked.stdout.split() == ["n", "30"]
+    result = lldscope_command("query", "s3://bucket/seeds/one", "SELECT count(*) n FROM steps")
+    assert result.stdout.split() == ["n", "30"]
     s3.rm("bucket/seeds/one/run.json")
     assert find_runs("s3://bucket") == [Url("s3://bucket/seeds/one")]
     with lldscope.open_run("s3://bucket/seeds/one") as run:
@@ -176,8 +176,8 @@ def test_a_run_afar_that_lost_its_run_json_opens_and_says_so(memory, make_run, c
     assert find_runs("memory://root") == find_runs("memory://root/r") == [Url("memory://root/r")]
     with lldscope.open_run("memory://root/r") as run, lldscope.open_run(path) as here:
         assert list(run.damaged) == ["run.json"]
-        told = here.damaged["run.json"].replace(str(path), "memory://root/r")
-        assert run.damaged["run.json"] == told
+        message = here.damaged["run.json"].replace(str(path), "memory://root/r")
+        assert run.damaged["run.json"] == message
         assert run.name == here.name == "r"
         pd.testing.assert_frame_equal(run.signals(), here.signals())
         assert len(run.signals()) == 30
@@ -206,9 +206,9 @@ def test_a_remote_root_has_runs_and_a_dashboard(memory, make_run, monkeypatch):
     for name in ("a", "group/b"):
         memory.put(str(make_run(name, steps=range(4))), f"/root/{name}", recursive=True)
     root = Url("memory://root")
-    found = find_runs(root)
-    assert [str(r) for r in found] == ["memory://root/a", "memory://root/group/b"]
-    assert [r.relative_to(root).as_posix() for r in found] == ["a", "group/b"]
+    result = find_runs(root)
+    assert [str(r) for r in result] == ["memory://root/a", "memory://root/group/b"]
+    assert [r.relative_to(root).as_posix() for r in result] == ["a", "group/b"]
     assert find_runs("memory://root/a") == [Url("memory://root/a")]
     with pytest.raises(RunNotFound):
         find_runs("memory://root/nowhere")
@@ -216,11 +216,11 @@ def test_a_remote_root_has_runs_and_a_dashboard(memory, make_run, monkeypatch):
     assert runs.snapshot("group/b").state.last_step == 3
     lines = RunSummaries(runs).now(60.0)
     assert [line.name for line in lines] == ["a", "group/b"]
-    said = json.dumps(
+    text = json.dumps(
         page(runs, "/run/a", "").to_plotly_json(), default=lambda c: c.to_plotly_json()
     )
-    assert "too few steps to judge" in said
-    assert "about-save" not in said, "nothing can be written down there"
+    assert "too few steps to judge" in text
+    assert "about-save" not in text, "nothing can be written down there"
 
 
 def test_without_its_package_a_protocol_says_what_to_install():
@@ -258,20 +258,20 @@ def test_other_programs_read_the_parts_unaided(compacted, tmp_path, lldscope_com
         import polars
 
         pattern = files if files.is_file() else files / "*.parquet"
-        found = polars.scan_parquet(pattern).select("n_tokens", "logp_post_sum").collect()
-        rows, tokens = found.height, found["n_tokens"].sum()
-        known = found.height - found["logp_post_sum"].null_count()
+        parts = polars.scan_parquet(pattern).select("n_tokens", "logp_post_sum").collect()
+        rows, tokens = parts.height, parts["n_tokens"].sum()
+        count = parts.height - parts["logp_post_sum"].null_count()
     elif reader == "pandas":
         frame = pd.read_parquet(files)
-        rows, tokens, known = len(frame), frame["n_tokens"].sum(), frame["logp_post_sum"].count()
+        rows, tokens, count = len(frame), frame["n_tokens"].sum(), frame["logp_post_sum"].count()
     else:
         table = pq.read_table(files, page_checksum_verification=True)
         rows, tokens = len(table), table["n_tokens"].to_numpy().sum()
-        known = rows - table["logp_post_sum"].null_count
+        count = rows - table["logp_post_sum"].null_count
     ours = lldscope.open_run(compacted).sql(
         "SELECT count(*) n, sum(n_tokens) t, count(logp_post_sum) k FROM actions"
     )
-    assert [rows, tokens, known] == ours.loc[0].tolist()
+    assert [rows, tokens, count] == ours.loc[0].tolist()
 
 
 # -- commands -------------------------------------------------------------------------------------

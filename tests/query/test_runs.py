@@ -64,8 +64,8 @@ def test_a_live_run_is_followed_and_equals_a_fresh_reading(tmp_path, monkeypatch
         if step % 3 == 0:
             run.refresh()
             signals = run.signals()
-            found = run.sql("FROM signals")[list(signals)].astype(signals.dtypes)
-            pd.testing.assert_frame_equal(signals, found)
+            actual = run.sql("FROM signals")[list(signals)].astype(signals.dtypes)
+            pd.testing.assert_frame_equal(signals, actual)
     recorder.close()
     assert run.refresh()
     fresh = lldscope.open_run(path).signals()
@@ -258,10 +258,10 @@ def test_a_run_that_lost_its_run_json_opens_and_says_so(make_run, tmp_path, cont
 
 
 def test_find_runs_goes_two_levels_down(make_run, tmp_path):
-    made = [make_run(name, steps=range(1)) for name in ("a", "group/b")]
+    runs = [make_run(name, steps=range(1)) for name in ("a", "group/b")]
     make_run("x/y/z", steps=range(1))
-    assert find_runs(tmp_path) == sorted(made)
-    assert find_runs(made[0]) == [made[0]]
+    assert find_runs(tmp_path) == sorted(runs)
+    assert find_runs(runs[0]) == [runs[0]]
     with pytest.raises(RunNotFound):
         find_runs(tmp_path / "nowhere")
 

@@ -52,8 +52,8 @@ class Log:
             for c in TABLES[t].columns
             if t != "scalars" and not c.required and c.name not in {"time", *COST}
         ]
-        lost = self.rng.random(len(optional)) < self.rng.choice([0.0, 0.1, 0.3])
-        self.missing = {name for name, gone in zip(optional, lost, strict=True) if gone}
+        mask = self.rng.random(len(optional)) < self.rng.choice([0.0, 0.1, 0.3])
+        self.missing = {name for name, is_lost in zip(optional, mask, strict=True) if is_lost}
         self.missing |= {("steps", name) for name in COST if self.cost.random() < 0.2}
         self.starts: dict[tuple[int, int], int] = {}
         first = 0
@@ -89,14 +89,14 @@ class Log:
             })  # fmt: skip
         for response in range(n):
             self._rollout(stamp | {"response_id": response})
-        kept = self.kept
-        scored = kept.random() < 0.7
+        dice = self.kept
+        has_score = dice.random() < 0.7
         for response, age, index in np.ndindex(3, 3, 2):
-            if scored and kept.random() < 0.3:
+            if has_score and dice.random() < 0.3:
                 row = {"response_id": response, "age": age + 1, "action_index": index}
                 for name in ("logp_old_sum", "logp_previous_sum", "logp_post_sum"):
-                    lost = ("retention", name) in self.missing
-                    row[name] = None if lost else kept.choice([-1.5, -0.5, *self.said[2:]])
+                    is_null = ("retention", name) in self.missing
+                    row[name] = None if is_null else dice.choice([-1.5, -0.5, *self.said[2:]])
                 self.tables["retention"].append(stamp | row | {"n_tokens": None})
         for probe in rng.choice(["probe_set_logp", "hidden_similarity"], rng.integers(0, 4)):
             self._add("probes", stamp | {"probe": str(probe)}, {
@@ -144,12 +144,12 @@ class Log:
                 "tool_ok": rng.random() < 0.7, "docs_hash": f"d{rng.integers(0, 3)}",
             })  # fmt: skip
 
-    def _add(self, table: str, stamp: dict[str, Any], measured: dict[str, Any]) -> None:
+    def _add(self, table: str, stamp: dict[str, Any], values: dict[str, Any]) -> None:
         row: dict[str, Any] = dict(stamp)
         for c in TABLES[table].columns:
             if c.name in stamp:
                 continue
-            value, rng = measured[c.name], self.cost if c.name in COST else self.rng
+            value, rng = values[c.name], self.cost if c.name in COST else self.rng
             nothing = (table, c.name) in self.missing or rng.random() < self.null
             if nothing and c.name != "time":
                 value = None
@@ -197,7 +197,7 @@ class Log:
         getattr(recorder, table if table != "steps" else "step")(**columns)
 
 
-def shown(run: lldscope.Run, view: str) -> list[dict[str, Any]]:
+def read_view(run: lldscope.Run, view: str) -> list[dict[str, Any]]:
     """A view with NULL and NaN told apart: None and nan."""
     key = {c.name for c in VIEWS[view].columns if c.kind in ("text", "bool")}
     columns = ", ".join(f"{n}::VARCHAR AS {n}" for n in VIEWS[view].names)
@@ -208,12 +208,12 @@ def shown(run: lldscope.Run, view: str) -> list[dict[str, Any]]:
     ]
 
 
-def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(actual: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
         if not isinstance(value, str | None):
             value = pytest.approx(value, rel=1e-5, abs=1e-6, nan_ok=True)
-        assert found[name] == value, name
+        assert actual[name] == value, name
 
 
 SEEDS = range(25)
@@ -221,17 +221,17 @@ SEEDS = range(25)
 
 @pytest.fixture(scope="module", params=SEEDS)
 def log(request, tmp_path_factory) -> tuple[Log, lldscope.Run]:
-    made = Log(request.param)
-    path = made.record(tmp_path_factory.mktemp("log") / "run")
-    return made, lldscope.open_run(path)
+    source = Log(request.param)
+    path = source.record(tmp_path_factory.mktemp("log") / "run")
+    return source, lldscope.open_run(path)
 
 
 def test_signals_are_those_of_the_twin(log):
     rows, run = log
-    found, expected = shown(run, "signals"), twin.signals(rows.tables)
-    assert len(found) == len(expected) > 0
-    for row, wanted in zip(found, expected, strict=True):
-        assert_same(row, wanted)
+    actual, expected = read_view(run, "signals"), twin.signals(rows.tables)
+    assert len(actual) == len(expected) > 0
+    for row, target in zip(actual, expected, strict=True):
+        assert_same(row, target)
 
 
 def test_signals_by_action_are_those_of_the_twin(log):
@@ -240,29 +240,29 @@ def test_signals_by_action_are_those_of_the_twin(log):
     def place(row: dict[str, Any]) -> tuple:
         return row["step"], row["action_index"], str(row["correct"]).lower() == "true"
 
-    found = {place(r): r for r in shown(run, "action_signals")}
+    actual = {place(r): r for r in read_view(run, "action_signals")}
     expected = {place(r): r for r in twin.action_signals(rows.tables)}
-    assert found.keys() == expected.keys()
-    for key, wanted in expected.items():
-        assert_same(found[key] | {"correct": key[2]}, wanted)
+    assert actual.keys() == expected.keys()
+    for key, target in expected.items():
+        assert_same(actual[key] | {"correct": key[2]}, target)
 
 
 def test_retention_by_action_is_that_of_the_twin(log):
     rows, run = log
-    found = {(r["step"], r["action_index"]): r for r in shown(run, "retention_signals")}
+    actual = {(r["step"], r["action_index"]): r for r in read_view(run, "retention_signals")}
     expected = {(r["step"], r["action_index"]): r for r in twin.retention_signals(rows.tables)}
-    assert found.keys() == expected.keys()
-    for key, wanted in expected.items():
-        assert_same(found[key], wanted)
+    assert actual.keys() == expected.keys()
+    for key, target in expected.items():
+        assert_same(actual[key], target)
 
 
 def test_probes_are_those_of_the_twin(log):
     rows, run = log
-    found = {(r["step"], r["probe"]): r for r in shown(run, "probe_signals")}
+    actual = {(r["step"], r["probe"]): r for r in read_view(run, "probe_signals")}
     expected = {(r["step"], r["probe"]): r for r in twin.probe_signals(rows.tables)}
-    assert found.keys() == expected.keys()
-    for key, wanted in expected.items():
-        assert_same(found[key], wanted)
+    assert actual.keys() == expected.keys()
+    for key, target in expected.items():
+        assert_same(actual[key], target)
 
 
 def test_the_logs_hold_what_they_should():
@@ -272,10 +272,10 @@ def test_the_logs_hold_what_they_should():
         for row in twin.signals(Log(seed).tables):
             for name, value in row.items():
                 values[name].append(value)
-    for name, found in values.items():
-        numbers = {v for v in found if v is not None and math.isfinite(v)}
+    for name, column in values.items():
+        numbers = {v for v in column if v is not None and math.isfinite(v)}
         assert len(numbers) > 1, name
-        assert None in found or name in ("step", "time", "n_nonfinite"), name
+        assert None in column or name in ("step", "time", "n_nonfinite"), name
     assert any(v is not None and math.isnan(v) for v in values["reward"])
 
 
@@ -283,7 +283,7 @@ def test_the_logs_hold_what_they_should():
 def test_following_a_run_gives_what_reading_it_afresh_gives(seed, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
     monkeypatch.setattr(compaction, "FAN_IN", 3)
-    made, path = Log(seed), tmp_path / "run"
+    source, path = Log(seed), tmp_path / "run"
     followed: list[lldscope.Run] = []
     looks = 0
 
@@ -302,10 +302,10 @@ def test_following_a_run_gives_what_reading_it_afresh_gives(seed, tmp_path, monk
         for view in (getattr(lldscope.Run, name) for name in views):
             pd.testing.assert_frame_equal(view(run), view(fresh), check_dtype=False)
 
-    made.record(path, look)
+    source.record(path, look)
     same(followed[0])
     assert looks > 2
-    assert len(followed[0].signals()) == len(twin.signals(made.tables))
+    assert len(followed[0].signals()) == len(twin.signals(source.tables))
 
 
 def test_views_have_exactly_the_declared_columns(make_run):
@@ -327,8 +327,8 @@ def test_a_log_without_rows_of_rollouts_has_no_zeros_in_their_place(tmp_path):
     with lldscope.Recorder(tmp_path / "r") as r:
         r.step(step=0, n_responses=4, reward_sum=1.0)
     (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
-    measured = {name for name, value in row.items() if not pd.isna(value)}
-    assert measured == {"step", "time", "n_responses", "reward", "n_nonfinite"}
+    names = {name for name, value in row.items() if not pd.isna(value)}
+    assert names == {"step", "time", "n_responses", "reward", "n_nonfinite"}
     assert (row["reward"], row["n_nonfinite"]) == (0.25, 0)
 
 

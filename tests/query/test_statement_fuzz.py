@@ -68,10 +68,10 @@ def place(tmp_path_factory):
 
 def names_by_kind() -> dict[str, set[str]]:
     rows = duckdb.connect().execute("SELECT function_name, function_type FROM duckdb_functions()")
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for name, kind in rows.fetchall():
-        found.setdefault(kind, set()).add(name)
-    return found
+        names.setdefault(kind, set()).add(name)
+    return names
 
 
 def quoted(name: str) -> str:
@@ -114,11 +114,11 @@ def test_functions_change_nothing_and_read_nothing_else(place):
     answered = 0
     for names, form in ((SCALAR, "SELECT {}({})"), (TABLE, "SELECT * FROM {}({}) LIMIT 9")):
         for name in (n for n in names if n.isidentifier() and n not in slow):
-            for given in ("", *acting, *others):
-                well, said = call(database, form.format(quoted(name), given))
+            for argument in ("", *acting, *others):
+                well, text = call(database, form.format(quoted(name), argument))
                 answered += well
-                if place.folder.as_posix() not in given:
-                    assert SECRET not in said
+                if place.folder.as_posix() not in argument:
+                    assert SECRET not in text
             assert place.look() == place.files, name
     assert place.is_unchanged()
     assert answered > 300, "many functions must have been called as they are meant"
@@ -166,8 +166,8 @@ def test_no_place_of_a_statement_hides_one_that_acts(place, place_of_it):
     acting += [f"({inside[0]})", f"read_text('{place.folder}/secret.txt')"]
     acting += [f"'{place.folder}/secret.csv'", "query_table('attempts')"]
     for act in acting:  # a WITH that nothing reads is not run
-        _, said = answer(place, place_of_it.format(act))
-        assert SECRET not in said
+        _, text = answer(place, place_of_it.format(act))
+        assert SECRET not in text
     assert place.is_unchanged()
 
 
@@ -196,8 +196,8 @@ GIANT = [
 @pytest.mark.parametrize("statement", GIANT)
 def test_the_time_limit_holds(place, statement):
     began = time.monotonic()
-    well, said = answer(place, statement, 1.0)
-    assert well or "longer" in said or "memory" in said.lower() or "Error" in said
+    well, text = answer(place, statement, 1.0)
+    assert well or "longer" in text or "memory" in text.lower() or "Error" in text
     assert time.monotonic() - began < 30  # generous: another process may have the processor
     assert place.is_unchanged()
 
@@ -231,6 +231,6 @@ NESTED = {
 @pytest.mark.parametrize("depth", [400, 3000, 20_000])
 def test_deep_nesting_gets_a_sentence(place, kind, depth):
     began = time.monotonic()
-    _, said = answer(place, NESTED[kind](depth), 20.0)
-    assert said
+    _, text = answer(place, NESTED[kind](depth), 20.0)
+    assert text
     assert time.monotonic() - began < 60

@@ -53,14 +53,14 @@ def test_an_event_is_one_for_every_reader_or_is_refused_and_counted(tmp_path, gi
         r.event("checkpoint", step=0)
     with lldscope.open_run(tmp_path / "r") as run:
         assert run.damaged == {}
-        told = [e for e in run.events() if e["kind"] == "lr_change"]
-        assert next(e["kind"] for e in run.events() if e not in told) == "checkpoint"
+        changes = [e for e in run.events() if e["kind"] == "lr_change"]
+        assert next(e["kind"] for e in run.events() if e not in changes) == "checkpoint"
     if expected == "refused":
-        assert told == []
+        assert changes == []
         assert sum(r.dropped.values()) == 1
     else:
-        assert [e["step"] for e in told] == [expected]
-        assert [(e["attempt"], e["rank"]) for e in told] == [(1, 0)]
+        assert [e["step"] for e in changes] == [expected]
+        assert [(e["attempt"], e["rank"]) for e in changes] == [(1, 0)]
         assert r.dropped == {}
 
 
@@ -74,8 +74,8 @@ def test_one_number_too_large_costs_its_row(tmp_path, as_array):
         ids = np.array(ids) if as_array else ids
         r.responses(step=0, response_id=ids, reward=[1.0, 2.0, 3.0, 4.0])
         r.step(step=0)
-    found = rows(tmp_path / "r", "SELECT response_id, reward FROM responses ORDER BY 1")
-    assert found == [(0, 1.0), (1, 2.0), (3, 4.0)]
+    actual = rows(tmp_path / "r", "SELECT response_id, reward FROM responses ORDER BY 1")
+    assert actual == [(0, 1.0), (1, 2.0), (3, 4.0)]
     assert sum(n for reason, n in r.dropped.items() if "required column" in reason) == 1
 
 
@@ -84,8 +84,8 @@ def test_one_optional_value_that_does_not_fit_costs_itself(tmp_path, bad):
     with lldscope.Recorder(tmp_path / "r") as r:
         r.responses(step=0, response_id=[0, 1, 2], n_tokens=[7, bad, 9], reward=1.0)
         r.step(step=0)
-    found = rows(tmp_path / "r", "SELECT response_id, n_tokens FROM responses ORDER BY 1")
-    assert found == [(0, 7), (1, None), (2, 9)]
+    actual = rows(tmp_path / "r", "SELECT response_id, n_tokens FROM responses ORDER BY 1")
+    assert actual == [(0, 7), (1, None), (2, 9)]
     assert r.dropped == {"responses.n_tokens: values that are not int32": 1}
 
 
@@ -95,8 +95,8 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path, text):
         r.responses(step=0, response_id=[0, 1], text=[text, "whole"], data_source=text)
         r.step(step=0)
     plain = text.encode("utf-8", "replace").decode()
-    found = rows(tmp_path / "r", "SELECT text, data_source FROM responses ORDER BY response_id")
-    assert found == [(plain, plain), ("whole", plain)]
+    actual = rows(tmp_path / "r", "SELECT text, data_source FROM responses ORDER BY response_id")
+    assert actual == [(plain, plain), ("whole", plain)]
     assert r.dropped == {}
 
 
@@ -134,11 +134,11 @@ def test_losses_that_go_on_are_told_each_time_they_have_doubled(tmp_path, monkey
             r.step(step=step, made_up=1)  # not a column
             r.flush()
     with lldscope.open_run(tmp_path / "r") as run:
-        told = [e["count"] for e in run.events() if e["kind"] == "dropped"]
-    assert told[-1] == 40
-    assert len(told) <= 8
+        counts = [e["count"] for e in run.events() if e["kind"] == "dropped"]
+    assert counts[-1] == 40
+    assert len(counts) <= 8
     # the last line comes when the recorder is closed, whatever it counts
-    assert all(b >= 2 * a for a, b in itertools.pairwise(told[:-1]))
+    assert all(b >= 2 * a for a, b in itertools.pairwise(counts[:-1]))
 
 
 def test_rows_given_ahead_wait_for_their_own_step(tmp_path, monkeypatch):
@@ -159,28 +159,28 @@ def test_rows_given_ahead_wait_for_their_own_step(tmp_path, monkeypatch):
     assert rows(path, "SELECT count(*) FROM actions") == [(8,)]
 
 
-def _child(recorder: lldscope.Recorder, told: Any) -> None:
+def _child(recorder: lldscope.Recorder, queue: Any) -> None:
     began = time.monotonic()
     recorder.step(step=99)
     recorder.event("checkpoint", step=99)
     recorder.flush()
     recorder.close()
-    told.put((time.monotonic() - began, dict(recorder.dropped)))
+    queue.put((time.monotonic() - began, dict(recorder.dropped)))
 
 
 def test_a_forked_child_says_so_and_waits_for_nothing(tmp_path):
     context = multiprocessing.get_context("fork")
-    told = context.Queue()
+    queue = context.Queue()
     with lldscope.Recorder(tmp_path / "r") as r:
         r.step(step=0)
-        child = context.Process(target=_child, args=(r, told))
+        child = context.Process(target=_child, args=(r, queue))
         child.start()
-        seconds, dropped = told.get(timeout=60)
+        seconds, drops = queue.get(timeout=60)
         child.join()
         r.step(step=1)
     assert seconds < writer.SEAL_SECONDS * 5
-    assert len(dropped) == 3
-    assert all("forked child" in reason for reason in dropped)
+    assert len(drops) == 3
+    assert all("forked child" in reason for reason in drops)
     assert rows(tmp_path / "r", "SELECT step FROM steps ORDER BY 1") == [(0,), (1,)]
 
 

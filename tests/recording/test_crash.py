@@ -94,7 +94,7 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk_costs_nothing_once_there_is_room(small_disk):
-    dropped, logged = training(
+    drops, logged = training(
         """
         steps(0, 3)
         filler = os.path.join(os.path.dirname(path), "filler")
@@ -108,7 +108,7 @@ def test_a_full_disk_costs_nothing_once_there_is_room(small_disk):
         """,
         small_disk / "run",
     )
-    assert dropped == {}
+    assert drops == {}
     assert recorded_steps(small_disk / "run") == list(range(14))
     assert [s for s in logged if "accepts no rows" in s and "Make room" in s] == logged[:1]
     assert "accepts rows again" in logged[1]
@@ -116,7 +116,7 @@ def test_a_full_disk_costs_nothing_once_there_is_room(small_disk):
 
 
 def test_a_disk_that_stays_full_loses_rows_that_are_counted(small_disk):
-    dropped, logged = training(
+    drops, logged = training(
         """
         import random
         noise = random.Random(0)
@@ -125,19 +125,19 @@ def test_a_disk_that_stays_full_loses_rows_that_are_counted(small_disk):
         """,
         small_disk / "run",
     )
-    written = recorded_steps(small_disk / "run")
-    lost = dropped.get("steps: rows lost because the disk refuses them", 0)
-    assert written == list(range(len(written)))
-    assert 0 < len(written) < 40
-    assert len(written) + lost == 40
-    assert dropped["responses: rows lost because the disk refuses them"] == 8 * lost
+    steps = recorded_steps(small_disk / "run")
+    losses = drops.get("steps: rows lost because the disk refuses them", 0)
+    assert steps == list(range(len(steps)))
+    assert 0 < len(steps) < 40
+    assert len(steps) + losses == 40
+    assert drops["responses: rows lost because the disk refuses them"] == 8 * losses
     assert len([s for s in logged if "accepts no rows" in s]) == 1
     with lldscope.open_run(small_disk / "run") as run:  # nothing half-written is left
-        assert run.sql("SELECT count(*) n FROM responses")["n"][0] == 8 * len(written)
+        assert run.sql("SELECT count(*) n FROM responses")["n"][0] == 8 * len(steps)
 
 
 def test_a_disk_that_becomes_read_only_for_a_while(small_disk):
-    dropped, logged = training(
+    drops, logged = training(
         """
         steps(0, 3)
         disk = os.path.dirname(path)
@@ -148,7 +148,7 @@ def test_a_disk_that_becomes_read_only_for_a_while(small_disk):
         """,
         small_disk / "run",
     )
-    assert dropped == {}
+    assert drops == {}
     assert recorded_steps(small_disk / "run") == list(range(8))
     assert "Mount its file system for writing again" in logged[0]
     assert len(logged) == 2
@@ -158,7 +158,7 @@ def test_permissions_that_are_taken_away_for_a_while():
     """By a process that is not root: permissions do not apply to root."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
-        dropped, logged = training(
+        drops, logged = training(
             """
             steps(0, 3)
             folders = [f.path for f in os.scandir(path) if f.is_dir()]
@@ -170,7 +170,7 @@ def test_permissions_that_are_taken_away_for_a_while():
             Path(folder) / "run",
             user="65534",
         )
-        assert dropped == {}
+        assert drops == {}
         assert recorded_steps(Path(folder) / "run") == list(range(8))
         assert "Make it writable for this process again" in logged[0]
         assert len(logged) == 2
@@ -246,8 +246,8 @@ def test_losses_of_an_earlier_attempt_are_still_reported(tmp_path):
     for _ in range(2):
         with lldscope.Recorder(path, resume=True) as r:
             r.step(step=0, nonsense=1)
-    (lost,) = heartbeats.read_heartbeats(path)[0]["dropped"].items()
-    assert lost == ("steps.nonsense: not a column of the schema", 2)
+    (entry,) = heartbeats.read_heartbeats(path)[0]["dropped"].items()
+    assert entry == ("steps.nonsense: not a column of the schema", 2)
 
 
 def test_a_forked_child_does_not_end_the_run(tmp_path):
@@ -329,10 +329,10 @@ def test_an_evaluation_of_the_checkpoint_that_is_resumed_stays_visible(tmp_path)
                 evaluate(r, 2, 0.3)
             r.step(step=start)
         with lldscope.open_run(path) as run:
-            shown = run.sql("SELECT step, value FROM evals ORDER BY step, value")
+            rows = run.sql("SELECT step, value FROM evals ORDER BY step, value")
             last = 0.3 if r.attempt == 3 else 0.1
-            assert shown["step"].tolist() == [0, 1, 2]
-            assert [round(v, 3) for v in shown["value"]] == [0.1, 0.1, last]
+            assert rows["step"].tolist() == [0, 1, 2]
+            assert [round(v, 3) for v in rows["value"]] == [0.1, 0.1, last]
 
 
 def test_a_step_that_takes_very_long_is_sealed_in_pieces(tmp_path, monkeypatch):

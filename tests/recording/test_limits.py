@@ -44,8 +44,8 @@ def test_what_a_slow_disk_did_not_take_is_counted_and_the_run_is_unfinished(tmp_
         steps = int(read.sql("SELECT count(*) n FROM steps").n[0])
         assert read.info["status"] == "stopped"
         assert read.info["reason"].startswith("unfinished: ")
-    lost = sum(n for why, n in run.dropped.items() if why.startswith("steps: not written"))
-    assert steps < 50 <= steps + lost
+    losses = sum(n for why, n in run.dropped.items() if why.startswith("steps: not written"))
+    assert steps < 50 <= steps + losses
     assert heartbeats.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(run.dropped)
 
 
@@ -68,11 +68,11 @@ def test_the_queue_is_bounded_by_bytes(tmp_path, monkeypatch):
             run.responses(step=step, response_id=list(range(10)), text=[text] * 10)
             most = max(most, run._writer._bytes)
     assert 1 << 18 < most <= 1 << 20
-    dropped = run.dropped["responses: call while the writer was behind"]
+    drops = run.dropped["responses: call while the writer was behind"]
     with lldscope.open_run(tmp_path / "r") as read:
-        written = int(read.sql("SELECT count(*) n FROM responses").n[0])
-    assert dropped
-    assert written == 10 * (100 - dropped)
+        count = int(read.sql("SELECT count(*) n FROM responses").n[0])
+    assert drops
+    assert count == 10 * (100 - drops)
     assert run._writer._bytes == 0
 
 

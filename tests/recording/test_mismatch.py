@@ -36,9 +36,9 @@ def batch(old, behaviour, mask, **more) -> Batch:
     )  # fmt: skip
 
 
-def signals(path: Path, made: Batch) -> dict[str, float]:
+def signals(path: Path, data: Batch) -> dict[str, float]:
     with lldscope.Recorder(path) as recorder:
-        record(recorder, made)
+        record(recorder, data)
     return lldscope.open_run(path).signals().iloc[0].to_dict()
 
 
@@ -83,16 +83,16 @@ def test_what_was_not_measured_is_null_and_what_is_no_number_is_left_out(tmp_pat
     old, rollout, mask = dump(2, 0.1)
     rollout[0, 0] = np.nan  # the engine did not score the token
     old[2, 0] = -np.inf  # it did, and the trainer's number is none
-    known = np.arange(len(mask)) != 4
-    made = batch(Scores(old, known), rollout, mask, inner=old)
-    found = StepRows(made).actions()
+    valid = np.arange(len(mask)) != 4
+    data = batch(Scores(old, valid), rollout, mask, inner=old)
+    actions = StepRows(data).actions()
     first = {
-        n: found[n][:2] for n in ("engine_k3_sum", "engine_ratio_sq_sum", "n_tokens_engine_far")
+        n: actions[n][:2] for n in ("engine_k3_sum", "engine_ratio_sq_sum", "n_tokens_engine_far")
     }
     for values in first.values():
         assert values.mask.tolist() == [True, False]
-    assert found["inner_k3_sum"].mask.sum() == 2 == (found["response_id"] == 4).sum()
-    row = signals(tmp_path / "run", made)
+    assert actions["inner_k3_sum"].mask.sum() == 2 == (actions["response_id"] == 4).sum()
+    row = signals(tmp_path / "run", data)
     left = mask.copy()
     left[[0, 2], :30] = False
     left[4] = False

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import fsspec
 import numpy as np
 import pytest
-from crash import ended, in_child
+from crash import has_ended, in_child
 from flaky_store import FlakyStore
 from recorded_steps import record_steps
 
@@ -198,9 +198,9 @@ def test_parts_are_merged_and_what_they_replace_is_removed(monkeypatch):
     monkeypatch.setattr(upload, "GRACE_SECONDS", 0.0)
     for _ in sent_step_by_step():
         pass
-    found = FlakyStore().find("/bucket")
-    assert len([f for f in found if "/steps/" in f]) == 1
-    assert len(found) < 30
+    files = FlakyStore().find("/bucket")
+    assert len([f for f in files if "/steps/" in f]) == 1
+    assert len(files) < 30
 
 
 def test_the_spool_is_for_its_user_only():
@@ -288,7 +288,7 @@ def test_64_writers_of_which_some_are_killed(shared, here, monkeypatch):
         sender.round()  # beside them
         for child in list(children):
             if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                ended(child)
+                has_ended(child)
                 children.remove(child)
         time.sleep(0.05)
     send(sender)
@@ -299,16 +299,16 @@ def test_64_writers_of_which_some_are_killed(shared, here, monkeypatch):
     assert len(promised) == 16 * (3 + 1 + 3 + 2)
     with lldscope.open_run(shared) as run:
         assert run.damaged == {}
-        found = run.sql("SELECT rank, step, count(*) n FROM all_actions GROUP BY ALL")
-        assert set(found.n) == {4}, "no row twice, no step by half"
-        assert promised <= set(zip(found["rank"], found.step, strict=True))
+        counts = run.sql("SELECT rank, step, count(*) n FROM all_actions GROUP BY ALL")
+        assert set(counts.n) == {4}, "no row twice, no step by half"
+        assert promised <= set(zip(counts["rank"], counts.step, strict=True))
 
 
 def test_what_a_killed_machine_left_is_sent_by_a_command(shared, here, lldscope_command):
     child = in_child(
         lambda: record(shared, range(1), here / "sealed", 5, 3), here / "nothing"
     )  # fmt: skip
-    assert ended(child)
+    assert has_ended(child)
     assert not list((here / "store").rglob("*.parquet"))
     done = lldscope_command("upload")
     assert (done.returncode, done.stderr) == (0, "")

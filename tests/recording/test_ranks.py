@@ -36,23 +36,23 @@ def test_two_machines_record_one_run(tmp_path):
         machines.append(subprocess.Popen(
             [*RANKS[:3], *meet, "-m", "--", *map(str, train)], stderr=subprocess.PIPE, text=True
         ))  # fmt: skip
-    said = [machine.communicate(timeout=300)[1] for machine in machines]
-    assert [machine.returncode for machine in machines] == [0, 0], said
+    outputs = [machine.communicate(timeout=300)[1] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], outputs
     assert_complete(run, 2, {0: 2, 1: 2})
 
 
 def assert_complete(run: Path, steps: int, ranks_of: dict[int, int]) -> None:
     """Every step has all its responses once; `ranks_of` is how many ranks recorded each step."""
-    opened = lldscope.open_run(run)
-    assert opened.signals()["n_responses"].tolist() == [16] * steps
-    counted = opened.sql(
+    reader = lldscope.open_run(run)
+    assert reader.signals()["n_responses"].tolist() == [16] * steps
+    counted = reader.sql(
         "SELECT step, count(DISTINCT response_id) AS n, count(DISTINCT rank) AS ranks,"
         " count(DISTINCT group_id) AS groups FROM responses GROUP BY step ORDER BY step"
     )
     assert counted["n"].tolist() == [16] * steps
     assert counted["groups"].tolist() == [4] * steps
     assert dict(zip(counted["step"], counted["ranks"], strict=True)) == ranks_of
-    norms = opened.sql(
+    norms = reader.sql(
         "SELECT step, update, count(DISTINCT grad_norm) AS n FROM updates GROUP BY ALL"
     )
     assert (norms["n"] == 1).all(), "the gradient norm is that of the whole gradient on every rank"

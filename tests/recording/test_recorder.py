@@ -88,25 +88,25 @@ def test_arrays_of_any_type_arrive_though_their_copies_share_memory(tmp_path, dt
     lengths = [1 + (7 * step) % 40 for step in range(60)]
     with lldscope.Recorder(tmp_path / "r") as r:
         for step, n in enumerate(lengths):
-            given = column(step, n)
+            data = column(step, n)
             r.actions(step=step, response_id=np.arange(n), action_index=0, n_tokens=np.arange(n),
-                      logp_min=np.arange(n, dtype="f4"), logp_old_sum=given)  # fmt: skip
-            if dtype == "i8" and given.flags.writeable:
-                given[:] = 99  # also if the array is a view
+                      logp_min=np.arange(n, dtype="f4"), logp_old_sum=data)  # fmt: skip
+            if dtype == "i8" and data.flags.writeable:
+                data[:] = 99  # also if the array is a view
             r.step(step=step)
             if step % 20 == 9:
                 r.flush()  # the memory of the calls so far can be reused
-    found: dict[int, list] = {}
+    columns: dict[int, list] = {}
     for row in rows(tmp_path / "r", "actions"):
         assert row["n_tokens"] == row["logp_min"] == row["response_id"]
-        found.setdefault(row["step"], []).append(row["logp_old_sum"])
-    assert [len(found[step]) for step in range(60)] == lengths
+        columns.setdefault(row["step"], []).append(row["logp_old_sum"])
+    assert [len(columns[step]) for step in range(60)] == lengths
     if dtype == "m8[s]":
         assert any(name.startswith("actions.logp_old_sum") for name in r.dropped)
         return
     assert r.dropped == {}
     for step, n in enumerate(lengths):
-        assert found[step] == [None if v is None else float(v) for v in column(step, n).tolist()]
+        assert columns[step] == [None if v is None else float(v) for v in column(step, n).tolist()]
 
 
 def test_very_long_lists_are_converted_piece_by_piece_in_order(tmp_path):
@@ -117,9 +117,9 @@ def test_very_long_lists_are_converted_piece_by_piece_in_order(tmp_path):
         r.step(step=0)
     assert r.dropped == {}
     assert len(texts) == n  # the caller's own list is unchanged
-    found = rows(tmp_path / "r", "tokens")
-    assert [x["text"] for x in found] == texts
-    assert [x["position"] for x in found] == list(range(n))
+    tokens = rows(tmp_path / "r", "tokens")
+    assert [x["text"] for x in tokens] == texts
+    assert [x["position"] for x in tokens] == list(range(n))
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_a_step_appears_in_all_tables_at_once(tmp_path, monkeypatch):
             r.actions(step=step, response_id=[0], action_index=[0])
             time.sleep(0.03)  # long enough for the writer to seal half a step
             parts = layout.read_manifest(path).parts
-            seen = {t: {p.last_step for p in parts if p.table == t} for t in ("actions", "steps")}
-            assert max(seen["actions"], default=-1) == max(seen["steps"], default=-1)
+            steps = {t: {p.last_step for p in parts if p.table == t} for t in ("actions", "steps")}
+            assert max(steps["actions"], default=-1) == max(steps["steps"], default=-1)
             r.step(step=step)
     assert len(rows(path, "steps")) == len(rows(path, "actions")) == 20
 
@@ -207,9 +207,9 @@ def test_while_the_disk_refuses_rows_of_the_largest_table_are_dropped_first(tmp_
         r.flush()
     (path / "steps").unlink()
     r.close()
-    lost = r.dropped["responses: rows lost because the disk refuses them"]
-    assert lost > 0
-    assert lost + len(rows(path, "responses")) == 640
+    losses = r.dropped["responses: rows lost because the disk refuses them"]
+    assert losses > 0
+    assert losses + len(rows(path, "responses")) == 640
     assert [x["step"] for x in rows(path, "steps")] == list(range(10))
     assert heartbeats.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
 
@@ -230,8 +230,8 @@ def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
     for step in range(3000):
         r.step(step=step)
     r.close()
-    written = len(rows(tmp_path / "r", "steps"))
-    assert written + r.dropped["steps: call while the writer was behind"] == 3000
+    count = len(rows(tmp_path / "r", "steps"))
+    assert count + r.dropped["steps: call while the writer was behind"] == 3000
 
 
 @pytest.mark.parametrize(
@@ -309,9 +309,9 @@ def test_what_was_flushed_survives_a_kill(tmp_path):
 def test_flushing_a_closed_recorder_does_not_wait(tmp_path):
     r = lldscope.Recorder(tmp_path / "r")
     r.close()
-    started = time.monotonic()
+    start = time.monotonic()
     r.flush()
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - start < 1
 
 
 def test_calls_after_close_are_counted_not_raised(tmp_path):

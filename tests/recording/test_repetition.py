@@ -47,6 +47,6 @@ def test_every_rollout_is_counted_alone():
         ids = [rng.integers(0, 3, rng.integers(0, width + 1)).tolist() for _ in range(n)]
         for i, row in enumerate(ids):
             action[i, len(row) :] = -1
-        expected = [counted(row, own) for row, own in zip(ids, action.tolist(), strict=True)]
-        found = shares(ids, action.tolist())
-        assert found == [e if e is None else pytest.approx(e) for e in expected]
+        expected = [counted(row, mask) for row, mask in zip(ids, action.tolist(), strict=True)]
+        actual = shares(ids, action.tolist())
+        assert actual == [e if e is None else pytest.approx(e) for e in expected]

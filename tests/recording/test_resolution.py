@@ -16,32 +16,32 @@ from lldscope.recording.resolution import LEAST, rounding_error_sq
 RANDOM = np.random.default_rng(7)
 
 
-def drawn(n: int) -> torch.Tensor:
+def draw(n: int) -> torch.Tensor:
     return torch.from_numpy(-RANDOM.gamma(1.5, 1.5, n))
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_the_error_is_that_of_rounding(kind):
     """Against the errors that rounding did make, and the spacing that torch knows."""
-    exact = drawn(20_000)
+    exact = draw(20_000)
     rounded = exact.to(kind)
-    found = rounding_error_sq(rounded.double().numpy())
+    errors = rounding_error_sq(rounded.double().numpy())
     spacing = torch.nextafter(rounded, torch.tensor(-torch.inf, dtype=kind)) - rounded
     inside = np.log2(rounded.double().abs().numpy()) % 1 > 0  # a power of two has two spacings
-    assert np.allclose(np.sqrt(12 * found[inside]), spacing.double().abs().numpy()[inside])
-    made = (exact - rounded.double()).square().mean().item()
-    assert found.mean() == pytest.approx(made, rel=0.05)
+    assert np.allclose(np.sqrt(12 * errors[inside]), spacing.double().abs().numpy()[inside])
+    error = (exact - rounded.double()).square().mean().item()
+    assert errors.mean() == pytest.approx(error, rel=0.05)
 
 
 def test_bfloat16_between_4_and_8_nats_is_32nds():
-    found = rounding_error_sq(np.arange(-7.75, -4, 1 / 8))
-    assert np.allclose(found, (1 / 32) ** 2 / 12)
+    errors = rounding_error_sq(np.arange(-7.75, -4, 1 / 8))
+    assert np.allclose(errors, (1 / 32) ** 2 / 12)
 
 
 def test_finer_numbers_and_too_few_are_left_alone():
-    assert rounding_error_sq(drawn(100).float().double().numpy()) is None
-    assert rounding_error_sq(drawn(LEAST - 1).bfloat16().double().numpy()) is None
-    mixed = drawn(100).bfloat16().double()
+    assert rounding_error_sq(draw(100).float().double().numpy()) is None
+    assert rounding_error_sq(draw(LEAST - 1).bfloat16().double().numpy()) is None
+    mixed = draw(100).bfloat16().double()
     mixed[3] = -1.2345678
     assert rounding_error_sq(mixed.numpy()) is None
 
@@ -52,7 +52,7 @@ def test_the_resolution_stands_beside_delta(tmp_path, capsys, coarse):
     apart = []
     with lldscope.Recorder(tmp_path / "run") as recorder:
         for step in range(40):
-            exact = drawn(16 * 50).view(16, 50)
+            exact = draw(16 * 50).view(16, 50)
             moved = exact + 1e-4 * torch.randn(
                 16, 50, generator=torch.Generator().manual_seed(step)
             )
@@ -69,13 +69,13 @@ def test_the_resolution_stands_beside_delta(tmp_path, capsys, coarse):
                 ),
             )  # fmt: skip
     run = lldscope.open_run(tmp_path / "run")
-    found = run.signals()["delta_correct_rounding"]
+    rounding = run.signals()["delta_correct_rounding"]
     show_state(run, check(run))
     assert ("resolution" in capsys.readouterr().out) == coarse
     if not coarse:
-        assert found.isna().all()
+        assert rounding.isna().all()
         return
-    assert found.notna().all()
+    assert rounding.notna().all()
     # Two roundings of nearly the same number mostly go the same way: the error is a bound here.
-    assert np.std(apart) < found.mean()
-    assert found.mean() < 0.1
+    assert np.std(apart) < rounding.mean()
+    assert rounding.mean() < 0.1

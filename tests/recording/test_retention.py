@@ -31,21 +31,21 @@ def batch(step: int, n_groups: int = 3, size: int = 4, seed: int = 0) -> Batch:
     )
 
 
-def kept(*steps: int, responses: int = 100, n_groups: int = 3) -> Retention:
-    made = Retention(responses)
+def keep(*steps: int, responses: int = 100, n_groups: int = 3) -> Retention:
+    store = Retention(responses)
     for step in steps:
-        made.keep(batch(step, n_groups))
-    return made
+        store.keep(batch(step, n_groups))
+    return store
 
 
 def test_correct_responses_of_mixed_groups_are_kept_if_they_were_scored():
     # Rows 4, 6, 8, 10 are correct and of mixed groups; row 4 was not scored.
-    assert [r.response_id for r in kept(0).due(1)] == [6, 8, 10]
+    assert [r.response_id for r in keep(0).due(1)] == [6, 8, 10]
 
 
 def test_a_kept_response_has_its_tokens_and_the_sums_of_its_actions():
     b = batch(0)
-    for r in kept(0).due(1):
+    for r in keep(0).due(1):
         assert r.ids.tolist() == [*b.prompt_ids[r.response_id], *b.completion_ids[r.response_id]]
         assert r.mask.tolist() == [0, 0, *b.mask[r.response_id, : len(r.ids) - 2]]
         old = b.old.values[r.response_id]
@@ -53,26 +53,26 @@ def test_a_kept_response_has_its_tokens_and_the_sums_of_its_actions():
 
 
 def test_the_choice_is_limited_and_depends_on_the_step_alone():
-    first, again = ([r.response_id for r in kept(0, responses=3, n_groups=9).due(1)] for _ in "ab")
+    first, again = ([r.response_id for r in keep(0, responses=3, n_groups=9).due(1)] for _ in "ab")
     assert first == again
     assert len(first) == 3
-    assert [r.response_id for r in kept(1, responses=3, n_groups=9).due(2)] != first
+    assert [r.response_id for r in keep(1, responses=3, n_groups=9).due(2)] != first
 
 
 def test_responses_are_due_in_each_of_the_next_steps_and_then_forgotten():
-    made = Retention(2)
+    store = Retention(2)
     for step in range(40):
-        due = [r.step for r in made.due(step)]
+        due = [r.step for r in store.due(step)]
         assert due == [s for s in range(max(0, step - 16), step) for _ in "ab"]
-        made.keep(batch(step))
-    assert len(made.state()["responses"]) == 2 * 16
+        store.keep(batch(step))
+    assert len(store.state()["responses"]) == 2 * 16
 
 
 def test_rows_hold_sums_by_action_and_null_for_what_could_not_be_scored():
-    made = kept(0, responses=2)
-    first, second = made.due(1)
+    store = keep(0, responses=2)
+    first, second = store.due(1)
     logps = np.linspace(-2, -1, len(first.ids))
-    rows = made.rows(1, [logps, None])
+    rows = store.rows(1, [logps, None])
     assert rows["age"] == [1, 1, 1, 1]
     assert rows["response_id"] == [first.response_id] * 2 + [second.response_id] * 2
     assert rows["action_index"] == [0, 1, 0, 1]
@@ -81,23 +81,23 @@ def test_rows_hold_sums_by_action_and_null_for_what_could_not_be_scored():
     assert rows["logp_old_sum"] == [*first.old, *second.old]
     assert rows["logp_previous_sum"] == [None] * 4
     assert rows["n_tokens"][:2] == [2, int(first.mask.sum()) - 2]
-    later = made.rows(2, [logps + 1, logps[: len(second.ids)]])
+    later = store.rows(2, [logps + 1, logps[: len(second.ids)]])
     assert later["age"] == [2, 2, 2, 2]
     assert later["logp_previous_sum"] == [*map(pytest.approx, after), None, None]
-    skipped = made.rows(4, [logps, None])
+    skipped = store.rows(4, [logps, None])
     assert skipped["logp_previous_sum"] == [None] * 4  # step 3 was not scored
 
 
 def test_a_checkpoint_brings_everything_back():
-    made = kept(0, 1, 2, responses=3)
-    made.rows(3, [np.full(len(r.ids), -1.0) for r in made.due(3)])
+    store = keep(0, 1, 2, responses=3)
+    store.rows(3, [np.full(len(r.ids), -1.0) for r in store.due(3)])
     file = io.BytesIO()
-    np.savez(file, **made.state())
+    np.savez(file, **store.state())
     file.seek(0)
     again = Retention(3)
     with np.load(file, allow_pickle=False) as state:
         again.restore(state)
-    for a, b in zip(made.due(4), again.due(4), strict=True):
+    for a, b in zip(store.due(4), again.due(4), strict=True):
         assert (a.step, a.response_id, a.scored) == (b.step, b.response_id, b.scored)
         for name in ("ids", "action", "old", "previous"):
             assert np.array_equal(getattr(a, name), getattr(b, name))
@@ -107,15 +107,15 @@ def test_a_checkpoint_brings_everything_back():
 
 
 def test_after_going_back_to_an_earlier_step_what_came_later_is_not_due():
-    made = kept(0, 1, 2, 3)
-    assert {r.step for r in made.due(2)} == {0, 1}
+    store = keep(0, 1, 2, 3)
+    assert {r.step for r in store.due(2)} == {0, 1}
 
 
 def test_a_state_that_does_not_fit_together_is_refused():
-    made = kept(0)
+    store = keep(0)
     with pytest.raises(ValueError, match="do not fit"):
-        made.restore(made.state() | {"ids": np.zeros(3, np.int32)})
+        store.restore(store.state() | {"ids": np.zeros(3, np.int32)})
 
 
 def test_zero_keeps_nothing():
-    assert kept(0, responses=0).due(1) == []
+    assert keep(0, responses=0).due(1) == []

@@ -40,12 +40,12 @@ def test_a_live_run_on_s3_outlives_its_server_and_its_sender(tmp_path, monkeypat
     senders: list[subprocess.Popen] = []
     start = subprocess.Popen
 
-    def started(*arguments, **options):
+    def popen(*arguments, **options):
         senders.append(start(*arguments, **options))
         return senders[-1]
 
     with s3_server() as server:
-        monkeypatch.setattr(spool.subprocess, "Popen", started)
+        monkeypatch.setattr(spool.subprocess, "Popen", popen)
         with lldscope.Recorder(PLACE) as recorder:
             record_steps(recorder, range(3))
             wait_for_steps(3)

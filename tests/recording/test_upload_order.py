@@ -47,13 +47,13 @@ class HandMadeRun:
     def step(self) -> None:
         seal = self.steps + 1
         schema = arrow_schema("steps")
-        given = {"step": self.steps, "attempt": 1, "rank": 0, "time": 1.0}
-        row = pa.Table.from_pylist([dict.fromkeys(schema.names) | given], schema)
-        written = part.write_part(self.path, "steps", PartName(1, 0, seal, seal), [row])
+        values = {"step": self.steps, "attempt": 1, "rank": 0, "time": 1.0}
+        row = pa.Table.from_pylist([dict.fromkeys(schema.names) | values], schema)
+        file = part.write_part(self.path, "steps", PartName(1, 0, seal, seal), [row])
         event = {"kind": "note", "step": self.steps, "time": float(seal), "attempt": 1, "rank": 0}
         journal.append(self.path, layout.EVENTS_FILE, event, journal.owner_name(1, 0), seal)
         counts = {"events.jsonl": seal, "alerts.jsonl": 0}
-        manifest.commit(self.path, 1, 0, [written], journals=counts, after=self.steps)
+        manifest.commit(self.path, 1, 0, [file], journals=counts, after=self.steps)
         self.steps = seal
         self.beat()
 

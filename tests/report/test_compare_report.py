@@ -66,21 +66,21 @@ def four(folder: Path):
 def test_each_run_has_the_facts_of_its_own_report(two):
     facts, a, b = two
     for arm, run in zip(facts.arms, (a, b), strict=True):
-        own = post_mortem(run)
+        facts_ = post_mortem(run)
         for key in ("summary", "phases", "links", "look_alikes", "fall", "collapse", "alarms"):
-            assert getattr(arm.runs[0], key) == getattr(own, key), key
-        assert arm.signals == own.signals
+            assert getattr(arm.runs[0], key) == getattr(facts_, key), key
+        assert arm.signals == facts_.signals
 
 
 def test_what_differs_is_said_with_the_numbers_of_the_runs(two):
     facts, a, b = two
-    told = " ".join(facts.summary)
+    text = " ".join(facts.summary)
     fell, well = (arm.runs[0] for arm in facts.arms)
-    assert f"collapsed at step {fell.collapse}" in told
-    assert "B (grpo-llds) showed no LLD and raised no warning" in told
+    assert f"collapsed at step {fell.collapse}" in text
+    assert "B (grpo-llds) showed no LLD and raised no warning" in text
     last = [run.signals()["reward"].astype(float)[-10:].mean() for run in (a, b)]
-    assert f"is {number(last[0])} in A and {number(last[1])} in B" in told
-    assert "One setting differs: llds off in A, action in B." in told
+    assert f"is {number(last[0])} in A and {number(last[1])} in B" in text
+    assert "One setting differs: llds off in A, action in B." in text
     assert [row.setting for row in facts.settings] == ["llds"]
     assert well.collapse is None
 
@@ -89,17 +89,17 @@ def test_arms_of_several_runs_are_averaged_step_by_step(four):
     facts, runs = four
     for arm, of in zip(facts.arms, runs, strict=True):
         assert arm.name in ("dying", "healthy")
-        found = arm.signals["reward"]
-        known: dict[int, list[float]] = {}
+        curve = arm.signals["reward"]
+        values: dict[int, list[float]] = {}
         for run in of:
             table = run.signals().dropna(subset="reward")
             mean = table["reward"].astype(float).rolling(10, min_periods=1).mean()
             for step, value in zip(table["step"], mean, strict=True):
-                known.setdefault(int(step), []).append(value)
-        assert found.step == sorted(known)
+                values.setdefault(int(step), []).append(value)
+        assert curve.step == sorted(values)
         for name, take in (("mean", np.mean), ("low", min), ("high", max), ("runs", len)):
-            assert getattr(found, name) == pytest.approx(
-                [take(known[s]) for s in sorted(known)], rel=1e-4
+            assert getattr(curve, name) == pytest.approx(
+                [take(values[s]) for s in sorted(values)], rel=1e-4
             )
         assert arm.carried == [
             StepRange(0, 119, 2),
@@ -234,8 +234,8 @@ def test_command_writes_a_report_of_two_arms(lldscope_command, folder, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert page.read_text().startswith("<!doctype html>")
-    told = lldscope_command("compare", folder, "--format", "json", "--every", "50")
-    facts = json.loads(told.stdout)
+    result = lldscope_command("compare", folder, "--format", "json", "--every", "50")
+    facts = json.loads(result.stdout)
     assert facts["schema"] == 1
     assert [len(arm["runs"]) for arm in facts["arms"]] == [2, 2]
     assert facts["matched"]["points"] == [0.0, 50.0, 100.0]
@@ -245,8 +245,8 @@ def test_command_writes_a_report_of_two_arms(lldscope_command, folder, tmp_path)
 
 
 def test_a_minus_is_a_minus_only_before_numbers():
-    told = "mean Δ -1.24 nats (-0.5 to 1e-05), lld-decay on 2026-11-22, steps 3-5, [-1, 1], x-2"
-    assert true_minus(told) == (
+    text = "mean Δ -1.24 nats (-0.5 to 1e-05), lld-decay on 2026-11-22, steps 3-5, [-1, 1], x-2"
+    assert true_minus(text) == (
         "mean Δ −1.24 nats (−0.5 to 1e−05), lld-decay on 2026-11-22, steps 3-5, [−1, 1], x-2"
     )
     assert (number(None), number(-0.001234), signed(-2.0), signed(0.5, ".2f")) == (

@@ -38,12 +38,12 @@ def recorded(path, retained: bool = True) -> lldscope.Run:
 
 def test_a_response_is_named_with_the_step_that_cost_it_most(tmp_path):
     facts = post_mortem(recorded(tmp_path / "run"))
-    (found,) = facts.forgotten
-    assert (found.sampled, found.response_id, found.data_source) == (1, 0, "nq")
-    assert (found.until, found.lost) == (4, -3.5)
-    assert (found.worst, found.worst_change, found.gained) == (3, -4.0, 0.5)
-    assert found.questions_since == 6  # two in each of the steps 2, 3 and 4
-    assert np.isclose(found.step_kl, 0.025)  # (−0.5 + 1.0) / 2 nats lost in 10 tokens
+    (response,) = facts.forgotten
+    assert (response.sampled, response.response_id, response.data_source) == (1, 0, "nq")
+    assert (response.until, response.lost) == (4, -3.5)
+    assert (response.worst, response.worst_change, response.gained) == (3, -4.0, 0.5)
+    assert response.questions_since == 6  # two in each of the steps 2, 3 and 4
+    assert np.isclose(response.step_kl, 0.025)  # (−0.5 + 1.0) / 2 nats lost in 10 tokens
     page = markdown(facts)
     row = next(line for line in page.splitlines() if line.startswith("| 1 | 0, nq"))
     assert "| 3 | −4 | +0.5 |" in row

@@ -73,25 +73,25 @@ def test_alarm_leads_are_counted_from_the_run(died):
 
 def test_losses_match_a_plain_count(died):
     run, facts = died
-    lost = facts.losses
-    first, last = lost.first_step, lost.last_step
+    losses = facts.losses
+    first, last = losses.first_step, losses.last_step
     actions = run.sql("SELECT * FROM actions")
     responses = run.sql("SELECT * FROM responses")
     actions["delta"] = actions["logp_post_sum"].astype(float) - actions["logp_old_sum"].astype(
         float
     )
     whole = actions.groupby(["step", "response_id"])["delta"].agg(lambda d: d.sum(skipna=False))
-    told = responses.set_index(["step", "response_id"]).join(whole).reset_index()
-    told = told[told["step"].between(first, last)]
+    table = responses.set_index(["step", "response_id"]).join(whole).reset_index()
+    table = table[table["step"].between(first, last)]
     means = {}
-    for key, group in told.groupby(["step", "data_source", "group_id"]):
+    for key, group in table.groupby(["step", "data_source", "group_id"]):
         right = group[group["correct"].astype(bool)]
-        known = right["delta"].dropna()
-        if 0 < len(right) < len(group) and len(known):
-            means[key] = known.mean()
-    assert lost.n_groups == len(means)
-    assert lost.n_displaced == sum(m < 0 for m in means.values())
-    worst = lost.groups[0]
+        deltas = right["delta"].dropna()
+        if 0 < len(right) < len(group) and len(deltas):
+            means[key] = deltas.mean()
+    assert losses.n_groups == len(means)
+    assert losses.n_displaced == sum(m < 0 for m in means.values())
+    worst = losses.groups[0]
     key = (worst["step"], worst["data_source"], worst["group_id"])
     assert worst["delta"] == pytest.approx(min(means.values()))
     assert means[key] == min(means.values())
@@ -129,21 +129,21 @@ def alarm(rule: str, severity: Any, step: int) -> Alert:
 
 def test_sentences_and_the_table_of_alarms_say_the_same(well):
     stalled, note = alarm("stalled", "critical", 129), alarm("lld-stagnation", "info", 40)
-    told = " ".join(summary(replace(well, alarms=[])))
-    assert "and no alarm fired." in told
-    told = " ".join(summary(replace(well, alarms=[stalled])))
-    assert "and no decay alarm fired." in told
-    assert "The only alarm is that the run makes no more steps." in told
-    assert "first alarm" not in told
-    told = " ".join(summary(replace(well, alarms=[note])))
-    assert "and no warning fired; for information: lld-stagnation." in told
-    told = " ".join(summary(replace(well, alarms=[stalled, note])))
-    assert "The only warning is that the run makes no more steps." in told
-    assert "no alarm fired" not in told
+    text = " ".join(summary(replace(well, alarms=[])))
+    assert "and no alarm fired." in text
+    text = " ".join(summary(replace(well, alarms=[stalled])))
+    assert "and no decay alarm fired." in text
+    assert "The only alarm is that the run makes no more steps." in text
+    assert "first alarm" not in text
+    text = " ".join(summary(replace(well, alarms=[note])))
+    assert "and no warning fired; for information: lld-stagnation." in text
+    text = " ".join(summary(replace(well, alarms=[stalled, note])))
+    assert "The only warning is that the run makes no more steps." in text
+    assert "no alarm fired" not in text
     assert summary(replace(well, kind="failed", alarms=[note]))[-1] == "No warning fired."
     late = alarm("entropy", "warning", 90)
-    told = " ".join(summary(replace(well, kind="alarmed", alarms=[stalled, late])))
-    assert "The first alarm was entropy at" in told
+    text = " ".join(summary(replace(well, kind="alarmed", alarms=[stalled, late])))
+    assert "The first alarm was entropy at" in text
 
 
 def test_hover_states_only_what_was_measured_there():
@@ -201,11 +201,11 @@ def test_contrast_compares_groups_of_the_same_step():
          "wrong_tokens": rng.random(), "n_good_first": np.nan}
         for s in range(20) for g in range(4)
     ]  # fmt: skip
-    found = {c["contrast"]: c for c in contrasts(pd.DataFrame(rows))}
-    assert found["low_likelihood"]["difference"] == pytest.approx(-1.0, abs=0.15)
-    assert found["low_likelihood"]["supported"]
-    assert not found["long"]["supported"]
-    assert found["good_first_action"]["supported"] is None
+    by_name = {c["contrast"]: c for c in contrasts(pd.DataFrame(rows))}
+    assert by_name["low_likelihood"]["difference"] == pytest.approx(-1.0, abs=0.15)
+    assert by_name["low_likelihood"]["supported"]
+    assert not by_name["long"]["supported"]
+    assert by_name["good_first_action"]["supported"] is None
 
 
 @pytest.mark.parametrize("steps", [0, 1, 10])
@@ -303,8 +303,8 @@ def test_command_writes_files_by_their_names(lldscope_command, tmp_path):
     assert done.returncode == 0
     assert done.stdout == ""
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    told = lldscope_command("report", SAMPLES / "grpo-llds", "--format", "json")
-    facts = json.loads(told.stdout)
+    result = lldscope_command("report", SAMPLES / "grpo-llds", "--format", "json")
+    facts = json.loads(result.stdout)
     assert facts["schema"] == 1
     assert facts["kind"] == "healthy"
 
@@ -336,12 +336,12 @@ def test_what_the_shared_prefix_lost_is_a_sum_over_its_tokens(died):
         if x.shared_characters is None:
             assert x.shared_delta is None
             continue
-        left, lost = x.shared_characters, []
+        left, deltas = x.shared_characters, []
         for piece in x.correct.pieces:
             left -= len(piece.text)
             if left >= 0 and piece.delta is not None:
-                lost.append(piece.delta)
-        assert x.shared_delta == pytest.approx(sum(lost), abs=1e-3)
+                deltas.append(piece.delta)
+        assert x.shared_delta == pytest.approx(sum(deltas), abs=1e-3)
         assert f"{signed(x.shared_delta)} nats" in html(facts)
         sums += 1
     assert sums
@@ -356,9 +356,9 @@ def test_alarms_stand_in_the_order_in_which_they_fired(died):
 
 def test_the_box_on_top_has_cause_confidence_cost_and_action(lldscope_command) -> None:
     run = Path(__file__).parents[2] / "sample_runs" / "retriever-dies"
-    with lldscope.open_run(run) as opened:
-        facts = post_mortem(opened, cost_per_hour=36.0)
-        signals = opened.signals()
+    with lldscope.open_run(run) as reader:
+        facts = post_mortem(reader, cost_per_hour=36.0)
+        signals = reader.signals()
     after = signals[signals["step"] >= 32]
     cost = facts.cost
     assert (cost.rule, cost.step, cost.steps) == ("entropy-surge", 32, len(after))
@@ -374,8 +374,8 @@ def test_the_box_on_top_has_cause_confidence_cost_and_action(lldscope_command) -
     assert f"which cost {cost.money:,.2f}" in box
     for anchor in re.findall(r"<nav.*?</nav>", page)[0].split('href="#')[1:]:
         assert f'<h2 id="{anchor.split(chr(34))[0]}">' in page
-    with lldscope.open_run(run.parent / "grpo-llds") as opened:
-        well = post_mortem(opened)
+    with lldscope.open_run(run.parent / "grpo-llds") as reader:
+        well = post_mortem(reader)
     assert well.cost is None
     held_out = html(well).split("<b>Held-out evaluation</b>")[1].split("</figcaption>")[0]
     assert "em_greedy" in held_out

@@ -92,8 +92,8 @@ def test_lost_lines_are_reported_by_readers_and_doctor(told, file, way):
     damage = damage_of(told)
     # A manifest that was cut may list parts that were merged since.
     assert {where for where in damage if where.endswith(".jsonl")} == {file}
-    said = CliRunner().invoke(cli, ["check", str(told)], catch_exceptions=False).output
-    assert file in said
+    output = CliRunner().invoke(cli, ["check", str(told)], catch_exceptions=False).output
+    assert file in output
 
 
 @pytest.mark.parametrize("file", JOURNALS)
@@ -101,8 +101,8 @@ def test_heartbeats_alone_know_it_too(told, file):
     """Though the manifest has lost what it said."""
     for path in (told / "manifest").glob("*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        kept = [{k: v for k, v in x.items() if k not in ("journals", "crc")} for x in lines]
-        path.write_bytes(b"".join(json_files.with_checksum(json.dumps(x)) for x in kept))
+        rows = [{k: v for k, v in x.items() if k not in ("journals", "crc")} for x in lines]
+        path.write_bytes(b"".join(json_files.with_checksum(json.dumps(x)) for x in rows))
     assert damage_of(told) == set()
     (told / file).unlink()
     assert damage_of(told) == {file}
@@ -117,8 +117,8 @@ def test_the_manifest_alone_knows_it_too(told, file):
 
 def test_a_declared_change_that_is_lost_is_said_beside_the_verdict(told):
     (told / layout.EVENTS_FILE).unlink()
-    said = CliRunner().invoke(cli, ["check", str(told), "--json"], catch_exceptions=False).stdout
-    assert layout.EVENTS_FILE in json.loads(said)["damaged"]
+    output = CliRunner().invoke(cli, ["check", str(told), "--json"], catch_exceptions=False).stdout
+    assert layout.EVENTS_FILE in json.loads(output)["damaged"]
 
 
 def test_lines_by_hand_and_of_several_ranks_are_no_damage(tmp_path):
@@ -184,9 +184,9 @@ def test_the_doctor_does_not_call_a_readable_part_unreadable(tmp_path):
     table = pq.read_table(part)
     pq.write_table(table.replace_schema_metadata({}), part)
     manifest_path(path, 1, 0).unlink()
-    (said,) = [f.message for f in examine(path).findings if f.where == f"steps/{part.name}"]
-    assert "cannot be read" not in said
-    assert "3 readable rows" in said
+    (message,) = [f.message for f in examine(path).findings if f.where == f"steps/{part.name}"]
+    assert "cannot be read" not in message
+    assert "3 readable rows" in message
 
 
 def test_notes_of_two_processes_at_once_are_no_damage(told):

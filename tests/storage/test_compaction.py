@@ -36,11 +36,11 @@ def merged(group: list[Part]) -> Part:
 def test_there_are_at_most_fifteen_parts_of_a_level(every):
     """10,000 seals of a table, planned as the recorder plans them, without files."""
     parts: list[Part] = []
-    written = most = 0
+    total = most = 0
     for seal in range(1, 10_001, every):
         parts.append(example_part(seal, seal))
         while group := due(parts):
-            written += sum(p.rows for p in group)
+            total += sum(p.rows for p in group)
             parts[-len(group) :] = [merged(list(group))]
         most = max(most, len(parts))
     assert most <= 15 * 4
@@ -49,7 +49,7 @@ def test_there_are_at_most_fifteen_parts_of_a_level(every):
     assert all(a[1] < b[0] for a, b in pairwise(spans))
     if every == 1:
         assert sum(p.rows for p in parts) == 10_000
-        assert written <= 4 * 10_000  # a row is written once more per level
+        assert total <= 4 * 10_000  # a row is written once more per level
 
 
 def test_large_parts_are_not_merged():

@@ -38,6 +38,6 @@ def test_damage_is_said_or_costs_nothing(runs, name):
     read, intact = READINGS[name], READINGS["intact"]
     same = all(read[key] == intact[key] for key in ("steps", "responses", "reward", "events"))
     assert same or read["damaged"]
-    said = CliRunner().invoke(cli, ["check", str(runs / name)], catch_exceptions=False).output
+    output = CliRunner().invoke(cli, ["check", str(runs / name)], catch_exceptions=False).output
     for where in read["damaged"]:
-        assert where in said
+        assert where in output

@@ -37,16 +37,16 @@ def rewrite(path: Path, change) -> None:
 def test_what_an_older_version_did_not_record_is_null(make_run):
     path = make_run()
     before = lldscope.open_run(path).signals()
-    dropped = {"steps": ["entropy_sum"], "actions": ["logp_post_sum", "llds_gate"]}
-    rewrite(path, lambda table, rows: rows.drop_columns(dropped.get(table, [])))
+    absent = {"steps": ["entropy_sum"], "actions": ["logp_post_sum", "llds_gate"]}
+    rewrite(path, lambda table, rows: rows.drop_columns(absent.get(table, [])))
     run = lldscope.open_run(path)
     now = run.signals()
     assert run.damaged == {}
-    lost = {"entropy", "delta_correct", "llds_gate_share"}
-    assert now[list(lost)].isna().all(axis=None)
-    assert before[list(lost)].notna().any().all()
-    kept = ["step", "reward", "correct_logp", "grad_norm", "truncated_share"]
-    pd.testing.assert_frame_equal(now[kept], before[kept])
+    names = {"entropy", "delta_correct", "llds_gate_share"}
+    assert now[list(names)].isna().all(axis=None)
+    assert before[list(names)].notna().any().all()
+    columns = ["step", "reward", "correct_logp", "grad_norm", "truncated_share"]
+    pd.testing.assert_frame_equal(now[columns], before[columns])
     assert run.sql("SELECT count(*) n, count(logp_post_sum) known FROM actions")["known"][0] == 0
 
 

@@ -38,15 +38,15 @@ class File:
             disk.handles.add(real.fileno())
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
+        value = getattr(self._real, name)
         if name not in ("read", "write", "flush", "seek"):
-            return found
+            return value
 
         def call(*arguments: Any) -> Any:
             self._writes += name == "write"
             if name != "write" or self._writes <= WRITES:
                 self._disk.ask(f"file.{name}")
-            return found(*arguments)
+            return value(*arguments)
 
         return call
 
@@ -162,16 +162,16 @@ def check(
     assert steps == dict.fromkeys(range(len(steps)), 1)
     assert len(steps) >= safe
     assert steps_of(path, "responses") == dict.fromkeys(steps, 4)
-    lost = recorder.dropped["steps: rows lost because the disk refuses them"]
-    assert len(steps) + lost == STEPS
+    losses = recorder.dropped["steps: rows lost because the disk refuses them"]
+    assert len(steps) + losses == STEPS
     if everything:
         assert len(steps) == STEPS
     damaged: dict[str, str] = {}
     events = read_journals(path, layout.read_manifest(path).journals, damaged)[layout.EVENTS_FILE]
     assert damaged == {}
-    told = [e["step"] for e in events if e["kind"] == "checkpoint"]
-    assert told[:safe] == list(range(safe))
-    assert not everything or told == list(range(STEPS))
+    saves = [e["step"] for e in events if e["kind"] == "checkpoint"]
+    assert saves[:safe] == list(range(safe))
+    assert not everything or saves == list(range(STEPS))
     if whole:
         with lldscope.open_run(path) as run:
             assert {k for k in run.damaged if not k.startswith("heartbeat/")} <= {"run.json"}
@@ -232,7 +232,7 @@ def test_an_error_at_every_call_of_a_note(tmp_path, monkeypatch):
     path = tmp_path / "run"
     with lldscope.Recorder(path) as recorder:
         recorder.step(step=0)
-    number, injected, written = 0, True, 0
+    number, injected, count = 0, True, 0
     while injected:
         number += 1
         with monkeypatch.context() as patch:
@@ -240,12 +240,12 @@ def test_an_error_at_every_call_of_a_note(tmp_path, monkeypatch):
             disk.fail_at, disk.on = number, True
             try:
                 write_note(path, "acknowledge", "reward-crash", number)
-                written += 1
+                count += 1
             except LldscopeError:
                 pass
             disk.on, injected = False, disk.asked >= number
         damaged: dict[str, str] = {}
-        said = read_journals(path, layout.read_manifest(path).journals, damaged)
+        lines = read_journals(path, layout.read_manifest(path).journals, damaged)
         assert damaged == {}
-        assert len(said[layout.NOTES_FILE]) == written
+        assert len(lines[layout.NOTES_FILE]) == count
     assert number > 5

@@ -26,30 +26,30 @@ def whole(content: bytes) -> list[int]:
 
 @given(st.lists(st.integers(1, 40), max_size=60), st.randoms(use_true_random=False))
 def test_the_pieces_that_count_make_the_whole_file(appended, choose):
-    sent, sent_pieces, kept = 0, {}, {}
+    count, sent_pieces, pieces = 0, {}, {}
     for n in appended:
-        name, content = piece(logs.next_first(sent, sent + n), sent + n)
-        kept = {k: c for k, c in kept.items() if not name.supersedes(k)} | {name: content}
+        name, content = piece(logs.next_first(count, count + n), count + n)
+        pieces = {k: c for k, c in pieces.items() if not name.supersedes(k)} | {name: content}
         sent_pieces[name] = content
-        sent += n
+        count += n
     # Some that were superseded are there again, because a request was carried out late.
     again = {k: c for k, c in sent_pieces.items() if choose.random() < 0.3}
-    there = kept | again
+    there = pieces | again
     if there:
         ((target, order),) = logs.sources(there).items()
         assert target == "manifest/a1-r0.jsonl"
-        assert whole(logs.joined((k, there[k]) for k in order)) == list(range(1, sent + 1))
+        assert whole(logs.join_pieces((k, there[k]) for k in order)) == list(range(1, count + 1))
 
 
 def test_there_are_at_most_fifteen_pieces_of_a_level():
     names: set[LogName] = set()
-    written = 0
+    total = 0
     for last in range(1, 5001):
         name = LogName(logs.MANIFEST, 1, 0, logs.next_first(last - 1, last), last)
-        written += name.last - name.first + 1
+        total += name.last - name.first + 1
         names = {n for n in names if not name.supersedes(n)} | {name}
         assert len(names) <= 15 * 4
-    assert written / 5000 <= 4, "a line is written once a level"
+    assert total / 5000 <= 4, "a line is written once a level"
 
 
 @given(st.sampled_from((*logs.STATES, logs.MANIFEST, logs.EVENTS, logs.ALERTS)),
@@ -71,13 +71,13 @@ def test_of_versions_the_highest_of_the_last_attempt_counts():
 def test_lines_of_several_ranks_are_in_the_order_of_their_times():
     pieces = dict([piece(1, 4, logs.EVENTS), piece(2, 3, logs.EVENTS, rank=1)])
     order = logs.sources(pieces)["events.jsonl"]
-    assert whole(logs.joined((n, pieces[n]) for n in order)) == [1, 2, 2, 3, 3, 4]
+    assert whole(logs.join_pieces((n, pieces[n]) for n in order)) == [1, 2, 2, 3, 3, 4]
 
 
 def test_a_lost_piece_leaves_a_gap_and_nothing_else():
     pieces = dict([piece(1, 16), piece(33, 33)])
     order = logs.sources(pieces)["manifest/a1-r0.jsonl"]
-    assert whole(logs.joined((n, pieces[n]) for n in order)) == [*range(1, 17), 33]
+    assert whole(logs.join_pieces((n, pieces[n]) for n in order)) == [*range(1, 17), 33]
 
 
 def test_a_store_lists_what_speaks_of_a_file_before_it():

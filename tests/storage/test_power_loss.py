@@ -46,7 +46,7 @@ class Disk:
             self._look()
             sync(handle)
             inode = os.fstat(handle).st_ino
-            self._durable[inode] = self._kept(inode).read_bytes()
+            self._durable[inode] = self._path(inode).read_bytes()
             self._states = []
             self._look()
 
@@ -61,7 +61,7 @@ class Disk:
 
         return changed
 
-    def _kept(self, inode: int) -> Path:
+    def _path(self, inode: int) -> Path:
         return self._attic / str(inode)
 
     def _tree(self) -> dict[str, int]:
@@ -69,13 +69,13 @@ class Disk:
         tree = {}
         for path in sorted(p for p in self.folder.rglob("*") if p.is_file()):
             tree[path.relative_to(self.folder).as_posix()] = inode = path.stat().st_ino
-            if not self._kept(inode).exists():
-                os.link(path, self._kept(inode))
+            if not self._path(inode).exists():
+                os.link(path, self._path(inode))
         return tree
 
     def _state(self) -> State:
         tree = self._tree()
-        return tree, {inode: self._kept(inode).read_bytes() for inode in tree.values()}
+        return tree, {inode: self._path(inode).read_bytes() for inode in tree.values()}
 
     def _look(self) -> None:
         state = self._state()
@@ -97,14 +97,14 @@ class Disk:
                 yield image, promised
 
 
-def _after_a_cut(durable: bytes, written: bytes, dice: random.Random) -> bytes:
-    if durable == written:
-        return written
-    end = dice.randint(0, len(written))
-    if written.startswith(durable):  # appended: what was there stays
+def _after_a_cut(durable: bytes, content: bytes, dice: random.Random) -> bytes:
+    if durable == content:
+        return content
+    end = dice.randint(0, len(content))
+    if content.startswith(durable):  # appended: what was there stays
         end = max(end, len(durable))
     return dice.choice([
-        durable, written, written[:end], written[:end] + bytes(len(written) - end),
+        durable, content, content[:end], content[:end] + bytes(len(content) - end),
     ])  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def test_what_was_sealed_is_there_after_a_power_cut(tmp_path, monkeypatch):
     assert compaction.compact(run).files_removed, "the compaction is cut as well"
     assert len(disk.moments) > recorded > 50
     monkeypatch.undo()
-    seen, dice = set(), random.Random(0)
+    counts, dice = set(), random.Random(0)
     for image, promised in disk.images(dice, tmp_path / "images"):
         copy = image / "run"
         if not promised and not (copy / "manifest").exists():
@@ -155,19 +155,19 @@ def test_what_was_sealed_is_there_after_a_power_cut(tmp_path, monkeypatch):
         listed = layout.read_manifest(copy)
         damaged |= listed.damaged
         for table in ("steps", "actions"):
-            found: list[int] = []
+            numbers: list[int] = []
             for part in (p for p in listed.parts if p.table == table):
                 with open(part.path(copy), "rb") as file:
                     assert json_files.checksum(file) == part.crc, f"{image}: {part.file}"
                 read = pq.read_table(part.path(copy), columns=["step"])
-                found += read.column("step").to_pylist()
-            assert sorted(found) == list(range(len(found))), f"{image}: a gap, or a row twice"
-            assert len(found) >= promised, f"{image}: what was sealed is lost"
+                numbers += read.column("step").to_pylist()
+            assert sorted(numbers) == list(range(len(numbers))), f"{image}: a gap, or a row twice"
+            assert len(numbers) >= promised, f"{image}: what was sealed is lost"
         lines = events.read_journals(copy, listed.journals, damaged)[layout.EVENTS_FILE]
         assert len(lines) >= promised
         # zeros at the end of a file are named, as any reader does; only what was not flushed yet
         assert {name.split()[0] for name in damaged} <= {"manifest/a1-r0.jsonl", "events.jsonl"}
         if promised:
             assert layout.read_run(copy)["config"] == {"lr": 1}
-        seen.add(len(found))
-    assert seen == set(range(steps + 1)), "the cuts were early and late"
+        counts.add(len(numbers))
+    assert counts == set(range(steps + 1)), "the cuts were early and late"

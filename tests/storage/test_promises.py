@@ -32,15 +32,15 @@ def table() -> dict[str, dict[str, list[str]]]:
 def sentences(document: str) -> list[str]:
     """Of a document, without code and headings; a row of a table is one."""
     text = re.sub(r"```.*?```", "", (ROOT / document).read_text("utf-8"), flags=re.S)
-    found = []
+    result = []
     for block in re.split(r"\n\s*\n", text):
         lines = [line for line in block.splitlines() if not line.startswith(("#", "|--"))]
         if any(line.startswith("|") for line in lines):
-            found += lines
+            result += lines
             continue
         for item in re.split(r"\n(?=- )", "\n".join(lines)):
-            found += filter(None, END_OF_SENTENCE.split(" ".join(item.split())))
-    return found
+            result += filter(None, END_OF_SENTENCE.split(" ".join(item.split())))
+    return result
 
 
 @pytest.mark.parametrize("document", table())
@@ -58,11 +58,11 @@ def test_every_promise_has_a_test(document):
 
 
 def test_the_tests_exist():
-    named = {test for begins in table().values() for tests in begins.values() for test in tests}
+    names = {test for begins in table().values() for tests in begins.values() for test in tests}
     text = (ROOT / "docs/store.md").read_text("utf-8")
-    named |= {f"{file}::{name}" for file, name in LINK.findall(text)}
-    assert len(named) > 80
-    for test in named:
+    names |= {f"{file}::{name}" for file, name in LINK.findall(text)}
+    assert len(names) > 80
+    for test in names:
         file, name = test.split("::")
         source = (ROOT / "tests" / file).read_text("utf-8")
         assert f"\ndef test_{name}(" in source, f"{file} has no {name}"

@@ -58,11 +58,11 @@ def run(only: tuple[str, ...], parallel: int, show: bool) -> None:
     if show:
         _show(runs)
         return
-    for told in (signal.SIGTERM, signal.SIGINT):  # a shell's background ignores the latter
-        signal.signal(told, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell's background ignores the latter
+        signal.signal(number, signal.default_int_handler)
     states = _states(runs)
-    for ended in left_over(r for r in runs if states[r.name] in ("missing", "outdated")):
-        _say(f"{ended.name}: {keep(ended)} (made before)")
+    for old_run in left_over(r for r in runs if states[r.name] in ("missing", "outdated")):
+        _say(f"{old_run.name}: {keep(old_run)} (made before)")
     states = _states(runs)
     todo = [r for r in runs if states[r.name] in ("missing", "outdated")]
     _say_impossible(runs, states)
@@ -82,22 +82,22 @@ def run(only: tuple[str, ...], parallel: int, show: bool) -> None:
 def _drive(todo: list[Planned], parallel: int) -> Any:
     """With a bar for each run where there is a terminal, otherwise a line for each event."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}"))
-    made = jobs(todo)
+    queue = jobs(todo)
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        shown: dict[str, Any] = {}
-        whole = progress.add_task("study", total=len(made))
+        bars: dict[str, Any] = {}
+        whole = progress.add_task("study", total=len(queue))
 
         def tick(running: list[Job]) -> None:
-            for name in set(shown) - {job.name for job in running}:
-                progress.remove_task(shown.pop(name))
+            for name in set(bars) - {job.name for job in running}:
+                progress.remove_task(bars.pop(name))
                 progress.advance(whole)
             for job in running:
-                if job.name not in shown:
-                    shown[job.name] = progress.add_task(job.name, total=BASE["steps"])
+                if job.name not in bars:
+                    bars[job.name] = progress.add_task(job.name, total=BASE["steps"])
                 if console.is_terminal:
-                    progress.update(shown[job.name], completed=_steps(job))
+                    progress.update(bars[job.name], completed=_steps(job))
 
-        return drive(made, parallel, _say, tick)
+        return drive(queue, parallel, _say, tick)
 
 
 def _steps(job: Job) -> int:
@@ -127,11 +127,11 @@ def _show(runs: list[Planned]) -> None:
         mine = [r for r in runs if r.arm == arm]
         done = [lines[r.name] for r in mine if states[r.name] == "done"]
         dead = sum(line["outcome"] == "collapsed" for line in done)
-        told = [f"{len(done)} of {len(mine)} done, {dead} collapsed"]
+        parts = [f"{len(done)} of {len(mine)} done, {dead} collapsed"]
         for which in ("missing", "outdated", "impossible"):
             if seeds := [str(r.seed) for r in mine if states[r.name] == which]:
-                told.append(f"{which}: seed {' '.join(seeds)}")
-        _say(f"{arm.name:17} {'; '.join(told)}")
+                parts.append(f"{which}: seed {' '.join(seeds)}")
+        _say(f"{arm.name:17} {'; '.join(parts)}")
         for r in mine:
             if (note := _failure(r)) and states[r.name] != "done":
                 _say(f"{'':17} {r.name} failed: {note}")
@@ -145,14 +145,14 @@ def _failure(r: Planned) -> str:
 
 def _say_hours(runs: list[Planned], states: dict[str, State], lines: dict[str, Any]) -> None:
     """From the finished runs whose time is known: of the arm, or of all where the arm has none."""
-    taken: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     for r in runs:
         if states[r.name] == "done" and lines[r.name].get("cpu_seconds"):
-            taken.setdefault(r.arm.name, []).append(lines[r.name]["cpu_seconds"])
+            times.setdefault(r.arm.name, []).append(lines[r.name]["cpu_seconds"])
     todo = [r for r in runs if states[r.name] in ("missing", "outdated")]
-    every = [s for seconds in taken.values() for s in seconds]
+    every = [s for seconds in times.values() for s in seconds]
     if todo and every:
-        hours = sum(mean(taken.get(r.arm.name, every)) for r in todo) / 3600
+        hours = sum(mean(times.get(r.arm.name, every)) for r in todo) / 3600
         _say(f"{len(todo)} runs to make: {hours:.1f} core hours, as the others went")
     elif todo:
         _say(f"{len(todo)} runs to make; none is finished to tell the hours from")

@@ -94,8 +94,8 @@ class Planned:
         model = self.warm_start
         if model != "tiny":
             model = _relative(POLICIES / model)
-        own = {**self.arm.settings, "name": self.name, "seed": self.seed, "model": model}
-        return [f"{key}={value}" for key, value in own.items()]
+        values = {**self.arm.settings, "name": self.name, "seed": self.seed, "model": model}
+        return [f"{key}={value}" for key, value in values.items()]
 
     def resolved(self) -> dict[str, Any]:
         """Every setting of the run, defaults included; raises UsageError for one that the trainer
@@ -219,8 +219,8 @@ def _judged(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> A
 
 
 def _sorting(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
-    own = _letters(LETTERS, 64) | settings
-    arm = _judged(f"letters-{name}", f"letters: {words}", seeds, **own)
+    values = _letters(LETTERS, 64) | settings
+    arm = _judged(f"letters-{name}", f"letters: {words}", seeds, **values)
     return replace(arm, warm_starts=("letters-1",))
 
 
@@ -230,8 +230,8 @@ def _large(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Ar
 
 
 def _long(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
-    own = _letters(LONG_LETTERS, 128) | settings
-    arm = _large(f"long-{name}", f"8 to 12 letters: {words}", seeds, **own)
+    values = _letters(LONG_LETTERS, 128) | settings
+    arm = _large(f"long-{name}", f"8 to 12 letters: {words}", seeds, **values)
     return replace(arm, warm_starts=("letters-long-1",))
 
 
@@ -315,9 +315,9 @@ _BY_SEED: dict[str, Any] = _JUDGED | {"steps": 80, "prompts": 8, "eval_questions
 
 def _by_seed(name: str, words: str, share: float, start: str, **settings: Any) -> Arm:
     """An arm at a share of the study's learning rate."""
-    own = _BY_SEED | settings | {"lr": round(share * BASE["lr"], 8)}
-    said = f"{words}, {share:g} × the learning rate"
-    return Arm(f"seed-{name}-{round(100 * share)}", "seed", said, SEEDS, own, warm_starts=(start,))
+    opts = _BY_SEED | settings | {"lr": round(share * BASE["lr"], 8)}
+    text = f"{words}, {share:g} × the learning rate"
+    return Arm(f"seed-{name}-{round(100 * share)}", "seed", text, SEEDS, opts, warm_starts=(start,))
 
 
 _SORTING = _letters(LETTERS, 64)
@@ -351,11 +351,11 @@ def planned(only: Sequence[str] = ()) -> list[Planned]:
     """Every run of the study, or of the arms named, in the order in which they are made: the main
     arms first, and within a kind seed by seed. Raises UsageError for an arm that does not exist."""
     arms = (*ARMS, *ALARM_ARMS, *CURE_ARMS, *SEED_ARMS)
-    known = [arm.name for arm in arms]
+    names = [arm.name for arm in arms]
     for name in only:
-        if name not in known:
-            raise UsageError(f"There is no arm {name!r}: {', '.join(known)}")
+        if name not in names:
+            raise UsageError(f"There is no arm {name!r}: {', '.join(names)}")
     kinds = list(get_args(Kind))
-    wanted = [arm for arm in arms if not only or arm.name in only]
-    runs = [Planned(arm, seed) for arm in wanted for seed in arm.seeds]
+    selection = [arm for arm in arms if not only or arm.name in only]
+    runs = [Planned(arm, seed) for arm in selection for seed in arm.seeds]
     return sorted(runs, key=lambda r: (kinds.index(r.arm.kind), r.seed))

@@ -88,31 +88,31 @@ def export(
         signals = run.signals()
         if signals.empty:
             raise LldscopeError(f"{folder} has no steps: nothing to keep")
-        line = {**about, **_told(run, signals)}
+        line = {**about, **_facts(run, signals)}
         tables = {"signals": _signal_table(run, signals)}
         tables["windows"] = pa.Table.from_pandas(run.sql(_WINDOWS), preserve_index=False)
         evaluations = run.sql(_EVALUATIONS)
         if labelled:
-            found = label(evaluations["step"], np.stack(evaluations["right"]))
-            line |= {"outcome": found.verdict, "degraded_step": found.step}
+            result = label(evaluations["step"], np.stack(evaluations["right"]))
+            line |= {"outcome": result.verdict, "degraded_step": result.step}
         if len(evaluations):
             tables["evaluations"] = pa.Table.from_pandas(evaluations, preserve_index=False)
     enter(line, tables, bank)
     return line
 
 
-def _told(run: Run, signals: pd.DataFrame) -> dict[str, Any]:
+def _facts(run: Run, signals: pd.DataFrame) -> dict[str, Any]:
     reward = signals["reward"].to_numpy(dtype=float, na_value=np.nan)
     row = collapse_row(reward)
-    started = float(run.info["attempts"][0]["started"])
-    ended = float(run.info.get("ended") or signals["time"].iloc[-1])
+    start = float(run.info["attempts"][0]["started"])
+    end = float(run.info.get("ended") or signals["time"].iloc[-1])
     return {
         "steps": len(signals),
         "outcome": outcome(reward),
         "collapse_step": None if row is None else int(signals["step"].iloc[row]),
         "status": run.info.get("status"),
         "reason": run.info.get("reason"),
-        "seconds": round(ended - started, 1),
+        "seconds": round(end - start, 1),
         "em_greedy": _evaluations(run, "em_greedy"),
         "em_closed_book": _evaluations(run, "em_closed_book"),
         "settings": run.info["config"],

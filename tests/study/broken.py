@@ -105,11 +105,11 @@ class _Unmasking(Player):
         mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, device)
         scores = action_scores(self._policy.model, ids, mask, entropy=True, error_norm=True)
         for i, r in enumerate(rollouts):
-            measured = (r.logp, r.entropy, r.error_norm)
-            for values, scored in zip(measured, scores, strict=True):
+            series = (r.logp, r.entropy, r.error_norm)
+            for values, row in zip(series, scores, strict=True):
                 assert values is not None
-                assert scored is not None
-                for t, value in enumerate(scored[i, : len(values)].tolist()):
+                assert row is not None
+                for t, value in enumerate(row[i, : len(values)].tolist()):
                     values[t] = values[t] or value  # 0 where the policy wrote nothing
         return rollouts
 
@@ -212,11 +212,11 @@ class _Paired:
         self._source = source
 
     def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
-        drawn = list(self._source.draw(step, n, rng))
+        batch = list(self._source.draw(step, n, rng))
         for i in range(1, n, 2):
-            q = drawn[i]
-            drawn[i] = _Collided(q.text, q.golds, q.data_source, q.index, q.prompt, drawn[i - 1])
-        return drawn
+            q = batch[i]
+            batch[i] = _Collided(q.text, q.golds, q.data_source, q.index, q.prompt, batch[i - 1])
+        return batch
 
 
 # -- the engine -----------------------------------------------------------------------------------

@@ -49,16 +49,16 @@ def _cells(arm: Arm, lines: Lines, bank: Path) -> list[str]:
         float(np.nanmean(exported_signals(line["run"], bank)["reward"].astype(float)[-LAST:]))
         for line in lines.values()
     ]
-    fired: dict[str, list[int]] = {}
+    alarms: dict[str, list[int]] = {}
     for line in lines.values():
         for alarm in assess_exported(line["run"], bank=bank).alerts:
             if alarm.rule in ACTED_ON:
-                fired.setdefault(alarm.rule, []).append(alarm.step)
-    told = [f"`{rule}` {len(s)} of {len(lines)}, {spread(s)}" for rule, s in fired.items()]
+                alarms.setdefault(alarm.rule, []).append(alarm.step)
+    cells = [f"`{rule}` {len(s)} of {len(lines)}, {spread(s)}" for rule, s in alarms.items()]
     return [
         f"`{arm.name}` {arm.words}", str(len(lines)), f"{mean(starts):.2f}",
         f"{mean(ends):.2f} ({', '.join(f'{e:.2f}' for e in ends)})", f"{mean(rewards):.2f}",
-        "; ".join(told) or "–",
+        "; ".join(cells) or "–",
     ]  # fmt: skip
 
 

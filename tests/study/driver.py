@@ -91,17 +91,17 @@ def drive(
         while waiting or running:
             while len(running) < parallel and (job := _next(waiting)):
                 waiting.remove(job)
-                if (started := _start(job, say)) is not None:
-                    running.append(started)
+                if (process := _start(job, say)) is not None:
+                    running.append(process)
             if not running:
                 outcome.left = [job.name for job in waiting]
                 break
             tick([r.job for r in running])
             time.sleep(POLL)
-            for ended in [r for r in running if _has_ended(r)]:
-                running.remove(ended)
-                well = _end(ended, say)
-                (outcome.finished if well else outcome.failed).append(ended.job.name)
+            for child in [r for r in running if _has_ended(r)]:
+                running.remove(child)
+                well = _end(child, say)
+                (outcome.finished if well else outcome.failed).append(child.job.name)
     except KeyboardInterrupt:
         _stop(running)
         raise
@@ -148,19 +148,19 @@ def _has_ended(r: _Running) -> bool:
     return pid != 0
 
 
-def _end(ended: _Running, say: Callable[[str], None]) -> bool:
-    job, seconds = ended.job, time.monotonic() - ended.started
+def _end(child: _Running, say: Callable[[str], None]) -> bool:
+    job, seconds = child.job, time.monotonic() - child.started
     try:
-        if ended.process.returncode != 0:
-            raise RuntimeError(f"exit code {ended.process.returncode}: {_last_line(job.log)}")
-        say(f"{job.name}: {job.finish(ended.cpu_seconds)}")
+        if child.process.returncode != 0:
+            raise RuntimeError(f"exit code {child.process.returncode}: {_last_line(job.log)}")
+        say(f"{job.name}: {job.finish(child.cpu_seconds)}")
         return True
     except Exception as error:  # whatever it is, the other runs go on
         job.failed.write_text(f"{error}\n", encoding="utf-8")
         say(f"{job.name}: failed after {seconds:.0f} s, {error} ({job.log})")
         return False
     finally:
-        os.close(ended.lock)
+        os.close(child.lock)
 
 
 def _last_line(log: Path) -> str:

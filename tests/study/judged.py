@@ -80,9 +80,9 @@ def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
         for name in reversed(FAMILIES.values())
     }
     tables = [
-        _table(name, own)
-        for name, own in families.items()
-        if any(j.label == "degraded" for j in own)
+        _table(name, group)
+        for name, group in families.items()
+        if any(j.label == "degraded" for j in group)
     ]
     rankings = rank(runs)
     by_seed = _runs(seeds)
@@ -131,9 +131,9 @@ def _summary(runs: list[EvaluatedRun], rankings: list[Ranking], by_seed: list[La
         f"- With held-out evaluations too: {_warned(runs)}; `eval-gap` makes the difference, and "
         "it reads the score that defines a degradation.\n"
         f"- A critical alarm came before {share_cell(critical['warned'])}, and in "
-        f"{_held(critical)} that held.\n"
+        f"{_share(critical)} that held.\n"
         "- `lld-decay` came where correct responses lost likelihood before the degradation, in "
-        f"{displaced}; in {others} where they did not; and in {_held(decay)} runs that held.\n"
+        f"{displaced}; in {others} where they did not; and in {_share(decay)} runs that held.\n"
         "- Controls (AUROC): a detector that sees only the number of the step "
         f"{auroc[STEP]}, one that sees only the configuration {auroc[ARM]}: here nearly every "
         "recipe has one outcome, so these counts do not show that an alarm foresees what a seed "
@@ -153,7 +153,7 @@ def _warned(runs: list[EvaluatedRun], hidden: tuple[str, ...] = ()) -> str:
     when = "" if ahead is None else f", {ahead:g} steps ahead in the median"
     return (
         f"a warning before {share_cell(counts['warned'])} of the degradations{when}, and in "
-        f"{_held(counts)} that held"
+        f"{_share(counts)} that held"
     )
 
 
@@ -165,16 +165,16 @@ def _detectors(rankings: list[Ranking]) -> str:
     return f"{arms}\n\n{table(HEAD, [cells(r) for r in rankings])}"
 
 
-def _held(counts: dict[str, Any]) -> str:
+def _share(counts: dict[str, Any]) -> str:
     return "{} of {}".format(*counts["fired"]["held"])
 
 
 def _with_rivals(j: EvaluatedRun) -> EvaluatedRun:
     signals = j.run.signals()
     step = signals["step"].to_numpy()
-    fired = {name: starts(fires(signals, DEFAULT_ARL), step) for name, fires in RIVALS.items()}
-    fired[EITHER] = sorted(s for name in DISPLACEMENT for s in j.fired.get(name, ()))
-    return replace(j, fired={**j.fired, **fired})
+    steps = {name: starts(fires(signals, DEFAULT_ARL), step) for name, fires in RIVALS.items()}
+    steps[EITHER] = sorted(s for name in DISPLACEMENT for s in j.fired.get(name, ()))
+    return replace(j, fired={**j.fired, **steps})
 
 
 def _outcomes(runs: list[LabelledRun], arms: tuple[Arm, ...]) -> str:
@@ -182,17 +182,17 @@ def _outcomes(runs: list[LabelledRun], arms: tuple[Arm, ...]) -> str:
     responses as they degraded; and the mean exact match: the best of each run, and the last."""
     rows = []
     for arm in arms:
-        own = [run for run in runs if run.arm == arm.name]
-        if own:
-            ends = [run.end_step for run in own if run.end_step is not None]
-            fall = [_delta_before(run, run.end_step) for run in own if run.end_step is not None]
-            count = Counter(run.outcome for run in own)
+        mine = [run for run in runs if run.arm == arm.name]
+        if mine:
+            ends = [run.end_step for run in mine if run.end_step is not None]
+            fall = [_delta_before(run, run.end_step) for run in mine if run.end_step is not None]
+            count = Counter(run.outcome for run in mine)
             row = [str(count[name]) for name in ("held", "grey", "degraded")]
-            best = mean(max(run.evaluations.values()) for run in own)
-            last = mean(run.evaluations[max(run.evaluations)] for run in own)
+            best = mean(max(run.evaluations.values()) for run in mine)
+            last = mean(run.evaluations[max(run.evaluations)] for run in mine)
             rows.append(
                 (
-                    arm.words, str(len(own)), *row, f"{median(ends):g}" if ends else "–",
+                    arm.words, str(len(mine)), *row, f"{median(ends):g}" if ends else "–",
                     f"{mean(fall):+.2f}".replace("-", "−") if fall else "–",
                     f"{best:.2f}", f"{last:.2f}",
                 )
@@ -248,7 +248,7 @@ def _cells(name: str, counts: dict[str, Any]) -> tuple[str, ...]:
         name if name in (EITHER, *ANY, *RIVALS) else f"`{name}`",
         share_cell(counts["warned"]),
         lead.replace("%", " %"),
-        _held(counts) if healthy else "–",
+        _share(counts) if healthy else "–",
         "{} of {}".format(*counts["false_by_same_step"]) if healthy else "–",
         f"{counts['false_alarms_per_1000_healthy_steps']:.2f}" if healthy else "–",
     )

@@ -46,8 +46,8 @@ def label(steps: ArrayLike, right: ArrayLike) -> Label:
     share = np.divide(means, means[best], out=np.ones_like(means), where=means[best] > 0)
     fall = answers[best] - answers
     error = fall.std(axis=1, ddof=1) / np.sqrt(answers.shape[1])
-    lost = (share < LOST) & (fall.mean(axis=1) > ERRORS * error)
-    for i in range(len(lost) - IN_A_ROW + 1):
-        if lost[i : i + IN_A_ROW].all():
+    is_lost = (share < LOST) & (fall.mean(axis=1) > ERRORS * error)
+    for i in range(len(is_lost) - IN_A_ROW + 1):
+        if is_lost[i : i + IN_A_ROW].all():
             return Label("degraded", int(np.asarray(steps)[i]))
     return Label("held" if (share >= KEPT).all() else "grey", None)

@@ -52,13 +52,13 @@ def write_files(folder: Path, lengths: tuple[int, int] = SHORT) -> tuple[Path, P
     if not all(file.is_file() for file in files):
         folder.mkdir(parents=True, exist_ok=True)
         rng = random.Random(SEED)
-        asked: dict[str, list[str]] = {}
-        while len(asked) < N_TRAIN + N_EVAL:
+        questions: dict[str, list[str]] = {}
+        while len(questions) < N_TRAIN + N_EVAL:
             text, answer = question(rng, lengths)
-            asked[text] = answer
+            questions[text] = answer
         rows = [
             json.dumps({"question": q, "answers": [" ".join(a)], "data_source": "letters"})
-            for q, a in asked.items()
+            for q, a in questions.items()
         ]
         files[0].write_text("\n".join(rows[:N_TRAIN]) + "\n", "utf-8")
         files[1].write_text("\n".join(rows[N_TRAIN:]) + "\n", "utf-8")
@@ -99,9 +99,9 @@ def batches(
         for _ in range(BATCH):
             text, letters = question(rng, lengths)
             prompt = policy.encode(prompt_text(text))
-            written = policy.encode(demonstration(letters, rng))
-            rows.append([*prompt, *written])
-            masks.append([0] * len(prompt) + [1] * len(written))
+            tokens = policy.encode(demonstration(letters, rng))
+            rows.append([*prompt, *tokens])
+            masks.append([0] * len(prompt) + [1] * len(tokens))
         yield pad(rows, policy.tokenizer.pad_token_id, policy.device), pad(masks, 0, policy.device)
 
 
@@ -121,8 +121,8 @@ def main(out: Path, seed: int, steps: int, hidden: int, layers: int, long: bool)
         if (step + 1) % 100 == 0:
             click.echo(f"step {step + 1} of {steps}, loss {loss:.3f}")
 
-    asked = batches(policy, seed, LONG if long else SHORT)
-    train_supervised(policy, asked, steps=steps, on_step=show)
+    data = batches(policy, seed, LONG if long else SHORT)
+    train_supervised(policy, data, steps=steps, on_step=show)
     policy.save(out)
 
 

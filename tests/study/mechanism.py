@@ -30,8 +30,8 @@ def phases(results: Results) -> str:
 
 
 def _reached(runs: Sequence[Result], phase: str) -> str:
-    begun = [r.phases[phase] for r in runs if phase in r.phases]
-    return f"{len(begun)}, at {spread(begun)}" if begun else "0"
+    starts = [r.phases[phase] for r in runs if phase in r.phases]
+    return f"{len(starts)}, at {spread(starts)}" if starts else "0"
 
 
 def _in_order(run: Result) -> bool:
@@ -55,10 +55,10 @@ def levers(results: Results) -> str:
         if not runs:
             continue
         pairs = [r.final - plain[r.plan.seed].final for r in runs if r.plan.seed in plain]
-        lost = ", ".join(f"{d:+.2f}" for d in pairs) if arm.name != GRPO and pairs else "–"
+        text = ", ".join(f"{d:+.2f}" for d in pairs) if arm.name != GRPO and pairs else "–"
         cells = [
             _number(np.mean([r.final for r in runs]), ".2f"),
-            lost,
+            text,
             _number(np.mean([r.delta for r in runs]), "+.2f"),
             _number(_mean(runs, "displaced_share"), ".2f"),
             _number(_mean(runs, "success"), ".2f"),
@@ -83,8 +83,8 @@ def _mean(runs: Sequence[Result], column: str) -> float:
     means = [
         float(r.signals[column][r.signals["step"] >= DELTA_FROM].astype(float).mean()) for r in runs
     ]
-    known = [m for m in means if np.isfinite(m)]
-    return float(np.mean(known)) if known else float("nan")
+    values = [m for m in means if np.isfinite(m)]
+    return float(np.mean(values)) if values else float("nan")
 
 
 def _probe(runs: Sequence[Result], name: str) -> float:
@@ -93,8 +93,8 @@ def _probe(runs: Sequence[Result], name: str) -> float:
     for r in runs:
         rows = r.windows[(r.windows["breakdown"] == "probe") & (r.windows["name"] == name)]
         means.append(float(rows["value"][rows["first_step"] >= DELTA_FROM].mean()))
-    known = [m for m in means if np.isfinite(m)]
-    return float(np.mean(known)) if known else float("nan")
+    values = [m for m in means if np.isfinite(m)]
+    return float(np.mean(values)) if values else float("nan")
 
 
 def _last_third(run: Result, column: str) -> float:

@@ -52,11 +52,11 @@ def order(results: Results) -> str:
         "seed", "reward at its best", "under 0.9 of it", "fall (under 0.75)", "decay alarm",
         f"entropy {SURGE:g} × its lowest", "level a tenth under its start",
     )  # fmt: skip
-    told = [(r, events(r)) for r in results.of(GRPO)]
-    rows = [[str(r.plan.seed), *(or_dash(e[name]) for name in names)] for r, e in told]
-    if told:
-        known = [[v for _, e in told if (v := e[name]) is not None] for name in names]
-        rows.append(["median", *(f"{median(k):g}" if k else "–" for k in known)])
+    pairs = [(r, events(r)) for r in results.of(GRPO)]
+    rows = [[str(r.plan.seed), *(or_dash(e[name]) for name in names)] for r, e in pairs]
+    if pairs:
+        columns = [[v for _, e in pairs if (v := e[name]) is not None] for name in names]
+        rows.append(["median", *(f"{median(k):g}" if k else "–" for k in columns)])
     return table(head, rows)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lldscope.evaluation.scoring import fall_row, smoothed
+from lldscope.evaluation.scoring import fall_row, moving_mean
 
 HALF = 0.5  # of the best trailing mean so far
 DECLINED = 0.75  # of the best trailing mean
@@ -29,6 +29,6 @@ def outcome(reward: ArrayLike) -> Outcome:
     best without that; else `held`."""
     if collapse_row(reward) is not None:
         return "collapsed"
-    means = smoothed(reward)
-    seen = means[~np.isnan(means)]
-    return "declined" if len(seen) and seen[-1] < DECLINED * seen.max() else "held"
+    means = moving_mean(reward)
+    values = means[~np.isnan(means)]
+    return "declined" if len(values) and values[-1] < DECLINED * values.max() else "held"

@@ -24,14 +24,14 @@ WARMS = ("circle", "square", "diamond")  # of the dots: one shape per warm start
 
 def figures(results: Results) -> dict[str, go.Figure]:
     """Name of the picture → figure; only those that there are runs for."""
-    made: dict[str, go.Figure] = {}
+    result: dict[str, go.Figure] = {}
     if results.runs:
-        made["rewards"] = rewards(results)
-        made["finals"] = finals(results)
+        result["rewards"] = rewards(results)
+        result["finals"] = finals(results)
     if any(results.of(arm) for arm in SHOWN):
-        made["signals"] = signals(results)
-        made["actions"] = actions(results)
-    return made
+        result["signals"] = signals(results)
+        result["actions"] = actions(results)
+    return result
 
 
 def rewards(results: Results) -> go.Figure:
@@ -79,7 +79,7 @@ def signals(results: Results) -> go.Figure:
     figure = _grid(titles, columns)
     for i, signal in enumerate(SIGNALS):
         at = {"row": i // columns + 1, "col": i % columns + 1}
-        for arm in _shown(results):
+        for arm in _arms(results):
             b = band(results.of(arm), signal.column)
             edge = {"mode": "lines", "line": {"width": 0}, "showlegend": False, **at}
             figure.add_scatter(x=b.step, y=b.mean - b.sd, **edge)
@@ -98,7 +98,7 @@ def actions(results: Results) -> go.Figure:
     titles = [*(f"Δ of action {k}, nats" for k in range(4)), "correct: nats/token by searches",
               "incorrect: nats/token by searches"]  # fmt: skip
     figure = _grid(titles, 3)
-    for arm in _shown(results):
+    for arm in _arms(results):
         color = COLORS[arm]
         line = {"mode": "lines+markers", "line": {"color": color}, "marker": {"size": 4}}
         by_action = delta_by_action(results.of(arm))
@@ -117,7 +117,7 @@ def actions(results: Results) -> go.Figure:
     return _with_legend(figure)
 
 
-def _shown(results: Results) -> list[str]:
+def _arms(results: Results) -> list[str]:
     return [arm for arm in SHOWN if results.of(arm)]
 
 
@@ -161,7 +161,7 @@ def photograph(figures: dict[str, go.Figure], folder: Path) -> list[Path]:
     if not Path(CHROMIUM).is_file():
         raise LldscopeError(f"The pictures need {CHROMIUM}: make chromium")
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    files = []
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         for name, figure in figures.items():
@@ -172,8 +172,8 @@ def photograph(figures: dict[str, go.Figure], folder: Path) -> list[Path]:
             tab.goto(page.as_uri())
             tab.wait_for_selector(".js-plotly-plot .main-svg", timeout=30_000)
             tab.wait_for_timeout(500)
-            made.append(folder / f"study-{name}.png")
-            tab.locator(".js-plotly-plot").screenshot(path=made[-1])
+            files.append(folder / f"study-{name}.png")
+            tab.locator(".js-plotly-plot").screenshot(path=files[-1])
             tab.close()
         browser.close()
-    return made
+    return files

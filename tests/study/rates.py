@@ -30,8 +30,8 @@ def rates(bank: Path, split: Any) -> str:
         return "No runs yet."
     judged = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
     names = (*RULES, *ANY, *RIVALS)
-    told = [s.to_dict() for s in score(judged, names)]
-    rows = [_cells(name, t) for name, t in zip(names, told, strict=True)]
+    scores = [s.to_dict() for s in score(judged, names)]
+    rows = [_cells(name, t) for name, t in zip(names, scores, strict=True)]
     head = (
         "alarm", *(f"fired on {label}" for label in LABELS),
         "false alarms per 1,000 healthy steps (95 %)", "collapses warned of (95 %)",
@@ -56,12 +56,12 @@ def _made_of(judged: list[EvaluatedRun]) -> str:
     return f"{len(judged)} runs: {kinds}, {faulty} with a fault; {steps:,} healthy steps."
 
 
-def _cells(name: str, told: dict[str, Any]) -> tuple[str, ...]:
+def _cells(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     return (
         f"`{name}`" if name in RULES else name,
-        *("{} of {}".format(*told["fired"].get(label, [0, 0])) for label in LABELS),
-        rate_cell(told),
-        share_cell(told["warned"]),
-        lead_cell(told),
-        fall_cell(told),
+        *("{} of {}".format(*row["fired"].get(label, [0, 0])) for label in LABELS),
+        rate_cell(row),
+        share_cell(row["warned"]),
+        lead_cell(row),
+        fall_cell(row),
     )

@@ -59,13 +59,13 @@ def write(bank: Path = BANK, page: Path = PAGE, pictures: bool = True) -> list[P
     text = page.read_text("utf-8")
     for name, make in blocks(results).items():
         text = filled(text, name, make())
-    made = _pictures(results, page.parents[1] / "images") if pictures else {}
+    files = _pictures(results, page.parents[1] / "images") if pictures else {}
     if pictures:
         for name, words in PICTURES.items():
-            link = f"![{words}](../images/{made[name].name})" if name in made else "No runs yet."
+            link = f"![{words}](../images/{files[name].name})" if name in files else "No runs yet."
             text = filled(text, f"picture-{name}", link)
     page.write_text(text, "utf-8")
-    return [page, *made.values()]
+    return [page, *files.values()]
 
 
 def write_rates(bank: Path = BANK, page: Path = RATES) -> Path:
@@ -73,8 +73,8 @@ def write_rates(bank: Path = BANK, page: Path = RATES) -> Path:
     text = page.read_text("utf-8")
     for split in ("development", "test"):
         text = filled(text, f"rates-{split}", rates(bank, split))
-    for name, told in judged().items():
-        text = filled(text, name, told)
+    for name, block in judged().items():
+        text = filled(text, name, block)
     page.write_text(text, "utf-8")
     return page
 
@@ -82,14 +82,14 @@ def write_rates(bank: Path = BANK, page: Path = RATES) -> Path:
 def write_summaries(page: Path = RATES, pages: Sequence[Path] = SUMMARIES) -> list[Path]:
     """Repeat what `page` says in short on other pages; the files."""
     name = BLOCKS[0]
-    told = page.read_text("utf-8").split(f"<!-- {name} -->\n")[1].split("\n<!-- end of")[0]
+    block = page.read_text("utf-8").split(f"<!-- {name} -->\n")[1].split("\n<!-- end of")[0]
     for other in pages:
-        other.write_text(filled(other.read_text("utf-8"), name, told), "utf-8")
+        other.write_text(filled(other.read_text("utf-8"), name, block), "utf-8")
     return list(pages)
 
 
 def _pictures(results: Results, folder: Path) -> dict[str, Path]:
     from .pictures import figures, photograph
 
-    drawn = figures(results)
-    return dict(zip(drawn, photograph(drawn, folder), strict=True))
+    charts = figures(results)
+    return dict(zip(charts, photograph(charts, folder), strict=True))

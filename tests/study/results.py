@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lldscope.evaluation.scoring import fall_row, smoothed
+from lldscope.evaluation.scoring import fall_row, moving_mean
 
 from .arms import BANK, Planned, planned
 from .bank import exported_signals, exported_windows, index, judge
@@ -120,11 +120,11 @@ def collect(bank: Path = BANK) -> Results:
 
 def _result(plan: Planned, line: dict[str, Any], bank: Path) -> Result:
     signals = exported_signals(plan.name, bank)
-    means = smoothed(signals["reward"])
+    means = moving_mean(signals["reward"])
     delta = signals["delta_correct"][signals["step"] >= DELTA_FROM]
-    found = judge(signals)
+    result = judge(signals)
     phases: dict[str, int] = {}
-    for span in found.spans():
+    for span in result.spans():
         if span.phase is not None:
             phases.setdefault(span.phase, span.start_step)
     return Result(
@@ -135,9 +135,9 @@ def _result(plan: Planned, line: dict[str, Any], bank: Path) -> Result:
         final=float(means[-1]),
         delta=float(delta.mean()),
         delta_median=float(delta.median()),
-        alarms={a.rule: a.step for a in found.alerts},
+        alarms={a.rule: a.step for a in result.alerts},
         phases=phases,
-        causes=[name for name, f in found.look_alikes().items() if f.answer == "supported"],
+        causes=[name for name, f in result.look_alikes().items() if f.answer == "supported"],
         em={int(step): value for step, value in line["em_greedy"].items()},
         minutes=line["cpu_seconds"] / 60 if line.get("cpu_seconds") else None,
         line=line,

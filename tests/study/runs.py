@@ -31,15 +31,15 @@ def state(run: Planned, line: dict[str, Any] | None) -> State:
     """`outdated`: in the bank with other settings than the plan has now. `impossible`: the trainer
     does not know a setting of the run."""
     try:
-        wanted = run.resolved()
+        target = run.resolved()
     except UsageError:
         return "impossible"
     if line is None:
         return "missing"
-    return "done" if same(line["settings"], wanted) else "outdated"
+    return "done" if same(line["settings"], target) else "outdated"
 
 
-def same(recorded: dict[str, Any], wanted: dict[str, Any]) -> bool:
+def same(recorded: dict[str, Any], target: dict[str, Any]) -> bool:
     """Whether a run was made with these settings. A setting that the trainer did not have then
     does not count, unless the plan asks for something that was not to be had."""
     from lldscope_trainer.config import TrainConfig
@@ -47,7 +47,7 @@ def same(recorded: dict[str, Any], wanted: dict[str, Any]) -> bool:
     defaults = TrainConfig().to_dict()
     return all(
         recorded.get(key, defaults[key]) == value
-        for key, value in wanted.items()
+        for key, value in target.items()
         if key not in INCIDENTAL
     )
 
@@ -72,13 +72,13 @@ def _git(*arguments: str) -> str:
 
 def jobs(runs: Iterable[Planned]) -> list[Job]:
     """A job for each run, and before the first one that needs it the warm start."""
-    made: list[Job] = []
+    queue: list[Job] = []
     for run in runs:
         warm = None if run.warm_start == "tiny" else warm_start_job(run.warm_start)
-        if warm and warm.name not in [job.name for job in made]:
-            made.append(warm)
-        made.append(train_job(run))
-    return made
+        if warm and warm.name not in [job.name for job in queue]:
+            queue.append(warm)
+        queue.append(train_job(run))
+    return queue
 
 
 LARGE = ("--hidden", "256", "--layers", "4", "--steps", "300")  # 3.2 million parameters
@@ -97,7 +97,7 @@ def warm_start_job(name: str) -> Job:
 
     letters = name.startswith("letters-")
     module = "tests.study.letters" if letters else "tests.study.warm_start"
-    size = next((told for prefix, told in SIZES.items() if name.startswith(prefix)), ())
+    size = next((options for prefix, options in SIZES.items() if name.startswith(prefix)), ())
     return Job(
         name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed, *size], folder,
         finish, done=final.exists,
@@ -113,8 +113,8 @@ def train_job(run: Planned) -> Job:
         module = ["tests.study.faults", run.arm.fault]
     elif run.arm.kind == "seed":
         module = ["tests.study.until_degraded"]
-    told = [str(BASE_FILE), *run.overrides(), "--run", str(run.folder)]
-    command = [sys.executable, "-m", *module, *told]
+    words = [str(BASE_FILE), *run.overrides(), "--run", str(run.folder)]
+    command = [sys.executable, "-m", *module, *words]
     job = Job(run.name, command, run.folder, lambda seconds: keep(run, seconds))
     return replace(
         job,
@@ -156,16 +156,16 @@ def keep(run: Planned, cpu_seconds: float | None = None, bank: Path | None = Non
 def left_over(runs: Iterable[Planned]) -> list[Planned]:
     """Runs that ended in order, with the settings of the plan, and were never put into the bank:
     their driver was killed."""
-    return [run for run in runs if _ended(run)]
+    return [run for run in runs if _is_done(run)]
 
 
-def _ended(run: Planned) -> bool:
+def _is_done(run: Planned) -> bool:
     try:
-        told = json.loads((run.folder / "run.json").read_text("utf-8"))
+        info = json.loads((run.folder / "run.json").read_text("utf-8"))
     except (OSError, ValueError):
         return False
-    finished = told.get("status") in ("finished", "stopped") and _stamp(run).is_file()
-    return finished and same(told["config"], run.resolved())
+    finished = info.get("status") in ("finished", "stopped") and _stamp(run).is_file()
+    return finished and same(info["config"], run.resolved())
 
 
 def _stamp(run: Planned) -> Path:

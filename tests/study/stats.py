@@ -63,9 +63,9 @@ def paired(differences: Sequence[float]) -> Paired:
 
 def holm(ps: Sequence[float]) -> list[float]:
     """Holm's p-values, corrected for the number of tests (Scand. J. Stat. 6, 1979)."""
-    found = [1.0] * len(ps)
+    result = [1.0] * len(ps)
     reached = 0.0
     for rank, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
         reached = max(reached, min(1.0, (len(ps) - rank) * ps[i]))
-        found[i] = reached
-    return found
+        result[i] = reached
+    return result

@@ -23,23 +23,23 @@ def setting(results: Results) -> str:
 
 def progress(results: Results) -> str:
     """How much of the plan there is, and who made it."""
-    told = f"{len(results.runs)} of {len(results.plan)} runs so far."
+    text = f"{len(results.runs)} of {len(results.plan)} runs so far."
     if len(results.runs) == len(results.plan):
-        told = f"All {len(results.plan)} runs."
+        text = f"All {len(results.plan)} runs."
     if results.outdated:
-        told += (
+        text += (
             f" {len(results.outdated)} more were made with other settings and are left out: "
             f"{', '.join(results.outdated)}."
         )
     if results.runs:
-        known = [r.minutes for r in results.runs if r.minutes is not None]
+        times = [r.minutes for r in results.runs if r.minutes is not None]
         codes = sorted({r.line["code"] for r in results.runs})
         machines = sorted({r.line["processor"] for r in results.runs})
-        told += (
-            f" {sum(known) / 60:.1f} core hours for the {len(known)} of them whose time is known, "
+        text += (
+            f" {sum(times) / 60:.1f} core hours for the {len(times)} of them whose time is known, "
             f"on {'; '.join(machines)}, by the code of {', '.join(codes)}."
         )
-    return told
+    return text
 
 
 def outcomes(results: Results) -> str:
@@ -66,8 +66,8 @@ def _outcome_cells(runs: list[Result]) -> list[str]:
 
 
 def _minutes(runs: list[Result]) -> str:
-    known = [r.minutes for r in runs if r.minutes is not None]
-    return f"{mean(known):.1f}" if known else "–"
+    minutes = [r.minutes for r in runs if r.minutes is not None]
+    return f"{mean(minutes):.1f}" if minutes else "–"
 
 
 def held_out(results: Results) -> str:
@@ -76,11 +76,11 @@ def held_out(results: Results) -> str:
     head = ("arm", "runs", *(f"step {step}" for step in steps), "end", "runs that end above step 0")
     rows = []
     for name, n, runs in _arms_with_runs(results):
-        known = [r.em for r in runs if len(r.em) > 1]
-        means = [mean_of(em.get(step) for em in known) for step in steps]
-        ends = [list(em.values())[-1] for em in known]
-        better = sum(end > em[0] for end, em in zip(ends, known, strict=True) if 0 in em)
-        rows.append([name, n, *means, mean_of(ends), f"{better} of {len(known)}"])
+        scores = [r.em for r in runs if len(r.em) > 1]
+        means = [mean_of(em.get(step) for em in scores) for step in steps]
+        ends = [list(em.values())[-1] for em in scores]
+        better = sum(end > em[0] for end, em in zip(ends, scores, strict=True) if 0 in em)
+        rows.append([name, n, *means, mean_of(ends), f"{better} of {len(scores)}"])
     return table(head, rows)
 
 
@@ -96,7 +96,7 @@ def alarms(results: Results) -> str:
 
 def _alarm_cells(runs: list[Result]) -> list[str]:
     fell = [r for r in runs if r.fall is not None]
-    kept = [r for r in runs if r.fall is None]
+    stable = [r for r in runs if r.fall is None]
     return [
         mean_of((r.delta for r in runs), "+.2f"),
         mean_of((r.delta_median for r in runs), "+.2f"),
@@ -105,7 +105,7 @@ def _alarm_cells(runs: list[Result]) -> list[str]:
         f"{len(fell)} of {len(runs)}",
         f"{sum(r.lead is not None for r in fell)} of {len(fell)}" if fell else "–",
         spread(r.lead for r in fell),
-        f"{sum(r.decay is not None for r in kept)} of {len(kept)}" if kept else "–",
+        f"{sum(r.decay is not None for r in stable)} of {len(stable)}" if stable else "–",
     ]
 
 
@@ -191,18 +191,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def mean_of(values: Iterable[float | None], form: str = ".2f") -> str:
     """The mean of what there is."""
-    known = [v for v in values if v is not None and np.isfinite(v)]
-    return format(mean(known), form) if known else "–"
+    numbers = [v for v in values if v is not None and np.isfinite(v)]
+    return format(mean(numbers), form) if numbers else "–"
 
 
 def spread(values: Iterable[int | None]) -> str:
     """Median and range."""
-    known = sorted(v for v in values if v is not None)
-    if not known:
+    numbers = sorted(v for v in values if v is not None)
+    if not numbers:
         return "–"
-    if len(known) == 1:
-        return str(known[0])
-    return f"{median(known):g} ({known[0]}–{known[-1]})"
+    if len(numbers) == 1:
+        return str(numbers[0])
+    return f"{median(numbers):g} ({numbers[0]}–{numbers[-1]})"
 
 
 def or_dash(value: int | None) -> str:

@@ -74,10 +74,10 @@ def batches(
 def _encode(policy: Policy, demonstration: Demonstration) -> tuple[list[int], list[int]]:
     ids: list[int] = []
     mask: list[int] = []
-    for text, written in demonstration.segments:
+    for text, by_model in demonstration.segments:
         tokens = policy.encode(text)
         ids += tokens
-        mask += [int(written)] * len(tokens)
+        mask += [int(by_model)] * len(tokens)
     return ids, mask
 
 
@@ -137,7 +137,7 @@ def main(out: Path, seed: int, steps: int) -> None:
     """Train the tiny policy's warm start and save it as a Hugging Face directory."""
     torch.set_num_threads(1)
     policy = new_policy(seed=seed)
-    started = time.perf_counter()
+    start = time.perf_counter()
     with Progress() as progress:
         task = progress.add_task("warm start", total=steps)
 
@@ -147,7 +147,7 @@ def main(out: Path, seed: int, steps: int) -> None:
         stream = batches(policy, seed=seed, steps=steps)
         train_supervised(policy, stream, steps=steps, on_step=show)
     policy.save(out)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - start
     success, greedy, entropy = measure(policy, seed=seed)
     click.echo(
         f"{steps} steps in {seconds:.0f} s; sampled success {success:.3f}, greedy {greedy:.3f}, "

@@ -66,12 +66,12 @@ def test_a_run_that_was_killed_is_resumed_from_the_command_line(lldscope_command
     start = find_checkpoint(run).state.step
     done = lldscope_command("train", "--resume", "--run", run, f"steps={start + 2}")
     assert done.returncode == 0, done.stderr
-    opened = lldscope.open_run(run)
-    steps = opened.signals()["step"].tolist()
+    reader = lldscope.open_run(run)
+    steps = reader.signals()["step"].tolist()
     assert steps == list(range(start + 2)), "every step once, whatever the first attempt had done"
-    assert [a["attempt"] for a in opened.info["attempts"]] == [1, 2]
-    assert opened.info["status"] == "finished"
-    assert "resume" in {event["kind"] for event in opened.events()}
+    assert [a["attempt"] for a in reader.info["attempts"]] == [1, 2]
+    assert reader.info["status"] == "finished"
+    assert "resume" in {event["kind"] for event in reader.events()}
 
 
 def test_a_disk_without_room_costs_the_checkpoint_and_not_the_run(tmp_path):
@@ -89,9 +89,9 @@ def test_a_disk_without_room_costs_the_checkpoint_and_not_the_run(tmp_path):
     assert "could not be written" in done.stderr
     assert "training goes on without it" in done.stderr
     assert not list(run.glob("checkpoints/*")), "nothing half-written stays"
-    opened = lldscope.open_run(run)
-    assert opened.signals()["step"].tolist() == [0, 1]
-    assert {e["kind"] for e in opened.events()} == {"checkpoint_failed"}
+    reader = lldscope.open_run(run)
+    assert reader.signals()["step"].tolist() == [0, 1]
+    assert {e["kind"] for e in reader.events()} == {"checkpoint_failed"}
 
 
 def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):

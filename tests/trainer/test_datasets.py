@@ -331,13 +331,13 @@ def test_a_limit_holds_for_each_source_and_does_not_follow_the_order(tmp_path):
         for source in ("a", "b", "c")
         for i in range(3 if source == "c" else 200)
     ]
-    chosen = read_questions([put(tmp_path / "q.jsonl", lines(rows))], limit=10)
-    assert Counter(q.data_source for q in chosen) == {"a": 10, "b": 10, "c": 3}
-    assert max(int(q.index) for q in chosen) > 100
-    assert [int(q.index) for q in chosen[:10]] == sorted(int(q.index) for q in chosen[:10])
+    sample = read_questions([put(tmp_path / "q.jsonl", lines(rows))], limit=10)
+    assert Counter(q.data_source for q in sample) == {"a": 10, "b": 10, "c": 3}
+    assert max(int(q.index) for q in sample) > 100
+    assert [int(q.index) for q in sample[:10]] == sorted(int(q.index) for q in sample[:10])
     random.Random(0).shuffle(rows)
     shuffled = read_questions([put(tmp_path / "q.jsonl", lines(rows))], limit=10)
-    assert {q.key for q in shuffled} == {q.key for q in chosen}
+    assert {q.key for q in shuffled} == {q.key for q in sample}
     everything = read_questions([tmp_path / "q.jsonl"], limit=1000)
     assert len(everything) == 403
 

@@ -53,10 +53,10 @@ class Engine(Player):
             probs = probs / probs.sum(-1, keepdim=True)
         logps = probs.log()[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
         for row, r in enumerate(rollouts):
-            scored = [0.0, *logps[row, : len(r.ids) - 1].tolist()]
+            scores = [0.0, *logps[row, : len(r.ids) - 1].tolist()]
             if self.kind == "other tokens":
-                scored = [0.0, *scored[:-1]]  # off by one
-            r.behaviour = [s if a >= 0 else 0.0 for s, a in zip(scored, r.action, strict=True)]
+                scores = [0.0, *scores[:-1]]  # off by one
+            r.behaviour = [s if a >= 0 else 0.0 for s, a in zip(scores, r.action, strict=True)]
             r.logp = r.entropy = r.error_norm = None
         return rollouts
 
@@ -78,8 +78,8 @@ def recorded(path, kind):
 def test_the_message_names_what_was_injected(kind, tmp_path):
     table = recorded(tmp_path / "run", kind)
     message = engine_mismatch(gather(table, 2000)).message(STEPS - 1)
-    shown = table[["engine_gap", "engine_k3", "engine_ratio", "engine_far_share", "step_kl"]]
-    assert KINDS[kind] in message, f"{message}\n{shown.to_string()}"
+    columns = table[["engine_gap", "engine_k3", "engine_ratio", "engine_far_share", "step_kl"]]
+    assert KINDS[kind] in message, f"{message}\n{columns.to_string()}"
 
 
 @pytest.mark.slow

@@ -69,9 +69,9 @@ def test_questions_lead_to_their_answer(world):
         assert question.hops[0].subject in question.text
         if len(question.hops) == 2:
             key = question.hops[0]
-            named = [f["name"] for f in world.facts if f[key.relation] == key.subject]
+            names = [f["name"] for f in world.facts if f[key.relation] == key.subject]
             assert key.relation in KEYS
-            assert named == [last.subject]  # the key names one country only
+            assert names == [last.subject]  # the key names one country only
             assert last.subject == key.value
 
 
@@ -463,6 +463,6 @@ def test_the_clumsy_teacher_is_often_wrong_and_still_in_the_protocol(world):
     success = sum(d.reward for d in demonstrations) / len(demonstrations)
     assert 0.25 < success < 0.6
     for demonstration in demonstrations:
-        written = [text for text, by_policy in demonstration.segments if by_policy]
-        assert 1 <= len(written) <= 5
-        assert parse_action(written[-1])[0] == "answer"
+        texts = [text for text, by_policy in demonstration.segments if by_policy]
+        assert 1 <= len(texts) <= 5
+        assert parse_action(texts[-1])[0] == "answer"

@@ -97,8 +97,8 @@ def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     back = keeper.events[2]
     assert (back["step"], back["to_step"], back["rule"]) == (4, 4, "lld-decay")
     saved = load_file(tmp_path / "checkpoints/step-00000004/policy/model.safetensors")
-    ended = load_file(tmp_path / "policy/model.safetensors")
-    assert all(torch.equal(saved[name], ended[name]) for name in saved)
+    final = load_file(tmp_path / "policy/model.safetensors")
+    assert all(torch.equal(saved[name], final[name]) for name in saved)
 
     going_on = Keeper()
     train(
@@ -148,15 +148,15 @@ def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, inputs,
 
 
 def test_a_cure_changes_what_its_alarm_asks_for():
-    begun = Cures.of(load_config("tiny", ["llds_coefficient=0.1"]))
-    with_llds = replace(begun, llds="action", llds_coefficient=0.2)
-    assert begun.against("lld-decay", 0.2) == with_llds
-    assert begun.against("step-size", 0.2) == replace(begun, lr_share=0.5)
-    assert begun.against("lr-jump", 0.2).against("retention-loss", 0.2).lr_share == 0.25
-    weighed = begun.against("engine-mismatch", 0.2)
-    assert weighed == replace(begun, importance_sampling="token_truncate")
+    start = Cures.of(load_config("tiny", ["llds_coefficient=0.1"]))
+    with_llds = replace(start, llds="action", llds_coefficient=0.2)
+    assert start.against("lld-decay", 0.2) == with_llds
+    assert start.against("step-size", 0.2) == replace(start, lr_share=0.5)
+    assert start.against("lr-jump", 0.2).against("retention-loss", 0.2).lr_share == 0.25
+    weighed = start.against("engine-mismatch", 0.2)
+    assert weighed == replace(start, importance_sampling="token_truncate")
     assert weighed.against("engine-mismatch", 0.2) == weighed
-    masked = replace(begun, importance_sampling="token_mask")
+    masked = replace(start, importance_sampling="token_mask")
     assert masked.against("engine-mismatch", 0.2) == masked
 
 

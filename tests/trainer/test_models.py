@@ -108,13 +108,13 @@ def test_sampler_and_scorer_agree_with_a_plain_forward(make, kind, tied, chat):
         mask = torch.tensor([[int(a >= 0) for a in rollout.action]])
         with torch.no_grad():
             logps = policy.model(ids).logits[0].double().log_softmax(-1)
-            scored = action_logps(policy.model, ids, mask)[0]
+            scores = action_logps(policy.model, ids, mask)[0]
         assert sum(a >= 0 for a in rollout.action) >= 2
         assert rollout.logp is not None
         for t, action in enumerate(rollout.action):
             expected = logps[t - 1, rollout.ids[t]].item() if action >= 0 else 0.0
             assert rollout.logp[t] == pytest.approx(expected, abs=1e-4)
-            assert scored[t].item() == pytest.approx(expected, abs=1e-4)
+            assert scores[t].item() == pytest.approx(expected, abs=1e-4)
 
 
 def llama_2_tokenizer() -> LlamaTokenizer:
@@ -257,12 +257,12 @@ def test_bfloat16_computes_so_but_keeps_float32_weights_and_logits(make):
     records = []
     layer = policy.model.get_decoder().layers[0].mlp.up_proj
     hook = layer.register_forward_hook(lambda *call: records.append(call[-1].dtype))
-    got = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
+    result = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
     hook.remove()
     assert records == [torch.bfloat16]
-    assert [t.dtype for t in got] == [torch.float32] * 3
+    assert [t.dtype for t in result] == [torch.float32] * 3
     # Rounded somewhere, so not equal; but only in the decoder, so close.
-    off = (got.logp - action_logps(exact.model, ids, mask)).abs().max()
+    off = (result.logp - action_logps(exact.model, ids, mask)).abs().max()
     assert 0 < off < 0.2
     with policy.compute():
         hidden = policy.model.get_decoder()(input_ids=ids).last_hidden_state

@@ -118,8 +118,8 @@ def test_influence_is_what_an_update_of_the_head_does():
 
     def logp(rows: list[int]) -> torch.Tensor:
         logps = (before[rows, :-1] @ head.T).log_softmax(-1)
-        chosen = logps.gather(-1, ids[rows, 1:, None])[..., 0]
-        return (chosen * mask[rows, 1:]).sum()
+        values = logps.gather(-1, ids[rows, 1:, None])[..., 0]
+        return (values * mask[rows, 1:]).sum()
 
     (pulled,) = torch.autograd.grad(logp([0]), head)
     (pushed,) = torch.autograd.grad(logp([2]), head)

@@ -150,8 +150,8 @@ def test_without_scores_the_documents_are_bare(port):
     ],
 )
 def test_a_wrong_request_is_answered_with_a_sentence(port, body, status, message):
-    got, answer = send(port, body)
-    assert got == status
+    code, answer = send(port, body)
+    assert code == status
     assert message in answer["detail"]
     assert send(port, b'{"queries": []}')[0] == 200
 
@@ -434,9 +434,9 @@ def test_a_slow_server_is_given_up(strange, caplog, monkeypatch):
     monkeypatch.setattr(retriever_client, "_BATCH", 1)
     strange.reply(GOOD, pause=30)
     there = HttpRetriever(strange.url, timeout=0.1, retries=1)
-    started = time.monotonic()
+    before = time.monotonic()
     assert there.retrieve(["a", "b", "c"]) == [None, None, None]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - before < 10
     assert [requests["queries"] for requests in strange.requests] == [
         ["a"],
         ["a"],
@@ -446,9 +446,9 @@ def test_a_slow_server_is_given_up(strange, caplog, monkeypatch):
 
 def test_an_answer_that_trickles_is_given_up(strange, caplog):
     strange.replies.append((200, [b"[1,"] * 1000, 0.05))
-    started = time.monotonic()
+    before = time.monotonic()
     assert HttpRetriever(strange.url, timeout=0.2, retries=0).retrieve(["a"]) == [None]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - before < 10
     assert "no answer within 0.2 s" in warnings(caplog)[0]
 
 

@@ -147,9 +147,9 @@ def test_no_country_is_shown_again_and_again_where_a_search_misses():
     """As it would be by document number: 55 of the 514 documents would be Albania's."""
     world = World.real()
     results = Bm25Retriever(world.documents).retrieve(sorted(set(asked_of(world))))
-    shown = Counter(document.title for documents in results for document in documents)
-    assert shown.total() == 514
-    assert max(shown.values()) < 12
+    counts = Counter(document.title for documents in results for document in documents)
+    assert counts.total() == 514
+    assert max(counts.values()) < 12
 
 
 def asked_of(world: World) -> list[str]:
@@ -283,9 +283,9 @@ def test_who_starts_while_an_index_is_built_waits_for_it(corpus, monkeypatch):
 
     monkeypatch.setattr(corpus_index, "build", slowly)
     with ThreadPoolExecutor(4) as pool:
-        opened = list(pool.map(open_index, [corpus] * 4))
+        indexes = list(pool.map(open_index, [corpus] * 4))
     assert len(built) == 1
-    assert len({index.search("oslo", 3) for index in opened}) == 1
+    assert len({index.search("oslo", 3) for index in indexes}) == 1
 
 
 def test_a_corpus_that_changes_while_it_is_indexed_is_not_kept(corpus, monkeypatch):

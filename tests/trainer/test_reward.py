@@ -164,8 +164,8 @@ def test_em_and_f1_by_hand(answer, golds, exact, overlap):
 
 
 def test_the_last_complete_answer_counts():
-    written = "<answer>Lima</answer> no, <answer> Quito </answer> or <answer> La Paz"
-    assert last_answer(written) == "Quito"
+    text = "<answer>Lima</answer> no, <answer> Quito </answer> or <answer> La Paz"
+    assert last_answer(text) == "Quito"
     assert last_answer("Quito") is None
     assert last_answer("<answer>two\nlines</answer>") == "two\nlines"
     assert last_answer("<answer></answer>") == ""

@@ -91,8 +91,8 @@ def test_sampler_agrees_with_the_scoring_forward(tiny, world):
     rows = list(range(len(rollouts)))
     random.Random(0).shuffle(rows)
     with torch.no_grad():
-        scored = batch.score(tiny.model, rows, 3)
-    assert (scored - batch.old[rows]).abs().max() < 2e-5
+        scores = batch.score(tiny.model, rows, 3)
+    assert (scores - batch.old[rows]).abs().max() < 2e-5
     assert len({len(r.ids) for r in rollouts}) > 5
 
 
@@ -122,10 +122,10 @@ def test_a_rollout_is_prompt_turns_and_tool_text(tiny, world):
         prompt = prompt_text(rollout.episode.question.text)
         assert text.startswith(prompt)
         # What the policy wrote, put together from the action tokens, is what the episode saw.
-        written = tiny.decode(
+        output = tiny.decode(
             [t for t, a in zip(rollout.ids, rollout.action, strict=True) if a >= 0]
         )
-        assert written == "".join(rollout.episode.turns)
+        assert output == "".join(rollout.episode.turns)
         numbers = [a for a in rollout.action if a >= 0]
         assert sorted(set(numbers)) == list(range(len(rollout.episode.actions)))
         assert numbers == sorted(numbers)
@@ -322,11 +322,11 @@ def test_the_nucleus_is_that_of_the_whole_vocabulary(vocabulary, spread):
                     break
                 nucleus.add(v)
                 reached += row[v]
-            chosen = {v for v, p in enumerate(results) if p > 0}
+            support = {v for v, p in enumerate(results) if p > 0}
             # Sums may differ by one token, but not by which: the first of equally likely ones.
-            assert abs(len(chosen) - len(nucleus)) <= 1
-            assert chosen == set(order[: len(chosen)])
-            assert all(results[v] == row[v] for v in chosen)
+            assert abs(len(support) - len(nucleus)) <= 1
+            assert support == set(order[: len(support)])
+            assert all(results[v] == row[v] for v in support)
 
 
 @pytest.mark.parametrize("top_p", [0.7, 1.0])

@@ -61,12 +61,12 @@ def twin(policy: Policy, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, lis
 
 def test_twin(policy):
     ids, mask = random_batch(2, 7)
-    got = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
+    scores = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
     for name, rows in twin(policy, ids, mask).items():
-        values = getattr(got, name)
+        values = getattr(scores, name)
         assert values.dtype == torch.float32
         assert torch.allclose(values.double(), torch.tensor(rows).double(), atol=1e-4)
-    assert not got.error_norm.requires_grad
+    assert not scores.error_norm.requires_grad
 
 
 def test_only_what_is_asked_for(policy):
@@ -90,9 +90,9 @@ def test_gradient_of_the_entropy(policy):
     logits = policy.model(ids).logits[:, :-1][mask[:, 1:].bool()]
     probs = logits.softmax(-1)
     expected = gradient(-(probs * probs.log()).sum(-1))
-    got = gradient(action_scores(policy.model, ids, mask, entropy=True).entropy)
+    actual = gradient(action_scores(policy.model, ids, mask, entropy=True).entropy)
     assert expected.abs().max() > 0.1
-    assert torch.allclose(got, expected, rtol=1e-3, atol=1e-4)
+    assert torch.allclose(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_chunks_of_the_head_change_nothing(policy, monkeypatch):
@@ -100,9 +100,9 @@ def test_chunks_of_the_head_change_nothing(policy, monkeypatch):
 
     def values_and_gradient() -> list[torch.Tensor]:
         policy.model.zero_grad()
-        got = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
-        (got.logp.square() + got.entropy.sin()).sum().backward()
-        return [*(t.detach() for t in got), policy.model.get_output_embeddings().weight.grad]
+        scores = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
+        (scores.logp.square() + scores.entropy.sin()).sum().backward()
+        return [*(t.detach() for t in scores), policy.model.get_output_embeddings().weight.grad]
 
     whole = [t.clone() for t in values_and_gradient()]
     monkeypatch.setattr("lldscope_trainer.policy.logprobs.LOGITS_BYTES", 7 * 4 * 600)
@@ -112,10 +112,10 @@ def test_chunks_of_the_head_change_nothing(policy, monkeypatch):
 
 def test_no_action_tokens_at_all(policy):
     ids, mask = random_batch(2, 5)
-    got = action_scores(policy.model, ids, 0 * mask, entropy=True, error_norm=True)
-    assert not any(t.any() for t in got)
+    scores = action_scores(policy.model, ids, 0 * mask, entropy=True, error_norm=True)
+    assert not any(t.any() for t in scores)
     policy.model.zero_grad()
-    (got.logp + got.entropy).sum().backward()
+    (scores.logp + scores.entropy).sum().backward()
     assert not policy.model.get_output_embeddings().weight.grad.any()
 
 

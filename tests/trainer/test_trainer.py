@@ -41,10 +41,10 @@ def test_columns_are_those_of_the_registry(plain, preserved):
         for table, calls in keeper.tables.items():
             for columns in calls:
                 assert set(columns) <= set(TABLES[table].names), table
-    written = {
+    names = {
         t: set(plain.tables[t][0]) | set(preserved.tables.get(t, [{}])[0]) for t in plain.tables
     }
-    missing = {t: set(TABLES[t].names) - written[t] - {"attempt", "rank"} for t in written}
+    missing = {t: set(TABLES[t].names) - names[t] - {"attempt", "rank"} for t in names}
     # The recorder stamps the time; a sampler that is the policy itself is no engine beside it.
     assert {t: m for t, m in missing.items() if m} == {
         "steps": {"time"},
@@ -136,18 +136,18 @@ def test_rescoring_measures_mixed_groups_only(plain):
     for r in sampled.rows("responses"):
         group_of[r["step"], r["response_id"]] = (r["step"], r["group_id"])
         classes.setdefault((r["step"], r["group_id"]), []).append(bool(r["correct"]))
-    measured: dict[tuple, bool] = {}
+    results: dict[tuple, bool] = {}
     for action in sampled.rows("actions"):
         facts, at = action["logp_post_sum"] is not None, (action["step"], action["response_id"])
-        assert measured.setdefault(at, facts) == facts
+        assert results.setdefault(at, facts) == facts
         for name in ("n_tokens_down", "drop_sum"):
             assert (action[name] is None) == (not facts)
-    chosen = [group_of[at] for at, facts in measured.items() if facts]
-    assert all(len(set(classes[group])) == 2 for group in chosen)
+    groups = [group_of[at] for at, facts in results.items() if facts]
+    assert all(len(set(classes[group])) == 2 for group in groups)
     for step in range(3):
         mixed = [mine for (s, _), mine in classes.items() if s == step and len(set(mine)) == 2]
-        assert sum(s == step for s, _ in chosen) == min(8, sum(map(len, mixed)))
-    assert chosen
+        assert sum(s == step for s, _ in groups) == min(8, sum(map(len, mixed)))
+    assert groups
 
 
 def test_without_llds_and_kl_their_columns_are_null(plain):
@@ -388,5 +388,5 @@ def test_questions_that_no_step_could_take_are_refused_at_once(
 def test_a_small_share_still_measures_something():
     keeper = Keeper()
     train(load_config("tiny", [*SMALL, "rescore_share=0.01", "steps=2"]), keeper)
-    measured = [r for r in keeper.rows("actions") if r["logp_post_sum"] is not None]
-    assert len({(r["step"], r["response_id"]) for r in measured}) == 2
+    rows = [r for r in keeper.rows("actions") if r["logp_post_sum"] is not None]
+    assert len({(r["step"], r["response_id"]) for r in rows}) == 2

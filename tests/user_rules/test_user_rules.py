@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up_runs import write_run
-from rule_cases import drawn, frame
+from rule_cases import frame, simulate
 
 from lldscope.cli.rules import RULES_SCHEMA
 from lldscope.core.errors import UsageError
@@ -138,7 +138,7 @@ def test_looking_ahead_is_detected_from_the_answers():
 
 
 def test_a_users_rule_fires_like_a_built_in_one(rule_file):
-    alerts = assess(drawn(GROWING, 0), rules=[*RULES, *load(rule_file())]).alerts
+    alerts = assess(simulate(GROWING, 0), rules=[*RULES, *load(rule_file())]).alerts
     alert = next(a for a in alerts if a.rule == "long-answers")
     assert alert.severity == "warning"
     assert alert.state == "firing"
@@ -166,9 +166,9 @@ def test_a_rule_that_cannot_be_evaluated_is_logged_and_affects_no_other(rule_fil
     text = with_query("SELECT step FROM signals WHERE CAST(kl AS TINYINT) > 9")
     signals = frame({"kl": np.array([1.0, 1e9, 1.0]), "n_nonfinite": np.ones(3)})
     with caplog.at_level(logging.WARNING, "lldscope"):
-        fired = {a.rule for a in assess(signals, rules=[*RULES, *load(rule_file(text))]).alerts}
-    assert "nonfinite" in fired
-    assert "long-answers" not in fired
+        alarms = {a.rule for a in assess(signals, rules=[*RULES, *load(rule_file(text))]).alerts}
+    assert "nonfinite" in alarms
+    assert "long-answers" not in alarms
     assert len(caplog.records) == 1
     assert "out of range" in caplog.text
 

@@ -236,14 +236,14 @@ class Updater:
     def _counts(self, batch: RolloutBatch, parts: list[list[int]]) -> tuple[_Counts, list[_Counts]]:
         """Over all micro-batches and ranks, and of each of this rank's micro-batches. From masks
         and advantages alone: the counts do not depend on the new policy."""
-        counted = torch.stack([self._count(batch, part) for part in parts])  # (parts, 3)
+        counts = torch.stack([self._count(batch, part) for part in parts])  # (parts, 3)
         n_rows = sum(map(len, parts))
-        shape = counted.new_tensor([n_rows, n_rows**2])
-        *whole, rows, squares = self._processes.sum(torch.cat([counted.sum(0), shape])).tolist()
+        shape = counts.new_tensor([n_rows, n_rows**2])
+        *whole, rows, squares = self._processes.sum(torch.cat([counts.sum(0), shape])).tolist()
         if squares * self._processes.size != rows**2:
             # Otherwise ranks would wait for each other forever.
             raise LldscopeError("Every process needs the same number of rollouts in an update")
-        return _Counts(*whole), [_Counts(*each) for each in counted.tolist()]
+        return _Counts(*whole), [_Counts(*each) for each in counts.tolist()]
 
     def _count(self, batch: RolloutBatch, rows: list[int]) -> Tensor:
         """(3,): what `_Counts` has, of one micro-batch."""

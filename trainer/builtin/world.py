@@ -125,22 +125,22 @@ class World:
         fifth of the facts set aside for evaluation (True), to the rest (False), or to neither.
 
         Raises UsageError when new ones stop coming: there are a few thousand."""
-        chosen: dict[str, WorldQuestion] = {}
+        pool: dict[str, WorldQuestion] = {}
         drawn_since_new = 0
-        while len(chosen) < n:
+        while len(pool) < n:
             question = self._draw(rng, two_hop)
             last = question.hops[-1]
             drawn_since_new += 1
             if held_out is None or held_out == is_held_out(last.subject, last.relation):
-                if question.text not in chosen:
+                if question.text not in pool:
                     drawn_since_new = 0
-                chosen[question.text] = question
+                pool[question.text] = question
             if drawn_since_new > PATIENCE:
                 raise UsageError(
-                    f"the built-in world has about {len(chosen)} such questions, not {n}: ask for "
+                    f"the built-in world has about {len(pool)} such questions, not {n}: ask for "
                     "fewer"
                 )
-        return list(chosen.values())
+        return list(pool.values())
 
     def _draw(self, rng: random.Random, two_hop: float) -> WorldQuestion:
         relation = rng.choice(ASKED)

@@ -41,13 +41,13 @@ def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Quest
     read, for a bad row, and for two different questions with the same (data_source, index), if both
     were chosen.
     """
-    chosen: dict[str, dict[str, tuple[Question, Place]]] = {}
+    by_source: dict[str, dict[str, tuple[Question, Place]]] = {}
     files = [Path(path) for path in paths]
     folders = Counter(path.parent for path in {path.resolve() for path in files})
     for path in files:
         alone = folders[path.resolve().parent] == 1
         for place, question in iterate_questions(path, alone=alone):
-            mine = chosen.setdefault(question.data_source, {})
+            mine = by_source.setdefault(question.data_source, {})
             other, first = mine.setdefault(question.index, (question, place))
             if other != question:
                 raise UsageError(
@@ -57,10 +57,10 @@ def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Quest
                 )
             if limit and len(mine) >= 2 * limit:
                 _keep_lowest(mine, limit)
-    for mine in chosen.values():
+    for mine in by_source.values():
         if limit:
             _keep_lowest(mine, limit)
-    return [question for mine in chosen.values() for question, _ in mine.values()]
+    return [question for mine in by_source.values() for question, _ in mine.values()]
 
 
 def iterate_questions(path: Path, *, alone: bool = True) -> Iterator[tuple[Place, Question]]:
@@ -186,9 +186,9 @@ def _verl(cells: _Cells) -> Question:
     from `extra_info.question`; a prompt that says only that is no prompt. Without these two it is
     the last message."""
     messages = cells.messages()
-    named = next((c for c in ("question", "extra_info.question") if cells.get(c) is not None), None)
-    text = cells.text(named) if named else messages[-1]["content"]
-    bare = named and len(messages) == 1 and messages[0]["content"].strip() == text.strip()
+    key = next((c for c in ("question", "extra_info.question") if cells.get(c) is not None), None)
+    text = cells.text(key) if key else messages[-1]["content"]
+    bare = key and len(messages) == 1 and messages[0]["content"].strip() == text.strip()
     # A ground truth that is one text may be a list joined with commas; extra_info.answer has it.
     golds = "reward_model.ground_truth"
     truth = cells.get(golds)

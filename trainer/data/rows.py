@@ -64,8 +64,8 @@ def _rows(file: BinaryIO, path: Path, columns: Collection[str]) -> Iterator[tupl
     file.seek(0)
     if head == b"PAR1":
         return _parquet_rows(file, columns)
-    packed = head[:2] == b"\x1f\x8b"
-    stream = cast(io.BufferedReader, gzip.GzipFile(fileobj=file) if packed else file)
+    is_gzip = head[:2] == b"\x1f\x8b"
+    stream = cast(io.BufferedReader, gzip.GzipFile(fileobj=file) if is_gzip else file)
     start = stream.peek(_CHUNK).removeprefix(_BOM).lstrip()
     if start.startswith(b"["):
         return _list_rows(io.TextIOWrapper(stream, "utf-8-sig"), path)
@@ -80,9 +80,9 @@ def _rows(file: BinaryIO, path: Path, columns: Collection[str]) -> Iterator[tupl
 def _parquet_rows(file: BinaryIO, columns: Collection[str]) -> Iterator[tuple[int, Any]]:
     parquet = pq.ParquetFile(file)
     names = parquet.schema_arrow.names
-    chosen = [name for name in names if name in columns] or names
+    selection = [name for name in names if name in columns] or names
     number = 0
-    for batch in parquet.iter_batches(_BATCH, columns=chosen):
+    for batch in parquet.iter_batches(_BATCH, columns=selection):
         for row in batch.to_pylist():
             number += 1
             yield number, row

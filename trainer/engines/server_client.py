@@ -65,7 +65,7 @@ class Server:
         self.rpc("check_ready")
         return name
 
-    def _closed(self) -> LldscopeError:
+    def _refusal(self) -> LldscopeError:
         return LldscopeError(
             f"The server at {self.url} was started without VLLM_SERVER_DEV_MODE=1 and cannot "
             f"take new weights: {_HOW}"
@@ -86,7 +86,7 @@ class Server:
         body = {"method": method, "args": arguments}
         answer = self._ask("POST", "/collective_rpc", body)
         if answer.status_code == 404:
-            raise self._closed()
+            raise self._refusal()
         if f"no attribute '{method}'" in _words(answer):
             raise LldscopeError(
                 f"The server at {self.url} was started without --worker-extension-cls "

@@ -23,10 +23,10 @@ class WeightSync:
     model_runner: Any
     vllm_config: Any
 
-    def take_weights(self, named: Iterable[tuple[str, Tensor]]) -> None:
+    def take_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy weights under their Hugging Face names into the model; they need not be all. One
         after the other: adapters are merged into each only when it is its turn."""
-        self.model_runner.model.load_weights(weights=iter(named))
+        self.model_runner.model.load_weights(weights=iter(weights))
 
     def take_weights_from(self, path: str) -> None:
         """The same from a file on this machine, which must be a safetensors one: nothing else is
@@ -35,11 +35,11 @@ class WeightSync:
             raise ValueError(f"{path}: only safetensors files are loaded")
         device = next(self.model_runner.model.parameters()).device
         try:
-            named = load_file(path, device=str(device))
+            weights = load_file(path, device=str(device))
         except (OSError, SafetensorError) as error:
             raise ValueError(f"{path}: {error}") from error
         try:
-            self.take_weights(named.items())
+            self.take_weights(weights.items())
         except (AssertionError, KeyError, RuntimeError, ValueError) as error:
             raise ValueError(f"the server runs another model than this run ({error})") from error
 

@@ -147,8 +147,8 @@ def format_documents(documents: Sequence[Document], tool_text: str = "plain") ->
     lines = [
         f"Doc {i}(Title: {quote}{d.title}{quote}) {d.text}\n" for i, d in enumerate(documents, 1)
     ]
-    shown = "".join(lines)
-    return f"\n\n<information>{shown.strip() if published else shown}</information>\n\n"
+    text = "".join(lines)
+    return f"\n\n<information>{text.strip() if published else text}</information>\n\n"
 
 
 def defuse(text: str, names: Collection[str]) -> str:

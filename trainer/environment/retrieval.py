@@ -82,8 +82,8 @@ class Bm25Retriever:
         missed = rng.random() < self._miss_rate
         scores = self._index.get_scores(words)
         best = _ranked(scores, rng.random(len(scores), dtype=np.float32))[: self._top_k + 1]
-        chosen = best[1:] if missed else best[:-1]
-        return [self._documents[i] for i in rng.permutation(chosen)]
+        indices = best[1:] if missed else best[:-1]
+        return [self._documents[i] for i in rng.permutation(indices)]
 
 
 class CorpusRetriever:
@@ -124,8 +124,8 @@ class UnrelatedRetriever:
 
     def _draw(self, query: str) -> list[Document]:
         rng = np.random.default_rng(crc32(f"unrelated|{self._seed}|{query}".encode()))
-        chosen = rng.choice(len(self._documents), self._top_k, replace=False)
-        return [self._documents[i] for i in chosen]
+        indices = rng.choice(len(self._documents), self._top_k, replace=False)
+        return [self._documents[i] for i in indices]
 
 
 def _ranked(scores: NDArray[np.float32], tiebreak: NDArray[np.float32]) -> NDArray[np.intp]:

@@ -147,29 +147,29 @@ class HttpRetriever:
     def _note(self, failure: _Failed | None) -> None:
         """Say it when an outage begins and when it is over, not at every call in between."""
         with self._lock:
-            failed, self._failed_calls = self._failed_calls, self._failed_calls + 1
+            count, self._failed_calls = self._failed_calls, self._failed_calls + 1
             if failure is None:
                 self._failed_calls = 0
-        if failure and not failed:
+        if failure and not count:
             _log.warning(
                 "retriever %s: %s. Searches fail (tool_ok false) until it is back.",
                 self._shown,
                 failure,
             )
-        elif failed and not failure:
-            _log.warning("retriever %s answers again; %d calls failed.", self._shown, failed)
+        elif count and not failure:
+            _log.warning("retriever %s answers again; %d calls failed.", self._shown, count)
 
 
 def _address(url: str) -> httpx2.URL:
     try:
-        parsed = httpx2.URL(url)
+        result = httpx2.URL(url)
     except httpx2.InvalidURL:
-        parsed = httpx2.URL("")
-    if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > 65535:
+        result = httpx2.URL("")
+    if result.scheme not in ("http", "https") or not result.host or (result.port or 0) > 65535:
         raise UsageError(
             f"retriever address {url!r}: write it like http://127.0.0.1:8000/retrieve."
         )
-    return parsed.copy_with(path="/retrieve") if parsed.path in ("", "/") else parsed
+    return result.copy_with(path="/retrieve") if result.path in ("", "/") else result
 
 
 def _documents(answer: Any, queries: int, top_k: int) -> list[list[Document]]:
@@ -185,5 +185,5 @@ def _documents(answer: Any, queries: int, top_k: int) -> list[list[Document]]:
 
 
 def _document(entry: Any) -> Document:
-    scored = isinstance(entry, dict) and "document" in entry
-    return parse_document(entry["document"] if scored else entry)
+    has_score = isinstance(entry, dict) and "document" in entry
+    return parse_document(entry["document"] if has_score else entry)

@@ -150,8 +150,8 @@ def _documents(index: CorpusIndex, query: str, top_k: int, scores: bool) -> list
 
     documents = []
     for document, score in index.search(query, top_k):
-        sent: dict[str, Any] = {"id": document.id, "contents": contents(document)}
-        documents.append({"document": sent, "score": score} if scores else sent)
+        entry: dict[str, Any] = {"id": document.id, "contents": contents(document)}
+        documents.append({"document": entry, "score": score} if scores else entry)
     return documents
 
 

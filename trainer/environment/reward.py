@@ -35,9 +35,9 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
-def last_answer(written: str) -> str | None:
+def last_answer(text: str) -> str | None:
     """The content of the last complete answer span the policy wrote, or None."""
-    spans = ANSWER.findall(written)
+    spans = ANSWER.findall(text)
     return spans[-1].strip() if spans else None
 
 

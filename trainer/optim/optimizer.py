@@ -231,8 +231,8 @@ def load_moments(
         raise LldscopeError(
             f"{directory} holds no optimizer state that can be read: {error}"
         ) from error
-    needed = {f"{name}.{moment}" for name in steps for moment in MOMENTS}
+    keys = {f"{name}.{moment}" for name in steps for moment in MOMENTS}
     unknown = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}
-    if unknown or not needed <= set(tensors):
+    if unknown or not keys <= set(tensors):
         raise LldscopeError(f"The optimizer state in {directory} is not that of this model")
     return tensors, steps

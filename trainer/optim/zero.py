@@ -155,8 +155,8 @@ class ZeroOptimizer(Optimizer):
         # DeepSpeed's own function for whole tensors runs over the end of those whose size the
         # number of ranks does not divide.
         size = parameter.ds_tensor.numel()
-        padded = nn.functional.pad(value.flatten(), (0, size * self._processes.size))
-        share = padded[size * self._processes.rank :][:size]
+        flat = nn.functional.pad(value.flatten(), (0, size * self._processes.size))
+        share = flat[size * self._processes.rank :][:size]
         self._engine.optimizer.set_local_hp_param(share, parameter, key)
 
 

@@ -56,11 +56,11 @@ class Flops:
         self._attention = config.num_hidden_layers * config.num_attention_heads * size
         self._head = head.in_features * head.out_features
 
-    def forward(self, lengths: Iterable[int], scored: int) -> int:
-        """A pass over rows of these lengths, `scored` tokens of which get logits. A forward and
+    def forward(self, lengths: Iterable[int], targets: int) -> int:
+        """A pass over rows of these lengths, `targets` tokens of which get logits. A forward and
         backward pass takes three times that."""
         rows = sum(2 * self._linear * n + 2 * self._attention * n * n for n in lengths)
-        return rows + 2 * self._head * scored
+        return rows + 2 * self._head * targets
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -71,9 +71,9 @@ class RowCache(Cache):
 
 def _grow(buffer: Tensor, length: int) -> Tensor:
     capacity = -(-length // _BLOCK) * _BLOCK
-    grown = buffer.new_empty((*buffer.shape[:2], capacity, buffer.shape[3]))
-    grown[:, :, : buffer.shape[2]] = buffer
-    return grown
+    result = buffer.new_empty((*buffer.shape[:2], capacity, buffer.shape[3]))
+    result[:, :, : buffer.shape[2]] = buffer
+    return result
 
 
 def bytes_per_token(model: Any) -> int:

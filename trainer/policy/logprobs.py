@@ -120,10 +120,10 @@ def sequence_logps(
     at most `n_buckets` of similar length."""
     device = next(model.parameters()).device
     by_index: dict[int, Tensor] = {}
-    for chosen in least_padding([len(row) for row in ids], n_buckets):
-        rows, mask = [ids[i] for i in chosen], [masks[i] for i in chosen]
+    for bucket in least_padding([len(row) for row in ids], n_buckets):
+        rows, mask = [ids[i] for i in bucket], [masks[i] for i in bucket]
         logps = action_logps(model, pad(rows, 0, device), pad(mask, 0, device)).double().cpu()
-        by_index |= {i: logp[: len(ids[i])] for i, logp in zip(chosen, logps, strict=True)}
+        by_index |= {i: logp[: len(ids[i])] for i, logp in zip(bucket, logps, strict=True)}
     return [by_index[i] for i in range(len(ids))]
 
 

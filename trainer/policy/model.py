@@ -104,8 +104,8 @@ def load_policy(
     missing. Nothing in the directory is executed or unpickled.
     """
     directory = model_directory(path)
-    tokenizer = _loaded(path, "its tokenizer", lambda: _load_tokenizer(directory))
-    model: Any = _loaded(path, "it", lambda: _load_model(directory))
+    tokenizer = _load(path, "its tokenizer", lambda: _load_tokenizer(directory))
+    model: Any = _load(path, "it", lambda: _load_model(directory))
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise UsageError(
             f"model={path}: its tokenizer has {len(tokenizer)} tokens but the model only "
@@ -122,7 +122,7 @@ def load_policy(
     if not halved:
         model.to(device)
     model.eval()
-    _loaded(path, "it", lambda: _check(model, tokenizer))
+    _load(path, "it", lambda: _check(model, tokenizer))
     for layer in halved:  # before they take room on a GPU
         layer.to(dtype)
     model.to(device)
@@ -139,7 +139,7 @@ def load_policy(
 T = TypeVar("T")
 
 
-def _loaded(path: str, what: str, load: Callable[[], T]) -> T:
+def _load(path: str, what: str, load: Callable[[], T]) -> T:
     try:
         return load()
     except Exception as error:  # what transformers raises for bad files has no common class
@@ -170,8 +170,8 @@ def _load_tokenizer(directory: Path) -> Any:
     """The tokenizer as it was saved. For a Qwen2 model, transformers 5's AutoTokenizer puts Qwen's
     own way of splitting text over whatever tokenizer.json says; ours splits otherwise."""
     config = directory / "tokenizer_config.json"
-    saved = json.loads(config.read_text("utf-8")) if config.is_file() else {}
-    generic = saved.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    values = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    generic = values.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
     return (PreTrainedTokenizerFast if generic else AutoTokenizer).from_pretrained(
         directory, trust_remote_code=False, local_files_only=True
     )

@@ -112,8 +112,8 @@ class RolloutBatch:
         """(sum, number) of Δ = Σ (log π_post − log π_old), in nats per response, over the re-scored
         rollouts in `among` (N,) bool."""
         delta = (self.post - self.old).sum(1).cpu()
-        chosen = among & self.rescored
-        return float(delta[chosen].sum()), int(chosen.sum())
+        mask = among & self.rescored
+        return float(delta[mask].sum()), int(mask.sum())
 
     def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
         """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere; in buckets of
@@ -145,8 +145,8 @@ class RolloutBatch:
         back = torch.tensor([place[row] for row in rows or range(len(place))], device=device)
 
         def whole(pieces: Sequence[Tensor | None]) -> Tensor | None:
-            padded = [pad_right(p, (0, width - p.shape[1])) for p in pieces if p is not None]
-            return torch.cat(padded)[back] if padded else None
+            blocks = [pad_right(p, (0, width - p.shape[1])) for p in pieces if p is not None]
+            return torch.cat(blocks)[back] if blocks else None
 
         logp, *others = map(whole, zip(*parts, strict=True))
         assert logp is not None

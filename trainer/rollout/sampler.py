@@ -149,10 +149,10 @@ class Sampler:
         logps = logits.log_softmax(-1)
         probs = logps.exp()
         tokens = self._choose(logits, probs, generator)
-        chosen = logps.gather(-1, tokens[:, None])[:, 0]
+        logp = logps.gather(-1, tokens[:, None])[:, 0]
         entropy = -(probs * logps).nan_to_num(0.0).sum(-1)
-        error = 1 - 2 * chosen.exp() + probs.square().sum(-1)
-        return [tokens.tolist(), *torch.stack([chosen, entropy, error]).tolist()]
+        error = 1 - 2 * logp.exp() + probs.square().sum(-1)
+        return [tokens.tolist(), *torch.stack([logp, entropy, error]).tolist()]
 
     def _choose(self, logits: Tensor, probs: Tensor, generator: torch.Generator) -> Tensor:
         s = self._sampling
@@ -164,9 +164,9 @@ class Sampler:
             probs = _nucleus(probs, s.top_p)
         # One random number per row. torch.multinomial draws one per token of the vocabulary, and on
         # another kind of processor, or with another build of torch, others.
-        reached = probs.cumsum(-1, dtype=torch.float64)
+        cdf = probs.cumsum(-1, dtype=torch.float64)
         u = torch.rand(len(probs), 1, dtype=torch.float64, device=probs.device, generator=generator)
-        tokens = torch.searchsorted(reached, u * reached[:, -1:], right=True)
+        tokens = torch.searchsorted(cdf, u * cdf[:, -1:], right=True)
         return tokens[:, 0].clamp(max=probs.shape[-1] - 1)
 
     def _turn_ends(self, row: Row) -> bool:

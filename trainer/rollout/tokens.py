@@ -64,8 +64,8 @@ class Rollout:
 
     def turns(self) -> Iterator[list[int]]:
         """The tokens of each action, in order; an action without tokens is left out."""
-        written = ((a, t) for a, t in zip(self.action, self.ids, strict=True) if a >= 0)
-        for _, pairs in groupby(written, key=lambda pair: pair[0]):
+        tokens = ((a, t) for a, t in zip(self.action, self.ids, strict=True) if a >= 0)
+        for _, pairs in groupby(tokens, key=lambda pair: pair[0]):
             yield [token for _, token in pairs]
 
 
@@ -190,5 +190,5 @@ def retokenisation_drift(policy: Policy, rollouts: Sequence[Rollout]) -> tuple[i
     closing tag and encoded again, as the reference code does, instead of kept as sampled; of the
     first `DRIFT_ROLLOUTS`, whose questions are a random choice."""
     turns = [turn for rollout in rollouts[:DRIFT_ROLLOUTS] for turn in rollout.turns()]
-    changed = [policy.encode(cut_turn(policy.decode(turn))) != turn for turn in turns]
-    return sum(changed), len(turns)
+    changes = [policy.encode(cut_turn(policy.decode(turn))) != turn for turn in turns]
+    return sum(changes), len(turns)

@@ -43,13 +43,13 @@ BOTH_KINDS = (
 def zero_signal(e: Evidence) -> Measurement:
     rows = e.cadence.rows(NO_SIGNAL_STEPS)
     alone = e.column("group_size_max") == 1  # a group of one has no signal to lose
-    recorded = np.where(alone, 0.0, mean(e, "zero_signal_share", NO_SIGNAL_STEPS))
+    column = np.where(alone, 0.0, mean(e, "zero_signal_share", NO_SIGNAL_STEPS))
     same = on_measured(e.reward, lambda v: d.trailing_mean(_unchanged(v), rows, rows))
     same = np.where(e.column("reward_sd") > 0, 0.0, same)
-    share = np.where(np.isnan(recorded), same, recorded)
+    share = np.where(np.isnan(column), same, column)
 
     def message(row: int) -> str:
-        if np.isnan(recorded[row]):
+        if np.isnan(column[row]):
             steps = e.cadence.spans(NO_SIGNAL_STEPS)
             return f"the mean reward was {short(e.reward[row])} in every one of {steps} steps"
         return (
@@ -96,10 +96,10 @@ def _cost(e: Evidence, row: int) -> str:
     seconds = (e.column("seconds_rollout") + e.column("seconds_update"))[rows]
     parts = []
     clock = (3600.0, "hours") if np.nansum(seconds) >= 3600.0 else (60.0, "minutes")
-    for measured, one, unit in ((tokens, 1.0, "tokens"), (seconds, *clock)):
-        if (known := ~np.isnan(measured * share)).any():
-            spent, all_of = (x[known].sum() / one for x in (measured * share, measured))
-            parts.append(f"{short(spent, 2)} of {short(all_of, 2)} {unit}")
+    for amount, one, unit in ((tokens, 1.0, "tokens"), (seconds, *clock)):
+        if (mask := ~np.isnan(amount * share)).any():
+            waste, all_of = (x[mask].sum() / one for x in (amount * share, amount))
+            parts.append(f"{short(waste, 2)} of {short(all_of, 2)} {unit}")
     return f": {' and '.join(parts)}" if parts else ""
 
 

@@ -24,7 +24,7 @@ def gap(e: Evidence) -> Measurement:
     until the next one."""
     score, count = e.column("eval_score"), e.column("eval_n")
     rows = np.flatnonzero(~np.isnan(score))
-    known, variance = score[rows], _variance(score[rows], count[rows])
+    values, variance = score[rows], _variance(score[rows], count[rows])
     reward = _reward_at(e, rows)
     part = np.searchsorted(e.data, rows, side="right")
     value, limit = np.full((2, len(score)), np.nan)
@@ -33,13 +33,13 @@ def gap(e: Evidence) -> Measurement:
     for i in range(1, len(rows)):
         error = np.sqrt(variance[:i] + variance[i])
         comparable = (reward[:i] <= reward[i]) & (part[:i] == part[i])
-        falls = np.where(comparable, (known[:i] - known[i]) / error, np.nan)
+        falls = np.where(comparable, (values[:i] - values[i]) / error, np.nan)
         until = slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
         limit[until] = least = _limit(i)
         if not np.isnan(falls).all():
             worst = int(np.nanargmax(falls))
             value[until], before[until] = falls[worst], rows[worst]
-            holds[until] = falls[worst] >= least and _is_material(known[worst], known[i])
+            holds[until] = falls[worst] >= least and _is_material(values[worst], values[i])
 
     def message(row: int) -> str:
         now, then = int(rows[rows <= row][-1]), int(before[row])

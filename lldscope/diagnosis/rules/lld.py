@@ -70,12 +70,12 @@ def collapse(e: Evidence) -> Measurement:
             "a gradient explosion": c.gradient_surges(e)[row],
             "a reward crash": c.reward_crashed(e)[row],
         }
-        seen = " and ".join(name for name, there in signs.items() if there) or "a faster fall"
-        return f"decay turned into {seen}: {_likelihood(e, row)}"
+        symptoms = " and ".join(name for name, there in signs.items() if there) or "a faster fall"
+        return f"decay turned into {symptoms}: {_likelihood(e, row)}"
 
     # What is lost inside is critical once the reward falls, and where there is none to see.
-    lost = c.recently(e, declined(e), 1) | np.isnan(outcome(e).level)
-    severity = np.where(lost, Severity.CRITICAL.rank, Severity.WARNING.rank)
+    is_critical = c.recently(e, declined(e), 1) | np.isnan(outcome(e).level)
+    severity = np.where(is_critical, Severity.CRITICAL.rank, Severity.WARNING.rank)
     return Measurement(_always(e), e.delta, np.zeros_like(e.delta), message, severity=severity)
 
 

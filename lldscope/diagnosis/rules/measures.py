@@ -42,7 +42,7 @@ def share_above(e: Evidence, name: str, window: int, limit: float, what: str) ->
     return Measurement(share > limit, share, threshold, message, per_step=e.column(name))
 
 
-def observed(e: Evidence, name: str) -> bool:
+def is_observed(e: Evidence, name: str) -> bool:
     """Whether a signal was measured at any step."""
     return bool(np.any(~np.isnan(e.column(name))))
 
@@ -62,18 +62,18 @@ def over_former_max(
     """
     out = [np.nan] * len(values)
     starts = set() if resets is None else set(np.flatnonzero(resets).tolist())
-    largest, seen, jumped = 0.0, 0, 0
+    largest, count, jumped = 0.0, 0, 0
     for t, value in enumerate(values.tolist()):
         if t in starts:
-            largest, seen, jumped = 0.0, 0, 0
+            largest, count, jumped = 0.0, 0, 0
         if value != value:
             continue
-        if seen >= least and largest > 0:
+        if count >= least and largest > 0:
             out[t] = value / largest
         jumped = jumped + 1 if out[t] >= limit else 0
         if not jumped or jumped == lasts:
             largest = max(largest, value)
-        seen += 1
+        count += 1
     return np.array(out, dtype=np.float64)
 
 
@@ -96,5 +96,5 @@ def trailing_sd(values: d.Series, window: int, least: int) -> d.Series:
 
 def reward_name(e: Evidence) -> str:
     """The name of what `outcome` judges."""
-    recorded = observed(e, "reward") or not observed(e, "success")
-    return "the reward" if recorded else "the share of correct responses"
+    has_reward = is_observed(e, "reward") or not is_observed(e, "success")
+    return "the reward" if has_reward else "the share of correct responses"

@@ -51,10 +51,10 @@ def nonfinite(e: Evidence) -> Measurement:
 @once
 def engine_mismatch(e: Evidence) -> Measurement:
     gap, recent = e.column("engine_gap"), mean(e, "engine_gap", GAP_STEPS)
-    measured = ~np.isnan(gap)
-    first = np.abs(gap[measured][:GAP_FIRST])
+    has_gap = ~np.isnan(gap)
+    first = np.abs(gap[has_gap][:GAP_FIRST])
     agreed = len(first) == GAP_FIRST and float(np.median(first)) < GAP_AGREED
-    limit = np.where((np.cumsum(measured) > GAP_FIRST) & agreed, GAP_GROWN, GAP)
+    limit = np.where((np.cumsum(has_gap) > GAP_FIRST) & agreed, GAP_GROWN, GAP)
 
     def message(row: int) -> str:
         return (
@@ -84,10 +84,10 @@ def _likely_mismatch(e: Evidence, row: int) -> str:
     if 1 - ratio > max(gap / 2, noise) and chi2 < 0:
         return f"; sampling that is cut off (top-p, top-k, min-p) at {percent(ratio)} of the mass"
     by_step = mean(e, "engine_k3", GAP_STEPS)
-    now, moved = by_step[row], mean(e, "step_kl", STEP_KL_STEPS)[row]
-    if now < moved / 4:
+    now, step_kl = by_step[row], mean(e, "step_kl", STEP_KL_STEPS)[row]
+    if now < step_kl / 4:
         return (
-            f"; their KL of {short(now, 2)} is far less than a step's, {short(moved, 2)}: "
+            f"; their KL of {short(now, 2)} is far less than a step's, {short(step_kl, 2)}: "
             "precision or kernels"
         )
     first = by_step[np.flatnonzero(~np.isnan(by_step))[:GAP_STEPS][-1]]
@@ -106,15 +106,15 @@ def _noise(e: Evidence, row: int, k3: float) -> float:
 
 @once
 def step_size(e: Evidence) -> Measurement:
-    moved = mean(e, "step_kl", STEP_KL_STEPS)
+    step_kl = mean(e, "step_kl", STEP_KL_STEPS)
 
     def message(row: int) -> str:
         return (
-            f"a step moves the policy by {moved[row]:.3f} nats/token, mean of "
+            f"a step moves the policy by {step_kl[row]:.3f} nats/token, mean of "
             f"{e.cadence.spans(STEP_KL_STEPS)} steps (limit {STEP_KL:g})"
         )
 
-    return Measurement(moved >= STEP_KL, moved, d.constant(STEP_KL, moved), message)
+    return Measurement(step_kl >= STEP_KL, step_kl, d.constant(STEP_KL, step_kl), message)
 
 
 @once

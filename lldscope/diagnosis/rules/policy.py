@@ -65,9 +65,9 @@ def gradient_surge(e: Evidence) -> Measurement:
 @once
 def sustained_gradient(e: Evidence) -> Measurement:
     large = usual.gradient(e)
-    measured = _against_usual(large, SUSTAINED, "the gradient norm")
+    measurement = _against_usual(large, SUSTAINED, "the gradient norm")
     holds = large.holds & (large.ratio >= SUSTAINED)
-    return Measurement(holds, measured.value, measured.threshold, measured.message)
+    return Measurement(holds, measurement.value, measurement.threshold, measurement.message)
 
 
 @once
@@ -83,9 +83,9 @@ def shrinking(e: Evidence) -> Measurement:
 @once
 def growing(e: Evidence) -> Measurement:
     """Without what truncation says already."""
-    measured = _against_usual(usual.longer(e), usual.GROWN, "the response length", " tokens")
-    holds = measured.holds & ~truncation_risen(e)
-    return Measurement(holds, measured.value, measured.threshold, measured.message)
+    measurement = _against_usual(usual.longer(e), usual.GROWN, "the response length", " tokens")
+    holds = measurement.holds & ~truncation_risen(e)
+    return Measurement(holds, measurement.value, measurement.threshold, measurement.message)
 
 
 @once
@@ -93,15 +93,15 @@ def clipping(e: Evidence) -> Measurement:
     """More tokens than usual are clipped, and more than a few."""
     rows = e.cadence.rows(CLIP_STEPS)
     share = on_measured(e.column("clip_share"), lambda v: d.trailing_mean(v, rows, rows))
-    grown = usual.departure(e, e.column("clip_share"), CLIP_RISE)
+    growth = usual.departure(e, e.column("clip_share"), CLIP_RISE)
 
     def message(row: int) -> str:
         now = f"{percent(share[row])} of the tokens of {e.cadence.spans(CLIP_STEPS)} steps were "
-        usually = "" if np.isnan(grown.usual[row]) else f", usually {percent(grown.usual[row])}"
+        usually = "" if np.isnan(growth.usual[row]) else f", usually {percent(growth.usual[row])}"
         return f"{now}clipped{usually} (limit {percent(CLIPPED)})"
 
     over = share > CLIPPED
-    severity = np.where(grown.holds, Severity.WARNING.rank, Severity.INFO.rank)
+    severity = np.where(growth.holds, Severity.WARNING.rank, Severity.INFO.rank)
     return Measurement(over, share, d.constant(CLIPPED, share), message, severity=severity)
 
 
@@ -109,8 +109,8 @@ def clipping(e: Evidence) -> Measurement:
 def kl_explosion(e: Evidence) -> Measurement:
     recent, earlier, least = (e.cadence.rows(n) for n in (KL_RECENT, KL_EARLIER, KL_LEAST))
 
-    def over_earlier(known: d.Series) -> d.Series:
-        level = d.trailing_median(known, recent, recent).tolist()
+    def over_earlier(values: d.Series) -> d.Series:
+        level = d.trailing_median(values, recent, recent).tolist()
         out, largest = [np.nan] * len(level), np.nan
         for t in range(earlier, len(level)):
             before = level[t - earlier]
@@ -140,15 +140,15 @@ def entropy_floor(e: Evidence) -> Measurement:
     smooth = e.cadence.rows(SMOOTH)
     apart = e.cadence.rows(FALL_STEPS - SMOOTH)  # rows between the medians compared
 
-    def level(known: d.Series) -> d.Series:
-        return d.trailing_median(known, smooth, smooth)
+    def level(values: d.Series) -> d.Series:
+        return d.trailing_median(values, smooth, smooth)
 
-    def slope(known: d.Series) -> d.Series:
-        return (level(known) - d.shifted(level(known), apart)) / (apart * e.cadence.stride)
+    def slope(values: d.Series) -> d.Series:
+        return (level(values) - d.shifted(level(values), apart)) / (apart * e.cadence.stride)
 
-    def error(known: d.Series) -> d.Series:
+    def error(values: d.Series) -> d.Series:
         """Of what is left without the trend: a steep fall is no noise."""
-        variance = d.noise_of_means(known - d.trailing_median(known, smooth, smooth))
+        variance = d.noise_of_means(values - d.trailing_median(values, smooth, smooth))
         return MEDIAN_ERROR * np.sqrt(2 * variance / smooth) / (apart * e.cadence.stride)
 
     above = entropy_left(e)
@@ -156,8 +156,8 @@ def entropy_floor(e: Evidence) -> Measurement:
     fastest, slowest = falls - CLEAR_FALL * errors, falls + CLEAR_FALL * errors
     arrives = np.where(slowest < 0, np.maximum(above, 0.0) / -slowest, np.nan)  # steps from now
     arrives = np.where((above <= 0) & ~(fastest > 0), 0.0, arrives)
-    planned = e.planned_steps or 0
-    left = np.where(e.step < planned, planned - 1 - e.step, UNPLANNED * e.step)
+    n_steps = e.planned_steps or 0
+    left = np.where(e.step < n_steps, n_steps - 1 - e.step, UNPLANNED * e.step)
 
     def message(row: int) -> str:
         share = float(np.exp(above[row])) * ENTROPY_FLOOR

@@ -54,13 +54,13 @@ def mask_lint(e: Evidence) -> Measurement:
     lowest = mean(e, "action_logp_min", MASK_STEPS)
     tokens = e.column("response_tokens")
     longer = over_former_max(tokens, LENGTH_JUMP, LENGTH_LEAST, None, restarts(e, "data"))
-    merged = share > MERGED
+    is_merged = share > MERGED
     # Where the engine disagrees with the trainer, low log-probabilities come from that.
     gap = engine_mismatch(e)
     never_sampled = (lowest <= IMPOSSIBLE) & ~(gap.value >= gap.threshold)
 
     def message(row: int) -> str:
-        if merged[row]:
+        if is_merged[row]:
             return (
                 f"{percent(share[row])} of the answered rollouts that searched have fewer actions "
                 f"than turns (limit {percent(MERGED)}): the text between the turns counts as the "
@@ -78,13 +78,13 @@ def mask_lint(e: Evidence) -> Measurement:
         )
 
     def unit(row: int) -> str:
-        if merged[row]:
+        if is_merged[row]:
             return "of the rollouts"
         return "nats" if never_sampled[row] else EARLIER_MAXIMUM
 
-    kinds = [merged, never_sampled]
+    kinds = [is_merged, never_sampled]
     return Measurement(
-        holds=merged | never_sampled | _grown_by_tool_text(e, longer >= LENGTH_JUMP),
+        holds=is_merged | never_sampled | _grown_by_tool_text(e, longer >= LENGTH_JUMP),
         value=np.select(kinds, [share, lowest], longer),
         threshold=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
         message=message,
@@ -98,8 +98,8 @@ def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
     truncated turns."""
     searches = over_median(e, "valid_searches", SEARCHES)
     usual = (searches >= STEADY[0]) & (searches <= STEADY[1])
-    broken = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
-    begins = usual & ~(broken > BROKEN_TURNS)
+    bad_share = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
+    begins = usual & ~(bad_share > BROKEN_TURNS)
     out = np.zeros(len(long), dtype=bool)
     for t in np.flatnonzero(long):
         out[t] = out[t - 1] if t and long[t - 1] else begins[t]
@@ -112,18 +112,18 @@ def repetition(e: Evidence) -> Measurement:
     first, smooth = e.cadence.rows(REPEATED_FIRST, SMOOTH), e.cadence.rows(SMOOTH)
     data = np.flatnonzero(restarts(e, "data"))
 
-    def after_first(known: d.Series, values: d.Series | float) -> d.Series:
-        return np.where(np.arange(len(known)) >= first, values, np.nan)
+    def after_first(series: d.Series, values: d.Series | float) -> d.Series:
+        return np.where(np.arange(len(series)) >= first, values, np.nan)
 
-    def usual(known: d.Series) -> d.Series:
-        return after_first(known, float(np.median(known[:first])))
+    def usual(series: d.Series) -> d.Series:
+        return after_first(series, float(np.median(series[:first])))
 
-    def level(known: d.Series) -> d.Series:
-        return d.trailing_median(known, smooth, smooth)
+    def level(series: d.Series) -> d.Series:
+        return d.trailing_median(series, smooth, smooth)
 
-    def clear(known: d.Series) -> d.Series:
-        noise = d.noise_of_means(known[:first])[-1]
-        return after_first(known, CLEAR_RISE * np.sqrt(noise * (1 / smooth + 1 / first)))
+    def clear(series: d.Series) -> d.Series:
+        noise = d.noise_of_means(series[:first])[-1]
+        return after_first(series, CLEAR_RISE * np.sqrt(noise * (1 / smooth + 1 / first)))
 
     now, before, noise = (on_measured(share, f, data) for f in (level, usual, clear))
     limit = before + np.fmax(REPEATED, noise)

@@ -38,15 +38,15 @@ def crash(e: Evidence) -> Measurement:
 
 
 def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
-    found = o.outcome(e)
-    share, limits = found.share, np.broadcast_to(limit, holds.shape)
+    result = o.outcome(e)
+    share, limits = result.share, np.broadcast_to(limit, holds.shape)
 
     def message(row: int) -> str:
         also = f", and {signs}" if (signs := second_signs(e, row)) else ""
         return (
-            f"{reward_name(e)} is {found.level[row]:.2f} ± {short(found.error[row], 1)} over "
+            f"{reward_name(e)} is {result.level[row]:.2f} ± {short(result.error[row], 1)} over "
             f"{e.cadence.spans(SMOOTH)} steps, {percent(max(share[row], 0.0))} of its best (about "
-            f"{found.best[row]:.2f}; limit {percent(limits[row])}){also}"
+            f"{result.best[row]:.2f}; limit {percent(limits[row])}){also}"
         )
 
     return Measurement(holds, share, limits, message)
@@ -67,9 +67,9 @@ def step_change(e: Evidence) -> Measurement:
     scale = np.sqrt(1 / rows[0] + 1 / rows[1])
     floor = o.outcome(e).floor
     share = (now - floor) / (before - floor)
-    moved = np.abs(length_now - length_before)
+    shift = np.abs(length_now - length_before)
     sudden = (before - now > STEP_CLEAR * np.sqrt(noise) * scale) & (share <= STEP_REWARD)
-    sudden &= (moved > STEP_CLEAR * np.sqrt(length_noise) * scale) & (moved >= STEP_LENGTH)
+    sudden &= (shift > STEP_CLEAR * np.sqrt(length_noise) * scale) & (shift >= STEP_LENGTH)
     # Most of either change came with one step, which is the first of the last ones.
     sudden &= _in_one_step(reward, now - before, rows[0]) & _in_one_step(
         length, length_now - length_before, rows[0]
@@ -152,8 +152,8 @@ def parsing(e: Evidence) -> Measurement:
 
 @once
 def _sudden(e: Evidence, name: str) -> d.Series:
-    found = o.outcome(e)
-    scale = np.where(np.isnan(found.best), np.nan, found.floor)  # without one there is no ratio
+    result = o.outcome(e)
+    scale = np.where(np.isnan(result.best), np.nan, result.floor)  # without one there is no ratio
     values = o.reward_series(e) - scale if name == "reward" else e.column(name)
     return d.over_median(values, *e.cadence.median(SUDDEN))
 
@@ -172,15 +172,15 @@ def _policy_unchanged(e: Evidence) -> Flags:
     """Entropy and length or answers were measured, and every measured signal of the policy is what
     it was."""
     ratios = {name: _sudden(e, name) for name in POLICY}
-    measured = {name: ~np.isnan(ratio) for name, ratio in ratios.items()}
+    has_data = {name: ~np.isnan(ratio) for name, ratio in ratios.items()}
     low, high = STEADY
     steady = np.logical_and.reduce(
-        [(r >= low) & (r <= high) | ~measured[name] for name, r in ratios.items()]
+        [(r >= low) & (r <= high) | ~has_data[name] for name, r in ratios.items()]
     )
-    failed = mean(e, "tool_fail_share", SUDDEN.recent)
-    works = np.isnan(failed) | (failed < TOOLS_WORK)
-    known = measured["entropy"] & (measured["response_tokens"] | measured["answered_share"])
-    return steady & works & known
+    tool_failures = mean(e, "tool_fail_share", SUDDEN.recent)
+    works = np.isnan(tool_failures) | (tool_failures < TOOLS_WORK)
+    has_enough = has_data["entropy"] & (has_data["response_tokens"] | has_data["answered_share"])
+    return steady & works & has_enough
 
 
 BEYOND_NOISE = (

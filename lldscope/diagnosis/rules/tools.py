@@ -24,8 +24,8 @@ LEAST = 0.01  # searches per rollout, in place of none
 def outage(e: Evidence) -> Measurement:
     """Critical once the reward has fallen with it."""
     failing = share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
-    lost = declined(e) | np.isnan(outcome(e).level)
-    severity = np.where(lost, Severity.CRITICAL.rank, Severity.WARNING.rank)
+    is_critical = declined(e) | np.isnan(outcome(e).level)
+    severity = np.where(is_critical, Severity.CRITICAL.rank, Severity.WARNING.rank)
     return replace(failing, severity=severity)
 
 

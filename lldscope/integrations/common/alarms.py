@@ -73,12 +73,12 @@ class AlarmAction:
             return None
         with self._fail_open("what the alarms say"):
             _, news = self._monitor.poll()
-            fired = [a["rule"] for a in news if a["state"] == "firing" and a["rule"] in self._rules]
-            return fired[0] if fired else None
+            rules = [a["rule"] for a in news if a["state"] == "firing" and a["rule"] in self._rules]
+            return rules[0] if rules else None
         return None
 
 
-def recorded(
+def record_training(
     recorder: Recorder,
     action: AlarmAction,
     train: Callable[..., Any],

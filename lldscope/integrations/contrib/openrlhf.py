@@ -76,7 +76,7 @@ def recording(
             status = super().ppo_train(global_steps)
             with self._fail_open("a step"):
                 batch = batch_of(
-                    self._experiences, _scored(self, self._experiences), step=global_steps,
+                    self._experiences, _score(self, self._experiences), step=global_steps,
                     size=self.args.rollout.n_samples_per_prompt, correct=correct,
                     decode=self.tokenizer.decode,
                 )  # fmt: skip
@@ -104,7 +104,7 @@ def batch_of(
     """
     rows = [(e, i, post[k]) for k, e in enumerate(experiences) for i in range(len(e.sequences))]
     ids, masks, prompts = [], [], []
-    measured: dict[str, list[np.ndarray]] = {}
+    columns: dict[str, list[np.ndarray]] = {}
     for e, i, after in rows:
         real = array(e.attention_mask[i]).astype(bool)
         tokens, policy_mask = (
@@ -121,7 +121,7 @@ def batch_of(
                              ("behaviour", e.rollout_log_probs), ("advantages", e.advantages),
                              ("reference", e.base_action_log_probs)):  # fmt: skip
             if values is not None:
-                measured.setdefault(name, []).append(array(values[i])[real[1:]][first:])
+                columns.setdefault(name, []).append(array(values[i])[real[1:]][first:])
     rewards = np.concatenate([array(e.rewards).reshape(-1) for e in experiences])
     index = np.concatenate([np.array(e.index) for e in experiences])
     return Batch(
@@ -137,11 +137,11 @@ def batch_of(
         if all(e.truncated is not None for e in experiences)
         else None,
         decode=decode,
-        **{name: padded(values) for name, values in measured.items()},  # type: ignore[arg-type]
+        **{name: padded(values) for name, values in columns.items()},  # type: ignore[arg-type]
     )
 
 
-def _scored(trainer: Any, experiences: list[Any]) -> list[Any]:
+def _score(trainer: Any, experiences: list[Any]) -> list[Any]:
     """Log-probabilities under the present weights, by the call with which `make_experience`
     measures π_old."""
     maker, args = trainer.experience_maker, trainer.args

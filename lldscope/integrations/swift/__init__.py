@@ -23,7 +23,7 @@ from ...core.errors import LldscopeError
 from ...recording.columns import record
 from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES, Retention
-from ..common.alarms import DEFAULT_RULES, AlarmAction, recorded
+from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from ..common.hooks import can_follow, evaluation_mode, replace
 from .batch import Pending, batch_of
 from .retention import score_kept
@@ -72,7 +72,7 @@ def instrument(
     replace(trainer, "_postprocess_batch", observer.rollout)
     replace(trainer, SCORING, observer.scoring)
     replace(trainer.accelerator, "clip_grad_norm_", observer.clipping)
-    replace(trainer, "train", functools.partial(recorded, recorder, action))
+    replace(trainer, "train", functools.partial(record_training, recorder, action))
     trainer.add_callback(_Events(observer, action))
     trainer.lldscope_recorder = recorder
     return recorder

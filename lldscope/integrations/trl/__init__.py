@@ -24,7 +24,7 @@ from ...core.errors import LldscopeError
 from ...recording.batch import reaches
 from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES
-from ..common.alarms import DEFAULT_RULES, AlarmAction, recorded
+from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from ..common.hooks import replace
 from .llds import Regularizer
 from .observer import Observer
@@ -101,7 +101,7 @@ def instrument(
     observer = Observer(trainer, recorder, fail_open, scorer, writer, is_correct, regularizer)
     replaced: tuple[Callable[..., Any], ...] = (
         observer.rollout, observer.rewards, observer.loss, observer.scoring,
-        observer.training_step, functools.partial(recorded, recorder, action),
+        observer.training_step, functools.partial(record_training, recorder, action),
     )  # fmt: skip
     for name, method in zip(METHODS, replaced, strict=True):
         replace(trainer, name, method)

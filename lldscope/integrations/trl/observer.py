@@ -89,13 +89,13 @@ class Observer:
         """`_generate_and_score_completions`: a new rollout batch, or one for an evaluation."""
         if not self.trainer.model.training:
             return original(*args, **kwargs)
-        started = time.perf_counter()
+        start = time.perf_counter()
         self._phase, self._scores, self._rewarded = "rollout", None, None
         try:
             output = original(*args, **kwargs)
         finally:
             self._phase = None
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         self._sampling += seconds
         step = self._next_step
         self._next_step += 1
@@ -116,10 +116,10 @@ class Observer:
         the entropies in any case."""
         if self._phase is None:
             return original(*args, **kwargs)
-        passed = arguments(original, SCORING, args, {})
-        model = (passed | kwargs).get("model")
+        params = arguments(original, SCORING, args, {})
+        model = (params | kwargs).get("model")
         of_policy = model is not getattr(self.trainer, "ref_model", None)
-        if self._phase == "rollout" and of_policy and "compute_entropy" not in passed:
+        if self._phase == "rollout" and of_policy and "compute_entropy" not in params:
             kwargs |= {"compute_entropy": True} if takes(original, "compute_entropy") else {}
         result = original(*args, **kwargs)
         if of_policy and self._scores is None:
@@ -133,8 +133,8 @@ class Observer:
         that, of what a subclass may return."""
         if not self.trainer.model.training:
             return original(*args, **kwargs)
-        passed = arguments(original, LOSS, args, kwargs)
-        inputs = passed["inputs"]
+        params = arguments(original, LOSS, args, kwargs)
+        inputs = params["inputs"]
         self._phase, self._scores = "loss", None
         try:
             result = original(*args, **kwargs)
@@ -144,7 +144,7 @@ class Observer:
         term = None
         if self._regularizer is not None:
             logps = (
-                score_with_gradient(self._scorer, self.trainer, passed["model"], inputs)
+                score_with_gradient(self._scorer, self.trainer, params["model"], inputs)
                 if self._scores is None
                 else self._scores[0]
             )
@@ -158,10 +158,10 @@ class Observer:
         return (loss, *result[1:]) if isinstance(result, tuple) else loss
 
     def training_step(self, original: Method, *args: Any, **kwargs: Any) -> Any:
-        started, elsewhere = time.perf_counter(), self._elsewhere
+        start, elsewhere = time.perf_counter(), self._elsewhere
         result = original(*args, **kwargs)
         if self._latest is not None:
-            seconds = time.perf_counter() - started - (self._elsewhere - elsewhere)
+            seconds = time.perf_counter() - start - (self._elsewhere - elsewhere)
             self._latest.seconds_update += seconds
         return result
 
@@ -192,9 +192,9 @@ class Observer:
             if self._latest is not None:
                 self._latest.seconds_update += time.perf_counter() - self._update_started
             norm = None if self._grad_norm is None else float(self._grad_norm)
-            skipped = bool(self.trainer.accelerator.optimizer_step_was_skipped)
+            is_skipped = bool(self.trainer.accelerator.optimizer_step_was_skipped)
             for rollouts in self._open.values():
-                rollouts.close_update(norm, skipped, self._lr)
+                rollouts.close_update(norm, is_skipped, self._lr)
             self._grad_norm = None
 
     def step_end(self) -> int | None:

@@ -47,8 +47,8 @@ def rewarded_samples(trainer: Any, call: Rewarded | None, n: int, correct: Corre
     """
     if call is None:
         raise LldscopeError("TRL did not call _calculate_rewards for these rollouts")
-    passed, per_function = call
-    examples = passed["inputs"]
+    params, per_function = call
+    examples = params["inputs"]
     if len(examples) != n:
         raise LldscopeError(f"{len(examples)} rollouts were rewarded, and {n} are trained on")
     total = (per_function * trainer.reward_weights.to(per_function.device)).nansum(1).double()
@@ -61,11 +61,11 @@ def rewarded_samples(trainer: Any, call: Rewarded | None, n: int, correct: Corre
         if name not in ("prompt", "completion", "completion_ids")
     }
     verdicts = correct(
-        prompts=passed["prompts"], completions=passed["completions"],
-        completion_ids=passed["completion_ids_list"], rewards=rewards, **columns,
+        prompts=params["prompts"], completions=params["completions"],
+        completion_ids=params["completion_ids_list"], rewards=rewards, **columns,
     )  # fmt: skip
     return Samples(
-        examples, passed["completions"], passed["completion_ids_list"], rewards, verdicts, first
+        examples, params["completions"], params["completion_ids_list"], rewards, verdicts, first
     )
 
 
@@ -171,11 +171,11 @@ class Rollouts:
         self.llds_gate[rows] = gate
         self.llds_penalty[rows] = penalty.float()
 
-    def close_update(self, grad_norm: float | None, skipped: bool, lr: float | None) -> None:
+    def close_update(self, grad_norm: float | None, is_skipped: bool, lr: float | None) -> None:
         """The optimizer has taken its step."""
         if self.open_update is not None:
             self.open_update.grad_norm = grad_norm
-            self.open_update.skipped, self.open_update.lr = skipped, lr
+            self.open_update.skipped, self.open_update.lr = is_skipped, lr
             self.updates.append(self.open_update)
             self.open_update = None
 

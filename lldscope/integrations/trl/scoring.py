@@ -150,18 +150,18 @@ def measure(update: Update, trainer: Any, inputs: Inputs, new: Tensor | None, lo
     if new is not None:
         _compare(update, trainer, inputs, new, mask)
     # TRL's number is the policy loss, unless it adds a KL, an entropy bonus or a router loss.
-    added = ("_entropy_bonus_enabled", "aux_loss_enabled")
-    if trainer.beta == 0 and not any(getattr(trainer, name, False) for name in added):
+    terms = ("_entropy_bonus_enabled", "aux_loss_enabled")
+    if trainer.beta == 0 and not any(getattr(trainer, name, False) for name in terms):
         update.losses.append(loss)
 
 
 def _compare(update: Update, trainer: Any, inputs: Inputs, new: Tensor, mask: Tensor) -> None:
     """The loss's log-probabilities against π_old and against the reference."""
     old = inputs.get("old_per_token_logps")
-    ratio, clipped = _ratios(trainer, new, new if old is None else old, mask, inputs["advantages"])
+    ratio, clips = _ratios(trainer, new, new if old is None else old, mask, inputs["advantages"])
     update.ratios.append(ratio[mask])
-    if clipped is not None:
-        update.clipped.append((clipped & mask).sum())
+    if clips is not None:
+        update.clipped.append((clips & mask).sum())
     if inputs.get("ref_per_token_logps") is not None:
         gap = (inputs["ref_per_token_logps"] - new)[mask].double()
         update.kl_sums.append((gap.exp() - gap - 1).sum())

@@ -81,13 +81,13 @@ class StepWriter:
         # largest part decides, and what the others score beside theirs is dropped.
         most = max(Counter(i // n for i in sample).values())
         others = sorted(set(range(n)) - set(local))
-        chosen = torch.tensor(local, dtype=torch.long, device=r.mask.device)
+        selection = torch.tensor(local, dtype=torch.long, device=r.mask.device)
         if has_images(r.inputs) or most == n:
-            logps = score(self._scorer, self._trainer, r.inputs)[0][chosen]
+            logps = score(self._scorer, self._trainer, r.inputs)[0][selection]
         else:
             rows = torch.tensor(local + others[: most - len(local)], device=r.mask.device)
             logps = score(self._scorer, self._trainer, r.inputs, rows)[0][: len(local)]
-        r.set_post(chosen, logps)
+        r.set_post(selection, logps)
 
 
 def batch_of(r: Rollouts, tokenizer: Any, ends: Sequence[int]) -> Batch:

@@ -45,15 +45,15 @@ def batch_of(
     A response is correct if its score is at least `correct`, or if the reward function's extra
     value of that name is at least 1 (True).
     """
-    rows = [i for i, added in enumerate(padding) if not added]
+    rows = [i for i, is_padding in enumerate(padding) if not is_padding]
     fields = set(data.keys())
 
-    def padded(values: Any) -> np.ndarray:
+    def pad(values: Any) -> np.ndarray:
         tensors = values.unbind() if values.is_nested else values
         return array(torch.nn.utils.rnn.pad_sequence([tensors[i] for i in rows], batch_first=True))
 
-    def measured(name: str) -> np.ndarray | None:
-        return padded(data[name]) if name in fields else None
+    def pad_field(name: str) -> np.ndarray | None:
+        return pad(data[name]) if name in fields else None
 
     def values_of(name: str) -> list[Any] | None:
         if name not in fields:
@@ -64,12 +64,12 @@ def batch_of(
     prompts, responses = (
         [data[name].unbind()[i].tolist() for i in rows] for name in ("prompts", "responses")
     )
-    mask = padded(data["response_mask"]).astype(bool)
+    mask = pad(data["response_mask"]).astype(bool)
     truncated = [len(ids) >= limit for ids in responses]
     turns = [
         _turns(mask[i, : len(ids)], ids, decode, truncated[i]) for i, ids in enumerate(responses)
     ]
-    rewards = padded(data["rm_scores"]).sum(1)
+    rewards = pad(data["rm_scores"]).sum(1)
     extras = [(e or {}).get("reward_extra_info") or {} for e in values_of("extra_fields") or []]
     kinds = {turn.kind for of_row in turns for turn in of_row}
     return Batch(
@@ -80,12 +80,12 @@ def batch_of(
         rewards=rewards,
         correct=_correct(rewards, extras, correct),
         group_ids=numbered(values_of("uid") or []),
-        advantages=measured("advantages"),
-        old=padded(old) if old is not None else measured("old_log_probs"),
-        post=padded(post),
-        behaviour=measured("rollout_log_probs"),
-        reference=measured("ref_log_prob"),
-        entropy=measured("entropy"),
+        advantages=pad_field("advantages"),
+        old=pad(old) if old is not None else pad_field("old_log_probs"),
+        post=pad(post),
+        behaviour=pad_field("rollout_log_probs"),
+        reference=pad_field("ref_log_prob"),
+        entropy=pad_field("entropy"),
         turns=turns,
         protocol=None if kinds <= {"text"} else "tags",
         truncated=truncated,
@@ -97,13 +97,13 @@ def batch_of(
 def _turns(
     policy_mask: np.ndarray, ids: list[int], decode: Callable[[list[int]], str], truncated: bool
 ) -> list[Turn]:
-    """The actions of one response, runs of True in `own` (tokens,), by their text."""
+    """The actions of one response, runs of True in `mask` (tokens,), by their text."""
     spans = [*runs_of(policy_mask), (len(ids), len(ids))]
     if len(spans) == 1:
         return []
-    written = [decode(ids[start:end]) for start, end in spans[:-1]]
+    texts = [decode(ids[start:end]) for start, end in spans[:-1]]
     fed = [decode(ids[end:start]) for (_, end), (start, _) in pairwise(spans)]
-    return tagged_turns(written, fed, truncated=truncated)
+    return tagged_turns(texts, fed, truncated=truncated)
 
 
 def _correct(

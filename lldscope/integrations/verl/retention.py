@@ -20,7 +20,7 @@ from ...recording.retention import KeptResponse
 PARTITION = "lldscope"
 
 
-def scored(
+def score_kept(
     due: Sequence[KeptResponse], multiple: int, score: Callable[[KVBatchMeta], Any]
 ) -> list[np.ndarray]:
     """(T,) log π of each token of what is due, nats; 0 on the prompt.

@@ -29,9 +29,9 @@ from ...core.errors import LldscopeError
 from ...recording.columns import record
 from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES, KeptResponse, Retention
-from ..common.alarms import DEFAULT_RULES, AlarmAction, recorded
+from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from .batch import FIELDS, batch_of
-from .retention import scored
+from .retention import score_kept
 
 SETTINGS = {
     "path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5,
@@ -92,7 +92,7 @@ class Recording(_VerlTrainer):
         if images and self._lldscope["retention"]:
             self._fail_open.missing("retention", "the model has a processor of images")
         self._action.begin(self._recorder)
-        return recorded(self._recorder, self._action, super().fit, *args, **kwargs)
+        return record_training(self._recorder, self._action, super().fit, *args, **kwargs)
 
     def on_step_end(self) -> None:
         """Also what an alarm asks for: verl ends after the step that it takes for the last."""
@@ -112,9 +112,9 @@ class Recording(_VerlTrainer):
             if correction.get("bypass_mode", False):
                 old = self._score(batch)
         updates: dict[str, Any] = {}
-        started = time.perf_counter()
+        start = time.perf_counter()
         batch = self._updated(updates, batch, metrics)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         with self._fail_open("a step"):
             self._record(batch, updates, old, seconds)
         return batch
@@ -211,7 +211,7 @@ class Recording(_VerlTrainer):
     def _score_kept(self, due: Sequence[KeptResponse]) -> list[np.ndarray]:
         ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
         rows = self.config.actor_rollout_ref.rollout.get("log_prob_micro_batch_size_per_gpu")
-        return scored(due, ranks * (rows or 1), self._score)
+        return score_kept(due, ranks * (rows or 1), self._score)
 
     def _scalars(self, step: int, updates: Mapping[str, Any]) -> None:
         """Losses, of which verl reports means. With LLDS, pg_loss is not the policy loss alone."""

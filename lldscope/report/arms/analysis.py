@@ -30,18 +30,18 @@ Runs = Mapping[str, Sequence[Run]]  # arm → its runs
 Arms = Sequence[Sequence[RunFacts]]
 
 
-def arms_of(named: Sequence[Sequence[Run]]) -> dict[str, list[Run]]:
+def arms_of(run_groups: Sequence[Sequence[Run]]) -> dict[str, list[Run]]:
     """Two arms, by what the reader named: two runs or folders of runs, each an arm; or more, whose
     runs were recorded with one `group` each, of which there must be two.
 
-    `named` are the runs of each place that was named. Raises UsageError with the way out.
+    `run_groups` are the runs of each place that was named. Raises UsageError with the way out.
     """
-    if len(named) == 2:
-        if {run.place for run in named[0]} & {run.place for run in named[1]}:
+    if len(run_groups) == 2:
+        if {run.place for run in run_groups[0]} & {run.place for run in run_groups[1]}:
             raise UsageError("A run is on both sides; name two different ones.")
-        return dict(zip(_names(named), map(list, named), strict=True))
+        return dict(zip(_names(run_groups), map(list, run_groups), strict=True))
     groups: dict[str, list[Run]] = {}
-    for run in (run for of in named for run in of):
+    for run in (run for of in run_groups for run in of):
         group = run.info.get("group")
         if not group:
             raise UsageError(
@@ -55,12 +55,12 @@ def arms_of(named: Sequence[Sequence[Run]]) -> dict[str, list[Run]]:
     return groups
 
 
-def _names(named: Sequence[Sequence[Run]]) -> list[str]:
+def _names(run_groups: Sequence[Sequence[Run]]) -> list[str]:
     """Names of runs, and of the folders that hold several; places where these are the same."""
-    places = [of[0].place if len(of) == 1 else of[0].place.rsplit("/", 1)[0] for of in named]
+    places = [of[0].place if len(of) == 1 else of[0].place.rsplit("/", 1)[0] for of in run_groups]
     names = [
         of[0].name if len(of) == 1 else place.rsplit("/", 1)[-1]
-        for of, place in zip(named, places, strict=True)
+        for of, place in zip(run_groups, places, strict=True)
     ]
     return names if names[0] != names[1] else places
 

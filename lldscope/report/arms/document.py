@@ -12,7 +12,7 @@ from ..blocks import Block, Cell, Document, Heading, Items, Paragraph, Picture, 
 from ..facts import PostMortem
 from ..sentences import date, interval
 from .facts import Arm, Comparison, Spread
-from .sentences import fired, spread
+from .sentences import firing_text, spread
 
 MOST_SETTINGS = 60
 MOST_RANGES = 12
@@ -61,9 +61,9 @@ def _arm(arm: Arm) -> Iterator[Block]:
             "last reward", "ended"]  # fmt: skip
     yield Table(f"Runs of {arm.title}", head, rows, frozenset(range(2, 8)))
     ranges = [f"{s.start_step}–{s.end_step}: {s.runs}" for s in arm.carried]
-    shown = "; ".join(ranges[:MOST_RANGES])
+    listing = "; ".join(ranges[:MOST_RANGES])
     more = f"; and {len(ranges) - MOST_RANGES} more" if len(ranges) > MOST_RANGES else ""
-    yield Paragraph(f"Steps, and how many runs have rows there: {shown}{more}.")
+    yield Paragraph(f"Steps, and how many runs have rows there: {listing}{more}.")
 
 
 def _run(run: PostMortem) -> list[Cell]:
@@ -144,7 +144,7 @@ def _alarms(facts: Comparison) -> Iterator[Block]:
         yield Paragraph("No alarm fired in either.")
         return
     rows: list[Sequence[Cell]] = [
-        [palette.SEVERITIES[alarm.severity], rule, *(fired(arm, rule) for arm in facts.arms)]
+        [palette.SEVERITIES[alarm.severity], rule, *(firing_text(arm, rule) for arm in facts.arms)]
         for rule, alarm in sorted(alarms.items(), key=lambda pair: -pair[1].severity.rank)
     ]
     yield Table("The first alarm of each rule in a run", ["severity", "rule", "A", "B"], rows)
@@ -159,15 +159,15 @@ def _onsets(facts: Comparison) -> Iterator[Block]:
 
 def _onset(arm: Arm, name: str) -> str:
     links = [link for run in arm.runs for link in run.links if link.link == name]
-    seen = [link for link in links if link.seen is not None]
-    steps = [link.start for link in seen if link.start is not None]
+    onsets = [link for link in links if link.seen is not None]
+    steps = [link.start for link in onsets if link.start is not None]
     if not any(link.measured for link in links):
         return "not measured"
-    if not seen:
+    if not onsets:
         return "not seen"
     if len(links) == 1:
-        return f"step {steps[0]}{interval(seen[0])}"
-    return f"in {len(seen)} of {len(links)} runs, from step {min(steps)} to {max(steps)}"
+        return f"step {steps[0]}{interval(onsets[0])}"
+    return f"in {len(onsets)} of {len(links)} runs, from step {min(steps)} to {max(steps)}"
 
 
 def _look_alikes(facts: Comparison) -> Iterator[Block]:

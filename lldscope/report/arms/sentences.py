@@ -67,8 +67,8 @@ def _reward_lost(run: PostMortem) -> str:
     reward = run.outline.get("reward")
     if reward is None or not reward.highest > 0:
         return ""
-    lost = 1 - reward.end / reward.highest
-    return f"; its reward ended {percent(lost)} under its best" if lost >= LOST else ""
+    loss = 1 - reward.end / reward.highest
+    return f"; its reward ended {percent(loss)} under its best" if loss >= LOST else ""
 
 
 def spread(of: Spread | None) -> str:
@@ -99,7 +99,7 @@ def _reward(facts: Comparison) -> str:
 
 
 def _alarm(facts: Comparison) -> str:
-    a, b = (fired(arm, DECAY) for arm in facts.arms)
+    a, b = (firing_text(arm, DECAY) for arm in facts.arms)
     if a == b == "–":
         return "The decay alarm fired in neither."
     if "–" in (a, b):
@@ -108,7 +108,7 @@ def _alarm(facts: Comparison) -> str:
     return f"The decay alarm fired in A {a}; in B {b}."
 
 
-def fired(arm: Arm, rule: str) -> str:
+def firing_text(arm: Arm, rule: str) -> str:
     """When an alarm fired in an arm, and how long before the collapse; a dash if it never did."""
     runs = arm.runs
     alarms = [(run, a) for run in runs for a in run.alarms if a.rule == rule]
@@ -133,11 +133,11 @@ def _settings(facts: Comparison) -> str:
     rows = [row for row in facts.settings if not row.one_sided]
     if not rows:
         return "No setting that both recorded differs."
-    shown = [(row.setting, *row.shown()) for row in rows[:NAMED]]
-    named = "; ".join(f"{name} {a} in A, {b} in B" for name, a, b in shown)
+    cells = [(row.setting, *row.shown()) for row in rows[:NAMED]]
+    text = "; ".join(f"{name} {a} in A, {b} in B" for name, a, b in cells)
     more = f"; and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
     many = "One setting differs" if len(rows) == 1 else f"{len(rows)} settings differ"
-    return f"{many}: {named}{more}."
+    return f"{many}: {text}{more}."
 
 
 # -- what this cannot tell -------------------------------------------------------------------------
@@ -152,12 +152,12 @@ def limits(facts: Comparison) -> list[str]:
         live = [run for run in arm.runs if run.state.life == "live"]
         if live:
             unknown.append(f"How {arm.title} ends: {_some(live, arm)} still going.")
-        broken = sum(len(run.state.damaged) for run in arm.runs)
-        if broken:
-            unknown.append(f"What {broken} damaged parts of {arm.title} held; they are left out.")
-        lost = sum(sum(run.state.dropped.values()) for run in arm.runs)
-        if lost:
-            unknown.append(f"What the recorder of {arm.title} had to drop: {lost:,} rows.")
+        damage = sum(len(run.state.damaged) for run in arm.runs)
+        if damage:
+            unknown.append(f"What {damage} damaged parts of {arm.title} held; they are left out.")
+        drops = sum(sum(run.state.dropped.values()) for run in arm.runs)
+        if drops:
+            unknown.append(f"What the recorder of {arm.title} had to drop: {drops:,} rows.")
     for arm, other in (arms, arms[::-1]):
         if missing := [name for name in other.signals if name not in arm.signals]:
             unknown.append(f"What only {other.title} measured: {', '.join(missing)}.")
@@ -182,8 +182,8 @@ def _cause(facts: Comparison) -> list[str]:
         ]
     if only := [row.setting for row in rows if row.one_sided]:
         more = f" and {len(only) - NAMED} more" if len(only) > NAMED else ""
-        named = f"{', '.join(only[:NAMED])}{more}"
-        unknown += [f"Whether these settings were the same, which one arm did not record: {named}."]
+        text = f"{', '.join(only[:NAMED])}{more}"
+        unknown += [f"Whether these settings were the same, which one arm did not record: {text}."]
     return unknown
 
 

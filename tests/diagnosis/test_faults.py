@@ -27,9 +27,9 @@ AT = 1
 class Watching(FaultyTrainer):
     """Keeps the rollouts of the latest step."""
 
-    def _play(self, draw):
-        self.played = super()._play(draw)
-        return self.played
+    def _batch(self, rollouts):
+        self.played = rollouts
+        return super()._batch(rollouts)
 
 
 @cache

@@ -103,10 +103,11 @@ def test_a_new_kind_of_data_forgets_the_best():
 
 @pytest.mark.parametrize(
     ("share", "phi", "most"),
-    [(0.2, 0.0, 0), (0.33, 0.3, 2), (0.5, 0.0, 0)],
+    [(0.2, 0.0, 0), (0.33, 0.3, 2), (0.5, 0.0, 1)],
 )
 def test_healthy_noise_is_not_called_a_crash(share, phi, most):
-    """Even with gradient spikes, which open the looser limits."""
+    """Even with gradient spikes, which open the looser limits: of 40 runs, where the level is 1 %
+    for independent steps."""
     make = noise.healthy(share, phi, 0.02)
     count = 0
     for seed in range(40):

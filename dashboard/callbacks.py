@@ -304,7 +304,7 @@ def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str,
     try:
         snapshot = registry.snapshot(name)
     except LldscopeError as error:
-        return {"status": parts.gone(str(error))}
+        return {"status": parts.notice(str(error))}
     status, notes = parts.status_line(snapshot), parts.notes(snapshot)
     updates: dict[str, Any] = {"status": status, "notes": notes}
     if before != [snapshot.version] or snapshot.state.life in ("stalled", "failed"):

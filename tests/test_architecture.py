@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -237,3 +238,44 @@ def test_the_drawn_tree_shows_every_room() -> None:
     words = set(re.findall(r"[a-z_]+", tree))
     rooms = {room for order in ORDER.values() for room in order if not room.startswith("__")}
     assert rooms <= words, sorted(rooms - words)
+
+
+# Words that say what happened to a thing and not what it is.
+PARTICIPLES = {
+    "asked", "chosen", "drawn", "found", "given", "gone", "got", "held", "kept", "known", "laid",
+    "lost", "made", "owed", "own", "said", "seen", "sent", "shown", "spent", "taken", "told",
+    "wanted", "written",
+}  # fmt: skip
+
+
+def local_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Functions, arguments and variables; not the fields of classes, which files and JSON have."""
+    fields = {
+        id(node.target if isinstance(node, ast.AnnAssign) else node)
+        for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef)
+        for node in cls.body
+    }  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if id(node) not in fields:
+                yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Store)
+            and id(node) not in fields
+        ):
+            yield node.lineno, node.id
+
+
+def test_names_are_nouns_and_verbs() -> None:
+    """Also in tests: a participle alone leaves the reader to guess what the thing is."""
+    bare = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for folder in ("lldscope", "trainer", "dashboard", "tests", "docs")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, name in local_names(ast.parse(path.read_text(encoding="utf-8")))
+        if name.strip("_") in PARTICIPLES
+    ]
+    assert bare == []

@@ -421,10 +421,10 @@ class _Tags(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+        self.tags.append((tag, dict(attrs)))
 
 
 def test_the_server_sends_evil_text_as_data_only(evil_run):
@@ -439,8 +439,8 @@ def test_the_server_sends_evil_text_as_data_only(evil_run):
     assert scripts.findall(text) == scripts.findall(trusted), "a run adds no script to the document"
     reader = _Tags()
     reader.feed(text)
-    assert len(reader.found) > 20, "the frame; the page itself comes as data"
-    for tag, attributes in reader.found:
+    assert len(reader.tags) > 20, "the frame; the page itself comes as data"
+    for tag, attributes in reader.tags:
         assert not [name for name in attributes if name.startswith("on")]
         assert tag != "img" or (attributes["src"] or "").startswith("data:image/svg+xml,")
         assert not (attributes.get("href") or "").startswith("javascript")

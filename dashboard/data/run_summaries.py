@@ -82,14 +82,14 @@ class RunSummaries:
             return True
         return line.summary.state is not None and line.summary.state.life == "live"
 
-    def _from_index(self, name: str, seen: str) -> bool:
+    def _from_index(self, name: str, etag: str) -> bool:
         """Take the summary from the index, if it is there and is valid."""
         with self._changed:
             if self._index is None:
                 self._index = RunIndex(self.registry.root)
-            summary = self._index.get(name, seen)
+            summary = self._index.get(name, etag)
             if summary is not None:
-                self._lines[name] = _Line(seen, summary, time.monotonic())
+                self._lines[name] = _Line(etag, summary, time.monotonic())
         return summary is not None
 
     def _read(self) -> None:

@@ -153,7 +153,7 @@ def since(moment: float | None, rows: bool) -> html.Span:
     return html.Span(words.age(time.time() - moment), **attrs(data_time=f"{moment:.1f}"))
 
 
-def gone(why: str) -> list[Any]:
+def notice(why: str) -> list[Any]:
     """The status line of a run that can no longer be read."""
     return [
         badge(palette.VERDICTS["unreadable"]),

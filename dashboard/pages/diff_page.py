@@ -56,6 +56,6 @@ def diff_page(snapshots: Sequence[Snapshot]) -> html.Div:
             html.Div([back, *zoom, swap], className="ways"),
             *settings_table([a, b]),
             html.H2("Signals", className="section"),
-            html.Div(table, className="wide") if rows else parts.gone("Nothing to compare.")[1],
+            html.Div(table, className="wide") if rows else parts.notice("Nothing to compare.")[1],
         ]
     )

@@ -39,16 +39,16 @@ def group_page(snapshot: Snapshot, query: Query) -> html.Div:
         )
     rows = sorted(response.group, key=_order)[:MOST_BESIDE]
     responses = (read_trajectory(run, key_of(row), 0, response.group) for row in rows)
-    shown = [one for one in responses if one is not None]
-    columns = [_column(name, one, query) for one in shown]
-    left = len(response.group) - len(shown)
+    trajectories = [one for one in responses if one is not None]
+    columns = [_column(name, one, query) for one in trajectories]
+    left = len(response.group) - len(columns)
     note = "Responses with tokens come first, correct ones by loss of likelihood."
     note += f" {left} more are in the list of responses." if left else ""
     return html.Div(
         [
             _head(name, snapshot.title, response),
-            *_question(shown),
-            *coloring(query, shown),
+            *_question(trajectories),
+            *coloring(query, trajectories),
             html.P(note, className="note"),
             html.Div(columns, className="beside-each-other", tabIndex=0, role="region",
                      **attrs(aria_label="responses side by side")),

@@ -38,7 +38,7 @@ class Grid:
     """What the grid of a run's responses shows, in which order, and the alarm that led there."""
 
     name: str
-    wanted: ResponseQuery
+    query: ResponseQuery
     order: str
     descending: bool
     alarm: str | None
@@ -52,10 +52,10 @@ class Grid:
         """The query of its address."""
         query: dict[str, Any] = {"alarm": self.alarm, "at": self.at}
         for name, (field, read) in _FILTERS.items():
-            value = getattr(self.wanted, field)
+            value = getattr(self.query, field)
             query[name] = {True: "yes", False: "no"}.get(value) if read is yes_no else value
         query |= {"sort": self.order, "way": "down" if self.descending else None}
-        if self.wanted == ResponseQuery() and self.at is not None:
+        if self.query == ResponseQuery() and self.at is not None:
             query["all"] = "yes"
         return query
 

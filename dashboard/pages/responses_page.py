@@ -50,7 +50,7 @@ def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
     at = whole(query, "at")
     drops = None if at is None else largest_drops_at(run, at)
     grid = grid_of(name, query, drops)
-    page = find_responses(run, grid.wanted, grid.order, grid.descending, whole(query, "from") or 0)
+    page = find_responses(run, grid.query, grid.order, grid.descending, whole(query, "from") or 0)
     many = "no response" if not page.total else f"{page.total:,} responses"
     count = html.P(many if page.total != 1 else "1 response", className="quiet count")
     return html.Div(

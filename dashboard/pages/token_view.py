@@ -35,7 +35,7 @@ class Looks:
 
     overlay: Overlay
     side: str
-    chosen: int | None = None
+    first: int | None = None
 
 
 def turns(response: Trajectory, looks: Looks, shared: int, after: str) -> list[Any]:
@@ -49,7 +49,7 @@ def turns(response: Trajectory, looks: Looks, shared: int, after: str) -> list[A
     alike = {t["position"] for t in rest[:shared]}
     fork = rest[shared]["position"] if 0 < shared < len(rest) else None
     reachable = [t["position"] for t in rest if t["action_index"] is not None]
-    first = looks.chosen if looks.chosen in reachable else next(iter(reachable), None)
+    first = looks.first if looks.first in reachable else next(iter(reachable), None)
     parts: list[Any] = [prompt(before)] if before else []
     for index, run in groupby(rest, key=lambda t: t["action_index"]):
         group = list(run)

@@ -63,7 +63,7 @@ FIRST = {
 
 @click.command()
 @click.argument("source", nargs=-1, required=True)
-@click.option("--run", "chosen", metavar="NAME", help="Which run of a store that holds several.")
+@click.option("--run", "run_name", metavar="NAME", help="Which run of a store that holds several.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option(
     "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
@@ -75,7 +75,7 @@ FIRST = {
 )  # fmt: skip
 @exit_options
 def diagnose(
-    source: tuple[str, ...], chosen: str | None, as_json: bool, file: Path | None,
+    source: tuple[str, ...], run_name: str | None, as_json: bool, file: Path | None,
     cost_per_hour: float | None, fail_on: str, exit_style: str,
 ) -> None:  # fmt: skip
     """Say what is wrong with a training, from any log of it.
@@ -91,7 +91,7 @@ def diagnose(
     from .check import exit_code
     from .report import form_of, write_document
 
-    run, trainer = _run(source, chosen)
+    run, trainer = _run(source, run_name)
     with open_run(run) as reader:
         facts = post_mortem(reader, None, cost_per_hour=cost_per_hour)
     answer = _answer(facts, trainer)

@@ -36,7 +36,9 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 @click.option(
     "--to", "run", required=True, type=click.Path(path_type=Path), help="Directory of the run."
 )
-@click.option("--format", "wanted", metavar="NAME", help="The format, instead of detecting it.")
+@click.option(
+    "--format", "format_name", metavar="NAME", help="The format, instead of detecting it."
+)
 @click.option(
     "--formats", is_flag=True, is_eager=True, expose_value=False, callback=_formats,
     help="List the formats.",
@@ -45,7 +47,7 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
     "--map", "maps", multiple=True, metavar="OURS=THEIRS",
     help="A signal, step, or part of a rollout, by its name in the file: reward=mean_r.",
 )  # fmt: skip
-@click.option("--run", "chosen", metavar="NAME", help="Which run of a store that holds several.")
+@click.option("--run", "run_name", metavar="NAME", help="Which run of a store that holds several.")
 @click.option(
     "--correct-from", type=float, default=1.0, metavar="REWARD",
     help="Rollouts with at least this reward count as correct.",
@@ -59,9 +61,9 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 def import_(
     source: tuple[str, ...],
     run: Path,
-    wanted: str | None,
+    format_name: str | None,
     maps: tuple[str, ...],
-    chosen: str | None,
+    run_name: str | None,
     correct_from: float,
     exact_match: bool,
     follow: bool,
@@ -79,8 +81,8 @@ def import_(
     """
     from ..importers.source import ImportRequest
 
-    request = ImportRequest(_columns(maps), correct_from, exact_match, chosen)
-    task, outcome = _imported(local_paths(source, follow), run, request, wanted, follow)
+    request = ImportRequest(_columns(maps), correct_from, exact_match, run_name)
+    task, outcome = _imported(local_paths(source, follow), run, request, format_name, follow)
     _show(outcome, as_json)
     if follow:
         _follow(task, as_json)

@@ -130,9 +130,9 @@ def entropy_left(e: Evidence) -> d.Series:
     entropy, rows = e.column("entropy"), e.cadence.rows(SMOOTH)
     log = np.log(np.where(entropy > 0, entropy, np.nan))
 
-    def left(known: d.Series) -> d.Series:
-        level = d.trailing_median(known, rows, rows)
-        return level - np.median(known[:rows]) - np.log(ENTROPY_FLOOR)
+    def left(values: d.Series) -> d.Series:
+        level = d.trailing_median(values, rows, rows)
+        return level - np.median(values[:rows]) - np.log(ENTROPY_FLOOR)
 
     return on_measured(log, left, e.data)
 

@@ -53,7 +53,7 @@ class Import:
     def __init__(
         self, paths: Sequence[Path], run: Path, request: ImportRequest, format_id: str | None
     ) -> None:
-        self.paths, self.run, self.request, self.wanted = list(paths), run, request, format_id
+        self.paths, self.run, self.request, self.format_name = list(paths), run, request, format_id
         self.findings = Findings(request)
         self.groups = groups(paths, format_id, self.findings)
         self._writer: RunWriter
@@ -74,7 +74,7 @@ class Import:
         """
         before = earlier_import(self.run)
         request = {
-            "format": self.wanted,
+            "format": self.format_name,
             "asked": asdict(self.request),
             "lldscope": __version__,
             "sources": [
@@ -124,7 +124,7 @@ class Import:
             sizes = now
             earlier = {p for g in self.groups for p in g.paths}
             self.findings = self._writer.findings = Findings(self.request)
-            fresh = groups(self.paths, self.wanted, self.findings)
+            fresh = groups(self.paths, self.format_name, self.findings)
             self.groups = [
                 Group(g.source, sorted(g.paths, key=lambda p: p not in earlier)) for g in fresh
             ]

@@ -61,8 +61,8 @@ def _steps(output: dict[str, Any], findings: Findings) -> Iterator[tuple[int, di
                 if values:
                     yield step, values
     for line in _text(output.get("text")).splitlines():
-        if found := stepped(line.encode()):
-            yield found
+        if row := stepped(line.encode()):
+            yield row
 
 
 def _name(title: str) -> str:

@@ -58,8 +58,8 @@ def examine(run: Run) -> Result:
         scope, faults = check.scope, check.faults
         for name, value in parameters.items():
             faults = faults.replace("{" + name + "}", str(value))
-        ((seen,),) = run.rows(scope, SECONDS).rows
-        if not seen:
+        ((n_seen,),) = run.rows(scope, SECONDS).rows
+        if not n_seen:
             result.unseen[check.id] = check.needs
         elif (finding := _finding(run, faults)) is None:
             result.passed.append(check.id)
@@ -88,10 +88,12 @@ def _learning_rate(run: Run, settings: Mapping[str, Setting], result: Result) ->
     faults, n_known = [], 0
     for step, lr in answer.rows:
         rates = [learning_rate(settings, s) for s in (step - 1, step, step + 1)]
-        known = [rate for rate in rates if rate is not None]
-        n_known += len(known) == 3
-        if len(known) == 3 and not 0.98 * min(known) - 1e-12 <= lr <= 1.02 * max(known) + 1e-12:
-            faults.append({"step": step, "lr": lr, "declared": known[1]})
+        declared_rates = [rate for rate in rates if rate is not None]
+        n_known += len(declared_rates) == 3
+        if len(declared_rates) < 3:
+            continue
+        if not 0.98 * min(declared_rates) - 1e-12 <= lr <= 1.02 * max(declared_rates) + 1e-12:
+            faults.append({"step": step, "lr": lr, "declared": declared_rates[1]})
     effect = "the optimizer does not have the settings of the configuration"
     _add(result, "lr-schedule", LR, effect, faults, n_known, "steps.lr, and its schedule", settings,
          ("lr", "schedule", "warmup"))  # fmt: skip
@@ -121,10 +123,10 @@ def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> 
 
 
 def _add(
-    result: Result, check: str, asks: str, effect: str, faults: list[dict[str, Any]], seen: int,
+    result: Result, check: str, asks: str, effect: str, faults: list[dict[str, Any]], n_seen: int,
     needs: str, settings: Mapping[str, Setting], about: tuple[str, ...],
 ) -> None:  # fmt: skip
-    if not seen:
+    if not n_seen:
         result.unseen[check] = needs
     elif not faults:
         result.passed.append(check)

@@ -55,13 +55,13 @@ def compare_weights(run: Run, checkpoint: Path) -> list[Comparison]:
         raise UsageError("--checkpoint needs the trainer: pip install 'lldscope[train]'.")
     score = scorers[0].load()
     steps = [step for (step,) in run.rows("SELECT DISTINCT step FROM tokens ORDER BY step").rows]
-    chosen = (
+    sample = (
         sorted({steps[round(i * (len(steps) - 1) / (STEPS - 1))] for i in range(STEPS)})
         if steps
         else []
     )
     answer = []
-    for step in chosen:
+    for step in sample:
         rows = run.rows(_ROLLOUTS.format(step=step, rollouts=ROLLOUTS)).rows
         if not rows:
             continue

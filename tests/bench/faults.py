@@ -262,13 +262,13 @@ class Result:
         return [x for x in self.warning if x is not None]
 
     @property
-    def found(self) -> int:
+    def hits(self) -> int:
         return len(self.delays)
 
     def __str__(self) -> str:
         critical = sum(x is not None for x in self.critical)
-        late = f"{np.median(self.delays):.0f}" if self.found else "–"
-        return f"{critical} / {self.found} of {self.total}, {late}"
+        late = f"{np.median(self.delays):.0f}" if self.hits else "–"
+        return f"{critical} / {self.hits} of {self.total}, {late}"
 
 
 def untouched(kind: str, slow: bool, logs: int) -> list[Verdicts]:

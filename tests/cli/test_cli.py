@@ -64,24 +64,24 @@ def test_check_prints_the_contract_and_exits_by_the_verdict(lldscope_command, dy
 
 
 @pytest.mark.parametrize("form", ["", "--json", "--exit-style=nagios"])
-@pytest.mark.parametrize("kept", [False, True])
-def test_check_loads_no_library_for_tables(dying_run, tmp_path, form, kept):
+@pytest.mark.parametrize("with_cache", [False, True])
+def test_check_loads_no_library_for_tables(dying_run, tmp_path, form, with_cache):
     """pandas and pyarrow.compute take as long to load as a short run takes to judge."""
     where = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     words = [a for a in ("lldscope", "check", str(dying_run), form) if a]
     code = (
         "import sys; from lldscope.cli import main; from lldscope.query import contents\n"
-        f"contents.CACHE_ROWS = {0 if kept else 2**40}; sys.argv = {words}\n"
+        f"contents.CACHE_ROWS = {0 if with_cache else 2**40}; sys.argv = {words}\n"
         "try: main()\n"
         "except SystemExit as end: assert end.code in (2, 11), end.code\n"
         "print('LOADED', {'pandas', 'pyarrow.compute'} & set(sys.modules))"
     )
-    for _ in range(1 + kept):  # from nothing, and from what was kept
+    for _ in range(1 + with_cache):  # from nothing, and from what was kept
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env=where, timeout=60
         )
         assert done.stdout.splitlines()[-1] == "LOADED set()", done.stdout + done.stderr
-    assert (tmp_path / "cache").exists() == kept
+    assert (tmp_path / "cache").exists() == with_cache
 
 
 def test_what_a_terminal_cannot_show_is_escaped(lldscope_command, dying_run):

@@ -247,8 +247,8 @@ def test_a_refresh_adds_points_and_sends_little(tab: Any) -> None:
 def test_20_000_steps_are_thinned_with_their_peaks_and_asked_again_on_zoom(tab: Any) -> None:
     load_charts(tab, "/run/long?mean=1")
     foot = tab.locator(".foot").nth(2).inner_text()
-    said, whole = (int(w.replace(",", "")) for w in foot.split(" points")[0].split(" of "))
-    assert 1000 <= said <= 2000
+    count, whole = (int(w.replace(",", "")) for w in foot.split(" points")[0].split(" of "))
+    assert 1000 <= count <= 2000
     assert whole == STEPS
     reward = "document.querySelectorAll('.js-plotly-plot')[2].data[0]"
     assert tab.evaluate(f"Math.max(...{reward}.y)") == 0.99
@@ -326,14 +326,14 @@ def test_keys_and_their_list(tab: Any) -> None:
 
 def test_a_hidden_tab_asks_nothing_and_one_that_is_seen_again_goes_on(tab: Any) -> None:
     load_charts(tab, "/run/live")
-    asked: list[str] = []
+    requests: list[str] = []
     hide = "Object.defineProperty(document, 'hidden', {{get: () => {}, configurable: true}})"
     tab.evaluate(hide.format("true"))
     ticked(tab, "clock", 1)
     until(tab, lambda: not tab.unanswered)
-    tab.on("request", lambda r: asked.append(r.url))
+    tab.on("request", lambda r: requests.append(r.url))
     ticked(tab, "clock", 3)
-    assert asked == []
+    assert requests == []
     tab.evaluate(hide.format("false"))
     before = tab.evaluate(LAST)
     until(tab, f"{LAST} > {before}")

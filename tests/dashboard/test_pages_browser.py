@@ -95,8 +95,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ]
         assert subprocess.run(code, check=False).returncode == -signal.SIGKILL
     (beat,) = (root / "silent" / "heartbeat").glob("r0.json")
-    told = json.loads(beat.read_text())  # as of a process on another machine, ten minutes ago
-    beat.write_text(json.dumps(told | {"space": "elsewhere", "time": time.time() - 600}))
+    beats = json.loads(beat.read_text())  # as of a process on another machine, ten minutes ago
+    beat.write_text(json.dumps(beats | {"space": "elsewhere", "time": time.time() - 600}))
     os.utime(beat)
     with going_on(root / "on"):
         yield root
@@ -109,8 +109,8 @@ def test_title_and_icon_tell_the_state_and_an_acknowledged_alarm_is_told_no_more
     cause = tab.locator(".answer a")
     cause.click()
     until(tab, "location.hash.startsWith('#alarm-')")
-    shown = tab.locator(".alarm:target")
-    assert shown.bounding_box()["y"] < 400, "the evidence is in sight, below the header"
+    target = tab.locator(".alarm:target")
+    assert target.bounding_box()["y"] < 400, "the evidence is in sight, below the header"
     firing = tab.locator(".pill.firing").count()
     for left in range(firing, 0, -1):
         buttons = tab.get_by_role("button", name="Acknowledge")
@@ -253,13 +253,13 @@ def test_the_x_axis_changes_and_the_zoom_stays_on_the_same_rows(tab: Any) -> Non
     tab.keyboard.press("x")
     until(tab, "new URL(location.href).searchParams.get('x') === 'tokens'")
     until(tab, "Boolean(new URL(location.href).searchParams.get('zoom'))")
-    shown = f"{CHARTS}[0]._fullLayout.xaxis.range"
+    zoom = f"{CHARTS}[0]._fullLayout.xaxis.range"
     whole = f"{CHARTS}[0].layout.meta.whole"
-    until(tab, f"{shown}[0] > {whole}[0] + 0.1 * {whole}[1] && {shown}[1] < 0.4 * {whole}[1]")
+    until(tab, f"{zoom}[0] > {whole}[0] + 0.1 * {whole}[1] && {zoom}[1] < 0.4 * {whole}[1]")
     for key in ("x", "x"):
         tab.keyboard.press(key)
     until(tab, "new URL(location.href).searchParams.get('x') === null")
-    until(tab, f"Math.abs({shown}[0] - 20) < 0.01 && Math.abs({shown}[1] - 40) < 0.01")
+    until(tab, f"Math.abs({zoom}[0] - 20) < 0.01 && Math.abs({zoom}[1] - 40) < 0.01")
 
 
 def add(tab: Any, text: str, button: str) -> None:
@@ -324,8 +324,8 @@ def test_name_tags_and_note_are_changed_by_the_form_on_the_page(tab: Any) -> Non
 
 def shape(tab: Any, selector: str) -> str:
     """Found and looked at in one go: a refresh puts another element in its place."""
-    told: str = tab.evaluate(_SHAPE, selector)
-    return told
+    shape: str = tab.evaluate(_SHAPE, selector)
+    return shape
 
 
 def test_lives_are_told_by_word_and_shape_on_list_and_run_page(tab: Any) -> None:
@@ -342,9 +342,9 @@ def test_lives_are_told_by_word_and_shape_on_list_and_run_page(tab: Any) -> None
     for name, (life, why) in RUNS.items():
         tab.goto(f"/run/{name}")
         tab.wait_for_selector(DRAWN)
-        told = tab.locator(".status .life").inner_text()
-        assert told.startswith(life), told
-        assert why in told
+        life_text = tab.locator(".status .life").inner_text()
+        assert life_text.startswith(life), life_text
+        assert why in life_text
         assert shape(tab, ".status .dot") == shapes[life]
         if life in ("failed", "stalled"):
             alarm = tab.locator(".alarm", has_text="stalled")

@@ -136,7 +136,7 @@ def meets(row: dict[str, Any], w: ResponseQuery) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "order", "descending", "offset"),
+    ("choice", "order", "descending", "offset"),
     [
         (ResponseQuery(), "step", False, 0),
         (ResponseQuery(), "reward", True, 100),
@@ -149,16 +149,16 @@ def meets(row: dict[str, Any], w: ResponseQuery) -> bool:
     ],
 )
 def test_pages_of_responses_are_those_of_a_plain_filter_and_sort(
-    sample: Any, rows: list[dict[str, Any]], wanted: ResponseQuery, order: str, descending: bool,
+    sample: Any, rows: list[dict[str, Any]], choice: ResponseQuery, order: str, descending: bool,
     offset: int,
 ) -> None:  # fmt: skip
     column = {"tokens": "n_tokens", "group": "group_id"}.get(order, order)
-    matches = [row for row in rows if meets(row, wanted)]
+    matches = [row for row in rows if meets(row, choice)]
     matches.sort(key=lambda row: (row["step"], row["rank"], row["response_id"]))
     values = [row for row in matches if row[column] is not None]
     values.sort(key=lambda row: float(row[column]), reverse=descending)
     expected = (values + [row for row in matches if row[column] is None])[offset : offset + r.PAGE]
-    result = find_responses(sample, wanted, order, descending, offset)
+    result = find_responses(sample, choice, order, descending, offset)
     assert result.total == len(matches) > 0
     keys = [(row["step"], row["rank"], row["response_id"]) for row in expected]
     assert list(result.rows[r.KEY].itertuples(index=False, name=None)) == keys

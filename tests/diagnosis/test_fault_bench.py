@@ -44,7 +44,7 @@ def _alone(monkeypatch):
 @pytest.mark.parametrize(("kind", "fault"), [*FOUND_AT_ONCE, *FOUND])
 def test_a_fault_is_found(kind, fault):
     result = faults.measure(kind, fault, LOGS)["lldscope"]
-    assert result.found == result.total == LOGS
+    assert result.hits == result.total == LOGS
     if (kind, fault) in FOUND_AT_ONCE:
         assert np.median(result.delays) <= SHARP
 

@@ -37,7 +37,7 @@ class Result:
     failed: int
     skipped: int
     seconds: float
-    told: str  # by pytest
+    output: str  # of pytest
 
     @property
     def right(self) -> bool:
@@ -60,7 +60,7 @@ def main() -> int:
         results += map(show, map(repeat, loaded))
     for result in results:
         if not result.right:
-            print(f"\n== {result.condition}\n{result.told}")
+            print(f"\n== {result.condition}\n{result.output}")
     return int(not results or not all(result.right for result in results))
 
 

@@ -123,8 +123,10 @@ def test_a_good_signal_passes_and_the_controls_fail(tmp_path: Path) -> None:
     assert shuffled.auroc == pytest.approx(0.5, abs=0.3)
 
 
-@pytest.mark.parametrize(("label", "seen"), [("degraded", False), ("collapsed", True)])
-def test_a_score_that_defines_the_label_is_withheld(tmp_path: Path, label: str, seen: bool) -> None:
+@pytest.mark.parametrize(("label", "visible"), [("degraded", False), ("collapsed", True)])
+def test_a_score_that_defines_the_label_is_withheld(
+    tmp_path: Path, label: str, visible: bool
+) -> None:
     flags: list[bool] = []
 
     def spy(signals: pd.DataFrame) -> pd.Series:
@@ -132,7 +134,7 @@ def test_a_score_that_defines_the_label_is_withheld(tmp_path: Path, label: str, 
         return signals["step"]
 
     assert rank(read_bank(write_bank(tmp_path, label)), spy)[0].detector == OWN
-    assert flags == [seen] * 8
+    assert flags == [visible] * 8
 
 
 def test_ones_own_detector_is_ranked(tmp_path: Path, lldscope_command) -> None:

@@ -47,16 +47,16 @@ def test_question_and_answer_are_previewed_from_tokens_or_text(run: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [("lima", [0]), ("LIMA <B>", [0]), ("capital of", [0]), ("100 %", [1]), ("1_0", []),
      ("quito", [1]), ("q", [1]), ("", [0, 1, 2])],
 )  # fmt: skip
 def test_words_are_found_in_prompt_and_response_as_they_stand(
-    run: Any, text: str, found: list[int]
+    run: Any, text: str, expected: list[int]
 ) -> None:
     page = find_responses(run, ResponseQuery(text=text))
-    assert list(page.rows["response_id"]) == found
-    assert page.total == len(found)
+    assert list(page.rows["response_id"]) == expected
+    assert page.total == len(expected)
 
 
 @pytest.mark.browser

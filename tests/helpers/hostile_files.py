@@ -382,7 +382,7 @@ WORDS = [
 ]  # fmt: skip
 
 
-def told(path: Path, run: Path) -> str:
+def messages_of(path: Path, run: Path) -> str:
     """What an import says; anything that is raised but an LldscopeError is a fault."""
     from lldscope.core.errors import LldscopeError
     from lldscope.importers.build import Import
@@ -401,7 +401,7 @@ def main() -> None:
         name, path = line.rstrip("\n").split("\t")
         began = time.process_time()
         try:
-            text = told(Path(path), Path(sys.argv[1]) / name)
+            text = messages_of(Path(path), Path(sys.argv[1]) / name)
         except BaseException as error:
             text = f"fault: {type(error).__name__}: {error}"
         seconds = time.process_time() - began

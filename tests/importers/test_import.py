@@ -30,8 +30,10 @@ ONLY_MEANS = {"steps", "scalars"}
 
 @pytest.fixture
 def run_import(tmp_path):
-    def run(*paths: Path, wanted: str | None = None, to: str = "run", **options) -> Outcome:
-        return Import(paths, tmp_path / to, ImportRequest(**options), wanted).build(lambda n: None)
+    def run(*paths: Path, format_name: str | None = None, to: str = "run", **options) -> Outcome:
+        return Import(paths, tmp_path / to, ImportRequest(**options), format_name).build(
+            lambda n: None
+        )
 
     return run
 
@@ -360,7 +362,7 @@ def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, con
         "verifiers-traces",
     ):
         with pytest.raises(LldscopeError):
-            run_import(path, wanted=choice)
+            run_import(path, format_name=choice)
     assert [p.name for p in tmp_path.iterdir()] == ["in"]
 
 
@@ -373,7 +375,7 @@ def test_a_line_without_end_does_not_fill_the_memory(run_import, text, monkeypat
 
 def test_errors_of_the_one_who_asks(run_import, tmp_path):
     with pytest.raises(UsageError, match="There are: verl-console"):
-        run_import(VERL / "console.log", wanted="nonsense")
+        run_import(VERL / "console.log", format_name="nonsense")
     with pytest.raises(LldscopeError, match="does not exist"):
         run_import(tmp_path / "nothing.log")
 

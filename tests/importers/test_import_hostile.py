@@ -80,7 +80,7 @@ def test_mutants_of_real_files_are_imported_or_refused(tmp_path):
         place = tmp_path / str(seed)
         path = hostile.put(place / source.name, hostile.mutated(source.read_bytes(), seed))
         try:
-            text = hostile.told(path, place / "run")
+            text = hostile.messages_of(path, place / "run")
         except Exception as error:
             raise AssertionError(f"seed {seed}, {source.name}") from error
         assert text

@@ -421,7 +421,7 @@ time.sleep(60)
 
 
 @pytest.fixture(params=["WAL", "DELETE"])
-def written(request, mlflow_db):
+def database(request, mlflow_db):
     """A database in the middle of a transaction of another process."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(mlflow_db), request.param, "-"],
@@ -433,8 +433,8 @@ def written(request, mlflow_db):
     process.communicate()
 
 
-def test_what_is_committed_is_read_and_the_rest_is_not(written):
-    path, process = written
+def test_what_is_committed_is_read_and_the_rest_is_not(database):
+    path, process = database
     if path.with_name(path.name + "-journal").is_file():
         # The writer holds the file exclusively once its pages spill; it is killed below.
         process.send_signal(signal.SIGKILL)

@@ -107,16 +107,16 @@ def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "said"),
+    ("saved", "text"),
     [
         ([10, 20, 30], "go back to the checkpoint of step 20."),  # 30 may have seen the fault
         ([30], "stop and start again (no checkpoint from before is recorded)."),
         ([], "stop and start again (no checkpoint from before is recorded)."),
     ],
 )
-def test_a_checkpoint_is_named_only_if_it_is_from_well_before(saved, said) -> None:
+def test_a_checkpoint_is_named_only_if_it_is_from_well_before(saved, text) -> None:
     events = [{"kind": "checkpoint", "step": s} for s in saved] + [{"kind": "checkpoint"}]
-    assert headline(trouble(alert("tool-outage", 34), events=events)).action.endswith(said)
+    assert headline(trouble(alert("tool-outage", 34), events=events)).action.endswith(text)
 
 
 def test_a_beginning_that_is_seen_dates_the_headline_and_the_checkpoint() -> None:

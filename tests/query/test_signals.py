@@ -34,10 +34,10 @@ class Log:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.told = np.random.default_rng(seed)  # what somebody else's log says
-        self.kept = np.random.default_rng(seed)
+        self.other = np.random.default_rng(seed)  # what somebody else's log says
+        self.retention_rng = np.random.default_rng(seed)
         self.cost = np.random.default_rng(seed)
-        self.said = [0.5, -1.5, *([math.nan, math.inf, None] if seed % 2 else [])]
+        self.values = [0.5, -1.5, *([math.nan, math.inf, None] if seed % 2 else [])]
         self.ranks = int(self.rng.integers(1, 4))
         self.null = self.rng.choice([0.0, 0.0, 0.15, 0.4])
         self.bad = self.rng.choice([0.0, 0.0, 0.1])
@@ -89,27 +89,27 @@ class Log:
             })  # fmt: skip
         for response in range(n):
             self._rollout(stamp | {"response_id": response})
-        dice = self.kept
+        dice = self.retention_rng
         has_score = dice.random() < 0.7
         for response, age, index in np.ndindex(3, 3, 2):
             if has_score and dice.random() < 0.3:
                 row = {"response_id": response, "age": age + 1, "action_index": index}
                 for name in ("logp_old_sum", "logp_previous_sum", "logp_post_sum"):
                     is_null = ("retention", name) in self.missing
-                    row[name] = None if is_null else dice.choice([-1.5, -0.5, *self.said[2:]])
+                    row[name] = None if is_null else dice.choice([-1.5, -0.5, *self.values[2:]])
                 self.tables["retention"].append(stamp | row | {"n_tokens": None})
         for probe in rng.choice(["probe_set_logp", "hidden_similarity"], rng.integers(0, 4)):
             self._add("probes", stamp | {"probe": str(probe)}, {
                 "group_id": 0, "response_id": 0, "action_index": None, "value": rng.normal(),
             })  # fmt: skip
-        for metric in self.told.choice(METRICS, self.told.integers(0, 3), replace=False):
-            source = str(self.told.choice(["nq", "hotpotqa"]))
+        for metric in self.other.choice(METRICS, self.other.integers(0, 3), replace=False):
+            source = str(self.other.choice(["nq", "hotpotqa"]))
             self._add("evals", stamp | {"metric": str(metric)}, {
-                "data_source": source, "value": self.told.random(), "n": self.told.integers(1, 9),
+                "data_source": source, "value": self.other.random(), "n": self.other.integers(1, 9),
             })  # fmt: skip
         self.tables["scalars"] += [
-            stamp | {"name": str(name), "value": self.told.choice(self.said), "estimator": None}
-            for name in self.told.choice([*SIGNALS.names, "foreign/name"], 5)
+            stamp | {"name": str(name), "value": self.other.choice(self.values), "estimator": None}
+            for name in self.other.choice([*SIGNALS.names, "foreign/name"], 5)
         ]
 
     def _rollout(self, stamp: dict[str, int]) -> None:
@@ -122,7 +122,7 @@ class Log:
             "advantage": rng.choice([-1.0, 0.0, 1.0]), "correct": correct, "n_actions": turns,
             "n_tokens": rng.integers(0, 90), "n_searches": rng.integers(0, turns + 1),
             "n_invalid": rng.integers(0, turns + 1), "answered": rng.random() < 0.8,
-            "truncated": rng.random() < 0.2, "repeat_share": self.told.random(), "text": None,
+            "truncated": rng.random() < 0.2, "repeat_share": self.other.random(), "text": None,
             "policy_version": stamp["step"],
         })  # fmt: skip
         rescored = rng.random() < 0.7

@@ -45,11 +45,11 @@ EVENTS: list[tuple[dict[str, Any], int | str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "expected"), EVENTS)
-def test_an_event_is_one_for_every_reader_or_is_refused_and_counted(tmp_path, given, expected):
+@pytest.mark.parametrize(("value", "expected"), EVENTS)
+def test_an_event_is_one_for_every_reader_or_is_refused_and_counted(tmp_path, value, expected):
     with lldscope.Recorder(tmp_path / "r") as r:
         r.step(step=0)
-        r.event(**({"kind": "lr_change"} | given))
+        r.event(**({"kind": "lr_change"} | value))
         r.event("checkpoint", step=0)
     with lldscope.open_run(tmp_path / "r") as run:
         assert run.damaged == {}
@@ -100,11 +100,11 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path, text):
     assert r.dropped == {}
 
 
-@pytest.mark.parametrize("given", [1e300, [1e300, 2.0], np.array([1e300, -1e300, np.inf])])
-def test_numbers_that_become_infinite_are_counted(tmp_path, given):
-    n = len(given) if not isinstance(given, float) else 1
+@pytest.mark.parametrize("value", [1e300, [1e300, 2.0], np.array([1e300, -1e300, np.inf])])
+def test_numbers_that_become_infinite_are_counted(tmp_path, value):
+    n = len(value) if not isinstance(value, float) else 1
     with lldscope.Recorder(tmp_path / "r") as r:
-        r.responses(step=0, response_id=np.arange(n), reward=given)
+        r.responses(step=0, response_id=np.arange(n), reward=value)
         r.responses(step=0, response_id=np.arange(n) + n, reward=np.full(n, np.inf))
         r.step(step=0)
     assert r.dropped == {

@@ -49,11 +49,11 @@ def well():
 class Tags(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
+        self.tags.append((tag, dict(attrs)))
 
 
 def test_alarm_leads_are_counted_from_the_run(died):
@@ -248,7 +248,7 @@ def test_symptoms_alone_claim_no_likelihood(tmp_path):
 def test_the_page_loads_and_runs_nothing(died):
     page = html(died[1])
     assert len(page.encode()) < 500_000
-    tags = Tags(page).found
+    tags = Tags(page).tags
     assert not {"script", "iframe", "img", "object", "form"} & {tag for tag, _ in tags}
     policy = [a for tag, a in tags if tag == "meta" and "http-equiv" in a]
     assert policy[0]["content"] == POLICY
@@ -283,7 +283,7 @@ def test_hostile_text_is_shown_and_not_obeyed(tmp_path):
     assert example.shared_characters == len(HOSTILE) + 1
     page, text = html(facts), markdown(facts)
     assert "&lt;script&gt;" in page
-    assert not {"script", "img"} & {tag for tag, _ in Tags(page).found}
+    assert not {"script", "img"} & {tag for tag, _ in Tags(page).tags}
     for out in (page, text):
         assert "\x1b" not in out
         assert "\u202e" not in out

@@ -23,7 +23,7 @@ JOURNALS = [layout.EVENTS_FILE, layout.ALERTS_FILE, layout.NOTES_FILE]
 
 
 @pytest.fixture
-def told(tmp_path) -> Path:
+def recorded_run(tmp_path) -> Path:
     """A run of two attempts with events, alerts and notes."""
     path = tmp_path / "run"
     for attempt in range(2):
@@ -77,9 +77,9 @@ WAYS = {
 }
 
 
-def test_an_intact_run_reports_nothing(told):
-    assert damage_of(told) == set()
-    with lldscope.open_run(told) as run:
+def test_an_intact_run_reports_nothing(recorded_run):
+    assert damage_of(recorded_run) == set()
+    with lldscope.open_run(recorded_run) as run:
         assert [e["step"] for e in run.events()] == list(range(10))
         assert not any("line" in e for e in run.events())
         assert len(run.notes()) == 4
@@ -87,37 +87,41 @@ def test_an_intact_run_reports_nothing(told):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("file", [*JOURNALS, "manifest/a1-r0.jsonl", "manifest/a2-r0.jsonl"])
-def test_lost_lines_are_reported_by_readers_and_doctor(told, file, way):
-    WAYS[way](told / file)
-    damage = damage_of(told)
+def test_lost_lines_are_reported_by_readers_and_doctor(recorded_run, file, way):
+    WAYS[way](recorded_run / file)
+    damage = damage_of(recorded_run)
     # A manifest that was cut may list parts that were merged since.
     assert {where for where in damage if where.endswith(".jsonl")} == {file}
-    output = CliRunner().invoke(cli, ["check", str(told)], catch_exceptions=False).output
+    output = CliRunner().invoke(cli, ["check", str(recorded_run)], catch_exceptions=False).output
     assert file in output
 
 
 @pytest.mark.parametrize("file", JOURNALS)
-def test_heartbeats_alone_know_it_too(told, file):
+def test_heartbeats_alone_know_it_too(recorded_run, file):
     """Though the manifest has lost what it said."""
-    for path in (told / "manifest").glob("*.jsonl"):
+    for path in (recorded_run / "manifest").glob("*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         rows = [{k: v for k, v in x.items() if k not in ("journals", "crc")} for x in lines]
         path.write_bytes(b"".join(json_files.with_checksum(json.dumps(x)) for x in rows))
-    assert damage_of(told) == set()
-    (told / file).unlink()
-    assert damage_of(told) == {file}
+    assert damage_of(recorded_run) == set()
+    (recorded_run / file).unlink()
+    assert damage_of(recorded_run) == {file}
 
 
 @pytest.mark.parametrize("file", [layout.EVENTS_FILE, layout.ALERTS_FILE])
-def test_the_manifest_alone_knows_it_too(told, file):
-    shutil.rmtree(told / "heartbeat")
-    cut(1)(told / file)
-    assert file in damage_of(told)
+def test_the_manifest_alone_knows_it_too(recorded_run, file):
+    shutil.rmtree(recorded_run / "heartbeat")
+    cut(1)(recorded_run / file)
+    assert file in damage_of(recorded_run)
 
 
-def test_a_declared_change_that_is_lost_is_said_beside_the_verdict(told):
-    (told / layout.EVENTS_FILE).unlink()
-    output = CliRunner().invoke(cli, ["check", str(told), "--json"], catch_exceptions=False).stdout
+def test_a_declared_change_that_is_lost_is_said_beside_the_verdict(recorded_run):
+    (recorded_run / layout.EVENTS_FILE).unlink()
+    output = (
+        CliRunner()
+        .invoke(cli, ["check", str(recorded_run), "--json"], catch_exceptions=False)
+        .stdout
+    )
     assert layout.EVENTS_FILE in json.loads(output)["damaged"]
 
 
@@ -189,10 +193,10 @@ def test_the_doctor_does_not_call_a_readable_part_unreadable(tmp_path):
     assert "3 readable rows" in message
 
 
-def test_notes_of_two_processes_at_once_are_no_damage(told):
-    write_note(told, "heard", "reward-crash", 1)
-    lines = (told / layout.NOTES_FILE).read_bytes().splitlines(keepends=True)
-    with (told / layout.NOTES_FILE).open("ab") as file:
+def test_notes_of_two_processes_at_once_are_no_damage(recorded_run):
+    write_note(recorded_run, "heard", "reward-crash", 1)
+    lines = (recorded_run / layout.NOTES_FILE).read_bytes().splitlines(keepends=True)
+    with (recorded_run / layout.NOTES_FILE).open("ab") as file:
         file.write(lines[-1])  # the other had counted the same lines
-    write_note(told, "heard", "reward-crash", 2)
-    assert damage_of(told) == set()
+    write_note(recorded_run, "heard", "reward-crash", 2)
+    assert damage_of(recorded_run) == set()

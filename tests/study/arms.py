@@ -188,7 +188,7 @@ ARMS: tuple[Arm, ...] = (
         Arm(name, "sweep", f"LLDS, λ {value}", THREE, LLDS | {"llds_coefficient": value})
         for name, value in _SWEEP.items()
     ),
-    *(Arm(f"lever-{name}", "lever", *told) for name, told in _LEVERS.items()),
+    *(Arm(f"lever-{name}", "lever", *options) for name, options in _LEVERS.items()),
     *(
         Arm(f"fault-{f}", "fault", f"GRPO, {words}", FOUR, {"steps": 90, "prompts": 8}, fault=f)
         for f, words in FAULTS.items()
@@ -302,9 +302,9 @@ ILLS: dict[str, tuple[str, dict[str, Any], str | None]] = {
 
 CURE_ARMS: tuple[Arm, ...] = tuple(
     Arm(f"cure-{ill}-{name}", "cure", f"{words}, {done}", tuple(range(30, 35)),
-        _CURED | settings | own, fault)
+        _CURED | settings | extra, fault)
     for ill, (words, settings, fault) in ILLS.items()
-    for name, (done, own) in TREATMENTS.items()
+    for name, (done, extra) in TREATMENTS.items()
 )  # fmt: skip
 """Compared by greedy exact match on 512 fixed questions after the last step."""
 

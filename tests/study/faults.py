@@ -70,12 +70,14 @@ _NAMES = "\n".join(f"{name:<16}{fault.words}" for name, fault in FAULTS.items())
 
 @click.command(help=f"Train with FAULT from a third of the run on.\n\n\b\n{_NAMES}")
 @click.argument("fault", type=click.Choice(list(FAULTS)), metavar="FAULT")
-@click.argument("told", nargs=-1, metavar="[CONFIG] [KEY=VALUE]...")
+@click.argument("settings", nargs=-1, metavar="[CONFIG] [KEY=VALUE]...")
 @click.option("--run", type=click.Path(path_type=Path), required=True, help="Directory to make.")
 @click.option("--seed", type=int, help="Short for seed=N, and a name after fault and seed.")
 @click.option("--at", type=int, help="Step at which it begins instead.")
-def main(fault: str, told: tuple[str, ...], run: Path, seed: int | None, at: int | None) -> None:
-    config, overrides = str(BASE_FILE), list(told)
+def main(
+    fault: str, settings: tuple[str, ...], run: Path, seed: int | None, at: int | None
+) -> None:
+    config, overrides = str(BASE_FILE), list(settings)
     if overrides and "=" not in overrides[0]:
         config = overrides.pop(0)
     if seed is not None:

@@ -64,10 +64,8 @@ def test_a_step_records_what_it_cost():
         assert row["flops_possible"] is row["memory_peak"] is None, "of a CPU nothing is known"
 
 
-@pytest.mark.parametrize(
-    ("mfu", "shown"), [(None, "812 tokens/s"), (0.31, "812 tokens/s  MFU 31%")]
-)
-def test_the_display_tells_the_speed(mfu, shown):
+@pytest.mark.parametrize(("mfu", "text"), [(None, "812 tokens/s"), (0.31, "812 tokens/s  MFU 31%")])
+def test_the_display_tells_the_speed(mfu, text):
     report = StepReport(
         step=0, reward=0.5, delta_correct=-0.2, entropy=1.0, grad_norm=1.0, tokens_per_second=812.4,
         mfu=mfu, phase="decay", seconds={"sync": 0.0, "scoring": 0.25, "update": 3.0},
@@ -75,4 +73,4 @@ def test_the_display_tells_the_speed(mfu, shown):
     )  # fmt: skip
     peak = "" if mfu is None else "; peak 1.5 GiB"
     assert cost(report) == f"seconds: update 3.00, scoring 0.25{peak}"
-    assert summary(report) == f"reward 0.50  Δ correct -0.20  {shown}  decay"
+    assert summary(report) == f"reward 0.50  Δ correct -0.20  {text}  decay"

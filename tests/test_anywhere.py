@@ -54,6 +54,7 @@ def test_every_decision_is_the_same_with_other_instructions(answers, name):
 
 
 @pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.slow
 def test_numbers_of_the_analyzer_differ_by_rounding_at_most(answers, name):
     here, there = (answers[of]["numbers"] for of in ("all", name))
     compared = [key for key in here if not key.startswith("rollout")]
@@ -92,6 +93,7 @@ def test_the_switches_take_instructions_away():
 
 
 @pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.slow
 def test_signals_do_not_depend_on_the_order_of_rows_or_on_threads(tmp_path, monkeypatch, threads):
     """To the bit: sums are taken in double precision of measurements in single precision, which
     leaves nothing to round unless they are many orders of magnitude apart."""

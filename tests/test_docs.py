@@ -77,6 +77,7 @@ def test_commands_in_the_documents_parse(document):
 
 
 @pytest.mark.parametrize("document", ["importing.md", "post-mortem.md"])
+@pytest.mark.slow
 def test_commands_of_a_document_run(document, tmp_path, monkeypatch):
     """In a folder that has what they name; `check` ends with the verdict."""
     monkeypatch.chdir(tmp_path)

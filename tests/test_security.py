@@ -448,10 +448,11 @@ def test_the_server_sends_evil_text_as_data_only(evil_run):
         "output": "page.children",
         "outputs": {"id": "page", "property": "children"},
         "inputs": [
-            {"id": "url", "property": "href", "value": "http://127.0.0.1:8050/run/evil"},
+            {"id": "url", "property": "pathname", "value": "/run/evil"},
+            {"id": "url", "property": "search", "value": ""},
             {"id": "again", "property": "data", "value": None},
         ],
-        "changedPropIds": ["url.href"],
+        "changedPropIds": ["url.pathname"],
     }
     answer = client.post("/_dash-update-component", json=body, headers={"Host": "127.0.0.1:8050"})
     assert answer.status_code == 200

@@ -68,8 +68,8 @@ def _temperature(settings: Mapping[str, Setting]) -> Parameters | None:
 def _aggregation(settings: Mapping[str, Setting]) -> Parameters | None:
     setting = settings.get("aggregation")
     name = "" if setting is None else str(setting.value).lower()
-    tokens = ("token-mean", "token_mean", "dapo", "bnpo")
-    rollouts = ("seq-mean-token-mean", "sequence-mean", "sequence", "grpo")
+    # TRL logs the mean of micro-batches that are normalised together: not this mean.
+    tokens, rollouts = ("token-mean",), ("seq-mean-token-mean", "sequence-mean")
     if name not in tokens + rollouts or number(settings, "kl"):
         return None
     return {"expected": "by_token" if name in tokens else "by_rollout"}

@@ -91,7 +91,7 @@ def test_what_a_terminal_cannot_show_is_escaped(lldscope_command, dying_run):
     assert (people.returncode, people.stderr) == (11, "")
     assert "\\u25c6 critical lld-collapse" in people.stdout
     state = json.loads(lldscope_command("check", dying_run, "--json", **western).stdout)
-    assert "Δ" in state["alerts"][0]["message"]
+    assert any("Δ" in alert["message"] for alert in state["alerts"])
     assert _escape(UnicodeEncodeError("ascii", "a🦒b", 1, 2, "")) == (r"\ud83e\udd92", 2)
 
 

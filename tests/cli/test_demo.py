@@ -26,6 +26,7 @@ def steps_recorded(run: Path) -> int:
     return sum(p.rows for p in layout.read_manifest(run).parts if p.table == "steps")
 
 
+@pytest.mark.slow
 def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
     done = lldscope_command("demo", "--root", tmp_path, "--no-dash", *SHORT)
     assert done.returncode == 0, done.stderr

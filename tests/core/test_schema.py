@@ -41,6 +41,7 @@ def run(tmp_path_factory) -> tuple[lldscope.Run, lldscope.Recorder]:
     return lldscope.open_run(path), recorder
 
 
+@pytest.mark.slow
 def test_nothing_undeclared_is_written(run):
     assert run[1].dropped == {}
 

@@ -330,6 +330,7 @@ def dashboard(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.mark.skipif(not CHROMIUM.exists(), reason="no chromium")
+@pytest.mark.slow
 def test_no_page_breaks_the_content_policy(dashboard: Server, chromium: Any) -> None:
     """Violations are events of the document; styles and scripts that were refused among them."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})

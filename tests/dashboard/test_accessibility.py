@@ -99,6 +99,7 @@ def visit(tab: Any, root: Path, page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.slow
 def test_axe_finds_nothing_in_light_and_dark(tab: Any, root: Path, page: str) -> None:
     tab.emulate_media(color_scheme="light")
     visit(tab, root, page)
@@ -230,6 +231,7 @@ def test_tab_reaches_every_control_with_its_focus_seen(tab: Any, root: Path, pag
     assert len(reached) == many
 
 
+@pytest.mark.slow
 def test_the_keys_that_are_told_do_what_is_told(tab: Any, root: Path) -> None:
     visit(tab, root, "run")
     tab.keyboard.press("?")
@@ -270,6 +272,7 @@ def test_the_keys_that_are_told_do_what_is_told(tab: Any, root: Path) -> None:
     assert not tab.locator("dialog#keys").count()
 
 
+@pytest.mark.slow
 def test_radio_buttons_move_by_arrow_keys(tab: Any, root: Path) -> None:
     visit(tab, root, "run")
     tab.locator("#x input:checked").focus()

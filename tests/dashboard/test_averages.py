@@ -136,6 +136,7 @@ def test_any_setting_makes_groups_and_a_run_without_it_stays_a_line(root: Path) 
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_groups_are_averaged_by_a_press_and_the_address_restores_it(
     chromium: Any, address: str
 ) -> None:

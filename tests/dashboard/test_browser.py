@@ -91,6 +91,7 @@ def last_step(tab: Any) -> float:
     return tab.evaluate(f"Math.max(...{CHART}.data[0].x)")
 
 
+@pytest.mark.slow
 def test_list_shows_runs_and_leads_to_a_comparison(tab: Any) -> None:
     tab.goto("/")
     row = tab.locator("tr", has_text="some/r00")
@@ -124,6 +125,7 @@ def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
     assert tab.get_by_text("Retriever or tool outage").count() == 1
 
 
+@pytest.mark.slow
 def test_zoom_is_shared_and_survives_new_points(tab: Any) -> None:
     load_charts(tab, "/run/live")
     drag(tab)
@@ -156,6 +158,7 @@ def test_the_pointer_is_shown_in_all_charts(tab: Any) -> None:
     until(tab, f"{pointed}.length === 0")
 
 
+@pytest.mark.slow
 def test_pause_holds_the_page_still(tab: Any) -> None:
     load_charts(tab, "/run/live")
     tab.keyboard.press("p")
@@ -182,6 +185,7 @@ def test_comparison_overlays_runs_and_hides_one_in_all_charts(tab: Any) -> None:
     until(tab, f"({names}).every(n => n === 'some/r01')")
 
 
+@pytest.mark.slow
 def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> None:
     tab.goto("/run/some/r00")
     tab.wait_for_selector(DRAWN)
@@ -202,6 +206,7 @@ def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> N
     assert title.startswith("time")
 
 
+@pytest.mark.slow
 def test_all_charts_take_a_zoom_at_once_and_keep_it_on_a_slow_machine(tab: Any) -> None:
     load_charts(tab, "/run/live")
     with throttled(tab, 8), busy(2):
@@ -216,6 +221,7 @@ def test_all_charts_take_a_zoom_at_once_and_keep_it_on_a_slow_machine(tab: Any) 
         until(tab, f"{CHARTS}.every(c => c._fullLayout.xaxis.range[0] < 1)")
 
 
+@pytest.mark.slow
 def test_a_zoom_made_before_all_charts_are_drawn_holds_for_all(tab: Any) -> None:
     with throttled(tab, 8):
         tab.goto("/run/live")
@@ -244,6 +250,7 @@ def test_a_refresh_adds_points_and_sends_little(tab: Any) -> None:
     assert max(sizes) < 25_000
 
 
+@pytest.mark.slow
 def test_20_000_steps_are_thinned_with_their_peaks_and_asked_again_on_zoom(tab: Any) -> None:
     load_charts(tab, "/run/long?mean=1")
     foot = tab.locator(".foot").nth(2).inner_text()
@@ -259,6 +266,7 @@ def test_20_000_steps_are_thinned_with_their_peaks_and_asked_again_on_zoom(tab: 
     assert tab.locator(".foot").nth(2).inner_text() == ""
 
 
+@pytest.mark.slow
 def test_the_address_restores_a_comparison_of_twenty_runs(tab: Any) -> None:
     names = "&".join(f"run=some%2Fr{i:02}" for i in range(20))
     load_charts(tab, f"/compare?{names}&hide=some%2Fr19&x=time&mean=5")
@@ -301,6 +309,7 @@ def test_the_list_sorts_filters_groups_and_keeps_it_in_the_address(tab: Any) -> 
     until(tab, f"({names}).join() === 'some/r00'")
 
 
+@pytest.mark.slow
 def test_keys_and_their_list(tab: Any) -> None:
     load_charts(tab, "/run/long")
     tab.keyboard.press("?")
@@ -324,6 +333,7 @@ def test_keys_and_their_list(tab: Any) -> None:
     assert tab.evaluate(f"document.activeElement !== document.body && {outline}")
 
 
+@pytest.mark.slow
 def test_a_hidden_tab_asks_nothing_and_one_that_is_seen_again_goes_on(tab: Any) -> None:
     load_charts(tab, "/run/live")
     requests: list[str] = []
@@ -339,6 +349,7 @@ def test_a_hidden_tab_asks_nothing_and_one_that_is_seen_again_goes_on(tab: Any) 
     until(tab, f"{LAST} > {before}")
 
 
+@pytest.mark.slow
 def test_a_run_whose_part_breaks_a_run_that_is_deleted_and_one_that_begins(
     tab: Any, root: Path
 ) -> None:
@@ -362,6 +373,7 @@ def test_a_run_whose_part_breaks_a_run_that_is_deleted_and_one_that_begins(
     tab.get_by_text("No step has been recorded yet").wait_for()
 
 
+@pytest.mark.slow
 def test_a_page_goes_on_after_the_server_was_restarted(tab: Any, server: Server) -> None:
     load_charts(tab, "/run/live")
     failed: list[str] = []

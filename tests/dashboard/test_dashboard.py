@@ -147,6 +147,7 @@ def test_an_axis_without_any_value_still_has_an_extent() -> None:
 
 @pytest.mark.parametrize("by", ["step", "tokens", "time"])
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda c: c.id)
+@pytest.mark.slow
 def test_every_figure_is_valid_and_made_of_lists(chart: Any, by: str, dying: Subject) -> None:
     figure = make_chart(chart, dying, View(by, 10, None))
     go.Figure({k: figure[k] for k in ("data", "layout")})  # Plotly's own check
@@ -450,6 +451,7 @@ def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a%41b", "50%", "a b/ü?#", "ä%2Fb"])
+@pytest.mark.slow
 def test_a_run_is_found_under_any_name(tmp_path: Path, name: str) -> None:
     write_run(tmp_path / name, 3)
     listed = texts(page(registry.RunRegistry(tmp_path), "/", ""))
@@ -555,6 +557,7 @@ def test_damage_and_dropped_rows_are_said(tmp_path: Path) -> None:
     assert "7 × actions: too late" in text
 
 
+@pytest.mark.slow
 def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(registry, "MOST_OPEN", 2)
     for name in "abcd":
@@ -662,6 +665,7 @@ def test_what_cannot_be_served_is_said_in_one_sentence(tmp_path: Path) -> None:
         server.serve(tmp_path, port=70_000)
 
 
+@pytest.mark.slow
 def test_command_serves_a_root_and_ends_quietly(root: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "lldscope", "dash", str(root), "--port", "0"],

@@ -166,6 +166,7 @@ def test_a_zoom_means_the_same_in_every_unit(by: str, stretch: tuple[float, floa
 
 
 @pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.slow
 def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(
     tmp_path: Path, restarted: bool
 ) -> None:

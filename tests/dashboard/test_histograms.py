@@ -187,6 +187,7 @@ def test_ratio_and_delta_are_of_actions_and_of_correct_responses(tmp_path: Path)
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_a_histogram_is_added_by_its_name_and_stays_in_the_address(
     chromium: Any, address: str, rows: pd.DataFrame
 ) -> None:

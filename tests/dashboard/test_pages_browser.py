@@ -102,6 +102,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield root
 
 
+@pytest.mark.slow
 def test_title_and_icon_tell_the_state_and_an_acknowledged_alarm_is_told_no_more(tab: Any) -> None:
     tab.goto("/run/dying")
     until(tab, "document.title.includes('critical · dying')")
@@ -122,6 +123,7 @@ def test_title_and_icon_tell_the_state_and_an_acknowledged_alarm_is_told_no_more
     until(tab, "document.title.includes('critical · dying')")
 
 
+@pytest.mark.slow
 def test_a_new_alarm_is_told_by_a_notice_if_asked_for(tab: Any, root: Path) -> None:
     tab.add_init_script(
         """window.told = [];
@@ -183,6 +185,7 @@ def test_a_swipe_over_a_chart_scrolls_and_a_link_to_an_alarm_lands_on_it(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.slow
 def test_no_page_is_wider_than_a_phone(chromium: Any, address: str, scheme: str) -> None:
     with open_page(chromium, address) as tab:
         tab.set_viewport_size({"width": 390, "height": 844})
@@ -193,6 +196,7 @@ def test_no_page_is_wider_than_a_phone(chromium: Any, address: str, scheme: str)
             assert tab.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
+@pytest.mark.slow
 def test_charts_line_up_and_those_without_a_measurement_are_small(tab: Any) -> None:
     load_charts(tab, "/run/dying")
     places = tab.evaluate(
@@ -214,6 +218,7 @@ def test_charts_line_up_and_those_without_a_measurement_are_small(tab: Any) -> N
     assert small.bounding_box()["height"] < 100
 
 
+@pytest.mark.slow
 def test_a_metric_is_found_added_changed_and_kept_in_the_address(tab: Any) -> None:
     load_charts(tab, "/run/dying")
     tab.evaluate("window.here = true")
@@ -267,6 +272,7 @@ def add(tab: Any, text: str, button: str) -> None:
     tab.locator("#matches").get_by_role("button", name=button, exact=True).click()
 
 
+@pytest.mark.slow
 def test_charts_are_added_one_after_the_other_without_a_reload(tab: Any) -> None:
     tab.goto("/run/one")
     tab.wait_for_selector(DRAWN)
@@ -303,6 +309,7 @@ def test_whatever_is_stored_pages_open(tab: Any, stored: str) -> None:
     assert tab.evaluate(TITLES) == ""
 
 
+@pytest.mark.slow
 def test_name_tags_and_note_are_changed_by_the_form_on_the_page(tab: Any) -> None:
     tab.goto("/run/healthy")
     tab.wait_for_selector(DRAWN)
@@ -328,6 +335,7 @@ def shape(tab: Any, selector: str) -> str:
     return shape
 
 
+@pytest.mark.slow
 def test_lives_are_told_by_word_and_shape_on_list_and_run_page(tab: Any) -> None:
     tab.goto("/")
     shapes = {}

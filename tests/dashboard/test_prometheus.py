@@ -55,6 +55,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_every_run_is_told_with_verdict_alarms_and_last_values(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def words(root: Path, path: str, search: str) -> str:
     return " ".join(displayed(page(RunRegistry(root), path, search)))
 
 
+@pytest.mark.slow
 def test_a_group_stands_side_by_side_with_what_was_recorded_of_it(root: Path) -> None:
     text = words(root, "/group/run", "?step=4&id=1&color=entropy")
     assert "Group 7 of step 4" in text
@@ -120,6 +121,7 @@ def test_what_no_token_has_cannot_be_chosen(root: Path) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_the_choice_of_colours_stays_on_the_way_through_a_group(
     chromium: Any, address: str
 ) -> None:

@@ -191,6 +191,7 @@ def test_what_was_not_measured_meets_no_bound(tmp_path: Path) -> None:
         assert find_responses(run, ResponseQuery(), "delta").rows["response_id"].tolist() == [1, 0]
 
 
+@pytest.mark.slow
 def test_the_map_of_actions_is_a_mean_over_actions(
     sample: Any, rows: list[dict[str, Any]], monkeypatch: Any
 ) -> None:
@@ -330,6 +331,7 @@ def test_tokens_far_from_an_alarm_are_said_to_be(sample: Any) -> None:
 @pytest.mark.parametrize(
     ("at", "claim"), [(69, "Shown are the correct responses of steps 60–69"), (3, "shown here")]
 )
+@pytest.mark.slow
 def test_the_rows_of_an_alarm_are_said_to_be_shown_only_while_they_are(at: int, claim: str) -> None:
     def notice(**options: Any) -> str:
         query = urlencode({"alarm": "lld-decay", "at": at} | options)
@@ -392,6 +394,7 @@ def tab(chromium: Any, server: str) -> Iterator[Any]:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_two_clicks_lead_from_an_alarm_to_the_tokens_that_lost(tab: Any) -> None:
     tab.goto("/run/grpo")
     alarm = tab.locator(".alarm", has_text="lld-decay")
@@ -408,6 +411,7 @@ def test_two_clicks_lead_from_an_alarm_to_the_tokens_that_lost(tab: Any) -> None
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_addresses_restore_filters_order_response_and_token(tab: Any) -> None:
     tab.goto("/responses/grpo")
     tab.locator("[name=first]").fill("20")
@@ -466,6 +470,7 @@ def test_hostile_tokens_do_nothing_in_a_browser(tab: Any) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_keys_reach_tokens_group_and_map(tab: Any) -> None:
     tab.goto("/response/grpo?step=20&id=32")
     token = tab.locator(".words").first.locator(".tok[tabindex='0']")
@@ -504,6 +509,7 @@ def report(sample: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.slow
 def test_pages_fit_1280_pixels_in_both_themes(tab: Any, scheme: str, report: Path) -> None:
     """The post-mortem as well. What axe-core says of pages: test_accessibility.py."""
     tab.emulate_media(color_scheme=scheme)

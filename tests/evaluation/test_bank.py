@@ -293,6 +293,7 @@ def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
     assert "no runs in the split 'test'" in nothing.stderr
 
 
+@pytest.mark.slow
 def test_rules_name_the_false_alarms_that_are_counted_on_the_alarm_bank(lldscope_command):
     bank = SAMPLES / "alarm_bank"
     result = json.loads(lldscope_command("evaluate", bank, "--split", "all", "--json").stdout)

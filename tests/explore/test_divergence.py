@@ -22,6 +22,7 @@ PLAIN = ("reward", "entropy", "response_tokens", "tool_fail_share", "lr", "advan
 INJECTED = 30  # the step from which on the faults of the bank are there
 
 
+@pytest.mark.slow
 def test_runs_of_one_seed_part_where_they_went_another_way() -> None:
     """Runs of a seed are alike, to rounding, until a fault changes one; on different processors
     rounding parts some of them sooner, from the first step on or at step 24."""
@@ -101,6 +102,7 @@ def test_settings_that_differ_are_named_with_dots() -> None:
     assert flat("no configuration") == {}
 
 
+@pytest.mark.slow
 def test_the_command_and_the_page_say_the_same(lldscope_command) -> None:
     samples = BANK.parent
     result = lldscope_command("diff", samples / "grpo", samples / "grpo-llds", "--json")

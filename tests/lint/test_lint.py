@@ -180,6 +180,7 @@ def test_a_fault_in_training_is_found_by_name(check, tmp_path, monkeypatch):
     assert findings[check].first_step <= findings[check].evidence[0]["step"]
 
 
+@pytest.mark.slow
 def test_another_order_of_prompts_after_a_resume_is_found(tmp_path):
     path = tmp_path / "run"
     for seed, resume in ((0, False), (1, True)):

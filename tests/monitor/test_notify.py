@@ -326,6 +326,7 @@ def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_live_run_tells_of_each_change_once(server, tmp_path):
     """From before the run is there, through decay and collapse, to its end in another state."""
     run = tmp_path / "run"
@@ -369,6 +370,7 @@ def test_the_option_wins_over_the_variable(server, tmp_path):
     assert set(server.paths) == {"/variable", "/another"}
 
 
+@pytest.mark.slow
 def test_a_terminated_watch_still_delivers(server, tmp_path):
     server.seconds = 0.5
     run = tmp_path / "run"

@@ -202,6 +202,7 @@ def test_nothing_is_written_through_a_link_or_into_a_run(root: Path, tmp_path: P
     assert not (root / "a" / FOLDER).exists()
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_once_leave_an_index_that_can_be_read(root: Path) -> None:
     code = "import sys; from lldscope.cli import cli; cli(['runs', sys.argv[1], '--json'])"
     command = [sys.executable, "-c", code, str(root)]

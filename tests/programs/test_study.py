@@ -446,6 +446,7 @@ def made_up_bank(sample_bank, tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
     page = tmp_path / "study.md"
     page.write_text((report.PAGE).read_text("utf-8"), "utf-8")

@@ -44,6 +44,7 @@ def unharmed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("blow", fuzz.BLOWS, ids=lambda b: b.__name__)
+@pytest.mark.slow
 def test_damage_breaks_nothing_and_is_said(unharmed, tmp_path, blow, monkeypatch):
     root, truth = unharmed
     monkeypatch.setattr(fuzz, "BLOWS", [blow])

@@ -58,6 +58,7 @@ def same(a: lldscope.Run, b: lldscope.Run) -> None:
     assert a.damaged == b.damaged == {}
 
 
+@pytest.mark.slow
 def test_a_run_on_s3_answers_as_the_folder_does(s3, make_run, lldscope_command):
     path = make_run("seeds/one")
     s3.put(str(path.parent), "bucket/", recursive=True)

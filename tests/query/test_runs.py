@@ -51,6 +51,7 @@ def test_a_step_begun_again_is_not_mixed_with_what_it_was(tmp_path):
     assert run.sql("SELECT count(*) n FROM all_responses")["n"][0] == 10
 
 
+@pytest.mark.slow
 def test_a_live_run_is_followed_and_equals_a_fresh_reading(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
     monkeypatch.setattr(compaction, "FAN_IN", 3)

@@ -280,6 +280,7 @@ def test_the_logs_hold_what_they_should():
 
 
 @pytest.mark.parametrize("seed", SEEDS[::8])
+@pytest.mark.slow
 def test_following_a_run_gives_what_reading_it_afresh_gives(seed, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
     monkeypatch.setattr(compaction, "FAN_IN", 3)

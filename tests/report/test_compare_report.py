@@ -85,6 +85,7 @@ def test_what_differs_is_said_with_the_numbers_of_the_runs(two):
     assert well.collapse is None
 
 
+@pytest.mark.slow
 def test_arms_of_several_runs_are_averaged_step_by_step(four):
     facts, runs = four
     for arm, of in zip(facts.arms, runs, strict=True):
@@ -228,6 +229,7 @@ def test_arms_need_two_groups(four):
         arms_of([[alone], *flat])
 
 
+@pytest.mark.slow
 def test_command_writes_a_report_of_two_arms(lldscope_command, folder, tmp_path):
     page = tmp_path / "c.html"
     done = lldscope_command("compare", folder / "dying", folder / "healthy", "-o", page)

@@ -87,7 +87,10 @@ def test_a_turn_is_decoded_a_few_times_however_long_it_is(monkeypatch):
 
 def test_rollouts_of_the_shipped_policy():
     trainer = Trainer(load_config("tiny", SMALL), lldscope.NullRecorder())
-    _, rollouts = trainer._sample(0)
+    draw = trainer._draw(0)
+    rollouts = trainer._players.sampling.play(
+        trainer._task.environment, draw.questions, draw.generator
+    )
     shape = torch.Size((len(rollouts), max(len(r.ids) for r in rollouts)))
     answered = 0
     for span, around in (("content", ""), ("tags", "<answer>{}</answer>")):

@@ -148,15 +148,18 @@ batches AS (
     FROM prompts GROUP BY ALL
 )"""
 
-LAST_PROMPTS = """
-WITH kept AS (SELECT DISTINCT step, attempt, prompt_hash FROM responses
-    WHERE prompt_hash IS NOT NULL),
+# Steps with exactly the prompts of an earlier one. Five steps before the resume must have shown
+# that this does not happen anyhow, as at the end of an epoch of few prompts in a fixed order.
+REPEATS = """
+WITH kept AS (
+    SELECT step, any_value(attempt) AS attempt, list(DISTINCT prompt_hash ORDER BY prompt_hash)
+        AS batch
+    FROM responses WHERE prompt_hash IS NOT NULL GROUP BY step
+),
 repeats AS (
-    SELECT later.step, any_value(later.attempt) AS attempt,
-        count(DISTINCT later.prompt_hash) AS repeated, max(earlier.attempt) AS before
-    FROM kept later JOIN kept earlier ON later.prompt_hash = earlier.prompt_hash
-        AND earlier.step BETWEEN later.step - 10 AND later.step - 1
-    GROUP BY ALL
+    SELECT later.step, later.attempt, earlier.step AS as_in_step, earlier.attempt AS before,
+        (SELECT count(*) FROM kept k WHERE k.attempt < later.attempt) AS n_before
+    FROM kept later JOIN kept earlier ON later.batch = earlier.batch AND earlier.step < later.step
 )"""
 
 ENGINE = """
@@ -286,13 +289,13 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "resume-repeat",
-        "Prompts from just before a resume do not come again just after it.",
+        "Batches from before a resume do not come again after it.",
         "responses.prompt_hash of a resumed run",
         "prompts are trained twice after a resume: the position in the data is not restored",
         "SELECT greatest(count(DISTINCT attempt) - 1, 0) FROM responses"
         " WHERE prompt_hash IS NOT NULL",
-        f"{LAST_PROMPTS} SELECT step, attempt, repeated FROM repeats WHERE before < attempt"
-        " AND NOT EXISTS (FROM repeats r WHERE r.before = r.attempt)",
+        f"{REPEATS} SELECT step, attempt, as_in_step FROM repeats WHERE before < attempt"
+        " AND n_before >= 5 AND NOT EXISTS (FROM repeats r WHERE r.before = r.attempt)",
     ),
     Check(
         "tool-text",
@@ -302,6 +305,7 @@ CHECKS: tuple[Check, ...] = (
         f"{TOKEN_SUMS} SELECT count(*) FROM pairs WHERE text IS NOT NULL",
         # A policy may invent a tool's answer itself; then the tool's own is still there, unmasked.
         f"{TOKEN_SUMS} SELECT step, response_id, action_index, right(text, 60) AS text FROM pairs"
+        " SEMI JOIN (FROM actions WHERE tool_ok IS NOT NULL) USING (step, rank, response_id)"
         f" ANTI JOIN ({TOOL_TEXT}) USING (step, rank, response_id) WHERE"
         " regexp_matches(text, '<(information|tool_response|observation|result)>[^<]*</')",
     ),

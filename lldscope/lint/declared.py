@@ -7,21 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_VERL = "actor_rollout_ref"
 # What is declared → the settings that declare it: of lldscope's trainer, of TRL's GRPOConfig, and
-# the last part of verl's names.
+# of verl, whose names have dots.
 SETTINGS: dict[str, tuple[str, ...]] = {
-    "estimator": ("adv_estimator",),
-    "advantage_std": ("advantage_std", "scale_rewards", "norm_adv_by_std_in_grpo"),
-    "group_size": ("group_size", "num_generations", "rollout.n"),
-    "aggregation": ("aggregation", "loss_type", "loss_agg_mode"),
-    "kl": ("kl_coefficient", "beta", "kl_loss_coef"),
-    "lr": ("lr", "learning_rate", "optim.lr"),
-    "schedule": ("lr_scheduler_type", "lr_scheduler"),
-    "warmup": ("warmup_steps", "lr_warmup_steps"),
-    "steps": ("steps", "max_steps", "total_training_steps"),
-    "temperature": ("temperature",),
-    "top_p": ("top_p",),
-    "top_k": ("top_k",),
+    "estimator": ("algorithm.adv_estimator",),
+    "advantage_std": ("advantage_std", "scale_rewards", "algorithm.norm_adv_by_std_in_grpo"),
+    "group_size": ("group_size", "num_generations", f"{_VERL}.rollout.n"),
+    "aggregation": ("aggregation", f"{_VERL}.actor.loss_agg_mode"),
+    "kl": ("kl_coefficient", "beta", f"{_VERL}.actor.kl_loss_coef"),
+    "lr": ("lr", "learning_rate", f"{_VERL}.actor.optim.lr"),
+    "schedule": ("lr_scheduler_type", f"{_VERL}.actor.optim.lr_scheduler_type"),
+    "warmup": ("warmup_steps", f"{_VERL}.actor.optim.lr_warmup_steps"),
+    "steps": ("steps", "max_steps", "trainer.total_training_steps"),
+    "temperature": ("temperature", f"{_VERL}.rollout.temperature"),
+    "top_p": ("top_p", f"{_VERL}.rollout.top_p"),
+    "top_k": ("top_k", f"{_VERL}.rollout.top_k"),
     "reward_weights": ("reward_weights",),
 }
 GROUP_RELATIVE = ("grpo", "grpo_vectorized", "grpo_passk", "rloo", "gspo", "dr_grpo")
@@ -40,12 +41,9 @@ def declared(config: Mapping[str, Any]) -> dict[str, Setting]:
     values = dict(_leaves(config, ""))
     answer = {}
     for fact, names in SETTINGS.items():
-        for name in names:
-            hits = [key for key in values if key == name or key.endswith(f".{name}")]
-            # verl repeats `temperature` for validation, `n` for the agent loop: the shortest is it.
-            if hits and values[key := min(hits, key=len)] is not None:
-                answer[fact] = Setting(key, values[key])
-                break
+        name = next((name for name in names if values.get(name) is not None), None)
+        if name is not None:
+            answer[fact] = Setting(name, values[name])
     if "corpus" in values:  # in lldscope's trainer, `top_k` counts the documents of a search
         answer.pop("top_k", None)
     return answer
@@ -96,7 +94,7 @@ def learning_rate(settings: Mapping[str, Setting], step: int) -> float | None:
     setting = settings.get("schedule")
     kind = "constant_with_warmup" if setting is None else str(setting.value).rpartition(".")[2]
     kind, total = kind.lower(), number(settings, "steps")
-    if peak is None or warmup != int(warmup):
+    if peak is None or warmup < 0 or warmup != int(warmup):  # verl: −1 where it is a ratio
         return None
     if kind == "constant":
         return peak

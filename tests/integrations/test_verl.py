@@ -20,6 +20,7 @@ import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.integrations.verl import LLDSPolicyLossConfig
 from lldscope.integrations.verl.trainer import RecordingSync
+from lldscope.lint import examine
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -54,6 +55,7 @@ def test_a_step_is_recorded_as_verl_made_it(tmp_path, monkeypatch):
     assert run.info["status"] == "finished"
     assert run.info["trainer"].startswith("verl 0.9")
     assert check(run).last_step == 1
+    assert examine(run).findings == []
     assert run.signals()["n_responses"].tolist() == [12, 12], "without the rows that verl added"
     sizes = run.sql("SELECT step, group_id, count(*) AS n FROM responses GROUP BY ALL ORDER BY ALL")
     assert sizes["n"].tolist() == [3] * 8

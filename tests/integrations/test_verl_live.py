@@ -9,6 +9,7 @@ import verl_live
 from transformers import AutoModelForCausalLM
 
 import lldscope
+from lldscope.lint import examine
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.slow
@@ -47,6 +48,7 @@ def test_llds_and_delta_against_saved_weights(tmp_path):
     assert run.info["trainer"].startswith("verl 0.9")
     state = check(run)
     assert (state.last_step, state.missing, state.dropped) == (1, {}, {})
+    assert examine(run).findings == []
     assert run.signals()["n_responses"].tolist() == [16, 16]
     assert run.sql("SELECT count(*) AS n FROM updates")["n"].tolist() == [4]
     assert run.signals()[["loss_llds", "grad_norm", "entropy"]].notna().all(axis=None)

@@ -191,6 +191,23 @@ def test_another_order_of_prompts_after_a_resume_is_found(tmp_path):
         assert [f.check for f in examine(run).findings] == ["resume-order"]
 
 
+@pytest.mark.parametrize(("again", "repeated"), [(2, True), (7, False)])
+def test_batches_that_come_again_after_a_resume_are_found(again, repeated, tmp_path):
+    """After seven steps the run is resumed, at the eighth batch or at one of those before."""
+    for steps in (range(7), range(7, 9)):
+        with lldscope.Recorder(tmp_path / "run", resume=steps[0] > 0) as recorder:
+            for step in steps:
+                batch = step if step < 7 else again + step - 7
+                recorder.responses(
+                    step=step,
+                    response_id=[0, 1],
+                    prompt_hash=[f"p{2 * batch}", f"p{2 * batch + 1}"],
+                )
+                recorder.step(step=step)
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert ["resume-repeat"] * repeated == [f.check for f in examine(run).findings]
+
+
 @pytest.mark.parametrize("name", ["grpo", "grpo-llds", "retriever-dies"])
 def test_nothing_is_found_in_the_sample_runs(name):
     with lldscope.open_run(SAMPLES / name) as run:
@@ -241,7 +258,7 @@ def test_parts_of_the_reward_add_up_with_their_weights(tmp_path):
         ({"learning_rate": 1.0, "lr_scheduler_type": "cosine", "max_steps": 10}, 5, 0.5),
         ({"learning_rate": 1.0, "lr_scheduler_type": "constant"}, 5, 1.0),
         ({"learning_rate": 1.0, "lr_scheduler_type": "inverse_sqrt"}, 5, None),
-        ({"actor": {"optim": {"lr": 2.0, "lr_warmup_steps": 0}}}, 3, 2.0),
+        ({"actor_rollout_ref": {"actor": {"optim": {"lr": 2.0, "lr_warmup_steps": 0}}}}, 3, 2.0),
         ({"lr": "fast"}, 3, None),
         ({}, 3, None),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -225,8 +226,9 @@ def test_greedy_rollouts_are_the_samplers(tied):
 def test_a_run_trains_on_vllm_and_logs_the_gap(lldscope_command, tmp_path):
     run = tmp_path / "run"
     done = lldscope_command(
-        "train", "tiny", "engine=vllm", "steps=3", "updates=2", "eval_questions=8", "--run", run
-    )
+        "train", "tiny", "engine=vllm", "steps=3", "updates=2", "eval_questions=8", "--run", run,
+        env=os.environ,  # in a process of its own: vLLM looks through all modules that are loaded
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     signals = lldscope.open_run(run).signals()
     assert list(signals["step"]) == [0, 1, 2]

@@ -3,7 +3,7 @@
     python -m tests.elsewhere.answers
 
 `decisions` must be equal wherever it runs, `numbers` (name → list) to rounding: whoever compares
-two of them (tests/test_instruction_sets.py) says which is which here.
+two of them (tests/test_anywhere.py) says which is which here.
 """
 
 from __future__ import annotations

@@ -152,9 +152,7 @@ class Run:
                 return self._contents.without_damaged(answer)
             except duckdb.Error as error:
                 # Without the stack of DuckDB or Python, which say nothing to who wrote the query.
-                reason, *_ = re.split(
-                    r"\n+(?=Stack Trace|Traceback|This error signals)", str(error)
-                )
+                reason, *_ = _STACK.split(str(error))
                 raise UsageError(reason) from None
             except RecursionError:
                 raise UsageError("The answer is nested too deeply: unnest it.") from None

@@ -53,7 +53,7 @@ class _Place:
     run: Run | None = None
     snapshot: Snapshot | None = None
     at: float = 0.0
-    seen: str | None = None  # its files when the snapshot was cached
+    etag: str | None = None  # its files when the snapshot was cached
     opening: Future[Snapshot] | None = None
     ahead: threading.Timer | None = None
 
@@ -241,14 +241,14 @@ class RunRegistry:
         before, etag = place.snapshot, None
         if self._snapshots is not None and isinstance(path, Path):
             etag = files_of(path)  # before the rows, so that what comes meanwhile is not missed
-            if before is not None and before.state.over and place.seen == etag:
+            if before is not None and before.state.over and place.etag == etag:
                 return aged(before)
             if place.run is None:
                 cached = self._snapshots.load(name, path, etag)
                 if cached is not None:
-                    place.seen = etag
+                    place.etag = etag
                     return replace(aged(cached), open=partial(self.run, name))
-            elif before is not None and before.state.over and place.seen is not None:
+            elif before is not None and before.state.over and place.etag is not None:
                 place.run = None  # nothing may change any more, and something has
         run = place.run
         new_rows = run is None or run.refresh()
@@ -265,9 +265,9 @@ class RunRegistry:
                 uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run, tables),
                 partial(self.run, name),
             )  # fmt: skip
-        if self._snapshots is not None and etag is not None and state.over and place.seen != etag:
+        if self._snapshots is not None and etag is not None and state.over and place.etag != etag:
             self._snapshots.store(path, etag, snapshot)
-            place.seen = etag
+            place.etag = etag
         return snapshot
 
     def _place(self, name: str) -> _Place:

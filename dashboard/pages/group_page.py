@@ -81,7 +81,7 @@ def _head(name: str, label: str, response: Trajectory) -> html.Header:
 def _question(responses: list[Trajectory]) -> list[Any]:
     """What all of them were asked, once."""
     for one in responses:
-        start = one.own if one.own is not None else 0
+        start = one.start if one.start is not None else 0
         before = [t for t in rows_of(one.tokens) if t["position"] < start]
         if before:
             return [token_view.prompt(before)]
@@ -91,7 +91,7 @@ def _question(responses: list[Trajectory]) -> list[Any]:
 def _column(name: str, response: Trajectory, query: Query) -> html.Section:
     row = response.about
     title = html.H2(html.A(f"Response {title_of(row)}", href=here(name, response.key, query)))
-    tokens = response.tokens[response.tokens["position"] >= (response.own or 0)]
+    tokens = response.tokens[response.tokens["position"] >= (response.start or 0)]
     side = f"r{response.key.rank}-{response.key.response_id}-"
     head = [title, *facts_of(row)]
     return column(name, replace(response, tokens=tokens), query, side, head, 0, 0)

@@ -43,7 +43,7 @@ def turns(response: Trajectory, looks: Looks, shared: int, after: str) -> list[A
     `after` is where the next tokens are."""
     tokens = rows_of(response.tokens)
     actions = {a["action_index"]: a for a in response.actions}
-    start = response.own if response.own is not None else 2**31
+    start = response.start if response.start is not None else 2**31
     before = [t for t in tokens if t["position"] < start]
     rest = [t for t in tokens if t["position"] >= start]
     alike = {t["position"] for t in rest[:shared]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,14 +59,18 @@ def _show(result: Result) -> None:
     for finding in result.findings:
         _show_finding(finding)
     n = len(result.findings)
-    click.echo(
-        f"{n} {'finding' if n == 1 else 'findings'}, {len(result.passed)} checks passed"
-        + (f" ({', '.join(result.passed)})" if result.passed else "")
-    )
+    click.echo(f"{n} {'finding' if n == 1 else 'findings'}, {len(result.passed)} checks passed")
+    if result.passed:
+        _show_names("passed", result.passed)
     if result.declared:
-        click.echo(f"not checked, as the settings declare otherwise: {', '.join(result.declared)}")
+        _show_names("not checked, as the settings declare otherwise", result.declared)
     for check, needs in result.unseen.items():
         click.echo(f"not checked: {check} needs {needs}")
+
+
+def _show_names(title: str, names: list[str]) -> None:
+    text = f"{title}: {', '.join(names)}"
+    click.echo(textwrap.fill(text, 100, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _show_finding(finding: Finding) -> None:

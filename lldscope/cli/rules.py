@@ -87,7 +87,8 @@ def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
         print_json({"schema": RULES_SCHEMA, "rules": rule_ids, "results": results})
     else:
         print_table(("rule", "run", "fires"), [(r["rule"], r["run"], _fires(r)) for r in results])
-        click.echo(f"{len(declared)} rules can be used.", err=True)
+        n = len(declared)
+        click.echo(f"{n} {'rule' if n == 1 else 'rules'} can be used.", err=True)
     sys.exit(1 if has_failed else 0)
 
 

@@ -14,7 +14,7 @@ NOT_SET = "not recorded"
 def flat(config: Any) -> dict[str, str]:
     """The settings of a configuration as text, credentials hidden; names have dots where it is
     nested."""
-    return {name: _text(value) for name, value in _pairs(redact(config), "")}
+    return {name: _text(value) for name, value in pairs(redact(config))}
 
 
 def differing(configs: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str]]]:
@@ -24,12 +24,13 @@ def differing(configs: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str]
     return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 
-def _pairs(config: Any, before: str) -> Iterator[tuple[str, Any]]:
+def pairs(config: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings of a configuration with their values; names have dots where it is nested."""
     if not isinstance(config, Mapping):
         return
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            yield from _pairs(value, f"{before}{key}.")
+            yield from pairs(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", value
 

@@ -38,9 +38,9 @@ ORDER BY position LIMIT $6
 """
 
 _STORED = """
-SELECT left(r.text, $4) AS text, length(r.text) AS characters, t.n, t.own
+SELECT left(r.text, $4) AS text, length(r.text) AS characters, t.n, t.start
 FROM responses r, (
-    SELECT count(*) AS n, min(position) FILTER (action_index IS NOT NULL) AS own FROM tokens
+    SELECT count(*) AS n, min(position) FILTER (action_index IS NOT NULL) AS start FROM tokens
     WHERE step = $1 AND rank = $2 AND response_id = $3
 ) t
 WHERE r.step = $1 AND r.rank = $2 AND r.response_id = $3
@@ -74,14 +74,14 @@ class Key(NamedTuple):
 @dataclass(frozen=True)
 class Trajectory:
     """One response. `about` is a row of `describe`; `tokens` those from `first` on, a bounded
-    number of the `n_tokens` recorded ones; `own` the position of the policy's first token."""
+    number of the `n_tokens` recorded ones; `start` the position of the policy's first token."""
 
     key: Key
     about: dict[str, Any]
     actions: list[dict[str, Any]]
     tokens: pd.DataFrame
     n_tokens: int
-    own: int | None
+    start: int | None
     text: str | None
     text_characters: int
     first: int = 0
@@ -107,7 +107,7 @@ def read_trajectory(
         rows_of(run.sql(_ACTIONS, key)),
         read_tokens(run, key, first),
         int(record["n"]),
-        record["own"],
+        record["start"],
         record["text"],
         int(record["characters"] or 0),
         first,

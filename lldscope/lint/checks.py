@@ -106,7 +106,7 @@ scaled AS (
     FROM factors
 )"""
 
-# Rollouts of which every action token is recorded, with the sums of the same tokens by action.
+# Actions beside the sums of their recorded tokens.
 TOKEN_SUMS = """
 WITH recorded AS (
     SELECT step, rank, response_id, action_index, count(*) AS n, sum(logp_old) AS logp_old,
@@ -128,17 +128,16 @@ HAVING max(position) FILTER (action_index IS NULL) > min(position) FILTER (actio
 BATCHES = """
 WITH rows_of_step AS (
     SELECT step, count(*) AS n, sum(reward) AS reward, count(reward) AS n_rewards,
-        count(*) FILTER (correct) AS n_correct, count(correct) AS n_judged,
-        sum(n_tokens) AS n_tokens, count(n_tokens) AS n_counted
+        count(*) FILTER (correct) AS n_correct, count(correct) AS n_judged
     FROM responses GROUP BY ALL
 ),
 sums AS (
     SELECT step, sum(n_responses) AS n_responses, sum(n_correct) AS n_correct,
-        sum(reward_sum) AS reward_sum, sum(n_tokens) AS n_tokens
+        sum(reward_sum) AS reward_sum
     FROM steps GROUP BY ALL
 )"""
 
-# A run's resumes: the first step of every later attempt, and its prompts beside those before.
+# The prompts of each step, of every attempt that did it.
 RESUMES = """
 WITH prompts AS (
     SELECT DISTINCT step, attempt, prompt_hash FROM all_responses WHERE prompt_hash IS NOT NULL

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..explore.settings import pairs
+
 _VERL = "actor_rollout_ref"
 # What is declared → the settings that declare it: of lldscope's trainer, of TRL's GRPOConfig, and
 # of verl, whose names have dots.
@@ -36,9 +38,9 @@ class Setting:
     value: Any
 
 
-def declared(config: Mapping[str, Any]) -> dict[str, Setting]:
+def declared(config: Any) -> dict[str, Setting]:
     """The settings of `SETTINGS` that a configuration has; nested names have dots."""
-    values = dict(_leaves(config, ""))
+    values = dict(pairs(config))
     answer = {}
     for fact, names in SETTINGS.items():
         name = next((name for name in names if values.get(name) is not None), None)
@@ -47,15 +49,6 @@ def declared(config: Mapping[str, Any]) -> dict[str, Setting]:
     if "corpus" in values:  # in lldscope's trainer, `top_k` counts the documents of a search
         answer.pop("top_k", None)
     return answer
-
-
-def _leaves(config: Any, before: str) -> list[tuple[str, Any]]:
-    if not isinstance(config, Mapping):
-        return []
-    pairs: list[tuple[str, Any]] = []
-    for key, value in config.items():
-        pairs += _leaves(value, f"{before}{key}.") or [(f"{before}{key}", value)]
-    return pairs
 
 
 def number(settings: Mapping[str, Setting], fact: str) -> float | None:

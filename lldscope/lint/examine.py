@@ -47,25 +47,24 @@ class Result:
 def examine(run: Run) -> Result:
     """Whether the rows of a run agree with its configuration and with each other; nothing is run
     again, and nothing is written."""
-    config = run.info.get("config")
-    settings = declared(config if isinstance(config, Mapping) else {})
+    settings = declared(run.info.get("config"))
     result = Result([], [], {}, [])
     for check in CHECKS:
         parameters = check.parameters(settings)
         if parameters is None:
             result.declared.append(check.id)
             continue
-        scope, faults = check.scope, check.faults
+        faults = check.faults
         for name, value in parameters.items():
             faults = faults.replace("{" + name + "}", str(value))
-        ((n_seen,),) = run.rows(scope, SECONDS).rows
+        ((n_seen,),) = run.rows(check.scope, SECONDS).rows
         if not n_seen:
             result.unseen[check.id] = check.needs
         elif (finding := _finding(run, faults)) is None:
             result.passed.append(check.id)
         else:
-            named = {s.name: s.value for f in check.settings if (s := settings.get(f)) is not None}
-            result.findings.append(Finding(check.id, check.asks, check.effect, *finding, named))
+            about = _by_name(settings, check.settings)
+            result.findings.append(Finding(check.id, check.asks, check.effect, *finding, about))
     _learning_rate(run, settings, result)
     _reward_parts(run, settings, result)
     return result
@@ -131,10 +130,11 @@ def _add(
     elif not faults:
         result.passed.append(check)
     else:
-        named = {s.name: s.value for fact in about if (s := settings.get(fact)) is not None}
-        steps = [row["step"] for row in faults]
-        result.findings.append(
-            Finding(
-                check, asks, effect, len(faults), min(steps), max(steps), faults[:EVIDENCE], named
-            )
-        )
+        first, last = faults[0]["step"], faults[-1]["step"]
+        finding = len(faults), first, last, faults[:EVIDENCE]
+        result.findings.append(Finding(check, asks, effect, *finding, _by_name(settings, about)))
+
+
+def _by_name(settings: Mapping[str, Setting], facts: tuple[str, ...]) -> dict[str, Any]:
+    """The values of what is declared of these facts, by the names of the trainer."""
+    return {s.name: s.value for fact in facts if (s := settings.get(fact)) is not None}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
 
@@ -20,7 +20,7 @@ SAME = 0.03
 in other shapes differs by about 0.01 to 0.02."""
 
 _ROLLOUTS = """
-SELECT response_id, list(token_id ORDER BY position) AS ids,
+SELECT list(token_id ORDER BY position) AS ids,
     list(CASE WHEN action_index IS NULL THEN NULL ELSE logp_old END ORDER BY position) AS logp
 FROM tokens WHERE step = {step}
 GROUP BY rank, response_id
@@ -53,29 +53,28 @@ def compare_weights(run: Run, checkpoint: Path) -> list[Comparison]:
     scorers = list(entry_points(group="lldscope.score", name="score"))
     if not scorers:
         raise UsageError("--checkpoint needs the trainer: pip install 'lldscope[train]'.")
-    score = scorers[0].load()
     steps = [step for (step,) in run.rows("SELECT DISTINCT step FROM tokens ORDER BY step").rows]
-    sample = (
-        sorted({steps[round(i * (len(steps) - 1) / (STEPS - 1))] for i in range(STEPS)})
-        if steps
-        else []
-    )
-    answer = []
-    for step in sample:
-        rows = run.rows(_ROLLOUTS.format(step=step, rollouts=ROLLOUTS)).rows
-        if not rows:
-            continue
-        values = score(str(checkpoint), [ids for _, ids, _ in rows])
-        pairs = [
-            abs(new - old)
-            for (_, _, recorded), scored in zip(rows, values, strict=True)
-            for old, new in zip(recorded, scored, strict=True)
-            if old is not None and new is not None
-        ]
-        answer.append(Comparison(step, len(pairs), fmean(pairs)))
-    if not answer:
+    spread = {round(i * (len(steps) - 1) / (STEPS - 1)) for i in range(STEPS)} if steps else set()
+    rollouts = {
+        step: rows
+        for step in (steps[i] for i in sorted(spread))
+        if (rows := run.rows(_ROLLOUTS.format(step=step, rollouts=ROLLOUTS)).rows)
+    }
+    if not rollouts:
         raise UsageError(
             "No whole rollout with token ids is recorded, so that no weights can be compared: "
-            "record the tokens table (docs/recording.md)."
+            "record the table `tokens` (docs/integrations.md)."
         )
-    return answer
+    ids = [ids for rows in rollouts.values() for ids, _ in rows]
+    logps = iter(scorers[0].load()(str(checkpoint), ids))
+    return [_compare(step, rows, [next(logps) for _ in rows]) for step, rows in rollouts.items()]
+
+
+def _compare(step: int, rows: list[tuple[Any, ...]], logps: list[list[float | None]]) -> Comparison:
+    differences = [
+        abs(new - old)
+        for (_, recorded), scored in zip(rows, logps, strict=True)
+        for old, new in zip(recorded, scored, strict=True)
+        if old is not None and new is not None
+    ]
+    return Comparison(step, len(differences), fmean(differences))

@@ -45,6 +45,7 @@ class Channel(Protocol):
 
     name: str
     flush_seconds: float
+    retries: bool  # what has failed may go later
 
     def send(self, event: AlertEvent) -> None: ...
 
@@ -54,6 +55,7 @@ class Service:
     JSON with the event as `alert`; no redirect is followed."""
 
     flush_seconds = FLUSH_SECONDS
+    retries = True
 
     def __init__(self, url: str, name: str) -> None:
         self.name = name
@@ -130,6 +132,7 @@ class Command:
 
     name = "the --on-alert command"
     flush_seconds = COMMAND_SECONDS
+    retries = False
 
     def __init__(self, command: str) -> None:
         self._command = command

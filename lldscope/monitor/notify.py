@@ -75,7 +75,7 @@ class Delivery:
                 self._channel.send(event)
                 return
             except Undeliverable:
-                if wait is None or isinstance(self._channel, Command):
+                if wait is None or not self._channel.retries:
                     raise
                 time.sleep(wait)
 

@@ -352,8 +352,6 @@ def _in_browser(app: Dash) -> None:
         ("tick", "clock"), ("list-tick", "list-clock"), ("recording-tick", "recording-clock"),
     ):  # fmt: skip
         ask("tick", Output(tick, "data"), Input(clock, "n_intervals"), State("busy", "data"))
-    ask("zoom", Input(_CHARTS, "relayoutData"), State(_CHARTS, "id"))
-    ask("hold", Input(_CHARTS, "figure"))
     ask("point", Input(_CHARTS, "hoverData"), State(_CHARTS, "id"))
     ask(
         "address",

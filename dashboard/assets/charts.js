@@ -20,7 +20,10 @@
     const { meta } = charts[0].layout;
     const zoom = range && { x: meta.x, range: range.map((v) => v * meta.unit) };
     window.dash_clientside.set_props("zoom", { data: zoom });
-    for (const chart of charts) turn(chart, range || chart.layout.meta.whole);
+    for (const chart of charts) {
+      listen(chart);
+      turn(chart, range || chart.layout.meta.whole);
+    }
   }
 
   function turn(chart, to) {
@@ -39,28 +42,37 @@
   function move(shift, grow) {
     const [chart] = all();
     if (!chart) return;
-    const [a, b] = chart.layout.xaxis.range, width = b - a;
+    const [a, b] = wanted(chart.layout.meta) || chart.layout.xaxis.range, width = b - a;
     const middle = (a + b) / 2 + shift * width, half = (width * grow) / 2;
     show([middle - half, middle + half]);
   }
 
+  /* Plotly's own events come at once. Dash would pass them on later, after what came in between. A
+     chart that was made anew has no listeners, so this is done again and again. */
+  function listen(chart) {
+    for (const [event, listener] of [["plotly_relayout", zoomed], ["plotly_afterplot", settle]]) {
+      chart.removeListener(event, listener);
+      chart.on(event, listener);
+    }
+  }
+
+  /* The reader has zoomed; what we change ourselves names the range as a whole. */
+  function zoomed(change) {
+    if ("xaxis.range[0]" in change) show([change["xaxis.range[0]"], change["xaxis.range[1]"]]);
+    else if (change["xaxis.autorange"]) show(null);
+  }
+
+  /* An answer to what was asked before a zoom may be drawn after it: the range that holds now stays. */
+  function settle() {
+    for (const chart of all()) turn(chart, wanted(chart.layout.meta) || chart.layout.xaxis.range);
+  }
+
+  document.addEventListener("mousedown", ({ target }) => {
+    const chart = target.closest(".graph .js-plotly-plot");
+    if (chart && chart.on) listen(chart);
+  }, { capture: true, passive: true });
+
   Object.assign(window.dash_clientside = window.dash_clientside || {}, { lldscope: {
-    /* A chart was zoomed by the reader: what we change ourselves names the range as a whole. */
-    zoom(changes, ids) {
-      const change = changes[triggered(ids)] || {};
-      if ("xaxis.range[0]" in change) show([change["xaxis.range[0]"], change["xaxis.range[1]"]]);
-      else if (change["xaxis.autorange"]) show(null);
-    },
-
-    /* An answer to what was asked before a zoom may come after it: its figures take the range that
-       holds now, before they are drawn or right after. */
-    hold(figures) {
-      for (const { layout } of figures) layout.xaxis.range = wanted(layout.meta) || layout.xaxis.range;
-      for (const chart of all()) {
-        chart.once("plotly_afterplot", () => turn(chart, wanted(chart.layout.meta) || chart.layout.xaxis.range));
-      }
-    },
-
     /* The pointer of one chart in all of them. */
     point(hovers, ids) {
       const at = triggered(ids), hover = hovers[at];

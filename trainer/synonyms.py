@@ -67,8 +67,6 @@ SYNONYMS = {
     "vllm_server_base_url": "engine_url",
     "vllm_gpu_memory_utilization": "engine_memory",
     "gpu_memory_utilization": "engine_memory",
-    "vllm_tensor_parallel_size": "engine_tensor_parallel",
-    "tensor_model_parallel_size": "engine_tensor_parallel",
     "eval_steps": "eval_every",
     "test_freq": "eval_every",
     "save_steps": "checkpoint_every",

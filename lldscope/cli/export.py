@@ -15,14 +15,8 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
     "--to",
     "folder",
     type=click.Path(path_type=Path),
+    required=True,
     help="Where to write; made if it is not there.",
-)
-@click.option(
-    "--to-ducklake",
-    "catalog",
-    metavar="CATALOG",
-    help="Instead: into the schema lldscope of this DuckLake, a file or what DuckDB attaches after "
-    "`ducklake:`.",
 )
 @click.option(
     "--format",
@@ -46,38 +40,26 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
 @click.option("--json", "as_json", is_flag=True, help="What was written, as one JSON array.")
 def export(
     run: Path,
-    folder: Path | None,
-    catalog: str | None,
+    folder: Path,
     kind: str,
     tables: str | None,
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Write the tables and signals of RUN into FOLDER, one file each, or into a DuckLake.
+    """Write the tables and signals of RUN into FOLDER, one file each.
 
     Each row once: merged parts are not counted twice, and where attempts overlap the last one
-    stands. No file is overwritten. In CSV a NULL is an empty field. In a DuckLake the rows replace
-    those that it has of this run.
+    stands. No file is overwritten. In CSV a NULL is an empty field.
     """
-    from ..explore.ducklake import export_to_ducklake
     from ..explore.export import export_run
     from ..runs import open_run
 
     table_names = None if tables is None else [name.strip() for name in tables.split(",")]
-    if (folder is None) == (catalog is None):
-        raise click.UsageError("Name either --to FOLDER or --to-ducklake CATALOG.")
     with open_run(run) as reader:
-        if catalog is not None:
-            exports = export_to_ducklake(reader, catalog, table_names)
-        else:
-            assert folder is not None
-            exports = export_run(reader, folder, kind, table_names, raw)
+        exports = export_run(reader, folder, kind, table_names, raw)
         damaged = reader.damaged
     if as_json:
         print_json(exports)
-    elif catalog is not None:
-        cells = [(row["table"], f"{row['rows']:,}") for row in exports]
-        print_table(("table", "rows"), cells, right=(1,))
     else:
         rows = [(row["file"], f"{row['rows']:,}", f"{row['bytes']:,}") for row in exports]
         print_table(("file", "rows", "bytes"), rows, right=(1, 2))

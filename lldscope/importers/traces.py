@@ -5,20 +5,18 @@ which those with `sampled` are the policy's; `logprobs` are the engine's, over t
 alone, rounded to four decimals; `trainer_logprobs`, if somebody filled them in, are those of the
 trainer's policy before the update.
 
-prime-rl (048a6e2, `monitors/file`) writes `monitors/file/traces/stream/NNNNN.jsonl[.zst]`, episodes
-as they arrive, and beside them annotations: which of them were trained on at which step, and with
-which log-probs of the trainer.
+prime-rl (048a6e2) writes `monitors/file/traces/stream/NNNNN.jsonl[.zst]`, episodes as they arrive,
+and beside them annotations, which say what of that was trained on and are not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 from ..recording.episodes import short_hash
-from .annotations import Annotations, fold, gathered, shipped
 from .reading import PACKED, as_step, bare_name, first_keys, head, natural_key, number, objects
 from .rollouts import Rollouts, as_text, golden_of
 from .source import HEAD_BYTES, Findings, Rows
@@ -44,10 +42,15 @@ class VerifiersTraces:
         files = [p for p in sorted(paths, key=natural_key) if ".index." not in p.name]
         updates = [p for p in files if {"trace_id", "branches"} <= first_keys(head(p, HEAD_BYTES))]
         traces = _unsealed([p for p in files if p not in updates])
-        with gathered(_unsealed(updates), findings) as annotations:
-            for path in traces:
-                for episode in objects(path, findings):
-                    yield from _episode(episode, annotations, rollouts)
+        if updates:
+            findings.skip("prime-rl's annotations, which are not read", len(updates))
+            findings.note(
+                "The traces hold every rollout, also those that prime-rl did not train on: which "
+                "those are is in its annotations, which are not read."
+            )
+        for path in traces:
+            for episode in objects(path, findings):
+                yield from _episode(episode, rollouts)
         yield from rollouts.finish()
 
 
@@ -57,9 +60,7 @@ def _unsealed(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if path not in there]
 
 
-def _episode(
-    episode: dict[str, Any], annotations: Annotations, rollouts: Rollouts
-) -> Iterator[Rows]:
+def _episode(episode: dict[str, Any], rollouts: Rollouts) -> Iterator[Rows]:
     work = _dig(episode, "run", "work")
     group = _dig(episode, "group", "id") or _dig(episode, "group")
     source = _dig(episode, "env", "name") or _dig(episode, "env", "id")
@@ -67,17 +68,13 @@ def _episode(
     golden = golden_of(golden) if isinstance(golden, dict) else None
     traces = episode.get("traces")
     for trace in traces if isinstance(traces, list) else ():
-        updates = annotations.of(_dig(trace, "id"))
-        steps = [as_step(step) for u in updates if (step := shipped(u)) is not None]
-        step = steps[-1] if steps else as_step(_dig(work, "step"))
+        step = as_step(_dig(work, "step"))
         if "eval" in (_dig(work, "type"), _dig(trace, "info", "kind")):
             rollouts.findings.skip("episodes of evaluations")
-        elif annotations.says_what_was_trained and not steps:
-            rollouts.findings.skip("rollouts that went into no batch")
         elif step is None:
             rollouts.findings.skip("episodes without a training step")
         else:
-            yield from _trace(step, group, source, golden, trace, updates, rollouts)
+            yield from _trace(step, group, source, golden, trace, rollouts)
 
 
 def _trace(
@@ -86,12 +83,10 @@ def _trace(
     source: Any,
     golden: Any,
     trace: Any,
-    updates: Sequence[Mapping[str, Any]],
     rollouts: Rollouts,
 ) -> Iterator[Rows]:
     nodes = _dig(trace, "nodes")
     nodes = [n for n in nodes if isinstance(n, dict)] if isinstance(nodes, list) else []
-    fold(nodes, updates)
     samples = [n for n in nodes if n.get("sampled")]
     sizes = [_tokens(n) for n in samples]
     if not samples:
@@ -100,9 +95,7 @@ def _trace(
     edges = [0, *accumulate(sizes)]
     reward = _reward(trace.get("rewards"), trace.get("reward"))
     advantages = _concat(samples, "advantages", sizes)
-    infos = [_dig(trace, "info"), *(_dig(update, "info") for update in updates)]
-    amounts = [a for info in infos if (a := number(_dig(info, "advantage"))) is not None]
-    advantage = advantages[0] if advantages else next(reversed(amounts), None)
+    advantage = advantages[0] if advantages else number(_dig(trace, "info", "advantage"))
     first = next(i for i, node in enumerate(nodes) if node.get("sampled"))
     prompt = "\0".join(_content(n) for n in nodes[:first])
     yield from sequence(

@@ -1,5 +1,5 @@
 """Recording from other people's trainers: one module or sub-package for each.
 
-`common` is what they share, `contrib` what was never run with its trainer. Each loads what it
+`common` is what they share. Each loads what it
 integrates with (torch, transformers, TRL) when it is imported, so nothing else of lldscope does.
 """

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from .seams import SEAMS, Seam
 
-TRIED = {"trl": "1.16.0", "ms-swift": "4.6.0", "verl": "0.9.1", "openrlhf": "0.11.2",
-         "skyrl": "0.4.0", "areal": "1.0.4"}  # fmt: skip
+TRIED = {"trl": "1.16.0", "ms-swift": "4.6.0", "verl": "0.9.1", "skyrl": "0.4.0",
+         "areal": "1.0.4"}  # fmt: skip
 """The versions that docs/integrations.md speaks of."""
 Found = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

@@ -55,23 +55,6 @@ SEAMS: dict[str, list[Seam]] = {
     + _seams("verl/trainer/ppo/core_algos.py", "register_policy_loss", "get_policy_loss_fn")
     + _seams("verl/workers/config/actor.py", "PolicyLossConfig")
     + _seams("verl/workers/utils/padding.py", "response_from_nested"),
-    "openrlhf": _seams(
-        "openrlhf/trainer/ppo_trainer.py",
-        "PPOTrainer.fit",
-        "BasePPOTrainer.train_step: rollout_samples global_step",
-        "BasePPOTrainer.ppo_train: global_steps",
-    )
-    + _seams(
-        "openrlhf/trainer/ppo_utils/experience_maker.py",
-        "RemoteExperienceMaker.make_experience_batch",
-        "RemoteExperienceMaker._dispatch_forward",
-        "RemoteExperienceMaker._flatten_results",
-    )
-    + _seams(
-        "openrlhf/trainer/ppo_utils/experience.py",
-        "Experience: sequences action_mask attention_mask action_log_probs rollout_log_probs"
-        " base_action_log_probs advantages rewards index truncated mm_train_inputs",
-    ),
     "skyrl": _seams(
         "skyrl/train/utils/callbacks.py",
         "TrainingCallback.on_train_start: trainer callback_input control",

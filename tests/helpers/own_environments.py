@@ -8,7 +8,6 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 FOLDER = TESTS.parent / ".envs"
 OWN = {
-    "ducklake": ["explore/test_ducklake.py"],
     "mirrors": ["importers/test_store_tools.py", "monitor/test_mirror_tools.py"],
     "swift": ["integrations/test_swift.py"],
     "verl": [

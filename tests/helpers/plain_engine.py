@@ -56,9 +56,6 @@ class PlainEngine:
     def sleep(self) -> None:
         pass
 
-    def any(self, value):
-        return value
-
     def close(self) -> None:
         pass
 
@@ -91,9 +88,6 @@ class ScriptedEngine:
 
     def sleep(self) -> None:
         pass
-
-    def any(self, value):
-        return value
 
     def close(self) -> None:
         pass

@@ -107,26 +107,12 @@ def test_calls_of_tools_are_searches_of_verl(run_import, tmp_path):
     assert (row["valid_searches"], row["engine_gap"], row["engine_ess"]) == (1.75, 0.002, 0.9)
 
 
-# -- TRL's console with its progress bar -----------------------------------------------------------
+# -- TRL's console ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["every5-unbuffered.log", "every5-buffered.log"])
-def test_steps_come_from_the_progress_bar(run_import, name):
-    """Written by TRL itself with logging_steps=5, 23 steps."""
-    outcome = run_import(BARS / name)
-    assert sorted(signals(outcome)) == [5, 10, 15, 20]
-    assert any("progress bar" in note for note in outcome.findings.notes)
-
-
-def test_a_bar_that_contradicts_the_epochs_is_not_believed(run_import, tmp_path):
-    text = (BARS / "every5-unbuffered.log").read_text(encoding="utf-8")
-    wrong = tmp_path / "train.log"
-    wrong.write_text(text.replace("10/23", "7/23").replace("11/23", "7/23"), encoding="utf-8")
-    outcome = run_import(wrong)
-    # the length of the run and the summary's epoch still tell
-    assert sorted(signals(outcome)) == [5, 10, 15, 20]
-    wrong.write_text(text.replace("/23 [", "/17 [").split("{'train_runtime'")[0], encoding="utf-8")
-    outcome = run_import(wrong, to="counted")
+def test_steps_of_a_console_are_the_printed_lines_in_order(run_import):
+    """Written by TRL itself with logging_steps=5, which it does not print."""
+    outcome = run_import(BARS / "every5-unbuffered.log")
     assert sorted(signals(outcome)) == [1, 2, 3, 4]
     assert any("trainer_state.json" in note for note in outcome.findings.notes)
 
@@ -171,8 +157,8 @@ def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind, packed)
 
 
 def prime_run(folder: Path, packed: bool) -> Path:
-    """Four rollouts of a step, of which the orchestrator ships three, one of them a step later; and
-    an evaluation. The files are made after the source, which none was at hand of."""
+    """Four rollouts of a step, and an evaluation, beside annotations. The files are made
+    after prime-rl's source; none were at hand."""
 
     def node(role: str, n: int, parent: int | None) -> dict:
         sampled = role == "assistant"
@@ -191,25 +177,12 @@ def prime_run(folder: Path, packed: bool) -> Path:
         return {"id": f"e{i}", "task": {"data": {}}, "group": {"id": "g"}, "traces": [trace],
                 "run": {"work": work}}  # fmt: skip
 
-    def ship(i: int, step: int) -> dict:
-        info = {"effective": True, "ship": {"step": step, "time": 1.0}, "advantage": 0.25 * i}
-        return {"version": 1, "trace_id": f"t{i}", "info": info, "branches": []}
-
-    def trained(i: int, logp: float) -> dict:
-        mask = [0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
-        streams = {
-            "trainer_logprobs": [logp if m else None for m in mask],
-            "entropies": [1.5 if m else None for m in mask],
-        }
-        return {"version": 1, "trace_id": f"t{i}", "branches": [{"index": 0, **streams}]}
-
     traces = folder / "monitors" / "file" / "traces"
     stream = [episode(i, "train") for i in range(4)] + [episode(9, "eval")]
     files = {
         "stream/00000.jsonl": stream[:2],
         "stream/00001.jsonl": stream[2:],
-        "annotations/orch/00000.jsonl": [ship(0, 7), ship(1, 7), ship(2, 8)],
-        "annotations/trainer/00000.jsonl": [trained(0, -9.0), trained(0, -0.25), trained(1, -0.75)],
+        "annotations/orch/00000.jsonl": [{"version": 1, "trace_id": "t0", "branches": []}],
     }
     for name, rows in files.items():
         lines(traces / name, rows)
@@ -220,48 +193,25 @@ def prime_run(folder: Path, packed: bool) -> Path:
                 for s in (7, 8)]  # fmt: skip
     lines(folder / "monitors" / "file" / "metrics.jsonl", metrics)
     if packed:  # as a full file of the stream, while the plain one is not removed yet
-        for name in ("stream/00000.jsonl", "annotations/trainer/00000.jsonl"):
-            with pa.CompressedOutputStream(str(traces / f"{name}.zst"), "zstd") as file:
-                file.write((traces / name).read_bytes())
-        (traces / "annotations/trainer/00000.jsonl").unlink()
+        name = "stream/00000.jsonl"
+        with pa.CompressedOutputStream(str(traces / f"{name}.zst"), "zstd") as file:
+            file.write((traces / name).read_bytes())
     return folder
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_prime_rls_stream_and_its_annotations(run_import, tmp_path, packed):
+def test_prime_rls_stream_beside_its_annotations(run_import, tmp_path, packed):
     outcome = run_import(prime_run(tmp_path / "outputs", packed))
     assert outcome.formats.keys() == {"metric-lines", "verifiers-traces"}
-    rows = query(
-        outcome, "SELECT step, reward, advantage, group_id FROM responses ORDER BY step, advantage"
-    )
-    assert rows == [(7, 0.0, 0.0, 0), (7, 1.0, 0.25, 0), (8, 0.0, 0.5, 0)]
-    sums = query(
-        outcome,
-        "SELECT step, n_tokens, logp_behaviour_sum, logp_old_sum, entropy_sum FROM actions "
-        "ORDER BY step, response_id, action_index",
-    )
-    assert sums[:2] == [(7, 2, -1.0, -0.5, 3.0), (7, 3, -1.5, -0.75, 4.5)]
-    assert sums[2:4] == [(7, 2, -1.0, -1.5, 3.0), (7, 3, -1.5, -2.25, 4.5)]
-    assert [(row[0], math.isnan(row[3])) for row in sums[4:]] == [(8, True), (8, True)]
-    assert outcome.findings.skipped["rollouts that went into no batch"] == 1
+    rows = query(outcome, "SELECT step, reward, group_id FROM responses ORDER BY reward")
+    assert rows == [(7, 0.0, 0), (7, 0.0, 0), (7, 1.0, 0), (7, 1.0, 0)]
+    sums = query(outcome, "SELECT DISTINCT n_tokens, logp_behaviour_sum FROM actions ORDER BY 1")
+    assert sums == [(2, -1.0), (3, -1.5)]
+    assert outcome.findings.skipped["prime-rl's annotations, which are not read"] == 1
+    assert any("not train on" in note for note in outcome.findings.notes)
     assert outcome.findings.skipped["episodes of evaluations"] == 1
     assert signals(outcome)[7]["grad_norm"] == pytest.approx(0.1)
     assert not any("no known format" in reason for reason in outcome.findings.skipped)
-
-
-def test_annotations_that_lead_in_a_circle_or_nowhere_change_nothing():
-    from lldscope.importers.annotations import fold
-
-    nodes = [
-        {"parent": 1, "token_ids": [1], "mask": [1]},
-        {"parent": 0},
-        {"parent": 0},
-        {"parent": 9},
-    ]
-    before = json.dumps(nodes)
-    for index in (-1, 0, 1, 99, None, "0", True):
-        fold(nodes, [{"branches": [{"index": index, "entropies": [None]}, None, 3]}])
-    assert json.dumps(nodes) == before
 
 
 # -- rollouts of one's own -------------------------------------------------------------------------

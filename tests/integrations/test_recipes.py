@@ -1,4 +1,4 @@
-"""Adapters to trainers that do not install here: SkyRL, OpenRLHF, prime-rl. Each runs against a
+"""Adapters to trainers that do not install here: SkyRL. It runs against a
 stand-in with the calls, fields and alignment of the trainer's source, in the version named in
 docs/integrations.md; what it records is compared with plain loops over the made-up rollouts."""
 
@@ -8,8 +8,6 @@ import importlib
 import re
 import sys
 import types
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +18,6 @@ import torch
 
 import lldscope
 from lldscope.core.errors import RunExists
-from lldscope.importers.mapping import MEANINGS
 from lldscope.integrations.common.hooks import after_import
 from lldscope.monitor.health import check
 from lldscope.recording.batch import Batch, Scores
@@ -200,7 +197,7 @@ def modules(monkeypatch):
                 if k == len(parts):
                     vars(module).update(members)
                 monkeypatch.setitem(sys.modules, module.__name__, module)
-        for name in ("skyrl", "contrib.openrlhf", "contrib.prime_rl"):
+        for name in ("skyrl",):
             monkeypatch.delitem(sys.modules, f"lldscope.integrations.{name}", raising=False)
 
     return put
@@ -255,176 +252,6 @@ def test_skyrl_goes_on_after_a_checkpoint_and_survives_its_own_faults(tmp_path, 
     broken.train(callback)
     assert sum("training goes on" in r.message for r in caplog.records) == 1
     assert sum(callback._recorder.dropped.values()) == 2
-
-
-# -- OpenRLHF -------------------------------------------------------------------------------------
-
-
-@dataclass
-class Experience:
-    """Fields of openrlhf.trainer.ppo_utils.experience.Experience; masks and log-probabilities are
-    those of the tokens after the first."""
-
-    sequences: Any
-    attention_mask: Any
-    action_mask: Any
-    action_log_probs: Any
-    rollout_log_probs: Any
-    base_action_log_probs: Any
-    advantages: Any
-    rewards: Any
-    truncated: Any
-    index: list[int]
-    mm_train_inputs: list[Any] = field(default_factory=list)
-
-
-def in_one_block(rows: Sequence[int], values: list[list[float]]) -> list[list[float]]:
-    """Padded on the right, and where the second rollout comes first on the left: a reader must go
-    by the attention mask."""
-    width = max(map(len, values))
-    fill = [[0] * (width - len(v)) for v in values]
-    return [f + v if rows[0] == 1 else v + f for f, v in zip(fill, values, strict=True)]
-
-
-def experience(rows: list[int]) -> Experience:
-    """Some of the rollouts."""
-
-    def padded(values: list[list[float]], dtype: Any = torch.float32) -> torch.Tensor:
-        return torch.tensor(in_one_block(rows, values), dtype=dtype)
-
-    def after_the_first(values: list[list[float]]) -> torch.Tensor:
-        whole = [[0.0] * len(PROMPTS[i]) + list(values[i]) for i in rows]
-        return padded(whole)[:, 1:]
-
-    spread = [[a] * len(r) for a, r in zip(ADVANTAGES, RESPONSES, strict=True)]
-    return Experience(
-        sequences=padded([PROMPTS[i] + RESPONSES[i] for i in rows], torch.long),
-        attention_mask=padded([[1] * len(PROMPTS[i] + RESPONSES[i]) for i in rows], torch.long),
-        action_mask=after_the_first(OWN).bool(), action_log_probs=after_the_first(OLD),
-        rollout_log_probs=after_the_first(ENGINE), base_action_log_probs=after_the_first(REFERENCE),
-        advantages=after_the_first(spread), rewards=torch.tensor([REWARDS[i] for i in rows]),
-        truncated=torch.tensor([float(i == 3) for i in rows]), index=list(rows),
-    )  # fmt: skip
-
-
-class Maker:
-    def __init__(self) -> None:
-        self.now = OLD
-
-    def make_experience_batch(self, rollout_samples):
-        return [experience(rows) for rows in rollout_samples]
-
-    def _dispatch_forward(self, group, together, *, sequences, action_mask, attention_mask):
-        assert group == "actor"
-        assert [a.shape[1] + 1 for a in action_mask] == [s.shape[1] for s in sequences]
-        return sequences
-
-    def _flatten_results(self, refs, copies):
-        entries = [(0, 2), (1, 3)]
-        assert [len(r) for r in refs] == [len(k) for k in entries]
-        results = []
-        for rows, ids in zip(entries, refs, strict=True):
-            whole = [[0.0] * len(PROMPTS[i]) + list(self.now[i]) for i in rows]
-            assert ids.shape[1] == max(map(len, whole))
-            results.append(torch.tensor(in_one_block(rows, whole))[:, 1:])
-        return results
-
-
-class TheirTrainer:
-    """BasePPOTrainer's train_step and PPOTrainer's fit, of openrlhf.trainer.ppo_trainer."""
-
-    def __init__(self) -> None:
-        self.experience_maker, self.tokenizer = Maker(), Tokenizer()
-        self.actor_model_group = "actor"
-        self.args = SimpleNamespace(
-            rollout=SimpleNamespace(n_samples_per_prompt=2),
-            train=SimpleNamespace(colocate_all=False, colocate_actor_ref=False),
-            ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1),
-        )
-
-    def fit(self, global_step: int = 0) -> int:
-        for _ in range(2):
-            _, global_step = self.train_step([(0, 2), (1, 3)], global_step)
-        return global_step
-
-    def train_step(self, rollout_samples, global_step):
-        self.experience_maker.make_experience_batch(rollout_samples)
-        return self.ppo_train(global_step), global_step + 1
-
-    def ppo_train(self, global_steps):
-        self.experience_maker.now = POST
-        return {"actor_grad_norm": 0.5, "actor_lr": 1e-6}
-
-
-@pytest.fixture
-def their_place(modules):
-    """openrlhf.trainer.ppo_trainer, and a Ray that leaves classes as they are."""
-    place = types.ModuleType("openrlhf.trainer.ppo_trainer")
-    place.PPOTrainer = SimpleNamespace(__ray_actor_class__=TheirTrainer)  # type: ignore[attr-defined]
-    modules(ray={"remote": lambda cls: cls}, openrlhf__trainer={"ppo_trainer": place})
-    return place
-
-
-def test_openrlhf(tmp_path, their_place):
-    adapter = importlib.import_module("lldscope.integrations.contrib.openrlhf")
-    adapter.instrument(tmp_path / "run", tokens_every=1)
-    trainer = their_place.PPOTrainer()
-    assert isinstance(trainer, TheirTrainer)
-    assert trainer.fit() == 2
-    run = lldscope.open_run(tmp_path / "run")
-    assert run.info["status"] == "finished"
-    recorded(run)
-    recorded(run, step=1)
-    assert run.signals()["grad_norm"].tolist() == [0.5, 0.5]
-    estimators = run.sql("SELECT DISTINCT estimator FROM scalars WHERE name = 'grad_norm'")
-    assert estimators["estimator"].tolist() == [MEANINGS["actor_grad_norm"].estimator]
-    assert "last update" in estimators["estimator"][0]
-    assert run.signals()["lr"].tolist() == pytest.approx([1e-6] * 2)
-    cut = run.sql("SELECT truncated FROM responses WHERE step = 0 ORDER BY response_id")
-    assert cut["truncated"].tolist() == [False, False, False, True]
-    entries = trainer.experience_maker.make_experience_batch
-    assert entries.__func__ is Maker.make_experience_batch
-
-
-def test_the_page_for_openrlhf(tmp_path, their_place, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runpy.run_module", lambda name, run_name: their_place.PPOTrainer().fit())
-    (code,) = examples("openrlhf")
-    exec(compile(code, "integrations.md", "exec"), {})
-    recorded(lldscope.open_run("runs/mine"))
-
-
-# -- prime-rl -------------------------------------------------------------------------------------
-
-
-@dataclass
-class LossOutputs:
-    loss: Any
-    metrics: dict[str, Any]
-
-
-def test_prime_rl_custom_loss(modules):
-    modules(prime_rl__trainer__rl__loss={"LossOutputs": LossOutputs})
-    loss = importlib.import_module("lldscope.integrations.contrib.prime_rl").grpo_with_llds
-    new = torch.tensor([-1.0, -1.0, -9.0, -3.0, -0.5], requires_grad=True)
-    old = torch.tensor([-0.9, -1.0, 0.0, -2.0, -1.0])
-    inputs = SimpleNamespace(
-        trainer_logprobs=new, inference_logprobs=old, advantages=torch.full((5,), 0.5),
-        loss_mask=torch.tensor([True, True, False, True, True]), ref_logprobs=None,
-        loss_weights=None,
-    )  # fmt: skip
-    results = loss(inputs, coefficient=0.3)
-    # Ratios e^-0.1, 1, e^-1 and e^0.5, the last clipped at 1.2. Drops of the two actions: 0.1 (over
-    # the dead band of 0.05), and 1 − 0.5; only what fell counts.
-    policy = -0.5 * (np.exp(-0.1) + 1 + np.exp(-1) + 1.2)
-    assert results.loss.item() == pytest.approx(policy + 0.3 * (0.1 + 1.0), abs=1e-6)
-    assert results.metrics["llds_loss"].item() == pytest.approx(1.1 / 4)
-    assert results.metrics["llds_gate_open"].item() == 1
-    results.loss.backward()
-    assert new.grad[2] == 0
-    assert new.grad[3] == pytest.approx(-0.5 * np.exp(-1) - 0.3, abs=1e-6)
-    shut = loss(inputs, coefficient=0.3, dead_band=0.2)
-    assert shut.loss.item() == pytest.approx(policy + 0.3 * 1.0, abs=1e-6)
 
 
 # -- what all of them stand on --------------------------------------------------------------------

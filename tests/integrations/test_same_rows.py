@@ -16,7 +16,6 @@ from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.rollout.tokens import Rollout
 from lldscope_trainer.train import Trainer
 
-from lldscope.integrations.contrib import openrlhf
 from lldscope.integrations.trl import step as trl_step
 from lldscope.integrations.trl.rollouts import Rollouts, Samples
 from lldscope.recording.batch import Batch, padded
@@ -227,22 +226,6 @@ class SkyData(dict):
         return self
 
 
-def open_rlhf() -> Batch:
-    def after_first(rows: list[list[float]]) -> torch.Tensor:
-        return left(whole(rows))[:, 1:]
-
-    experience = SimpleNamespace(
-        sequences=left(SEQUENCES, torch.long), rewards=torch.tensor(REWARDS), index=list(range(N)),
-        attention_mask=left([[1] * len(s) for s in SEQUENCES]), action_mask=after_first(OWN).bool(),
-        action_log_probs=after_first(OLD), rollout_log_probs=after_first(ENGINE),
-        base_action_log_probs=after_first(REFERENCE), truncated=None,
-        advantages=after_first([[a] * len(r) for a, r in zip(ADVANTAGES, RESPONSES, strict=True)]),
-    )  # fmt: skip
-    return openrlhf.batch_of(
-        [experience], [after_first(POST)], step=STEP, size=SIZE, correct=1.0, decode=str
-    )
-
-
 COLUMNS = {
     "responses": ("response_id", "group_id", "prompt_hash", "reward", "advantage", "correct",
                   "n_actions", "n_tokens"),
@@ -277,7 +260,7 @@ def same(one: dict[str, list[tuple]], other: dict[str, list[tuple]], tables: Any
                 assert x == (pytest.approx(y, abs=1e-5) if isinstance(y, float) else y), (a, name)
 
 
-@pytest.mark.parametrize("path", [our_trainer, trl, verl, skyrl, open_rlhf])
+@pytest.mark.parametrize("path", [our_trainer, trl, verl, skyrl])
 def test_every_trainer_gives_the_same_rows(path):
     expected = rows_of(by_hand())
     same(rows_of(path()), expected)

@@ -11,12 +11,10 @@ from keeper import BRIEF, SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.config import TrainConfig, load_config
 from lldscope_trainer.engines.players import Players
-from lldscope_trainer.engines.turn_player import Turn
 from lldscope_trainer.engines.vllm_engine import VllmEngine
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
-from lldscope_trainer.rollout.tokens import Sampling
 from lldscope_trainer.train import Trainer
 
 from lldscope.core.errors import LldscopeError, UsageError
@@ -217,46 +215,3 @@ def test_the_trainer_lets_the_engine_sleep_between_sampling_and_sync(monkeypatch
     train(load_config("tiny", [*QUIET, "steps=1"]), Keeper())
     # Scoring afterwards comes before the sync, which wakes the engine: both would need the memory.
     assert records == ["sleep", "update", "update", "score", "sync"]
-
-
-class Two:
-    """The group of two processes that share an engine, seen from one of them; the other has said
-    already what it says in each exchange."""
-
-    def __init__(self, rank: int, other: list) -> None:
-        self._rank, self._other = rank, other
-
-    def size(self) -> int:
-        return 2
-
-    def rank(self) -> int:
-        return self._rank
-
-    def gather(self, into: list, mine, group) -> None:
-        assert group is self
-        into[self._rank], into[1 - self._rank] = mine, self._other.pop(0)
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_processes_that_share_an_engine_give_it_the_same_rows_and_take_their_own(monkeypatch, rank):
-    arguments = {0: ([[1], [2]], [5, 5], [70, 71]), 1: ([[3]], [4], [80])}
-    group = Two(rank, [arguments[1 - rank], False, True])
-    monkeypatch.setattr("torch.distributed.all_gather_object", group.gather)
-    monkeypatch.setattr(
-        "lldscope_trainer.engines.vllm_engine.row_seeds", lambda seed, n: arguments[rank][2]
-    )
-    engine = VllmEngine.__new__(VllmEngine)
-    engine._sharers = group
-    requests = []
-
-    def generate(contexts, limits, seeds, sampling):
-        requests.append((contexts, limits, seeds))
-        return [Turn([row[0]], [0.0], False) for row in contexts]
-
-    monkeypatch.setattr(engine, "_generate", generate)
-    contexts, limits, _ = arguments[rank]
-    turns = engine.generate(contexts, limits, 1, Sampling())
-    assert requests == [([[1], [2], [3]], [5, 5, 4], [70, 71, 80])]
-    assert [turn.ids for turn in turns] == contexts
-    # Nobody stops before the last one has finished.
-    assert [engine.any(False), engine.any(False)] == [False, True]

@@ -53,8 +53,6 @@ def test_what_is_missing_is_named_before_torch_is_loaded(tmp_path, nobody):
         (["tiny", "learning_rate=1"], "There is no setting 'learning_rate'; did you mean lr?"),
         (["tiny", "trainer.total_epochs=1"], "did you mean steps?"),
         (["tiny", "llds_coeficient=1"], "did you mean llds_coefficient?"),
-        (["tiny", "engine_tensor_parallel=2"], "needs engine=vllm"),
-        (["tiny", "engine=vllm", "engine_tensor_parallel=2"], "needs a multiple of 2 processes"),
         (["search", "lr=1"], "There is no configuration 'search'"),
     ]
     program = f"""if True:

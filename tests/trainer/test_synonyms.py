@@ -17,7 +17,7 @@ TRLS = """
     epsilon epsilon_high delta loss_type importance_sampling_level scale_rewards
     vllm_importance_sampling_mode vllm_importance_sampling_cap max_completion_length
     max_tool_calling_iterations bf16 optim use_vllm vllm_mode vllm_server_base_url
-    vllm_gpu_memory_utilization vllm_tensor_parallel_size eval_steps save_steps save_total_limit
+    vllm_gpu_memory_utilization eval_steps save_steps save_total_limit
     run_name
 """
 

@@ -72,10 +72,6 @@ class ServerEngine:
             )
         return Turn(ids, logps, choice["finish_reason"] == "length")
 
-    def any(self, mine: bool) -> bool:
-        """See `Engine`. The server takes everybody's rows as they come."""
-        return mine
-
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Sample from these weights from now on. Of several processes the first hands them over,
         and all wait for it."""

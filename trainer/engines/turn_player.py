@@ -45,11 +45,6 @@ class Engine(Protocol):
         """One turn per context of token ids, in order, of at most `limits[i]` tokens."""
         ...
 
-    def any(self, mine: bool) -> bool:
-        """Whether one of the processes that share this engine wants another call of `generate`;
-        then all of them must make it."""
-        ...
-
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Sample from these weights (Hugging Face names) from now on; wakes from `sleep`."""
         ...
@@ -86,15 +81,13 @@ class TurnPlayer:
             rollout = Rollout(episode, [], [], behaviour=[])
             _append(rollout, prompt)
             rollouts.append(rollout)
-        while True:
-            living = [r for r in rollouts if not r.episode.done]
-            if not self._engine.any(bool(living)):
-                return rollouts
+        while living := [r for r in rollouts if not r.episode.done]:
             turns = self._generate(living, generator)
             turns_taken = [self._take(r, turn) for r, turn in zip(living, turns, strict=True)]
             observations = self._protocol.respond(environment, living, turns_taken)
             for rollout, tokens in zip(living, observations, strict=True):
                 _append(rollout, tokens)
+        return rollouts
 
     def _generate(self, rollouts: Sequence[Rollout], generator: torch.Generator) -> list[Turn]:
         s = self._sampling

@@ -6,7 +6,6 @@ from then on; the trainer draws from generators of its own and sets its threads 
 
 from __future__ import annotations
 
-import builtins
 import os
 import random
 from collections.abc import Iterable, Sequence
@@ -38,9 +37,6 @@ class VllmEngine:
         self._eos_id = eos_id
         shared_group = distributed.is_initialized()
         alone = not shared_group or distributed.get_world_size() == 1
-        sharing = config.engine_tensor_parallel
-        # vLLM makes the same groups: of neighbouring ranks.
-        self._sharers: Any = distributed.new_subgroups(sharing)[0] if sharing > 1 else None
         _set_environment()
         hide_dunder_names_of_llvmlite()
         try:
@@ -54,7 +50,6 @@ class VllmEngine:
                 dtype=dtype,
                 max_model_len=config.sequence_tokens,
                 seed=config.seed,
-                tensor_parallel_size=sharing,
                 gpu_memory_utilization=config.engine_memory,
                 enforce_eager=cpu,
                 enable_sleep_mode=not cpu,
@@ -87,30 +82,10 @@ class VllmEngine:
         seed: int,
         sampling: Sampling,
     ) -> list[Turn]:
-        """See `Engine`. The same call on the same weights gives the same turns. Processes that
-        share an engine must all give it the same rows: each gives those of all, and takes its
-        own."""
-        seeds = row_seeds(seed, len(limits))
-        if self._sharers is None:
-            return self._generate(contexts, limits, seeds, sampling)
-        everyone: list[Any] = [None] * self._sharers.size()
-        distributed.all_gather_object(everyone, (contexts, limits, seeds), self._sharers)
-        contexts, limits_of_all, seeds = (
-            [row for part in parts for row in part] for parts in zip(*everyone, strict=True)
-        )
-        turns = self._generate(contexts, limits_of_all, seeds, sampling)
-        first = sum(len(part[1]) for part in everyone[: self._sharers.rank()])
-        return turns[first : first + len(limits)]
-
-    def _generate(
-        self,
-        contexts: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        seeds: Sequence[int],
-        sampling: Sampling,
-    ) -> list[Turn]:
+        """See `Engine`. The same call on the same weights gives the same turns."""
         from vllm import SamplingParams
 
+        seeds = row_seeds(seed, len(limits))
         rows = [i for i, limit in enumerate(limits) if limit > 0]
         outputs = self._llm.generate(
             [{"prompt_token_ids": list(contexts[i])} for i in rows],
@@ -127,14 +102,6 @@ class VllmEngine:
             logps = [at[t].logprob for t, at in zip(ids, completion.logprobs, strict=True)]
             turns[i] = Turn(ids, logps, completion.finish_reason == "length")
         return turns
-
-    def any(self, mine: bool) -> bool:
-        """See `Engine`."""
-        if self._sharers is None:
-            return mine
-        everyone: list[Any] = [None] * self._sharers.size()
-        distributed.all_gather_object(everyone, mine, self._sharers)
-        return builtins.any(everyone)
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Sample from these weights from now on; what was computed with the old ones is dropped.

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from .metrics import numbers, step_of
+from .progress_bar import Bars
 from .reading import lines, number, parse_json, strip_ansi
 from .source import AttemptCounter, Findings, Scalars
 
@@ -100,16 +101,15 @@ class TrlConsole:
         return _anywhere(path, head, _EPOCH, _printed)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        """The step is the number of the printed dictionary, times `logging_steps` where that was
-        printed. Where the epoch goes back, the run was resumed from a checkpoint; so does the
+        """The step is the progress bar's where the file has it, or else the number of the printed
+        dictionary. Where the epoch goes back, the run was resumed from a checkpoint; so does the
         count."""
-        attempt, epochs, every = 1, list[float](), 0
+        attempt, epochs = 1, list[float]()
+        by_file = [self._steps(path, findings) for path in paths]
+        whole = [steps for steps in by_file if steps is not None]
+        true = iter([s for steps in whole for s in steps]) if len(whole) == len(by_file) else None
         for path in paths:
-            for line, _ in lines(path, findings, longest=_LONGEST):
-                if setting := _LOGGING_STEPS.search(line):
-                    every = int(setting[1])
-                if _EPOCH not in line:
-                    continue
+            for line, _ in lines(path, findings, _EPOCH, _LONGEST):
                 values = _metrics(line, findings)
                 if values is None:
                     continue
@@ -118,14 +118,33 @@ class TrlConsole:
                     attempt += 1
                     del epochs[bisect_left(epochs, epoch) :]
                 epochs.append(epoch)
-                yield Scalars(len(epochs) * (every or 1), values, attempt=attempt)
-        if every:
-            findings.note(f"The steps are the printed lines times logging_steps={every}.")
+                step = next(true, None) if true else None
+                yield Scalars(len(epochs) if step is None else step, values, attempt=attempt)
+        if true:
+            findings.note("The steps are those of the progress bar or of logging_steps.")
         else:
             findings.note(
                 "The text does not hold the steps: they are the printed lines, counted from 1. "
                 "With logging_steps above 1, import trainer_state.json instead."
             )
+
+    def _steps(self, path: Path, findings: Findings) -> list[int] | None:
+        """The steps of the dictionaries in a file; None where neither its progress bars nor a
+        printed `logging_steps` says."""
+        bars, nothing = Bars(), Findings()
+        for line, _ in lines(path, nothing, longest=_LONGEST):
+            bars.saw(line)
+            if _EPOCH not in line:
+                continue
+            if values := _metrics(line, nothing):
+                bars.printed(values["epoch"])
+            elif printed := _printed(strip_ansi(line)):
+                summary = _dict_values(printed, nothing)
+                bars.end = summary["epoch"] if _SUMMARY in summary else bars.end
+        steps = bars.steps()
+        if steps is not None:
+            findings.planned_steps = bars.total
+        return steps
 
 
 class DictConsole:
@@ -168,8 +187,6 @@ def stepped(line: bytes) -> tuple[int, dict[str, float]] | None:
     return (step[1], values) if values else None
 
 
-# among the settings that were printed
-_LOGGING_STEPS = re.compile(rb"\blogging_steps['\"]?\s*[=: ]\s*([1-9]\d{0,5})\b")
 _SUMMARY = "train_runtime"  # of what is printed at the end
 _BEFORE = re.compile(rb"(?i)\b(?:step|iter(?:ation)?)\b[\s:=#]*(\d{1,10})")
 _TOTAL = re.compile(rb"Total training steps: (\d{1,10})")

@@ -155,6 +155,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "wandb_export": ("WandbHistory",),
     "sqlite": ("MlflowDatabase", "Trackio"),
     "metrics": ("MetricDocument", "MetricLines", "MetricTable"),
+    "notebook": ("Notebook",),
     "rollouts": ("VerlRollouts", "TrlCompletions"),
     "trajectories": ("RolloutLines",),
     "token_logs": ("NemoTrainData",),

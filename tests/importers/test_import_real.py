@@ -107,12 +107,26 @@ def test_calls_of_tools_are_searches_of_verl(run_import, tmp_path):
     assert (row["valid_searches"], row["engine_gap"], row["engine_ess"]) == (1.75, 0.002, 0.9)
 
 
-# -- TRL's console ---------------------------------------------------------------------------------
+# -- TRL's console with its progress bar -----------------------------------------------------------
 
 
-def test_steps_of_a_console_are_the_printed_lines_in_order(run_import):
-    """Written by TRL itself with logging_steps=5, which it does not print."""
-    outcome = run_import(BARS / "every5-unbuffered.log")
+@pytest.mark.parametrize("name", ["every5-unbuffered.log", "every5-buffered.log"])
+def test_steps_come_from_the_progress_bar(run_import, name):
+    """Written by TRL itself with logging_steps=5, 23 steps."""
+    outcome = run_import(BARS / name)
+    assert sorted(signals(outcome)) == [5, 10, 15, 20]
+    assert any("progress bar" in note for note in outcome.findings.notes)
+
+
+def test_a_bar_that_contradicts_the_epochs_is_not_believed(run_import, tmp_path):
+    text = (BARS / "every5-unbuffered.log").read_text(encoding="utf-8")
+    wrong = tmp_path / "train.log"
+    wrong.write_text(text.replace("10/23", "7/23").replace("11/23", "7/23"), encoding="utf-8")
+    outcome = run_import(wrong)
+    # the length of the run and the summary's epoch still tell
+    assert sorted(signals(outcome)) == [5, 10, 15, 20]
+    wrong.write_text(text.replace("/23 [", "/17 [").split("{'train_runtime'")[0], encoding="utf-8")
+    outcome = run_import(wrong, to="counted")
     assert sorted(signals(outcome)) == [1, 2, 3, 4]
     assert any("trainer_state.json" in note for note in outcome.findings.notes)
 

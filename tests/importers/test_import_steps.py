@@ -37,6 +37,11 @@ def printed(row: Row) -> str:
     return repr(metrics(row) | {"epoch": row["step"] / PER_EPOCH}) + "\n"
 
 
+def bar(row: Row) -> str:
+    done = int(row["step"])
+    return f"\r {100 * done // PLANNED}%|██   | {done}/{PLANNED} [00:10<01:00,  2.1it/s]"
+
+
 def verl_line(row: Row) -> str:
     names = {
         "reward": "critic/score/mean",
@@ -52,6 +57,18 @@ def table(header: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def notebook() -> str:
+    def line(cells: list[object], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{c}</{tag}>" for c in cells) + "</tr>"
+
+    page = f"[{PLANNED}/{PLANNED} 10:12, Epoch 6/7]<table>" + line(
+        ["Step", "Training Loss", "reward", "entropy", "grad_norm"], "th"
+    )
+    page += "".join(line([int(r["step"]), "0.0", *metrics(r).values()], "td") for r in ROWS)
+    output = {"output_type": "display_data", "data": {"text/html": [page + "</table>"]}}
+    return json.dumps({"cells": [{"cell_type": "markdown"}, {"outputs": [output]}]}, indent=1)
+
+
 def objects(of_row: Callable[[Row], object]) -> str:
     return "".join(json.dumps(of_row(row)) + "\n" for row in ROWS)
 
@@ -60,6 +77,7 @@ def objects(of_row: Callable[[Row], object]) -> str:
 LOGS: dict[str, Callable[[], str]] = {
     "metrics.jsonl": lambda: objects(lambda row: row),
     "verl.log": lambda: f"Total training steps: {PLANNED}\n" + "".join(map(verl_line, ROWS)),
+    "trl-bars.log": lambda: "".join(bar(r) + "\n" + printed(r) + bar(r) for r in ROWS),
     "trl-settings.log": lambda: (
         f"GRPOConfig(logging_steps={EVERY}, max_steps={PLANNED})\n" + "".join(map(printed, ROWS))
     ),
@@ -73,6 +91,7 @@ LOGS: dict[str, Callable[[], str]] = {
     ),
     "metrics.csv": lambda: table("step,reward,entropy,grad_norm"),
     "wandb.csv": lambda: table("_step,reward,entropy,grad_norm"),
+    "notebook.ipynb": notebook,
     "dicts.log": lambda: "".join(f"INFO 12:00:01 | {row!r}\n" for row in ROWS),
     "json-dicts.log": lambda: "".join(
         f"[train] step {r['step']}: {json.dumps(metrics(r))}\n" for r in ROWS
@@ -110,11 +129,22 @@ def test_the_same_log_gives_the_same_alarms_at_the_same_steps(name, tmp_path, ex
     assert alarms(imported(tmp_path, name, LOGS[name]())) == expected
 
 
-@pytest.mark.parametrize("name", ["verl.log", "trainer_state.json"])
+@pytest.mark.parametrize(
+    "name", ["verl.log", "trl-bars.log", "trainer_state.json", "notebook.ipynb"]
+)
 def test_the_planned_length_is_read(name, tmp_path):
     outcome = imported(tmp_path, name, LOGS[name]())
     with lldscope.open_run(outcome.run) as run:
         assert run.info["planned_steps"] == PLANNED
+
+
+@pytest.mark.parametrize("epoch", ["1e999", "nan", "-inf"])
+def test_an_epoch_that_is_no_number_beside_progress_bars_is_counted(epoch, tmp_path):
+    text = "".join(printed(r) + bar(r) + "\n" for r in ROWS[:3])
+    damaged = text + f"{{'reward': 0.5, 'epoch': {epoch}}}\n" + bar(ROWS[3])
+    outcome = imported(tmp_path, "train.log", damaged)
+    assert outcome.steps == 3
+    assert outcome.findings.skipped.total() == 1
 
 
 def test_an_array_without_steps_is_counted_from_one_and_says_so(tmp_path):

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficient": 13}
 NAGIOS = {"healthy": 0, "warning": 1, "critical": 2, "stalled": 2, "insufficient": 3}
 
-# Signals worth a graph in the monitoring system; the last measured value of each is printed.
-NAGIOS_SIGNALS = ("reward", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl")
-
 
 def exit_code(verdict: str, fail_on: str, style: str) -> int:
     """The exit code for a verdict; warnings pass with `--fail-on critical`."""
@@ -81,6 +78,7 @@ def nagios_line(state: RunState, signals: Columns, code: int) -> str:
     undetermined.
     """
     from ..core.palette import PHASES, VERDICTS
+    from ..core.schema import signals_in
     from ..diagnosis.detectors import as_recorded
 
     firing = [alert for alert in state.firing if alert.severity != "info"]
@@ -88,7 +86,7 @@ def nagios_line(state: RunState, signals: Columns, code: int) -> str:
     phase = f", phase {PHASES[state.phase].word}" if state.phase else ""
     summary = f"{VERDICTS[state.verdict].word}{phase}{worst}"
     data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
-    for name in NAGIOS_SIGNALS:
+    for name in signals_in("plugin"):
         series = as_recorded(signals, name)
         series = series[series == series]
         data[name] = float(series[-1]) if len(series) else None

@@ -14,6 +14,7 @@ from rich.text import Text
 from ..core.numbers import short
 from ..core.palette import PHASES, SEVERITIES, VERDICTS
 from ..core.safe_text import in_one_line
+from ..core.schema import signals_in
 from ..core.terminal import age, console, plain, sparkline
 from ..diagnosis.detectors import as_recorded, floats
 
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
     from ..runs import Run
 
 _REASON_LINES = 40  # of a traceback, the last of it
-# Signal → its label: what a person wants to see first.
-SHOWN = {
-    "reward": "reward",
-    "delta_correct": "Δ correct, nats",
-    "correct_logp": "log π correct",
-    "entropy": "entropy, nats",
-    "grad_norm": "gradient norm",
-    "valid_searches": "searches",
-}
 
 
 def status_line(state: RunState) -> Text:
@@ -143,7 +135,7 @@ def signal_table(run: Run, width: int = 100) -> Table:
     """
     signals = run.columns()
     rows = []
-    for name, label in SHOWN.items():
+    for name, label in signals_in("check").items():
         finite = floats(signals, name)
         finite = finite[finite == finite]
         if len(finite):

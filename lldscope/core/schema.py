@@ -440,11 +440,47 @@ VIEWS: dict[str, Table] = {
 }
 
 
-def signal_names(*names: str) -> tuple[str, ...]:
-    """The names as they are; raises KeyError for one that is no signal."""
-    if unknown := set(names) - set(SIGNALS.names):
+Role = Literal["list", "check", "plugin", "compare", "report", "outline", "apart"]
+"""Where a signal appears: the last values of a run in the list of runs and in /metrics; `check` and
+`watch`; the performance data of `check --exit-style nagios`; `compare`; charts and tables of the
+report; the report's outline in six numbers. `apart`: never compared by `diff`, because clocks and
+counts differ in any two runs."""
+
+# Signal → its roles, and its label on a terminal, in the order in which signals are shown.
+_ROLES: dict[str, tuple[str, str]] = {
+    "reward": ("list check plugin compare report outline", "reward"),
+    "success": ("list", ""),
+    "correct_logp": ("list check plugin compare report outline", "log π correct"),
+    "incorrect_logp": ("report", ""),
+    "delta_correct": ("list check plugin compare report outline", "Δ correct, nats"),
+    "delta_correct_trim": ("report", ""),
+    "delta_incorrect": ("report", ""),
+    "lld_share": ("compare report", ""),
+    "displaced_share": ("report", ""),
+    "entropy": ("list check plugin compare report outline", "entropy, nats"),
+    "grad_norm": ("list check plugin compare report outline", "gradient norm"),
+    "grad_norm_max": ("report", ""),
+    "kl": ("list plugin", ""),
+    "response_tokens": ("compare report", ""),
+    "valid_searches": ("check compare report", "searches"),
+    "good_first_action_share": ("report", ""),
+    "zero_signal_share": ("compare report", ""),
+    "llds_gate_share": ("report", ""),
+    "tool_fail_share": ("report", ""),
+    "lr": ("list report", ""),
+    **dict.fromkeys(
+        ("step", "time", "tokens_seen", "seconds_rollout", "seconds_update", "seconds_record",
+         "n_delta_correct", "delta_correct_sum"), ("apart", ""),
+    ),
+}  # fmt: skip
+
+
+def signals_in(role: Role) -> dict[str, str]:
+    """The signals with this role, each with its label; raises KeyError for one without entry in the
+    registry."""
+    if unknown := set(_ROLES) - set(SIGNALS.names):
         raise KeyError(f"not in the registry of signals: {', '.join(sorted(unknown))}")
-    return names
+    return {name: label for name, (roles, label) in _ROLES.items() if role in roles.split()}
 
 
 @cache

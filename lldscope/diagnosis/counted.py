@@ -1,42 +1,16 @@
 """How often each rule fired wrongly: in runs of sample_runs/alarm_bank that held, by their
-held-out exact match.
-
-`lldscope evaluate sample_runs/alarm_bank --split all` counts them; a test compares.
+held-out exact match. `python -m tests.study report` counts them and writes counted.json.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+COUNTS = Path(__file__).with_suffix(".json")
 # Rule → runs in which it fired, of those that held and recorded its signals.
-FIRED = {
-    "lld-stagnation": (8, 63),
-    "lld-decay": (1, 63),
-    "retention-loss": (12, 63),
-    "lld-collapse": (0, 63),
-    "entropy-surge": (4, 63),
-    "entropy-floor": (0, 63),
-    "grad-explosion": (0, 63),
-    "grad-sustained": (0, 63),
-    "grad-vanishing": (0, 63),
-    "length-collapse": (1, 63),
-    "length-growth": (0, 63),
-    "clip-share": (3, 63),
-    "reward-decline": (0, 63),
-    "reward-crash": (0, 63),
-    "step-change": (0, 63),
-    "score-flat": (0, 63),
-    "reward-parsing": (0, 63),
-    "eval-gap": (8, 63),
-    "tool-outage": (0, 21),
-    "tool-abandoned": (0, 63),
-    "zero-signal": (0, 63),
-    "wasted-rollouts": (2, 63),
-    "group-collision": (0, 63),
-    "truncation": (0, 63),
-    "mask-lint": (0, 63),
-    "nonfinite": (0, 63),
-    "step-size": (9, 63),
-    "lr-jump": (0, 63),
-    "repetition": (0, 62),
+FIRED: dict[str, tuple[int, int]] = {
+    rule: (firings, runs) for rule, (firings, runs) in json.loads(COUNTS.read_bytes()).items()
 }
 
 

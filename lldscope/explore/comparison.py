@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import UsageError
-from ..core.schema import SIGNALS, signal_names
+from ..core.schema import SIGNALS, signals_in
 from ..diagnosis import detectors as d
 from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import Boundary, refine
@@ -27,10 +27,7 @@ from ..runs import Run
 COMPARE_SCHEMA = 1
 MOST_RUNS = 20
 MOST_POINTS = 1000
-COMPARED = signal_names(
-    "reward", "correct_logp", "delta_correct", "lld_share", "entropy", "grad_norm",
-            "response_tokens", "valid_searches", "zero_signal_share",
-)  # fmt: skip
+COMPARED = tuple(signals_in("compare"))
 _UNITS = {c.name: c.unit for c in SIGNALS.columns}
 
 

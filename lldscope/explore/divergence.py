@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.schema import SIGNALS
+from ..core.schema import SIGNALS, signals_in
 from ..diagnosis import detectors as d
 from ..diagnosis.evidence import floats
 from ..run import Run
@@ -29,8 +29,7 @@ ALPHA = 0.01
 WINDOWS = (1, 2, 4, 8)  # steps
 LEAST = 8  # steps that both have measured
 AROUND = 11  # steps of the running median
-NOT_COMPARED = ("step", "time", "tokens_seen", "seconds_rollout", "seconds_update",
-                "seconds_record", "n_delta_correct", "delta_correct_sum")  # fmt: skip
+NOT_COMPARED = frozenset(signals_in("apart"))
 
 
 @dataclass(frozen=True)

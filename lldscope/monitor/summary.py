@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.charts import EVIDENCE
 from ..core.errors import LldscopeError
+from ..core.schema import signals_in
 from ..diagnosis.detectors import Columns, Series, floats
 from ..diagnosis.evidence import Grade
 from ..diagnosis.phases import Phase
@@ -20,7 +21,7 @@ from ..runs import open_run, title
 from .health import RunState, Verdict, check
 from .liveness import Life
 
-LAST = ("reward", "success", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl", "lr")
+LAST = tuple(signals_in("list"))
 LATE = 20  # steps over which the list's order by reward and Δ is taken
 MOST_POINTS = 40  # of a line; a hundred pictures are sent with the list
 

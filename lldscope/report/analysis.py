@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core.charts import WEIGHTS
+from ..core.schema import signals_in
 from ..core.version import __version__
 from ..diagnosis import conditions as c
 from ..diagnosis import detectors as d
@@ -37,12 +38,7 @@ from .series import Series, outline, series
 
 REPORT_SCHEMA = 1
 TRIMMED = "delta_correct_trim"
-REPORTED = (
-    "correct_logp", "incorrect_logp", "delta_correct", "delta_correct_trim", "delta_incorrect",
-    "lld_share", "displaced_share", "reward", "entropy", "grad_norm", "grad_norm_max",
-    "response_tokens", "valid_searches", "good_first_action_share", "zero_signal_share",
-    "llds_gate_share", "tool_fail_share", "lr",
-)  # fmt: skip
+REPORTED = tuple(signals_in("report"))
 _EVALS = (
     "SELECT step, data_source, metric, value, n FROM evals ORDER BY step, data_source, metric, rank"
 )

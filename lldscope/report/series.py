@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.charts import UNSMOOTHED
-from ..core.schema import SIGNALS
+from ..core.schema import SIGNALS, signals_in
 from ..diagnosis import detectors as d
 from ..diagnosis.assess import Assessment
 from ..diagnosis.evidence import SMOOTH, Rows
 
 POINTS = 500  # points of a signal after thinning; extremes stay
-OUTLINED = ("reward", "correct_logp", "delta_correct", "entropy", "grad_norm")
+OUTLINED = tuple(signals_in("outline"))
 _REGISTRY = {c.name: c for c in SIGNALS.columns}
 Curve = tuple[Rows, d.Series]  # steps and values of a signal in one run
 

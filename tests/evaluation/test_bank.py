@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.diagnosis import counted
 from lldscope.diagnosis.assess import DEFAULT_ARL, assess
 from lldscope.diagnosis.registry import RULES
-from lldscope.diagnosis.rule import Rule
 from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import (
     ANY,
@@ -30,6 +28,7 @@ from lldscope.evaluation.scoring import (
     score,
     wilson,
 )
+from tests.study.counts import counts
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
@@ -295,26 +294,17 @@ def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
 
 @pytest.mark.slow
 def test_rules_name_the_false_alarms_that_are_counted_on_the_alarm_bank(lldscope_command):
-    bank = SAMPLES / "alarm_bank"
-    result = json.loads(lldscope_command("evaluate", bank, "--split", "all", "--json").stdout)
-    rates = {r["rule"]: r["fired"]["held"] for r in result["rules"] if r["rule"] not in ANY}
-    recorded = Counter(
-        rule.id
-        for run in read_bank(bank)
-        if run.label == "held"
-        for rule in RULES
-        if can_judge(rule, run.signals().notna().any())
+    result = counts()
+    assert result == counted.FIRED
+    evaluated = json.loads(
+        lldscope_command("evaluate", SAMPLES / "alarm_bank", "--split", "all", "--json").stdout
     )
-    assert {rule: (rates[rule][0], n) for rule, n in recorded.items()} == counted.FIRED
+    rates = {r["rule"]: r["fired"]["held"][0] for r in evaluated["rules"] if r["rule"] not in ANY}
+    assert {rule: rates[rule] for rule in result} == {r: fired for r, (fired, _) in result.items()}
     texts = {rule.id: rule.false_alarms for rule in RULES}
-    count, runs = counted.FIRED["entropy-surge"]
+    count, runs = result["entropy-surge"]
     assert (
         texts["entropy-surge"]
         == f"fired in {count} of {runs} runs of the tiny policy whose held-out score held"
     )
     assert counted.fired_wrongly("a-new-rule") == "not counted yet"
-
-
-def can_judge(rule: Rule, recorded: pd.Series) -> bool:
-    one_of = any(recorded[list(rule.needs)])
-    return one_of and all(recorded[list(rule.needs_too)])

@@ -167,9 +167,10 @@ def _say_impossible(runs: list[Planned], states: dict[str, State]) -> None:
 @study.command()
 def report() -> None:
     """Write the tables and pictures of study.md and alarm-rates.md in docs/research."""
+    from .counts import write_counts
     from .report import write, write_rates, write_summaries
 
-    for file in (*write(), write_rates(), *write_summaries()):
+    for file in (*write(), write_rates(), write_counts(), *write_summaries()):
         _say(str(file.relative_to(ROOT)))
 
 

@@ -1,0 +1,38 @@
+"""How often each rule fires in runs of the alarm bank that held: what the rules' pages repeat."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from lldscope.diagnosis.assess import DEFAULT_ARL
+from lldscope.diagnosis.counted import COUNTS
+from lldscope.diagnosis.registry import RULES
+from lldscope.evaluation.bank import read_bank
+from lldscope.evaluation.scoring import evaluate_run
+
+from .arms import ALARM_BANK
+
+
+def counts(bank: Path = ALARM_BANK) -> dict[str, tuple[int, int]]:
+    """Rule → runs in which it fired, of those that held and recorded its signals."""
+    fired: Counter[str] = Counter()
+    judged: Counter[str] = Counter()
+    for run in (r for r in read_bank(bank) if r.label == "held"):
+        recorded = run.signals().notna().any()
+        fired.update(
+            {rule for rule, steps in evaluate_run(run, DEFAULT_ARL).fired.items() if steps}
+        )
+        judged.update(
+            rule.id
+            for rule in RULES
+            if any(recorded[list(rule.needs)]) and all(recorded[list(rule.needs_too)])
+        )
+    return {rule.id: (fired[rule.id], judged[rule.id]) for rule in RULES if judged[rule.id]}
+
+
+def write_counts(path: Path = COUNTS) -> Path:
+    """Write the counts where the rules read them; the file."""
+    rows = (f'  "{rule}": [{fired}, {n}]' for rule, (fired, n) in counts().items())
+    path.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
+    return path

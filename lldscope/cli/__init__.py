@@ -140,6 +140,13 @@ def main() -> None:
     except LldscopeError as error:
         click.echo(f"lldscope: {_printable(error)}", err=True)
         sys.exit(error.exit_code)
+    except MemoryError:
+        click.echo(
+            "lldscope: The memory that this process may have is not enough. Nothing is lost; "
+            "give it more and try again.",
+            err=True,
+        )
+        sys.exit(1)
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -125,20 +125,20 @@ def main(name: str, minutes: float) -> None:
         reached: set[tuple[str, int]] = set()
         for data in seeds:
             reached |= lines_of(target, data)
-        before, kept = len(reached), set()
+        before, corpus_inputs = len(reached), set()
         old = [path.read_bytes() for path in corpus.iterdir()]
         for data in sorted({*old, *(p.read_bytes() for p in (place / "new").iterdir())}, key=len):
             with contextlib.suppress(Exception):
                 if (lines := lines_of(target, data)) - reached:
                     reached |= lines
-                    kept.add(data)
+                    corpus_inputs.add(data)
         failures = {path.read_bytes() for path in (place / "failures").iterdir()}
         for path in corpus.iterdir():
             path.unlink()
-        for data in kept | failures:
+        for data in corpus_inputs | failures:
             (corpus / name_of(data)).write_bytes(data)
     print(
-        f"{len(seeds)} seeds reach {before} lines, {len(kept)} inputs kept reach "
+        f"{len(seeds)} seeds reach {before} lines, {len(corpus_inputs)} inputs of the corpus reach "
         f"{len(reached) - before} more, {len(failures)} fail: {corpus}"
     )
 

@@ -4,7 +4,7 @@ Precedence. A fall is attributed to another cause, and not to LLD, if that cause
 the fall (plus LAG steps, which its trailing means need), no more than WITHIN steps before it, and
 had not been resolved by then. While it is, no rule and no phase of LLD holds. The fall begins where
 the decay test has reached FALL_SHARE of its threshold, or the mean Δ is FALLS standard errors from
-0; it ends after ENDS steps without either.
+0 (conditions.py); it ends after ENDS steps without either.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import detectors as d
+from .conditions import FALLS
 from .evidence import Evidence, Flags
 from .registry import CAUSES
 from .rule import Rule, Span, episodes
@@ -19,7 +20,6 @@ from .rule import Rule, Span, episodes
 LAG = 3  # steps by which a cause may be seen later than the fall it explains
 WITHIN = 100  # steps: a cause that began longer ago does not explain the fall
 FALL_SHARE = 0.25  # of the threshold of the decay test
-FALLS = -2.5  # standard errors of Δ
 ENDS = 10  # steps without a fall before one is over
 
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..diagnosis.assess import assess
 from ..diagnosis.detectors import consecutive, floats, trailing
+from ..diagnosis.registry import RULES
 from ..diagnosis.rule import Alert, Severity
 from .bank import ENDS, LabelledRun
 
@@ -24,12 +25,13 @@ FALLEN = 0.75  # × its best so far
 FALL_STEPS = 10  # steps in a row
 
 RECOVERED = "recovered"
+HELD_OUT = frozenset(rule.id for rule in RULES if "eval_score" in rule.needs)
 ANY: dict[str, Callable[[Alert], bool]] = {
     "any alarm": lambda alert: alert.severity >= Severity.WARNING,
-    "any alarm but eval-gap": lambda alert: ANY["any alarm"](alert) and alert.rule != "eval-gap",
+    "any without evaluations": lambda alert: ANY["any alarm"](alert) and alert.rule not in HELD_OUT,
     "any critical": lambda alert: alert.severity >= Severity.CRITICAL,
 }
-"""Alarms of several rules taken together. `eval-gap` reads the score that may define the label."""
+"""Alarms of several rules taken together. HELD_OUT read the score that may define the label."""
 
 
 def moving_mean(reward: ArrayLike) -> NDArray[np.float64]:

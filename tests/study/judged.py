@@ -31,6 +31,7 @@ NAMES = (
     "entropy-floor",
     "reward-decline",
     "eval-gap",
+    "eval-loss",
     *ANY,
     *RIVALS,
 )

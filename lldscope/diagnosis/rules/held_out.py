@@ -1,4 +1,4 @@
-"""The training reward and a held-out evaluation part."""
+"""The held-out score: it parts from the training reward, or is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...core.numbers import short
 from .. import detectors as d
 from ..decay_test import RUN_RATE
 from ..evidence import SMOOTH, Evidence, once
-from ..outcome import outcome
+from ..outcome import BIAS, HALF, outcome
 from ..rule import Measurement, Rule, Severity
 from .measures import percent, reward_name
 
@@ -52,6 +52,41 @@ def gap(e: Evidence) -> Measurement:
         )
 
     return Measurement(holds, value, limit, message)
+
+
+@once
+def loss(e: Evidence) -> Measurement:
+    """Two evaluations in a row against the best before both; repeated until the next one."""
+    score = e.column("eval_score")
+    rows = np.flatnonzero(~np.isnan(score))
+    values = score[rows]
+    error = np.sqrt(_variance(values, e.column("eval_n")[rows]))
+    part = np.searchsorted(e.data, rows, side="right")
+    share, holds = np.full(len(score), np.nan), np.zeros(len(score), dtype=bool)
+    best_row = np.zeros(len(score), dtype=np.int64)
+    for i in range(2, len(rows)):
+        before = np.flatnonzero(part[: i - 1] == part[i])
+        if not len(before) or np.nanmin(values[: i + 1]) < 0:  # a score under 0 has no scale
+            continue
+        best = before[np.argmax(values[before])]
+        height = values[best] - BIAS * error[best]
+        until = slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
+        last = slice(i - 1, i + 1)
+        if height > 0:
+            share[until], best_row[until] = values[last].max() / height, rows[best]
+            beyond = values[best] - values[last] >= _limit(i) * np.hypot(error[best], error[last])
+            holds[until] = beyond.all() and share[rows[i]] < HALF
+
+    def message(row: int) -> str:
+        then, now = rows[rows <= row][-2:].tolist()
+        best = int(best_row[row])
+        return (
+            f"the held-out score is {short(score[then], 2)} at step {e.step[then]} and "
+            f"{short(score[now], 2)} at step {e.step[now]}, at most {percent(share[row])} of its "
+            f"best, {short(score[best], 2)} at step {e.step[best]} (limit {percent(HALF)})"
+        )
+
+    return Measurement(holds, share, d.constant(HALF, share), message)
 
 
 def _is_material(before: float, now: float) -> bool:
@@ -105,5 +140,25 @@ RULES = (
         unit="standard errors",
         false_alarms=f"at most {percent(RUN_RATE)} of the runs whose held-out score does not fall "
         "if it is a share and its questions are drawn anew each time; fewer if they are the same",
+    ),
+    Rule(
+        "eval-loss",
+        Severity.CRITICAL,
+        needs=("eval_score",),
+        cause="The held-out score is being lost",
+        action="go back to the checkpoint with the best evaluation",
+        back=True,
+        meaning=f"Two evaluations in a row are under {percent(HALF)} of the best one. This says "
+        "that the run is dying, not why.",
+        evidence=f"The higher of the last two evaluations against the best before both, less "
+        f"{BIAS:g} standard errors: under {percent(HALF)}, and each by more than chance, counted "
+        "as for eval-gap. Not where a score was ever under 0.",
+        advice="Stop, and look at what began before it: Δ, entropy, gradient norm, the look-alikes.",
+        confused_with="An evaluation set or sampling setting that was changed.",
+        measure=loss,
+        unit="of its best",
+        fires_below=True,
+        false_alarms=f"at most {percent(RUN_RATE)} of the runs whose held-out score does not fall "
+        "if it is a share and its questions are drawn anew each time",
     ),
 )

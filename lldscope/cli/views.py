@@ -47,8 +47,8 @@ def _firing(state: RunState, before: str = "") -> Text:
     if not firing:
         return Text()
     worst = firing[0]
-    since, sign = _or_dash(worst.episodes[-1][0]), SEVERITIES[worst.severity]
-    words = f"{before}{sign.shape} {worst.rule} firing since step {since}"
+    sign = SEVERITIES[worst.severity]
+    words = f"{before}{sign.shape} {worst.rule} {worst.since}"
     more = f" and {len(firing) - 1} more" if len(firing) > 1 else ""
     return Text.assemble((words, sign.style), more)
 

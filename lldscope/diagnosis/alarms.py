@@ -75,11 +75,11 @@ def _alert(
         advice=measurement.advice(row) if measurement.advice else rule.advice,
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
-        began=_began(measurement, e, row),
+        began=began(measurement, e, row),
     )
 
 
-def _began(measurement: Measurement, e: Evidence, row: int) -> int | None:
+def began(measurement: Measurement, e: Evidence, row: int) -> int | None:
     """The first step of the unbroken stretch up to `row` in which every step was over the limit."""
     if measurement.per_step is None:
         return None

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from ..core.numbers import short
-from .alarms import evaluate_rules
+from .alarms import began, evaluate_rules
 from .causes import ENDS, LAG, cause_episodes, explaining, explains, falls
 from .conditions import least_rows, reward_crashed
 from .evidence import Evidence, Flags
@@ -63,7 +63,7 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
     displaced = [alert for alert in lld_alerts if alert.episodes]
     if displaced:
         first = min(displaced, key=lambda alert: alert.step)
-        return Finding("supported", f"from step {first.step} on: {first.message}")
+        return Finding("supported", f"{first.since}: {first.message}")
     if e.measured[-1] < (least := least_rows(e)):
         have = f"{e.measured[-1]} steps are measured, {least} are needed"
         return Finding("not_observable", f"too early to say: {have}")
@@ -82,13 +82,21 @@ def _attributed_to(e: Evidence, row: int) -> str:
     """The causes that came before the fall at a row, in a sentence."""
     start = max(a for a, _ in falls(e) if a <= row)
     causes = sorted(
-        (begin, f"{rule.id} began at step {e.step[begin]}")
+        (begin, _onset(rule, e, fires))
         for rule in CAUSES
-        for begin, _, _ in cause_episodes(rule, e, explaining(rule, e))
+        for begin, fires, _ in cause_episodes(rule, e, explaining(rule, e))
         if explains(e, begin, start)
     )
     reason = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
     return f"the likelihood of correct responses falls from step {e.step[start]} on, but {reason}"
+
+
+def _onset(rule: Rule, e: Evidence, fires: int) -> str:
+    """When a cause began, where single steps show it, or when it fired."""
+    step = began(rule.measure(e), e, fires)
+    return f"{rule.id} " + (
+        f"fired at step {e.step[fires]}" if step is None else f"began at step {step}"
+    )
 
 
 def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Finding:
@@ -102,7 +110,7 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
         need = f"{e.cadence.spans(rule.for_steps)} steps in a row are needed"
         duration = f"it has held since step {alert.step}, {need}"
         return Finding("not_observable", f"too early to say: {duration}")
-    message = f"from step {alert.step} on: {alert.message}"
+    message = f"{alert.since}: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
         begin = cause_episodes(rule, e, rule.measure(e).holds)[0][0]
         earlier = _brought_about_by(e, rule, begin, displaced)
@@ -114,15 +122,14 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
 def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: bool) -> str | None:
     """What began before a possible consequence that begins at row `begin`, if anything did."""
     causes = [
-        (start, rule.id)
+        (start, _onset(rule, e, fires))
         for rule in CAUSES
         if (rule.rank or 0) < (consequence.rank or 0)
-        for start, _, resolved in cause_episodes(rule, e, explaining(rule, e))
+        for start, fires, resolved in cause_episodes(rule, e, explaining(rule, e))
         if start <= begin + e.cadence.rows(LAG) and (resolved is None or begin < resolved)
     ]
     if causes:
-        start, name = min(causes)
-        return f"{name} began at step {e.step[start]}"
+        return min(causes)[1]
     before = [start for start, _ in falls(e) if displaced and start < begin - e.cadence.rows(LAG)]
     if before:
         return f"the likelihood had been falling from step {e.step[before[-1]]} on"

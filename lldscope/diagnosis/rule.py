@@ -175,6 +175,20 @@ class Alert:
     episodes: tuple[Span, ...]
     began: int | None = None
 
+    @property
+    def onset(self) -> int | None:
+        """The step at which it began, where single steps show it and it began once."""
+        return self.began if len(self.episodes) == 1 else None
+
+    @property
+    def since(self) -> str:
+        """When it began, or when it fired where that cannot be seen; in the same words everywhere.
+        Not of a pending alarm."""
+        if self.onset is not None:
+            return f"began at step {self.onset}"
+        word = "firing since" if self.state == "firing" else "fired at"
+        return f"{word} step {self.episodes[-1][0]}"
+
 
 def episodes(
     holds: Flags, for_steps: int, clear_steps: int, begins: Flags | None = None

@@ -28,6 +28,11 @@ class StalledAlert:
     advice: str = STALLED.advice
     false_alarms: str = STALLED.false_alarms
     episodes: tuple[tuple[int | None, int | None], ...]
+    onset: None = None
+
+    @property
+    def since(self) -> str:
+        return "" if self.step is None else f"after step {self.step}"
 
 
 AnyAlert = Alert | StalledAlert

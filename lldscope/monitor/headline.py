@@ -69,11 +69,15 @@ def headline(t: Trouble) -> Headline:
         word = "Failed" if t.life.life == "failed" else STALLED.cause
         at = "" if alarm.step is None else f" after step {alarm.step}"
         return Headline(f"{word}{at}: {why}", _sentence(alarm.advice), alarm.rule, alarm.step)
-    began = _began(alarm)
-    step = alarm.episodes[-1][0] if began is None else began
-    since = f"firing since step {step}" if began is None else f"began at step {step}"
+    step = alarm.episodes[-1][0] if alarm.onset is None else alarm.onset
     words = DECLARATION.get(alarm.rule)
-    cause = words.cause if words is not None else f"Rule {alarm.rule}"
+    cause = f"{words.cause if words is not None else f'Rule {alarm.rule}'} ({alarm.since})"
+    decay = next((a for a in t.alerts if a.rule == "lld-decay"), None)
+    if alarm.rule == "lld-collapse" and decay is not None:
+        cause = (
+            f"Collapsed at step {step}; correct responses had been losing likelihood since step "
+            f"{decay.episodes[-1][0]}"
+        )
     action = words.action if words is not None else _first_sentence(alarm.advice)
     if (earlier := _before_the_fall(t, alarm)) is not None:
         sign = DECLARATION[earlier.rule]
@@ -82,7 +86,7 @@ def headline(t: Trouble) -> Headline:
         action = "look at what began before the reward fell; this began after"
     if words is not None and words.back:
         action += f", and {_back(t, alarm)}"
-    return Headline(f"{cause} ({since})", f"{action}.", alarm.rule, step)
+    return Headline(cause, f"{action}.", alarm.rule, step)
 
 
 OUTCOME = ("reward-crash", "reward-decline")
@@ -91,8 +95,7 @@ OUTCOME = ("reward-crash", "reward-decline")
 
 def _start(alarm: AnyAlert) -> int:
     """Where the trouble began, or the alarm to fire where that cannot be seen."""
-    began = alarm.began if isinstance(alarm, Alert) else None
-    return (alarm.step or 0) if began is None else began
+    return (alarm.step or 0) if alarm.onset is None else alarm.onset
 
 
 def _before_the_fall(t: Trouble, alarm: AnyAlert) -> AnyAlert | None:
@@ -149,23 +152,18 @@ def _quiet(t: Trouble) -> Headline:
     return Headline(f"{fires}{unseen}", "")
 
 
-def _began(alert: AnyAlert) -> int | None:
-    """Where the only episode of the alarm began, if that can be seen."""
-    return alert.began if isinstance(alert, Alert) and len(alert.episodes) == 1 else None
-
-
 def _back(t: Trouble, alert: AnyAlert) -> str:
     """Where to go back to: before the beginning, where that is seen. Otherwise trailing means see a
     fault late, so a checkpoint counts only from SMOOTH steps before the alarm on; of a collapse,
     before the alarm of the decay."""
     led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
     first = min(a.step for a in t.alerts if a.rule in led_to and a.step is not None)
-    began = _began(alert)
-    checkpoint = last_checkpoint(t.events, first - SMOOTH if began is None else began - 1)
+    until = first - SMOOTH if alert.onset is None else alert.onset - 1
+    checkpoint = last_checkpoint(t.events, until)
     if checkpoint is not None:
         return f"go back to the checkpoint of step {checkpoint}"
-    again = "start again" if t.life.over else "stop and start again"
-    return f"{again} (no checkpoint from before is recorded)"
+    again = "restart" if t.life.over else "stop and restart"
+    return f"{again} (no earlier checkpoint is recorded)"
 
 
 def last_checkpoint(events: Events, until: int | None = None) -> int | None:
@@ -190,7 +188,7 @@ def with_checkpoint(alert: Alert, events: Events) -> Alert:
     goes_back = re.search("checkpoint (from )?before|last checkpoint", alert.advice)
     if not goes_back or last_checkpoint(events, alert.step - 1) is not None:
         return alert
-    return replace(alert, advice=f"{alert.advice} No checkpoint from before is recorded.")
+    return replace(alert, advice=f"{alert.advice} No earlier checkpoint is recorded.")
 
 
 def _first_sentence(text: str) -> str:

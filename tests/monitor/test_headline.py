@@ -110,8 +110,8 @@ def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
     ("saved", "text"),
     [
         ([10, 20, 30], "go back to the checkpoint of step 20."),  # 30 may have seen the fault
-        ([30], "stop and start again (no checkpoint from before is recorded)."),
-        ([], "stop and start again (no checkpoint from before is recorded)."),
+        ([30], "stop and restart (no earlier checkpoint is recorded)."),
+        ([], "stop and restart (no earlier checkpoint is recorded)."),
     ],
 )
 def test_a_checkpoint_is_named_only_if_it_is_from_well_before(saved, text) -> None:
@@ -129,7 +129,7 @@ def test_a_beginning_that_is_seen_dates_the_headline_and_the_checkpoint() -> Non
     # It began once before: what was trained since then is to be thrown away, too.
     again = replace(outage, step=12, began=8, episodes=((12, 25), (34, None)))
     result = headline(trouble(again, events=events))
-    assert (result.step, "start again" in result.action) == (34, True)
+    assert (result.step, "restart" in result.action) == (34, True)
 
 
 def test_every_verdict_has_a_headline() -> None:
@@ -153,7 +153,7 @@ def test_every_verdict_has_a_headline() -> None:
 
 def test_advice_to_go_back_says_where_no_checkpoint_is() -> None:
     back = alert("x", 30, advice="Go back to a checkpoint from before it rose.")
-    assert with_checkpoint(back, []).advice.endswith("No checkpoint from before is recorded.")
+    assert with_checkpoint(back, []).advice.endswith("No earlier checkpoint is recorded.")
     saved = [{"kind": "checkpoint", "step": 29}]
     assert with_checkpoint(back, saved) == back
     other = alert("x", 30, advice="Save a checkpoint now.")

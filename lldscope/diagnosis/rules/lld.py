@@ -108,7 +108,7 @@ RULES = (
         needs=NEEDS,
         label="Lazy Likelihood Displacement",
         cause="Correct responses lose likelihood",
-        action="switch LLDS on or lower the learning rate",
+        action="lower the learning rate or use LLDS",
         meaning="The updates lower the likelihood of the correct responses they were meant to "
         "raise: phase II of Lazy Likelihood Displacement. The reward may still be rising.",
         evidence="Δ of correct responses (log π after the step's updates minus before, Def. 4.1), "
@@ -159,14 +159,14 @@ RULES = (
         Severity.CRITICAL,
         needs=NEEDS,
         cause="Correct responses lost likelihood, and the policy breaks",
-        action="use LLDS or a lower learning rate",
+        action="lower the learning rate or use LLDS",
         back=True,
         meaning="Decay has turned into a surge of gradient norm or entropy, or a reward crash: "
         "phase III of Lazy Likelihood Displacement. Most such runs do not come back.",
         evidence=f"Phase collapse: decay now or in the last {c.MEMORY} steps, together with an "
         f"entropy of {usual.ENTROPY_COLLAPSE:g} × usual, a gradient norm of "
         f"{usual.GRADIENT_SURGE:g} × usual, or a reward crash.",
-        advice="Stop. Go back to a checkpoint from before the decay alarm and train on with LLDS.",
+        advice="Stop. Go back to a checkpoint from before the decay alarm and train on with a lower learning rate or with LLDS.",
         confused_with="A cause that lowers the reward without lowering the likelihood of correct "
         "responses first: then no decay precedes it, and only reward-crash fires.",
         measure=collapse,

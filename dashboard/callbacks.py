@@ -25,13 +25,13 @@ from dash import (
 )
 
 from lldscope.core.errors import LldscopeError
+from lldscope.figures.chart_figures import aligned, remarks
+from lldscope.figures.series import translated
+from lldscope.figures.view import View
 
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
-from .figures.chart_figures import aligned, remarks
 from .figures.increments import patch
-from .figures.series import translated
-from .figures.view import View
 from .pages import components as parts
 from .pages.answer import answer, news_of_run
 from .pages.compare_page import compare_table, unplaced

@@ -10,13 +10,11 @@ from typing import Any
 
 from lldscope.core.charts import Chart
 from lldscope.core.errors import UsageError
+from lldscope.figures.chart_figures import CHARTS, make_chart
+from lldscope.figures.layout import has_evidence
+from lldscope.figures.view import View, subject_of
 from lldscope.monitor.health import check
 from lldscope.runs import Run
-
-from .data.snapshot import subject_of
-from .figures.chart_figures import CHARTS, make_chart
-from .figures.layout import has_evidence
-from .figures.view import View
 
 ROW = 280  # height of a chart with its title, pixels
 

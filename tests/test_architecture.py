@@ -37,6 +37,7 @@ LLDSCOPE = (
     "runs",
     "importers",
     "monitor",
+    "figures",
     "evaluation",
     "explore",
     "lint",

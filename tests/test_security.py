@@ -23,15 +23,15 @@ from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as shelf
 from lldscope_dashboard.data.run_summaries import RunSummaries
-from lldscope_dashboard.figures.chart_figures import CHARTS, make_chart
-from lldscope_dashboard.figures.view import View
-from lldscope_dashboard.figures.wording import MOST_CHARACTERS, visible
 from lldscope_dashboard.pages.router import page
 
 import lldscope
 from lldscope.cli import cli
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.core.schema import TABLES, VIEWS
+from lldscope.core.terminal import MOST_CHARACTERS, visible
+from lldscope.figures.chart_figures import CHARTS, make_chart
+from lldscope.figures.view import View
 from lldscope.storage import json_files
 from lldscope.storage.manifest import manifest_path
 

@@ -18,10 +18,10 @@ import pandas as pd
 from lldscope.core import palette
 from lldscope.core.charts import UNSMOOTHED, Chart, Line
 from lldscope.core.schema import SIGNALS
+from lldscope.figures.series import floats
+from lldscope.figures.view import Subject
 from lldscope.runs import Run
 
-from ..figures.series import floats
-from ..figures.view import Subject
 from .histograms import HISTOGRAMS, histograms_of
 from .snapshot import Snapshot
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from lldscope.core.errors import LldscopeError, RunNotFound
+from lldscope.figures.view import subject_of
 from lldscope.monitor.health import check
 from lldscope.monitor.run_index import fingerprint
 from lldscope.query.remote import find_remote
@@ -32,7 +33,7 @@ from lldscope.storage.notes import write_about, write_note
 from lldscope.storage.url import Url
 
 from .metrics import columns_of
-from .snapshot import Snapshot, SnapshotCache, aged, files_of, subject_of, tables_of
+from .snapshot import Snapshot, SnapshotCache, aged, files_of, tables_of
 
 _T = TypeVar("_T")
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from lldscope.core.charts import EVIDENCE
 from lldscope.core.errors import LldscopeError
+from lldscope.figures.series import floats
 from lldscope.monitor.run_index import RunIndex
 from lldscope.monitor.summary import LAST, Summary, last_measured, read_summary, summarize
 from lldscope.storage.layout import read_manifest
 from lldscope.storage.url import Url
 
-from ..figures.series import floats
 from .run_registry import Reading, RunRegistry
 
 READERS = 2  # runs that are read at the same time

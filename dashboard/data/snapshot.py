@@ -13,23 +13,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.core.errors import LldscopeError
-from lldscope.diagnosis.evidence import Evidence
-from lldscope.diagnosis.outcome import outcome, rise
+from lldscope.figures.series import floats
+from lldscope.figures.view import Subject
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run, title
 from lldscope.storage.cache import Cache
 from lldscope.storage.layout import read_manifest
 
-from ..figures.series import floats
-from ..figures.view import Subject
-
-TRIMMED = "delta_correct_trim"
-DEAD_STEPS = 20  # steps without any change of the reward
 MAX_RUNS = 300
 
 
@@ -80,44 +73,9 @@ def aged(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, state=state)
 
 
-def subject_of(name: str, run: Run, state: RunState) -> Subject:
-    """What charts show of a run, given what `check` says of it."""
-    evidence = run.assess().evidence
-    table = run.signals().assign(**{EVIDENCE: evidence.e_value})
-    if not np.isfinite(floats(table, TRIMMED)).any():  # no single responses are recorded
-        table[TRIMMED] = table["delta_correct"]
-    table = _with_actions(table, run.action_signals())
-    label = title(run.info, name)
-    fields = (state.phases, state.alerts, run.events(), state.arl, label, trend(evidence))
-    return Subject(name, table, *fields)
-
-
-def trend(e: Evidence) -> str:
-    """The course of the reward in a word; empty where too little of it was measured."""
-    rewards = e.column("reward")
-    rewards = rewards[np.isfinite(rewards)][-DEAD_STEPS:]
-    if len(rewards) < DEAD_STEPS:
-        return ""
-    if rewards.max() == rewards.min():
-        return "dead"
-    if outcome(e).fallen[-1]:
-        return "falling"
-    change = rise(e)
-    return "" if change is None else "improving" if change.clear else "flat"
-
-
 def tables_of(run: Run) -> tuple[str, ...]:
     """The tables of the run that have rows."""
     return tuple(sorted({part.table for part in read_manifest(run.path).parts if part.rows}))
-
-
-def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:
-    """The signals with a column of Δ of correct responses for each of the first actions."""
-    correct = actions[actions["correct"].astype(bool)]
-    for index in range(ACTIONS_SHOWN):
-        of_action = correct[correct["action_index"] == index].set_index("step")["delta"]
-        table[DELTA_OF_ACTION.format(index)] = table["step"].map(of_action)
-    return table
 
 
 class SnapshotCache:

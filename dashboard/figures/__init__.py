@@ -1,1 +1,1 @@
-"""From tables to Plotly figures: pure functions."""
+"""What is drawn beside charts: colours of tokens, histograms, and what a refresh sends."""

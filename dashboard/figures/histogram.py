@@ -13,13 +13,12 @@ import pandas as pd
 
 from lldscope.core import palette
 from lldscope.core.charts import Chart
-
-from . import marks
-from .chart_figures import Figure
-from .labels import alarm_labels
-from .layout import chart_layout
-from .series import Thinned, XAxis, at_steps, positions, trace, x_axis
-from .view import Subject, View
+from lldscope.figures import marks
+from lldscope.figures.chart_figures import Figure
+from lldscope.figures.labels import alarm_labels
+from lldscope.figures.layout import chart_layout
+from lldscope.figures.series import Thinned, XAxis, at_steps, positions, trace, x_axis
+from lldscope.figures.view import Subject, View
 
 FAINTEST, STRONGEST = 0.06, 0.95  # opacity of a bin with next to none, with all rows of its steps
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from dash import Patch
 
-from .chart_figures import Figure
-from .series import MOST_POINTS
+from lldscope.figures.chart_figures import Figure
+from lldscope.figures.series import MOST_POINTS
 
 _PARTS = ("shapes", "annotations", "xaxis", "yaxis", "yaxis2")  # of the layout
 

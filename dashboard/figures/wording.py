@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lldscope.core.terminal import plain
 from lldscope.diagnosis.registry import LABELS, STALLED
 
 PHASES: dict[str | None, str] = {
@@ -35,16 +34,6 @@ NO_RUNS = (
     "There are no runs here yet. Start a training that records into this folder, or run "
     "`lldscope demo`; runs appear by themselves."
 )
-
-
-MOST_CHARACTERS = 300  # of one text from a run
-
-
-def visible(text: object, most: int = MOST_CHARACTERS) -> str:
-    """Text from a run as one line to show: no control or direction characters, not too long."""
-    whole = str(text)
-    head = plain(whole[:most])
-    return head if len(whole) <= most else f"{head} … ({len(whole):,} characters)"
 
 
 def age(seconds: float | None, rows: bool = False) -> str:

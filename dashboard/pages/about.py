@@ -7,11 +7,11 @@ from typing import Any
 
 from dash import dcc, html
 
+from lldscope.core.terminal import visible
 from lldscope.storage.notes import LONGEST
 from lldscope.storage.url import Url, place_of
 
 from ..data.snapshot import Snapshot
-from ..figures.wording import visible
 from .links import attrs
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from dash import dcc, html
 
+from lldscope.core.terminal import visible
+
 from ..data.histograms import HISTOGRAMS
 from ..data.metrics import chart_of
 from ..data.snapshot import Snapshot
-from ..figures.wording import visible
 from .drawing import MOST_ADDED, all_keys
 
 # Metrics that are offered before anything is typed, where they are there.

@@ -12,11 +12,11 @@ from urllib.parse import quote
 from dash import html
 
 from lldscope.core import palette
+from lldscope.core.terminal import visible
 from lldscope.monitor.health import RunState
 from lldscope.monitor.summary import Summary
 
 from ..data.snapshot import Snapshot
-from ..figures.wording import visible
 from .links import attrs, evidence
 
 ORDER = ("critical", "warning", "stalled", "unreadable", "insufficient", "healthy")

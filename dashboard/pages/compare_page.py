@@ -9,12 +9,12 @@ from math import isnan
 from dash import dcc, html
 
 from lldscope.core import palette
+from lldscope.core.terminal import visible
+from lldscope.figures.averages import lines_of
+from lldscope.figures.chart_figures import run_style, zero
+from lldscope.figures.series import SINCE
 
 from ..data.snapshot import Snapshot
-from ..figures import wording as words
-from ..figures.averages import lines_of
-from ..figures.chart_figures import run_style, zero
-from ..figures.series import SINCE
 from . import components as parts
 from .adding import adding
 from .drawing import cards_of, charts_of, default_keys, draw, keys_asked
@@ -46,7 +46,7 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
     styles = styles_of(names, view.groups)
     options = [
         {
-            "label": html.Span([parts.stroke(*styles[s.name]), words.visible(s.title)],
+            "label": html.Span([parts.stroke(*styles[s.name]), visible(s.title)],
                                className="entry"),
             "value": s.name,
         }
@@ -91,9 +91,7 @@ def unplaced(snapshots: list[Snapshot], by: str) -> str:
     """Which runs an alignment cannot place; empty if it places all."""
     if by not in SINCE:
         return ""
-    names = [
-        words.visible(s.called, 60) for s in (x.subject for x in snapshots) if isnan(zero(s, by))
-    ]
+    names = [visible(s.called, 60) for s in (x.subject for x in snapshots) if isnan(zero(s, by))]
     if not names:
         return ""
     never = "no onset of decay was detected" if by == "onset" else "lld-decay never fired"

@@ -17,14 +17,15 @@ from lldscope.core import palette
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, Chart
 from lldscope.core.numbers import true_minus
 from lldscope.core.safe_text import in_one_line
+from lldscope.core.terminal import visible
+from lldscope.figures.chart_figures import HEIGHT, Figure, absent_lines, is_measured, remarks
+from lldscope.figures.series import floats
 from lldscope.monitor.health import RunState
 
 from ..data.metrics import has_values, machine_keys
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
-from ..figures.chart_figures import HEIGHT, Figure, absent_lines, is_measured, remarks
 from ..figures.histogram import Histogram
-from ..figures.series import floats
 from .links import address, attrs, evidence
 
 DELTAS_OF_ACTIONS = [DELTA_OF_ACTION.format(i) for i in range(ACTIONS_SHOWN)]
@@ -74,7 +75,7 @@ def fact(name: str, *value: Any, **more: Any) -> html.Span:
 def run_link(name: str, text: str | None = None) -> html.A:
     """A link to a run; a whole load, so that no late answer meets a page that has changed."""
     href = f"/run/{quote(name)}"
-    return html.A(words.visible(text or name), href=href, className="run-link")
+    return html.A(visible(text or name), href=href, className="run-link")
 
 
 def badge(sign: palette.Sign, word: str | None = None, note: str | None = None) -> html.Span:
@@ -157,13 +158,13 @@ def notice(why: str) -> list[Any]:
     """The status line of a run that can no longer be read."""
     return [
         badge(palette.VERDICTS["unreadable"]),
-        html.Span(f"{words.visible(why)} The last charts are shown."),
+        html.Span(f"{visible(why)} The last charts are shown."),
     ]
 
 
 def _life(state: RunState) -> html.Span:
-    reason = words.visible(state.reason or "")  # with its traceback, if it has one
-    line = words.visible(in_one_line(state.reason or ""))
+    reason = visible(state.reason or "")  # with its traceback, if it has one
+    line = visible(in_one_line(state.reason or ""))
     text = f"{state.life}: {line}" if line else state.life
     dot = html.Span(className=f"dot {state.life}")
     return html.Span([dot, text], className="life", title=reason)
@@ -186,7 +187,7 @@ def _firing(name: str, state: RunState) -> html.Span:
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = palette.SEVERITIES[worst.severity]
-    message = true_minus(words.visible(worst.message))
+    message = true_minus(visible(worst.message))
     return fact("alarm", mark(sign), *text, title=message)
 
 
@@ -214,13 +215,13 @@ def notes(snapshot: Snapshot) -> list[Any]:
     text: list[Any] = []
     if damaged:
         text.append(html.Strong(f"{len(damaged)} damaged part(s) are left out of every chart: "))
-        text.append("; ".join(words.visible(f"{p}: {why}") for p, why in list(damaged.items())[:5]))
+        text.append("; ".join(visible(f"{p}: {why}") for p, why in list(damaged.items())[:5]))
         more = f"; and {len(damaged) - 5} more" if len(damaged) > 5 else ""
         text.append(f"{more}. ")
     if drops:
         text.append(html.Strong("The recorder had to drop: "))
         counts = list(drops.items())
-        text.append("; ".join(f"{n} × {words.visible(what)}" for what, n in counts[:5]) + ". ")
+        text.append("; ".join(f"{n} × {visible(what)}" for what, n in counts[:5]) + ". ")
     if snapshot.state.last_step is None:
         text.append("No step has been recorded yet; the charts fill by themselves.")
     return [html.Div(text, className="notice", role="status")] if text else []
@@ -231,7 +232,7 @@ def events(snapshot: Snapshot) -> list[Any]:
     rows = [
         [
             "" if e.get("step") is None else str(e["step"]),
-            words.visible(e.get("kind", "")),
+            visible(e.get("kind", "")),
             html.Td(_details(e), className="quiet wrap"),
         ]
         for e in snapshot.subject.events[-12:][::-1]
@@ -243,7 +244,7 @@ def events(snapshot: Snapshot) -> list[Any]:
 
 def _details(event: dict[str, Any]) -> str:
     stamp = ("time", "attempt", "rank", "kind", "step")
-    return words.visible(", ".join(f"{k} {v}" for k, v in event.items() if k not in stamp))
+    return visible(", ".join(f"{k} {v}" for k, v in event.items() if k not in stamp))
 
 
 def card_class(figure: Figure) -> str:
@@ -263,7 +264,7 @@ def chart_card(
         [
             html.Header(
                 [
-                    html.H2(words.visible(chart.title, 80)),
+                    html.H2(visible(chart.title, 80)),
                     html.Div(legend, className="legend"),
                     tools(chart, name, extra),
                 ]

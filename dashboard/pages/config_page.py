@@ -7,10 +7,10 @@ from typing import Any
 
 from dash import html
 
+from lldscope.core.terminal import visible
 from lldscope.explore.settings import differing, flat
 
 from ..data.snapshot import Snapshot
-from ..figures.wording import visible
 from . import components as parts
 from .links import crumbs
 

@@ -8,10 +8,10 @@ from typing import Any
 from dash import html
 
 from lldscope.core.numbers import number
+from lldscope.core.terminal import visible
 from lldscope.explore.divergence import divergences, sentence
 
 from ..data.snapshot import Snapshot
-from ..figures.wording import visible
 from . import components as parts
 from .config_page import settings_table
 from .links import address, comparison

@@ -11,9 +11,9 @@ from dash import html
 from lldscope.core import palette
 from lldscope.core.numbers import number
 from lldscope.diagnosis.rules.numerics import STEP_KL_FELL, STEP_KL_HELD, STEP_KL_STEPS
+from lldscope.figures.series import floats
 
 from ..data.snapshot import Snapshot
-from ..figures.series import floats
 from .links import attrs
 
 COLORS = {"--held": palette.GREEN, "--fell": palette.VERMILLION}

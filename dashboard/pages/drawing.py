@@ -7,14 +7,14 @@ from typing import Any
 
 from lldscope.core.charts import Chart
 from lldscope.core.errors import LldscopeError
+from lldscope.figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
+from lldscope.figures.series import XAxis, x_axis
+from lldscope.figures.view import Subject, View
 
 from ..data.histograms import NO_BINS, read_bins
 from ..data.metrics import chart_of, has_values, held_out, keys_of, needs_run, with_columns
 from ..data.snapshot import Snapshot
-from ..figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
 from ..figures.histogram import Histogram, make_histogram, steps_in_view
-from ..figures.series import XAxis, x_axis
-from ..figures.view import Subject, View
 from . import components as parts
 from .links import Query
 

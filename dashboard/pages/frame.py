@@ -10,13 +10,13 @@ from dash import dcc, html
 
 from lldscope.core.charts import Chart
 from lldscope.core.errors import LldscopeError
+from lldscope.core.terminal import visible
+from lldscope.figures.chart_figures import Figure
+from lldscope.figures.view import View
 
 from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
-from ..figures.chart_figures import Figure
 from ..figures.increments import has
-from ..figures.view import View
-from ..figures.wording import visible
 from .links import Query, attrs
 
 REFRESH_MS = 2000

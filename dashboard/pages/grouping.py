@@ -10,12 +10,12 @@ from typing import Any
 
 from dash import dcc, html
 
+from lldscope.core.terminal import visible
 from lldscope.explore.settings import flat
+from lldscope.figures.averages import lines_of
+from lldscope.figures.chart_figures import run_style
 
 from ..data.snapshot import Snapshot
-from ..figures.averages import lines_of
-from ..figures.chart_figures import run_style
-from ..figures.wording import visible
 from . import components as parts
 from .links import Query, attrs, text
 

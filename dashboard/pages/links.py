@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 from dash import html
 
-from ..figures.wording import visible
+from lldscope.core.terminal import visible
 
 Query = dict[str, list[str]]
 

@@ -10,12 +10,13 @@ from urllib.parse import urlencode
 from dash import dcc, html
 
 from lldscope.core import palette
+from lldscope.core.terminal import visible
+from lldscope.figures.series import make_sparkline
 from lldscope.monitor.health import RunState
 from lldscope.monitor.summary import Summary, points_of
 
 from ..data.run_summaries import RunSummaries
 from ..figures import wording as words
-from ..figures.series import make_sparkline
 from . import components as parts
 from .about import tag_pills
 from .answer import news_of
@@ -105,7 +106,7 @@ def _rows(
     for line in matches[first : first + MOST_ROWS]:
         if choice.by and _group(line) != above:
             above = _group(line)
-            name = words.visible(above) if above else "no group"
+            name = visible(above) if above else "no group"
             title = f"{name} · {_tally(groups[above])}"
             rows.append(_heading(title, above, groups[above]))
             has.append(["group", title])
@@ -223,13 +224,13 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
     if line.state is None:
         why: list[Any] = [
             parts.badge(palette.VERDICTS["unreadable"]),
-            f" {words.visible(line.error)}",
+            f" {visible(line.error)}",
         ]
         reason = html.Td(html.Div(why), colSpan=rest, className="wrap")
         return html.Tr([html.Td(), html.Td(parts.run_link(line.name, line.title)), reason])
     state = line.state
     sign = palette.PHASES[state.phase]
-    label = html.Span(words.visible(f"compare {line.title}"), className="unseen")
+    label = html.Span(visible(f"compare {line.title}"), className="unseen")
     pick = dcc.Checklist(
         [{"label": label, "value": line.name}],
         [line.name] if line.name in picked else [],
@@ -241,7 +242,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
     # the place of a run that has another name, and its group
     about = [line.name] if line.title != line.name else []
     about += [str(line.group)] if line.group else []
-    below = [html.Div(words.visible(text), className="quiet") for text in about]
+    below = [html.Div(visible(text), className="quiet") for text in about]
     return html.Tr(
         [
             html.Td(pick),
@@ -274,10 +275,10 @@ def _alarms(name: str, state: RunState) -> list[Any]:
         html.Div(
             [
                 parts.mark(palette.SEVERITIES[a.severity]),
-                html.A(words.visible(a.rule, 40), href=evidence(name, a.rule)),
+                html.A(visible(a.rule, 40), href=evidence(name, a.rule)),
                 *([html.Span(" quiet", className="quiet")] if a.rule in state.silenced else []),
             ],
-            title=words.visible(a.message),
+            title=visible(a.message),
         )
         for a in firing[:MOST_ALARMS]
     ]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from dash import dcc, html
 
+from lldscope.core.terminal import visible
+from lldscope.figures.series import floats
 from lldscope.runs import Run
 from lldscope.storage import layout
 
 from ..data.snapshot import Snapshot
-from ..figures import wording as words
-from ..figures.series import floats
 from . import components as parts
 from .frame import REFRESH_MS
 from .links import Query, crumbs
@@ -73,7 +73,7 @@ def _recorder(snapshot: Snapshot) -> list[Any]:
         pairs.append(("recording a step", "the trainer does not measure it (seconds_record)"))
     drops = snapshot.state.dropped
     pairs.append(("rows dropped", f"{sum(drops.values()):,}" if drops else "none"))
-    pairs += [(words.visible(why), f"{n:,}") for why, n in list(drops.items())[:10]]
+    pairs += [(visible(why), f"{n:,}") for why, n in list(drops.items())[:10]]
     return [_pairs(pairs)]
 
 
@@ -88,7 +88,7 @@ def _files(run: Run) -> list[Any]:
     tables = sorted({p.table for p in listed})
     rows = [row(table, [p for p in listed if p.table == table]) for table in tables]
     rows.append(row("all", listed))
-    path = html.P(words.visible(run.place, 1000), className="quiet path")
+    path = html.P(visible(run.place, 1000), className="quiet path")
     return [path, parts.table(("table", "parts", "rows", "size"), rows, range(1, 4), rest="wrap")]
 
 
@@ -106,9 +106,9 @@ def _attempts(snapshot: Snapshot) -> list[Any]:
             [
                 str(i),
                 _clock(start.get("started")),
-                words.visible(f"{where}{process}", 100),
+                visible(f"{where}{process}", 100),
                 _clock(state.get("ended")),
-                words.visible(_ending(state, snapshot if last else None)),
+                visible(_ending(state, snapshot if last else None)),
             ]
         )
     return [parts.table(("attempt", "started", "where", "ended", "why"), rows, rest="wrap")]
@@ -129,8 +129,8 @@ def _heartbeats(run: Run) -> list[Any]:
         [
             str(rank),
             parts.since(beat.get("time"), rows=False),
-            words.visible(beat.get("pid") or ("closed" if beat.get("closed") else "–")),
-            words.visible(beat.get("step", "–")),
+            visible(beat.get("pid") or ("closed" if beat.get("closed") else "–")),
+            visible(beat.get("step", "–")),
         ]
         for rank, beat in sorted(run.heartbeats().items())[:64]
     ]
@@ -143,7 +143,7 @@ def _damage(snapshot: Snapshot) -> list[Any]:
     damaged = list(snapshot.state.damaged.items())
     if not damaged:
         return [html.P("Nothing is damaged.", className="quiet")]
-    rows = [[words.visible(place), words.visible(why)] for place, why in damaged[:50]]
+    rows = [[visible(place), visible(why)] for place, why in damaged[:50]]
     more = f" The first 50 of {len(damaged)} are shown." if len(damaged) > 50 else ""
     text = f"Left out of every chart; lldscope doctor says what can be done.{more}"
     return [html.P(text, className="quiet"), parts.table(("what", "why"), rows, rest="wrap")]

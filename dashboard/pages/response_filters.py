@@ -9,9 +9,9 @@ from typing import Any
 
 from dash import dcc, html
 
+from lldscope.core.terminal import visible
 from lldscope.explore.responses import ORDERS, LargestDrops, ResponseQuery
 
-from ..figures import wording as words
 from .links import Query, address, real, text, whole, yes_no
 
 _signed = partial(whole, least=-(2**31))
@@ -118,7 +118,7 @@ def form(grid: Grid, sources: list[str]) -> html.Form:
             between("steps", "first", "last"),
             want("group", field("group", "group", 3)),
             choice("correct", "correct", either),
-            choice("data source", "source", [(s, words.visible(s, 40)) for s in sources]),
+            choice("data source", "source", [(s, visible(s, 40)) for s in sources]),
             between("Δ", "delta_from", "delta_to", step="any"),
             between("tokens", "length_from", "length_to"),
             choice("cut by a limit", "cut", either),

@@ -11,6 +11,7 @@ from typing import Any
 from dash import html
 
 from lldscope.core.numbers import number
+from lldscope.core.terminal import visible
 from lldscope.explore.responses import (
     PAGE,
     LargestDrops,
@@ -23,7 +24,6 @@ from lldscope.explore.trajectories import rows_of
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
-from ..figures import wording as words
 from . import components as parts
 from .links import Query, address, attrs, crumbs, way, whole
 from .response_filters import Grid, form, grid_of
@@ -69,7 +69,7 @@ def _notice(grid: Grid, drops: LargestDrops | None) -> list[Any]:
     """Which alarm led here, and, if they are shown, what the responses that lost most are."""
     if drops is None:
         return []
-    rule = words.visible(grid.alarm or "the alarm", 60)
+    rule = visible(grid.alarm or "the alarm", 60)
     is_default = grid == replace(grid_of(grid.name, {}, drops), alarm=grid.alarm, at=grid.at)
     text = f"{rule} fired at step {drops.step:,}." + (f" {_which(drops)}" if is_default else "")
     wider = address(
@@ -136,7 +136,7 @@ def _row(grid: Grid, row: dict[str, Any]) -> list[Any]:
         *(number(row[name]) for name in ("reward", "logp")),
         [*cut, parts.count(row["n_tokens"])],
         *(parts.count(row[name]) for name in ("n_actions", "n_searches")),
-        html.Td(words.visible(row["data_source"] or "–", 40), className="quiet"),
+        html.Td(visible(row["data_source"] or "–", 40), className="quiet"),
         html.Td(source, className="quiet"),
     ]
 
@@ -145,11 +145,11 @@ def _preview(row: dict[str, Any]) -> list[Any]:
     """The end of the question over the end of the answer, a line each."""
     lines = ((row["question"], "quiet"), (row["answer"], ""))
     texts = [(" ".join(str(text).split()), look) for text, look in lines if text]
-    return [html.Div(_end(text), className=look, title=words.visible(text)) for text, look in texts]
+    return [html.Div(_end(text), className=look, title=visible(text)) for text, look in texts]
 
 
 def _end(text: str) -> str:
-    return words.visible(text if len(text) <= PREVIEWED else f"… {text[-PREVIEWED:]}")
+    return visible(text if len(text) <= PREVIEWED else f"… {text[-PREVIEWED:]}")
 
 
 def title_of(row: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from dash import dcc, html
 
 from lldscope.core import palette
 from lldscope.core.numbers import true_minus
+from lldscope.core.terminal import visible
 from lldscope.diagnosis.registry import RULES, STALLED
 from lldscope.monitor.alerts import AnyAlert
 from lldscope.monitor.health import RunState
@@ -44,7 +45,7 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
     about_run = " · ".join(str(f) for f in facts if f)
     return html.Div(
         [
-            _head(words.visible(snapshot.title), words.visible(about_run), snapshot),
+            _head(visible(snapshot.title), visible(about_run), snapshot),
             html.Div(
                 [html.Div(dose(snapshot), id=part_id("dose"), className="dose"), about(snapshot)],
                 className="beneath",
@@ -115,7 +116,7 @@ def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
                     *_quieting(alert, snapshot.state),
                 ]
             ),
-            html.P(true_minus(words.visible(alert.message, 2000)), className="message"),
+            html.P(true_minus(visible(alert.message, 2000)), className="message"),
             html.Dl([x for k, v in facts for x in (html.Dt(k), html.Dd(v))]),
             _links(alert, snapshot),
         ],

@@ -16,10 +16,10 @@ from dash import html
 
 from lldscope.core.numbers import number, signed
 from lldscope.core.safe_text import escape_control
+from lldscope.core.terminal import visible
 from lldscope.explore.trajectories import MOST_TOKENS, Trajectory, rows_of
 
 from ..figures import delta_colors as deltas
-from ..figures import wording as words
 from ..figures.token_overlays import Overlay
 from .links import attrs
 
@@ -144,7 +144,7 @@ def text_of(token: dict[str, Any]) -> str:
 
 def numbers_of(token: dict[str, Any]) -> str:
     """What hover and focus say of a token."""
-    text = words.visible(escape_control(token["text"] or "no text"), 60)
+    text = visible(escape_control(token["text"] or "no text"), 60)
     if token["not_finite"]:
         likelihood = f"not finite: {token['not_finite']}"
     elif token["logp_old"] is None and token["logp_post"] is None:
@@ -170,7 +170,7 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
     name = [html.Strong(f"action {index}")]
     if action is None:
         return html.Header([*name, html.Span("no row of this action was recorded")])
-    kind = html.Span(words.visible(action["kind"] or "unknown kind", 20), className="pill")
+    kind = html.Span(visible(action["kind"] or "unknown kind", 20), className="pill")
     style = deltas.tint(action["delta"], STRONG_ACTION, "delta")
     facts = [
         "" if action["n_tokens"] is None else f"{action['n_tokens']:,} tokens",

@@ -7,6 +7,7 @@ from typing import Any
 from dash import html
 
 from lldscope.core.numbers import number
+from lldscope.core.terminal import visible
 from lldscope.explore.trajectories import (
     MOST_GROUP,
     Key,
@@ -22,7 +23,6 @@ from lldscope.runs import Run
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
-from ..figures import wording as words
 from . import components as parts
 from . import token_view
 from .frame import message_page
@@ -88,7 +88,7 @@ def _head(name: str, label: str, response: Trajectory) -> html.Header:
         ("log π per token", number(row["logp"])),
         ("tokens", parts.count(row["n_tokens"])),
         ("actions", f"{len(response.actions)}"),
-        ("data source", words.visible(row["data_source"] or "–", 60)),
+        ("data source", visible(row["data_source"] or "–", 60)),
     ]
     content: list[Any] = [class_of(row)]
     content += [parts.fact(name, value) for name, value in facts]
@@ -175,7 +175,7 @@ def _losses(name: str, response: Trajectory, query: Query) -> html.P:
         return html.P(className="lost-most")
     parts: list[Any] = [html.Span("lost most", className="key")]
     for token in losses[:MOST_NAMED]:
-        word = f"{words.visible(token_view.text_of(token), 24).strip() or '␣'}"
+        word = f"{visible(token_view.text_of(token), 24).strip() or '␣'}"
         parts.append(
             html.A(
                 [html.Code(word), f" {deltas.nats(token['delta'])}"],

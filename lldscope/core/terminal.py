@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 UNLIMITED = 100_000  # columns
+MOST_CHARACTERS = 300  # of one text from a run
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BLANKS = "\n\t\r\u2028\u2029"  # printed as a space
@@ -37,6 +38,13 @@ def plain(text: object) -> str:
     """Text of a run, safe to print: without escape sequences, control or direction characters."""
     visible = _ESCAPES.sub("", str(text))
     return "".join(" " if c in _BLANKS else "�" if is_invisible(c) else c for c in visible)
+
+
+def visible(text: object, most: int = MOST_CHARACTERS) -> str:
+    """Text from a run as one line to show: no control or direction characters, not too long."""
+    whole = str(text)
+    head = plain(whole[:most])
+    return head if len(whole) <= most else f"{head} … ({len(whole):,} characters)"
 
 
 def sparkline(values: Sequence[float], width: int = 24) -> str:

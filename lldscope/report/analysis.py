@@ -24,6 +24,7 @@ from ..diagnosis.evidence import Evidence
 from ..diagnosis.registry import STALLED, Rule
 from ..explore.comparison import onset
 from ..explore.trajectories import rows_of
+from ..figures.view import subject_of
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState, check
 from ..runs import Run
@@ -104,6 +105,7 @@ def _facts(run: Run, assessment: Assessment, state: RunState) -> PostMortem:
         links=onset_order(assessment, boundaries),
         look_alikes=assessment.look_alikes() if len(e.step) else {},
         events=events,
+        subject=subject_of(run.name, run, state),
         evals=rows_of(run.sql(_EVALS)),
         alarms=list(state.alerts),
         dates={},

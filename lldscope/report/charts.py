@@ -1,24 +1,33 @@
-"""Signals over steps as inline SVG: of one run with its phases and alarms, or of two arms."""
+"""Figures (`lldscope.figures`) as inline SVG: of one run with its phases and alarms, or of two
+arms."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, replace
+from html import escape, unescape
+from itertools import chain
 from operator import sub
 from statistics import median
+from typing import Any
+
+import pandas as pd
 
 from ..core import palette
-from ..core.charts import Chart, Line, select_charts
+from ..core.charts import EVIDENCE, Chart, Line, select_charts
 from ..core.numbers import number
-from .arms.facts import Arm, Comparison
-from .drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, grid, label, path, svg, upward
+from ..diagnosis.evidence import SMOOTH
+from ..figures.chart_figures import Figure, is_measured, make_chart, make_overlay, remarks
+from ..figures.series import x_axis
+from ..figures.view import Subject, View
+from .arms.facts import Comparison
+from .drawing import LEFT, RIGHT, WIDTH, Axis, label, path, step_ticks, svg, vertical_range
 from .facts import PostMortem
-from .series import AveragedSeries, Series
-from .timeline import extent, phase_bar
+from .timeline import phase_bar
 
 STRIPS = 60  # places of a chart that show their numbers on hover
+PLOT, BOTTOM = 152, 24  # heights of the plot, and of the steps below it
 CHARTS = select_charts(
     "likelihood", "delta", "reward", "entropy", "gradient", "displaced", "conduct", "tools", "rate"
 )
@@ -26,233 +35,266 @@ DASHES = {"solid": "", "dash": "6 4", "dot": "2 4"}  # Plotly's names in SVG
 HELD_OUT = Chart("evals", "Held-out evaluation", "", "", ())
 GLANCE = ("likelihood", "delta", "reward", HELD_OUT.id)  # those that tell the story
 MOST_SOURCES = 6
-ARMS = ((palette.RUN_COLORS[0], "solid"), (palette.RUN_COLORS[1], "dash"))
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A signal to draw, the name it has in the legend, and its style."""
-
-    name: str
-    color: str
-    dash: str
-    data: Series | AveragedSeries
-
-    @property
-    def stroke(self) -> str:
-        dashes = f' stroke-dasharray="{DASHES[self.dash]}"' if DASHES[self.dash] else ""
-        return f'stroke="{self.color}" stroke-width="2"{dashes}'
+RAW = ", raw"  # ends the name of the line behind a mean
+_VIEW = View(window=SMOOTH)
 
 
 def of_run(facts: PostMortem, ids: Collection[str]) -> str:
-    """A figure per axis whose signals were measured, of the charts with these ids."""
-    evals = _evaluated(facts) if HELD_OUT.id in ids else []
-    ends = [c.data.step[-1] for c in evals]
-    x = Axis(
-        facts.run.first_step or 0, max(facts.run.last_step or 0, *ends, 0), LEFT, WIDTH - RIGHT
-    )
-    bands, marks = _bands(facts, x), _alarms(facts, x)
-    figures = []
-    for chart in (c for c in CHARTS if c.id in ids):
-        for title, unit, lines in axes(chart, facts.signals):
-            curves = [
-                Curve(line.label, line.color, line.dash, facts.signals[line.column])
-                for line in lines if line.column in facts.signals
-            ]  # fmt: skip
-            figures.append(_figure(chart, title, unit, curves, x, bands, marks))
-    if evals:
-        figures.append(_figure(HELD_OUT, HELD_OUT.title, HELD_OUT.unit, evals, x, bands, marks))
-    return "".join(figures)
+    """A figure of each chart with these ids of which something was measured."""
+    subject, held_out = _with_evaluations(facts)
+    axis = x_axis([subject.table], _VIEW.by)
+    charts = [chart for chart in (*CHARTS, held_out) if chart.id in ids and chart.lines]
+    figures = [(chart, make_chart(chart, subject, _VIEW, axis)) for chart in charts]
+    return "".join(_figure(chart, figure) for chart, figure in figures if is_measured(figure))
 
 
-def _evaluated(facts: PostMortem) -> list[Curve]:
-    """Held-out exact match, by data source; of `em_greedy`, as this trainer calls it, or of the
-    first metric that sounds like it, or else of the first."""
+def _with_evaluations(facts: PostMortem) -> tuple[Subject, Chart]:
+    """The run with a column of held-out exact match for each data source, and their chart; of
+    `em_greedy`, as this trainer calls it, or of the first metric that sounds like it, or else of
+    the first."""
     metrics = list(dict.fromkeys(row["metric"] for row in facts.evals))
     choices = [m for m in metrics if re.search("(^|_)(em|exact|acc)", m)] or metrics
     choices.sort(key=lambda metric: metric != "em_greedy")
-    curves: list[Curve] = []
-    for metric, source in dict.fromkeys((r["metric"], r["data_source"]) for r in facts.evals):
-        if choices and metric == choices[0] and len(curves) < MOST_SOURCES:
-            rows = {r["step"]: r["value"] for r in facts.evals
-                    if (r["metric"], r["data_source"]) == (metric, source)
-                    and r["value"] is not None}  # fmt: skip
-            if rows:
-                steps, values = list(rows), list(rows.values())
-                data = Series("", metric, len(rows), values[0], values[-1], steps, values, values)
-                color = palette.RUN_COLORS[len(curves)]
-                dash = ("solid", "dash", "dot")[len(curves) % 3]
-                curves.append(Curve(f"{metric}, {source}" if source else metric, color, dash, data))
-    return curves
+    table, lines = facts.subject.table, list[Line]()
+    rows = [r for r in facts.evals if r["metric"] in choices[:1] and r["value"] is not None]
+    for source in list(dict.fromkeys(r["data_source"] for r in rows))[:MOST_SOURCES]:
+        name = f"{choices[0]}, {source}" if source else choices[0]
+        values = {r["step"]: r["value"] for r in rows if r["data_source"] == source}
+        column = pd.DataFrame({"step": list(values), f"eval/{name}": list(values.values())})
+        table = table.merge(column, how="outer", on="step")
+        style = palette.RUN_COLORS[len(lines)], tuple(DASHES)[len(lines) % len(DASHES)]
+        lines.append(Line(f"eval/{name}", escape(name), *style, mean=False))
+    return replace(facts.subject, table=table), replace(HELD_OUT, lines=tuple(lines))
 
 
 def of_arms(facts: Comparison) -> str:
-    """A figure per axis whose first signal an arm has measured, with a line for each arm."""
-    x = Axis(*extent(facts), LEFT, WIDTH - RIGHT)
-    marks = [mark for i, arm in enumerate(facts.arms) for mark in _of_arm(arm, i, x)]
+    """A figure for each axis whose first signal an arm has measured, with a line for each arm."""
+    subjects = [
+        replace(run.subject, name=f"{arm.letter}{i}", title=arm.letter)
+        for arm in facts.arms
+        for i, run in enumerate(arm.runs)
+    ]
+    groups = {
+        f"{arm.letter}{i}": arm.letter
+        for arm in facts.arms
+        if len(arm.runs) > 1
+        for i in range(len(arm.runs))
+    }
+    view, names = replace(_VIEW, groups=groups), {subject.name for subject in subjects}
     figures = []
-    for chart in CHARTS:
-        for title, unit, lines in axes(chart, {name for arm in facts.arms for name in arm.signals}):
-            curves = [
-                Curve(arm.letter, *style, arm.signals[lines[0].column])
-                for arm, style in zip(facts.arms, ARMS, strict=True)
-                if lines[0].column in arm.signals
-            ]
-            title = title if len(lines) == 1 else f"{title}: {lines[0].label}"
-            figures.append(_figure(chart, title, unit, curves, x, [], marks))
+    for chart in chain.from_iterable(map(_by_axis, CHARTS)):
+        figure = make_overlay(chart, subjects, names, view)
+        if is_measured(figure):
+            x = _across(figure)
+            figures.append(_figure(chart, figure, [*_phases_of_arms(facts, x)]))
     return "".join(figures)
 
 
-def axes(chart: Chart, columns: Collection[str]) -> Iterator[tuple[str, str, list[Line]]]:
-    """Title, unit and lines of each axis of a chart with a measured signal: a figure has one axis,
-    so a chart with two becomes two figures."""
-    sides = [[line for line in chart.lines if line.right == right] for right in (False, True)]
-    flags = [any(line.column in columns for line in lines) for lines in sides]
-    for lines, unit, there in zip(sides, (chart.unit, chart.right_unit or ""), flags, strict=True):
-        if there:
-            yield f"{chart.title}: {lines[0].label}" if all(flags) else chart.title, unit, lines
+def _by_axis(chart: Chart) -> Iterator[Chart]:
+    """The chart as one or two of a single axis each, called as its first line."""
+    lines = [line for line in chart.lines if line.column != EVIDENCE]
+    for right, unit in ((False, chart.unit), (True, chart.right_unit or "")):
+        if mine := tuple(line for line in lines if line.right == right):
+            title = f"{chart.title}: {mine[0].label}" if len(lines) > 1 else chart.title
+            yield replace(chart, title=title, unit=unit, right_unit=None, lines=mine)
 
 
-def _figure(
-    chart: Chart, title: str, unit: str, curves: Sequence[Curve], x: Axis, behind: Sequence[str],
-    marks: Sequence[str],
-) -> str:  # fmt: skip
-    fitted = curves[:1] if chart.fit else curves
-    values = [v for c in fitted for of in _axis_values(c.data) for v in of]
-    if chart.nonnegative and not any(values):
-        values = [0.0, 1.0]  # around 0 there would be values that cannot be
-    if (y := upward(values, chart.log, chart.zero)) is None:
-        return ""
-    lines = [_spread(c, x, y) for c in curves]
-    lines += [f'<path d="{path(c.data.step, c.data.mean, x, y)}" {c.stroke}/>' for c in curves]
-    parts = [*behind, *grid(x, y, chart.zero), *(_inside(lines, x) if chart.fit else lines)]
-    parts += [*marks, *_hover(curves, x)]
-    unit = ", ".join(filter(None, (unit, "logarithmic" if chart.log else "")))
-    ends = "; ".join(f"{c.name}: last mean {number(c.data.last)}" for c in curves)
-    image = svg(parts, f"{title}{f', {unit}' if unit else ''}, over steps. {ends}")
+def _phases_of_arms(facts: Comparison, x: Axis) -> Iterator[str]:
+    """The phases of the arms that are a single run, above the chart."""
+    for i, arm in enumerate(facts.arms):
+        if len(arm.runs) == 1:
+            yield label(x.start - 6, 11 * (i + 1), arm.letter, "end")
+            yield from phase_bar(arm.runs[0], x, 1 + 11 * i, 10)
+
+
+# -- a figure as SVG ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plot:
+    """The axes of a figure in its picture; `y` by their names in the figure."""
+
+    x: Axis
+    y: dict[str, Axis]
+    top: float
+    bottom: float
+
+    def place(self, value: float, ref: str) -> float:
+        """Where a value of an axis lies, or a share of the height."""
+        if ref == "paper":
+            return round(self.bottom - value * (self.bottom - self.top), 1)
+        return self.y[ref](value)
+
+
+def _across(figure: Figure) -> Axis:
+    right = 52 if "side" in figure["layout"].get("yaxis2", ()) else RIGHT
+    low, high = figure["layout"]["xaxis"]["range"]
+    return Axis(low, high, LEFT, WIDTH - right)
+
+
+def _figure(chart: Chart, figure: Figure, above: Sequence[str] = ()) -> str:
+    """The figure with its title and legend; `above` is drawn over the plot."""
+    layout = figure["layout"]
+    top = max(24, layout["margin"]["t"])
+    lines = [t for t in figure["data"] if t["x"] and layout[_name(t)].get("visible", True)]
+    ranges = {
+        axis: vertical_range(
+            [v for t in lines if t["yaxis"] == axis for v in t["y"]], layout[f"yaxis{axis[1:]}"]
+        )
+        for axis in dict.fromkeys(t["yaxis"] for t in lines)
+    }
+    height = top + PLOT
+    axes: dict[str, Axis] = {}
+    for axis, ((low, high), log) in ranges.items():
+        start, end = _domain(layout[f"yaxis{axis[1:]}"], top, height)
+        axes[axis] = Axis(low, high, start, end, log)
+    plot = Plot(_across(figure), axes, top, height)
+    shapes = [s for s in layout["shapes"] if s["yref"] == "paper" or s["yref"] in axes]
+    below = [s for s in shapes if s.get("layer") == "below"]
+    parts = [_shape(s, plot) for s in below]
+    for axis in axes:
+        parts += _grid(plot, axis, layout[f"yaxis{axis[1:]}"])
+    parts += [_inside([_line(lines, i, plot) for i in range(len(lines))], plot)]
+    parts += [_shape(s, plot) for s in shapes if s not in below]
+    parts += [_annotation(a, plot) for a in layout["annotations"]]
+    shown = [t for t in lines if t["line"]["width"] and not t["name"].endswith(RAW)]
+    parts += [*above, *step_ticks(plot.x, 8, height + 16), *_hover(shown, lines, plot)]
+    unit = ", ".join(filter(None, (chart.unit, "logarithmic" if chart.log else "")))
+    ends = "; ".join(f"{unescape(t['name'])}: last {number(t['y'][-1])}" for t in shown)
+    title = f"{chart.title}{f', {unit}' if unit else ''}, over steps. {ends}"
     keys = "".join(
         '<span class="key"><svg width="22" height="8" aria-hidden="true">'
-        f'<path d="M0 4H22" {c.stroke}/></svg>{escape(c.name)}</span>'
-        for c in curves
+        f'<path d="M0 4H22" {_stroke(t["line"])}/></svg>{escape(unescape(t["name"]))}</span>'
+        for t in shown
     )
-    caption = f"<b>{title}</b> <small>{unit}</small> {keys}"
+    note = f" <small>· {escape(remarks(figure))}</small>" if remarks(figure) else ""
+    caption = f"<b>{chart.title}</b> <small>{unit}</small> {keys}{note}"
+    image = svg(parts, title, height + BOTTOM)
     return f"<figure><figcaption>{caption}</figcaption>{image}</figure>"
 
 
-def _inside(parts: Sequence[str], x: Axis) -> list[str]:
-    """The parts, cut at the edges of the plot."""
-    width, height = f"{x.end - x.start:g}", HEIGHT - TOP - BOTTOM
-    size = f'x="{x.start:g}" y="{TOP}" width="{width}" height="{height}"'
-    box = f'viewBox="{x.start:g} {TOP} {width} {height}"'
-    return [f"<svg {size} {box}>{''.join(parts)}</svg>"]
+def _name(trace: dict[str, Any]) -> str:
+    return f"yaxis{trace['yaxis'][1:]}"
 
 
-def _axis_values(data: Series | AveragedSeries) -> tuple[list[float], ...]:
-    """Everything that has to fit onto the axis."""
-    if isinstance(data, Series):
-        return data.value, data.mean
-    return data.mean, data.low, data.high
+def _domain(axis: dict[str, Any], top: float, bottom: float) -> tuple[float, float]:
+    low, high = axis.get("domain") or (0.0, 1.0)
+    return bottom - low * (bottom - top), bottom - high * (bottom - top)
 
 
-def _spread(curve: Curve, x: Axis, y: Axis) -> str:
-    """The raw values of one run, or the band of several, behind the mean."""
-    data = curve.data
-    if isinstance(data, Series):
-        raw = path(data.step, data.value, x, y)
-        return f'<path d="{raw}" stroke="{curve.color}" stroke-width="1" opacity=".35"/>'
-    rows = [r for r in zip(data.step, data.low, data.high, strict=True) if r[1] > 0 or not y.log]
-    if not rows:
+def _grid(plot: Plot, name: str, axis: dict[str, Any]) -> list[str]:
+    """Lines and numbers of a vertical axis."""
+    y, parts = plot.y[name], list[str]()
+    right = axis.get("side") == "right"
+    values = axis.get("tickvals") or [10**t if y.log else t for t in y.ticks(4)]
+    if y.log and len(values) < 2:  # less than a power of ten
+        powers = (y.low + share * (y.high - y.low) for share in (0.1, 0.5, 0.9))
+        values = [float(f"{10**power:.1g}") for power in powers]
+    for value in values:
+        at = y(value)
+        if name == "y":
+            strong = "var(--zero)" if axis["zeroline"] and value == 0 else "var(--grid)"
+            parts.append(f'<path d="M{plot.x.start:g} {at:g}H{plot.x.end:g}" stroke="{strong}"/>')
+        place, anchor = (plot.x.end + 6, "start") if right else (plot.x.start - 6, "end")
+        parts.append(label(place, at + 4, number(value, 4), anchor))
+    return parts
+
+
+def _stroke(line: dict[str, Any]) -> str:
+    dashes = DASHES.get(line["dash"], "8 3 2 3")
+    dashes = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return f'stroke="{line["color"]}" stroke-width="{line["width"]:g}"{dashes}'
+
+
+def _line(lines: Sequence[dict[str, Any]], i: int, plot: Plot) -> str:
+    """A line, or the area between one and the line before it."""
+    trace, y = lines[i], plot.y[lines[i]["yaxis"]]
+    if trace.get("fill") == "tonexty":
+        under = lines[i - 1]
+        edge = [*zip(trace["x"], trace["y"], strict=True)]
+        edge += reversed([*zip(under["x"], under["y"], strict=True)])
+        points = [f"{plot.x(a):g} {y(b):g}" for a, b in edge if b > 0 or not y.log]
+        return f'<path d="M{"L".join(points)}Z" fill="{trace["fillcolor"]}"/>' if points else ""
+    if not trace["line"]["width"]:
         return ""
-    over = [f"{x(step):g} {y(high):g}" for step, _, high in rows]
-    under = [f"{x(step):g} {y(low):g}" for step, low, _ in reversed(rows)]
-    return f'<path d="M{"L".join(over + under)}Z" fill="{curve.color}" opacity=".2"/>'
+    look = f'{_stroke(trace["line"])} opacity="{trace["opacity"]:g}"'
+    return f'<path d="{path(trace["x"], trace["y"], plot.x, y)}" {look}/>'
 
 
-# -- phases and alarms ----------------------------------------------------------------------------
+def _inside(parts: Sequence[str], plot: Plot) -> str:
+    """The parts, cut at the edges of the plot."""
+    left, width, height = plot.x.start, plot.x.end - plot.x.start, plot.bottom - plot.top
+    size = f'x="{left:g}" y="{plot.top:g}" width="{width:g}" height="{height:g}"'
+    box = f'viewBox="{left:g} {plot.top:g} {width:g} {height:g}"'
+    return f"<svg {size} {box}>{''.join(parts)}</svg>"
 
 
-def _bands(facts: PostMortem, x: Axis) -> list[str]:
-    """Phases as the live classifier saw them: colour, shape on top, word on hover."""
-    parts = []
-    for span in facts.phases:
-        sign = palette.PHASES[span.phase]
-        a, b = x(span.start_step), min(x(span.end_step + 1), x.end)
-        strength = 0.22 if span.phase in ("stagnation", "decay", "collapse") else 0.05
-        parts.append(
-            f'<rect x="{a:g}" y="{TOP}" width="{max(b - a, 1):g}" height="{HEIGHT - TOP - BOTTOM}"'
-            f' fill="{sign.color}" opacity="{strength}">'
-            f"<title>{sign.word}, steps {span.start_step}–{span.end_step}, as seen live</title>"
-            "</rect>"
+def _shape(shape: dict[str, Any], plot: Plot) -> str:
+    """A band or a line of the figure, with its words."""
+    x0, x1 = shape["x0"], shape["x1"]
+    across = shape.get("xref") == "paper"
+    a, b = (plot.x.start, plot.x.end) if across else (plot.x(x0), plot.x(x1))
+    y0, y1 = (plot.place(v, shape["yref"]) for v in (shape["y0"], shape["y1"]))
+    title = f"<title>{escape(unescape(shape.get('name', '')))}</title>"
+    look = f'opacity="{shape.get("opacity", 1):g}"'
+    words, size = shape.get("label") or {}, 10.0
+    text = unescape(words.get("text", "")).strip()
+    color = words["font"]["color"] if text else ""
+    if shape["type"] == "rect":
+        mark = (
+            f'<rect x="{a:g}" y="{y1:g}" width="{max(b - a, 1):g}" height="{y0 - y1:g}" '
+            f'fill="{shape["fillcolor"]}" {look}>{title}</rect>'
         )
-        if strength > 0.1 and b - a > 12:
-            parts.append(label((a + b) / 2, TOP - 8, sign.shape, "middle"))
-    return parts
+        words_of = label((a + b) / 2, (y0 + y1) / 2 + 3.5, text, "middle", color, size)
+    else:
+        stroke = _stroke(shape["line"])
+        mark = f'<path d="M{a:g} {y0:g}L{b:g} {y1:g}" {stroke} {look}>{title}</path>'
+        words_of = label(a + 3, y0 - 3, text, "start", color, size)
+        if words.get("textangle"):
+            words_of = f'<g transform="rotate(-90 {a + 3:g} {y0 - 3:g})">{words_of}</g>'
+    return mark + (words_of if text else "")
 
 
-def _alarms(facts: PostMortem, x: Axis) -> list[str]:
-    parts = []
-    for alarm in facts.alarms:
-        if alarm.step is None or alarm.severity == "info" or alarm.rule == "stalled":
-            continue
-        sign = palette.SEVERITIES[alarm.severity]
-        at = x(alarm.step)
-        line = _vertical(at, f"{alarm.rule} fired at step {alarm.step}", sign.color, "4 3")
-        shape = label(at, HEIGHT - BOTTOM - 3, sign.shape, "middle", sign.color)
-        parts.append(f"<g>{line}{shape}</g>")
-    return parts
-
-
-def _of_arm(arm: Arm, i: int, x: Axis) -> Iterator[str]:
-    """The phases of an arm that is a single run, above the chart; and the decay alarms."""
-    color, _ = ARMS[i]
-    if len(arm.runs) == 1:
-        yield label(x.start - 6, 11 * (i + 1), arm.letter, "end")
-        yield from phase_bar(arm.runs[0], x, 1 + 11 * i, 10)
-    for run in arm.runs:
-        if (step := run.alarm_step("lld-decay")) is not None:
-            title = f"{arm.letter}: lld-decay fired at step {step}"
-            yield _vertical(x(step), title, color, "2 3", 0.8 if len(arm.runs) == 1 else 0.35)
-
-
-def _vertical(at: float, title: str, color: str, dashes: str, opacity: float = 1) -> str:
-    return (
-        f'<path d="M{at:g} {TOP}V{HEIGHT - BOTTOM}" stroke="{color}" stroke-dasharray="{dashes}" '
-        f'opacity="{opacity:g}"><title>{escape(title)}</title></path>'
-    )
+def _annotation(note: dict[str, Any], plot: Plot) -> str:
+    """The name of an alarm above the plot."""
+    anchor = "start" if note["xanchor"] == "left" else "end"
+    y = plot.place(note["y"], note["yref"]) - note["yshift"] - 4
+    return label(plot.x(note["x"]) + note["xshift"], y, unescape(note["text"]), anchor, size=10)
 
 
 # -- numbers on hover -----------------------------------------------------------------------------
 
 
-def _hover(curves: Sequence[Curve], x: Axis) -> list[str]:
+def _hover(
+    shown: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]], plot: Plot
+) -> Iterator[str]:
     """Invisible strips over the chart, each with the numbers measured in its middle."""
+    x, raw = plot.x, {t["name"].removesuffix(RAW): t for t in lines if t["name"].endswith(RAW)}
     width, half = (x.end - x.start) / STRIPS, (x.high - x.low) / STRIPS / 2
-    parts = []
     for i in range(STRIPS):
         middle = x.low + (2 * i + 1) * half
-        title = escape("; ".join(f"{c.name} {_numbers(c.data, middle, half)}" for c in curves))
-        parts.append(
-            f'<rect class="hover" x="{x.start + i * width:.1f}" y="{TOP}" width="{width:.1f}" '
-            f'height="{HEIGHT - TOP - BOTTOM}"><title>{title}</title></rect>'
+        texts = (_numbers(t, raw.get(t["name"]), middle, half) for t in shown)
+        yield (
+            f'<rect class="hover" x="{x.start + i * width:.1f}" y="{plot.top:g}" '
+            f'width="{width:.1f}" height="{plot.bottom - plot.top:g}">'
+            f"<title>{escape('; '.join(texts))}</title></rect>"
         )
-    return parts
 
 
-def _numbers(data: Series | AveragedSeries, middle: float, half: float) -> str:
+def _numbers(trace: dict[str, Any], raw: dict[str, Any] | None, middle: float, half: float) -> str:
     """The numbers nearest to a step, with the step at which they were measured."""
-    at = nearest(data.step, middle, half)
+    name = unescape(trace["name"])
+    at = nearest((raw or trace)["x"], middle, half)
     if at is None:
-        return f"– at step {middle:,.0f}"
-    mean = number(data.mean[at])
-    if isinstance(data, Series):
-        numbers = f"{number(data.value[at])} (mean {mean})"
-    else:
-        spread = f"{number(data.low[at])} to {number(data.high[at])}"
-        numbers = f"{mean} ({data.runs[at]} runs, {spread})"
-    return f"{numbers} at step {data.step[at]:,}"
+        return f"{name} – at step {middle:,.0f}"
+    step = (raw or trace)["x"][at]
+    value = number((raw or trace)["y"][at])
+    mean = nearest(trace["x"], step, half) if raw else None
+    value += "" if mean is None else f" (mean {number(trace['y'][mean])})"
+    return f"{name} {value} at step {step:,.0f}"
 
 
-def nearest(steps: Sequence[int], middle: float, half: float) -> int | None:
+def nearest(steps: Sequence[float], middle: float, half: float) -> int | None:
     """The row whose step is nearest to the middle of a strip; None if it lies outside of the strip
     and further away than the usual distance between rows."""
     row = min(range(len(steps)), key=lambda k: abs(steps[k] - middle))

@@ -7,13 +7,12 @@ are CSS variables of the page, the other colours those of `palette`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-
-from ..core.numbers import number
+from typing import Any
 
 WIDTH, HEIGHT = 580, 200
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 24, 24
+LEFT, RIGHT = 56, 12
 
 
 class Axis:
@@ -44,7 +43,7 @@ def svg(parts: Sequence[str], title: str, height: int = HEIGHT, width: int = WID
     )
 
 
-def path(steps: Sequence[int], values: Sequence[float], x: Axis, y: Axis) -> str:
+def path(steps: Sequence[float], values: Sequence[float], x: Axis, y: Axis) -> str:
     points = [(x(s), y(v)) for s, v in zip(steps, values, strict=True) if v > 0 or not y.log]
     if len(points) == 1:  # a short stroke, or it could not be seen
         return f"M{points[0][0] - 2:g} {points[0][1]:g}h4"
@@ -60,25 +59,21 @@ def label(
     return f"<text {place}>{escape(text)}</text>"
 
 
-def upward(values: Sequence[float], log: bool, zero: bool) -> Axis | None:
-    """The vertical axis of the values, with a margin; with 0 in it if `zero`. None without values
-    that can be shown: a logarithmic axis has no place for 0 and below."""
+def vertical_range(
+    values: Sequence[float], axis: Mapping[str, Any]
+) -> tuple[tuple[float, float], bool]:
+    """Ends of a figure's vertical axis, and whether they are powers of ten: what the figure says,
+    or else all values with a margin, without what cannot be, and with 0 where it belongs."""
+    log = axis.get("type") == "log"
+    if "range" in axis:
+        return axis["range"], log
     points = [math.log10(v) for v in values if v > 0] if log else list(values)
-    points += [0.0] if zero else []
-    if not points:
-        return None
-    margin = (max(points) - min(points)) * 0.05
-    return Axis(min(points) - margin, max(points) + margin, HEIGHT - BOTTOM, TOP, log)
-
-
-def grid(x: Axis, y: Axis, zero: bool) -> list[str]:
-    parts = []
-    for tick in y.ticks(4):
-        at = y(10**tick if y.log else tick)
-        strong = "var(--zero)" if zero and tick == 0 else "var(--grid)"
-        parts.append(f'<path d="M{LEFT} {at:g}H{WIDTH - RIGHT}" stroke="{strong}"/>')
-        parts.append(label(LEFT - 6, at + 4, number(10**tick if y.log else tick, 4), "end"))
-    return parts + step_ticks(x, 8, HEIGHT - 8)
+    points += [0.0] if axis.get("zeroline") or axis.get("rangemode") == "tozero" else []
+    low, high = min(points), max(points)
+    margin = (high - low) * 0.05
+    if axis.get("rangemode") in ("nonnegative", "tozero") and not log:
+        return (max(low - margin, 0.0), high + margin if high > 0 else 1.0), log
+    return (low - margin, high + margin), log
 
 
 def step_ticks(x: Axis, count: int, y: float) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from ..diagnosis.assess import PhaseSpan
 from ..diagnosis.changepoints import Boundary
 from ..diagnosis.look_alikes import Finding
+from ..figures.view import Subject
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from .examples import Example
@@ -99,6 +100,7 @@ class PostMortem:
     links: list[Link]
     look_alikes: Mapping[str, Finding]
     events: list[dict[str, Any]]
+    subject: Subject  # what charts show of it
     evals: list[dict[str, Any]]
     alarms: list[AnyAlert]
     dates: Mapping[str, float]
@@ -132,6 +134,7 @@ class PostMortem:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         data = asdict(self)
+        del data["subject"]
         state = data["state"]
         data["state"] = {name: state[name] for name in _OF_THE_STATE}
         data |= {name: state[name] for name in ("damaged", "dropped")}

@@ -12,6 +12,7 @@ from ..core.schema import SIGNALS, signals_in
 from ..diagnosis import detectors as d
 from ..diagnosis.assess import Assessment
 from ..diagnosis.evidence import SMOOTH, Rows
+from ..figures.series import extremes, smooth
 
 POINTS = 500  # points of a signal after thinning; extremes stay
 OUTLINED = tuple(signals_in("outline"))
@@ -92,19 +93,6 @@ def _smooth_signal(values: d.Series, name: str, weights: d.Series | None = None)
     return values if name in UNSMOOTHED else smooth(values, SMOOTH, weights)
 
 
-def smooth(values: d.Series, window: int, weights: d.Series | None = None) -> d.Series:
-    """Trailing mean over `window` steps, each with its weight; a step without a measurement stays
-    without. Where no weight was measured, each step counts once."""
-    if window <= 1:
-        return values
-    finite = np.where(np.isfinite(values), values, np.nan)
-    if weights is None or not np.isfinite(weights).any():
-        weights = np.ones(len(values))
-    weights = np.where(np.isnan(finite), np.nan, weights)
-    mean, weight = (d.trailing_mean(v, window, 1) for v in (finite * weights, weights))
-    return np.where(np.isnan(finite), np.nan, mean / np.where(weight > 0, weight, np.nan))
-
-
 def averaged(curves: Sequence[Curve], name: str) -> AveragedSeries | None:
     """A signal averaged over runs, step by step; None if it was never measured.
 
@@ -166,32 +154,6 @@ def outline(assessment: Assessment) -> Mapping[str, Outline]:
 
 def _rounded(values: d.Series) -> list[float]:
     return [float(f"{v:.5g}") for v in values]
-
-
-def extremes(y: d.Series, first: int, last: int, most: int) -> tuple[Rows, int]:
-    """Which of the points first … last − 1 to draw, at most `most`, and how many a bin has.
-
-    Where there are more, the lowest and the highest of every 2, 4, 8 … points stay, in order, so
-    that no peak is lost. Bins are counted from point 0: what is added to a run changes its last bin
-    only, until there are twice as many points.
-    """
-    size = 1
-    while _bins(first, last, size) * min(size, 2) > most:
-        size *= 2
-    if size == 1:
-        return np.arange(first, last), size
-    begin = first // size * size
-    rows = np.full(_bins(first, last, size) * size, np.nan)
-    rows[first - begin : last - begin] = y[first:last]
-    bins = rows.reshape(-1, size)
-    start = begin + size * np.arange(len(bins))
-    ends = [np.nanargmin(bins, axis=1), np.nanargmax(bins, axis=1)]
-    return np.unique(np.concatenate([start + end for end in ends])), size
-
-
-def _bins(first: int, last: int, size: int) -> int:
-    """Bins of `size` points, counted from point 0, that hold points first … last − 1."""
-    return -(-last // size) - first // size
 
 
 def _thinned(y: d.Series) -> Rows:

@@ -125,8 +125,9 @@ def _nothing(kind: pa.DataType) -> float | int | bool:
 
 def draw(series: Path) -> float:
     """Seconds from arrays to the figure the dashboard would send: thinned, as JSON."""
-    from lldscope_dashboard.figures.series import thin
     from plotly import graph_objects as go
+
+    from lldscope.figures.series import thin
 
     with np.load(series) as file:
         curves = {name: file[name] for name in file}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from lldscope_dashboard.figures.chart_figures import CHARTS as ON_THE_DASHBOARD
-
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.core.schema import SIGNALS
+from lldscope.figures.chart_figures import CHARTS as ON_THE_DASHBOARD
 from lldscope.report.charts import CHARTS as IN_REPORTS
 
 COMPUTED = {EVIDENCE, *(DELTA_OF_ACTION.format(i) for i in range(ACTIONS_SHOWN))}

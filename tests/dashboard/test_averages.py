@@ -13,16 +13,15 @@ import plotly.graph_objects as go
 import pytest
 from browsing import DRAWN, open_page, until
 from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.figures.averages import lines_of, spread_of
-from lldscope_dashboard.figures.chart_figures import CHARTS, make_overlay, run_style
-from lldscope_dashboard.figures.series import x_axis
-from lldscope_dashboard.figures.view import Subject, View
 from lldscope_dashboard.pages.compare_page import compare_page
 from lldscope_dashboard.pages.grouping import averaged_by, choice, groups_of
 from made_up_runs import write_step
 
 import lldscope
-from lldscope.report.series import smooth
+from lldscope.figures.averages import lines_of, spread_of
+from lldscope.figures.chart_figures import CHARTS, make_overlay, run_style
+from lldscope.figures.series import smooth, x_axis
+from lldscope.figures.view import Subject, View
 
 REWARD = next(c for c in CHARTS if c.id == "reward")
 GROUPS = {"a-0": "a", "a-1": "a", "b-0": "b"}

@@ -28,18 +28,7 @@ from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.data import run_summaries as lines
-from lldscope_dashboard.figures import series
-from lldscope_dashboard.figures.chart_figures import (
-    CHARTS,
-    make_chart,
-    make_overlay,
-    remarks,
-    run_style,
-)
 from lldscope_dashboard.figures.increments import has, patch
-from lldscope_dashboard.figures.labels import alarm_labels
-from lldscope_dashboard.figures.series import x_axis
-from lldscope_dashboard.figures.view import Subject, View
 from lldscope_dashboard.pages import compare_page, list_rows
 from lldscope_dashboard.pages.components import card_class
 from lldscope_dashboard.pages.frame import view_of
@@ -52,7 +41,17 @@ from lldscope.core.charts import select_charts
 from lldscope.core.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis.rule import Alert, Severity
-from lldscope.report.series import smooth
+from lldscope.figures import series
+from lldscope.figures.chart_figures import (
+    CHARTS,
+    make_chart,
+    make_overlay,
+    remarks,
+    run_style,
+)
+from lldscope.figures.labels import alarm_labels
+from lldscope.figures.series import smooth, x_axis
+from lldscope.figures.view import Subject, View
 
 DELTA = next(c for c in CHARTS if c.id == "delta")
 

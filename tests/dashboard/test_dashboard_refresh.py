@@ -14,14 +14,14 @@ import pandas as pd
 import pytest
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as registry
-from lldscope_dashboard.figures import chart_figures, series
-from lldscope_dashboard.figures.chart_figures import make_chart, make_overlay
-from lldscope_dashboard.figures.view import Subject, View
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_step
 from recorded_steps import wait_until
 
 import lldscope
+from lldscope.figures import chart_figures, series
+from lldscope.figures.chart_figures import make_chart, make_overlay
+from lldscope.figures.view import Subject, View
 
 CHARTS, WORDS = '"type":"chart"', '"type":"part"'  # in the outputs of the two callbacks
 

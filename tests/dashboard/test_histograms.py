@@ -16,13 +16,13 @@ from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import histograms
 from lldscope_dashboard.data.histograms import HISTOGRAMS, read_bins
 from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.figures.view import View
 from lldscope_dashboard.pages.drawing import charts_of, draw
 from lldscope_dashboard.pages.router import page
 from test_dashboard import texts, walk
 
 import lldscope
 from lldscope.core.errors import UsageError
+from lldscope.figures.view import View
 
 STEPS, ROLLOUTS = 260, 16
 ADVANTAGE, LENGTH = HISTOGRAMS["histogram/advantage"], HISTOGRAMS["histogram/length"]

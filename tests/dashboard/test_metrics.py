@@ -13,14 +13,14 @@ import pytest
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.metrics import chart_of, keys_of
 from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.figures.series import translated
-from lldscope_dashboard.figures.view import View
 from lldscope_dashboard.pages.drawing import DEFAULTS, charts_of, draw
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_step
 from test_dashboard import texts, walk
 
 import lldscope
+from lldscope.figures.series import translated
+from lldscope.figures.view import View
 
 STEPS = 30
 FORMAT = "rewards/format <i>"
@@ -125,8 +125,8 @@ def test_small_numbers_are_written_with_powers_and_large_ones_without_exponents(
 ) -> None:
     assert figure(runs, "entropy")["layout"]["yaxis"]["exponentformat"] == "SI"
     table = pd.DataFrame({"step": [0.0, 1.0], "lr": [1e-6, 2e-6]})
-    from lldscope_dashboard.figures.chart_figures import make_chart
-    from lldscope_dashboard.figures.view import Subject
+    from lldscope.figures.chart_figures import make_chart
+    from lldscope.figures.view import Subject
 
     small = make_chart(chart_of("lr"), Subject("r", table, [], [], [], 2000), View())
     assert small["layout"]["yaxis"]["exponentformat"] == "power"

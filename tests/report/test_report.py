@@ -16,7 +16,6 @@ import pytest
 from made_up_runs import write_run
 
 import lldscope
-from lldscope.core import palette
 from lldscope.core.numbers import signed
 from lldscope.core.safe_text import escape_control
 from lldscope.diagnosis.changepoints import refine
@@ -28,7 +27,6 @@ from lldscope.report.html import POLICY, html
 from lldscope.report.losses import contrasts
 from lldscope.report.markdown import markdown
 from lldscope.report.sentences import summary
-from lldscope.report.series import Series
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe \"'><img src=x onerror=alert(2)> `|`"
@@ -149,10 +147,12 @@ def test_sentences_and_the_table_of_alarms_say_the_same(well):
 def test_hover_states_only_what_was_measured_there():
     steps = [*range(50), *range(150, 200)]
     values = [float(i) for i in steps]
-    data = Series("", "", 100, 0.0, -1.0, steps, values, [-1.0] * 100)
-    x = Axis(0, 199, 0, 600)
+    raw = {"name": "", "x": steps, "y": values}
+    mean = {"name": "", "x": steps, "y": [-1.0] * 100}
+    plot = charts.Plot(Axis(0, 199, 0, 600), {}, 0, 100)
     for name in ("Δ", "A"):
-        parts = charts._hover([charts.Curve(name, palette.BLUE, "solid", data)], x)
+        lines = [raw | {"name": f"{name}, raw"}, mean | {"name": name}]
+        parts = [*charts._hover(lines[1:], lines, plot)]
         assert len(parts) == charts.STRIPS
         for i, part in enumerate(parts):
             middle = (i + 0.5) / charts.STRIPS * 199

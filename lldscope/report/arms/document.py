@@ -100,7 +100,7 @@ def _legend(facts: Comparison) -> str:
     several = [arm for arm in facts.arms if len(arm.runs) > 1]
     text = "Solid is A, dashed is B; trailing means over ten measured steps."
     if len(several) < 2:
-        text += " Of a single run the raw values are drawn faintly behind, and its phases above."
+        text += " The phases of a single run are drawn above."
     if several:
         text += (
             " Of several runs the line is the mean, step by step, over those that have the step, "

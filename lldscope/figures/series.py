@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lldscope.diagnosis import evidence
-from lldscope.report.series import extremes
+from ..diagnosis import evidence
+from ..diagnosis.detectors import trailing_mean
+from ..diagnosis.evidence import Rows
 
 MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
 
@@ -155,6 +156,45 @@ def thin(
     keep, size = extremes(y, first, last, most)
     settled = int(np.searchsorted(keep, last // size * size))
     return Thinned(_short(x[keep], 7), _short(y[keep], 5), last - first, n_invalid, settled)
+
+
+def smooth(values: Numbers, window: int, weights: Numbers | None = None) -> Numbers:
+    """Trailing mean over `window` steps, each with its weight; a step without a measurement stays
+    without. Where no weight was measured, each step counts once."""
+    if window <= 1:
+        return values
+    finite = np.where(np.isfinite(values), values, np.nan)
+    if weights is None or not np.isfinite(weights).any():
+        weights = np.ones(len(values))
+    weights = np.where(np.isnan(finite), np.nan, weights)
+    mean, weight = (trailing_mean(v, window, 1) for v in (finite * weights, weights))
+    return np.where(np.isnan(finite), np.nan, mean / np.where(weight > 0, weight, np.nan))
+
+
+def extremes(y: Numbers, first: int, last: int, most: int) -> tuple[Rows, int]:
+    """Which of the points first … last − 1 to draw, at most `most`, and how many a bin has.
+
+    Where there are more, the lowest and the highest of every 2, 4, 8 … points stay, in order, so
+    that no peak is lost. Bins are counted from point 0: what is added to a run changes its last bin
+    only, until there are twice as many points.
+    """
+    size = 1
+    while _bins(first, last, size) * min(size, 2) > most:
+        size *= 2
+    if size == 1:
+        return np.arange(first, last), size
+    begin = first // size * size
+    rows = np.full(_bins(first, last, size) * size, np.nan)
+    rows[first - begin : last - begin] = y[first:last]
+    bins = rows.reshape(-1, size)
+    start = begin + size * np.arange(len(bins))
+    ends = [np.nanargmin(bins, axis=1), np.nanargmax(bins, axis=1)]
+    return np.unique(np.concatenate([start + end for end in ends])), size
+
+
+def _bins(first: int, last: int, size: int) -> int:
+    """Bins of `size` points, counted from point 0, that hold points first … last − 1."""
+    return -(-last // size) - first // size
 
 
 def _short(values: Numbers, digits: int) -> list[float]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ..core.terminal import visible
 from .marks import onset_line
 from .series import SINCE, Numbers, Thinned, XAxis, floats, positions, thin, trace
-from .wording import visible
 
 if TYPE_CHECKING:
     from .view import Subject

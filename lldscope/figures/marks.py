@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lldscope.core import palette
-from lldscope.diagnosis.assess import PhaseSpan
-from lldscope.monitor.alerts import AnyAlert
-
+from ..core import palette
+from ..core.terminal import visible
+from ..diagnosis.assess import PhaseSpan
+from ..monitor.alerts import AnyAlert
 from .labels import CHARACTER, NARROW
 from .series import XAxis, at_steps, positions
-from .wording import visible
 
 Shape = dict[str, Any]
 
@@ -45,7 +44,9 @@ def phase_bands(
         room = NARROW * (b - a) / width
         text = next((name for name in names if CHARACTER * len(name) <= room), "")
         faint = 0.05 if span.phase in ("warmup", "healthy", None) else 0.13
-        shapes.append(_band(a, b, 0.0, 1.0) | {"fillcolor": sign.color, "opacity": faint})
+        title = f"{sign.word}, steps {span.start_step}–{span.end_step}, as seen live"
+        band = _band(a, b, 0.0, 1.0) | {"name": title}
+        shapes.append(band | {"fillcolor": sign.color, "opacity": faint})
         label = {"text": text, "font": {"size": 10, "color": sign.ink}}
         shapes.append(_band(a, b, *_STRIP) | {"fillcolor": sign.color, "label": label})
     return shapes
@@ -62,10 +63,12 @@ def alarm_lines(
     shapes: list[Shape] = []
     for opacity, firing in ((0.85, first), (0.35, again)):
         at = at_steps(table, axis, [step for step, _ in firing])
-        for x, (_, alert) in zip(at, firing, strict=True):
+        for x, (step, alert) in zip(at, firing, strict=True):
             if window[0] <= x <= window[1]:
                 color = palette.SEVERITIES[alert.severity].color
-                shapes.append(_vertical(x, 1.0, color, 1.25) | {"opacity": opacity})
+                title = f"{alert.severity}: {escape(visible(alert.rule, 40))}, step {step}"
+                line = _vertical(x, 1.0, color, 1.25) | {"opacity": opacity, "name": title}
+                shapes.append(line)
     return shapes
 
 
@@ -105,7 +108,9 @@ def onset_line(
     if not np.isfinite(positions(table, axis)).any():
         return []  # the run has no place on this axis
     return [
-        _vertical(x, 1.0, color, 1.5, dash) | {"opacity": 0.6} for x in at_steps(table, axis, steps)
+        _vertical(x, 1.0, color, 1.5, dash)
+        | {"opacity": 0.6, "name": f"lld-decay fired at step {step}"}
+        for x, step in zip(at_steps(table, axis, steps), steps, strict=True)
     ]
 
 

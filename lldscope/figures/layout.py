@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from lldscope.core import palette
-from lldscope.core.charts import EVIDENCE, Chart
-from lldscope.diagnosis.detectors import EVIDENCE_CAP
-
+from ..core import palette
+from ..core.charts import EVIDENCE, Chart
+from ..diagnosis.detectors import EVIDENCE_CAP
 from .labels import ROW_HEIGHT, ROWS
 from .series import XAxis
 

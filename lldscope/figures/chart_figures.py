@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from lldscope.core import palette
-from lldscope.core.charts import EVIDENCE, Chart, Line, select_charts
-from lldscope.core.numbers import number
-from lldscope.report.series import smooth
-
+from ..core import palette
+from ..core.charts import EVIDENCE, Chart, Line, select_charts
+from ..core.numbers import number
+from ..core.terminal import visible
 from . import averages, marks
 from .labels import alarm_labels
 from .layout import STRIP, chart_layout, evidence_axis, has_evidence
@@ -30,12 +29,12 @@ from .series import (
     XAxis,
     floats,
     positions,
+    smooth,
     thin,
     trace,
     x_axis,
 )
 from .view import Subject, View
-from .wording import visible
 
 Figure = dict[str, Any]
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from lldscope.core import palette
-from lldscope.monitor.alerts import AnyAlert
-
+from ..core import palette
+from ..core.terminal import visible
+from ..monitor.alerts import AnyAlert
 from .series import XAxis, at_steps
-from .wording import visible
 
 ROWS, ROW_HEIGHT = 2, 14  # pixels
 _ABOVE = 1.075  # of the height of the plot: where the strip of the phases ends

@@ -136,36 +136,38 @@ def _figure(chart: Chart, figure: Figure, above: Sequence[str] = ()) -> str:
     """The figure with its title and legend; `above` is drawn over the plot."""
     layout = figure["layout"]
     top = max(24, layout["margin"]["t"])
-    lines = [t for t in figure["data"] if t["x"] and layout[_name(t)].get("visible", True)]
+    lines = [
+        t for t in figure["data"] if t["x"] and layout[_vertical(t["yaxis"])].get("visible", True)
+    ]
     ranges = {
         axis: vertical_range(
-            [v for t in lines if t["yaxis"] == axis for v in t["y"]], layout[f"yaxis{axis[1:]}"]
+            [v for t in lines if t["yaxis"] == axis for v in t["y"]], layout[_vertical(axis)]
         )
         for axis in dict.fromkeys(t["yaxis"] for t in lines)
     }
     height = top + PLOT
     axes: dict[str, Axis] = {}
     for axis, ((low, high), log) in ranges.items():
-        start, end = _domain(layout[f"yaxis{axis[1:]}"], top, height)
+        start, end = _domain(layout[_vertical(axis)], top, height)
         axes[axis] = Axis(low, high, start, end, log)
     plot = Plot(_across(figure), axes, top, height)
     shapes = [s for s in layout["shapes"] if s["yref"] == "paper" or s["yref"] in axes]
     below = [s for s in shapes if s.get("layer") == "below"]
     parts = [_shape(s, plot) for s in below]
     for axis in axes:
-        parts += _grid(plot, axis, layout[f"yaxis{axis[1:]}"])
+        parts += _grid(plot, axis, layout[_vertical(axis)])
     parts += [_inside([_line(lines, i, plot) for i in range(len(lines))], plot)]
     parts += [_shape(s, plot) for s in shapes if s not in below]
     parts += [_annotation(a, plot) for a in layout["annotations"]]
-    shown = [t for t in lines if t["line"]["width"] and not t["name"].endswith(RAW)]
-    parts += [*above, *step_ticks(plot.x, 8, height + 16), *_hover(shown, lines, plot)]
+    curves = [t for t in lines if t["line"]["width"] and not t["name"].endswith(RAW)]
+    parts += [*above, *step_ticks(plot.x, 8, height + 16), *_hover(curves, lines, plot)]
     unit = ", ".join(filter(None, (chart.unit, "logarithmic" if chart.log else "")))
-    ends = "; ".join(f"{unescape(t['name'])}: last {number(t['y'][-1])}" for t in shown)
+    ends = "; ".join(f"{unescape(t['name'])}: last {number(t['y'][-1])}" for t in curves)
     title = f"{chart.title}{f', {unit}' if unit else ''}, over steps. {ends}"
     keys = "".join(
         '<span class="key"><svg width="22" height="8" aria-hidden="true">'
         f'<path d="M0 4H22" {_stroke(t["line"])}/></svg>{escape(unescape(t["name"]))}</span>'
-        for t in shown
+        for t in curves
     )
     note = f" <small>· {escape(remarks(figure))}</small>" if remarks(figure) else ""
     caption = f"<b>{chart.title}</b> <small>{unit}</small> {keys}{note}"
@@ -173,8 +175,9 @@ def _figure(chart: Chart, figure: Figure, above: Sequence[str] = ()) -> str:
     return f"<figure><figcaption>{caption}</figcaption>{image}</figure>"
 
 
-def _name(trace: dict[str, Any]) -> str:
-    return f"yaxis{trace['yaxis'][1:]}"
+def _vertical(axis: str) -> str:
+    """The key in the layout of an axis that lines call `y` or `y2`."""
+    return f"yaxis{axis[1:]}"
 
 
 def _domain(axis: dict[str, Any], top: float, bottom: float) -> tuple[float, float]:
@@ -266,14 +269,14 @@ def _annotation(note: dict[str, Any], plot: Plot) -> str:
 
 
 def _hover(
-    shown: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]], plot: Plot
+    curves: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]], plot: Plot
 ) -> Iterator[str]:
     """Invisible strips over the chart, each with the numbers measured in its middle."""
     x, raw = plot.x, {t["name"].removesuffix(RAW): t for t in lines if t["name"].endswith(RAW)}
     width, half = (x.end - x.start) / STRIPS, (x.high - x.low) / STRIPS / 2
     for i in range(STRIPS):
         middle = x.low + (2 * i + 1) * half
-        texts = (_numbers(t, raw.get(t["name"]), middle, half) for t in shown)
+        texts = (_numbers(t, raw.get(t["name"]), middle, half) for t in curves)
         yield (
             f'<rect class="hover" x="{x.start + i * width:.1f}" y="{plot.top:g}" '
             f'width="{width:.1f}" height="{plot.bottom - plot.top:g}">'

@@ -19,7 +19,7 @@ from lldscope.core import palette
 from lldscope.core.charts import UNSMOOTHED, Chart, Line
 from lldscope.core.schema import SIGNALS
 from lldscope.figures.series import floats
-from lldscope.figures.view import Subject
+from lldscope.figures.view import Subject, held_out_metric
 from lldscope.runs import Run
 
 from .histograms import HISTOGRAMS, histograms_of
@@ -71,11 +71,10 @@ def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
 
 
 def held_out(columns: Sequence[str]) -> list[str]:
-    """The evaluation that a page shows without being asked: exact match or accuracy, or else the
-    first there is; empty if the run has none."""
-    keys = list(dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/")))
-    score = [key for key in keys if re.search("(^|[/_])(em|exact|acc|score)", key)]
-    return (sorted(score, key=lambda key: key != "eval/em_greedy") or keys)[:1]
+    """The evaluation that a page shows without being asked; empty if the run has none."""
+    keys = dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/"))
+    metric = held_out_metric([key.removeprefix("eval/") for key in keys])
+    return [] if metric is None else [f"eval/{metric}"]
 
 
 def has_values(table: pd.DataFrame, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,6 +64,13 @@ class Subject:
     def called(self) -> str:
         """What people call the run."""
         return self.title or self.name
+
+
+def held_out_metric(metrics: Sequence[str]) -> str | None:
+    """The metric of evaluations that is shown without being asked for: exact match or accuracy,
+    `em_greedy` first, as this trainer calls it; or else the first. None without any."""
+    scores = [m for m in metrics if re.search("(^|[/_])(em|exact|acc|score)", m)]
+    return next(iter(sorted(scores, key=lambda m: m != "em_greedy") or metrics), None)
 
 
 def subject_of(name: str, run: Run, state: RunState) -> Subject:

@@ -3,7 +3,6 @@ arms."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape, unescape
@@ -20,7 +19,7 @@ from ..core.numbers import number
 from ..diagnosis.evidence import SMOOTH
 from ..figures.chart_figures import Figure, is_measured, make_chart, make_overlay, remarks
 from ..figures.series import x_axis
-from ..figures.view import Subject, View
+from ..figures.view import Subject, View, held_out_metric
 from .arms.facts import Comparison
 from .drawing import LEFT, RIGHT, WIDTH, Axis, label, path, step_ticks, svg, vertical_range
 from .facts import PostMortem
@@ -49,16 +48,12 @@ def of_run(facts: PostMortem, ids: Collection[str]) -> str:
 
 
 def _with_evaluations(facts: PostMortem) -> tuple[Subject, Chart]:
-    """The run with a column of held-out exact match for each data source, and their chart; of
-    `em_greedy`, as this trainer calls it, or of the first metric that sounds like it, or else of
-    the first."""
-    metrics = list(dict.fromkeys(row["metric"] for row in facts.evals))
-    choices = [m for m in metrics if re.search("(^|_)(em|exact|acc)", m)] or metrics
-    choices.sort(key=lambda metric: metric != "em_greedy")
+    """The run with a column of its held-out score for each data source, and their chart."""
+    metric = held_out_metric(list(dict.fromkeys(row["metric"] for row in facts.evals)))
     table, lines = facts.subject.table, list[Line]()
-    rows = [r for r in facts.evals if r["metric"] in choices[:1] and r["value"] is not None]
+    rows = [r for r in facts.evals if r["metric"] == metric and r["value"] is not None]
     for source in list(dict.fromkeys(r["data_source"] for r in rows))[:MOST_SOURCES]:
-        name = f"{choices[0]}, {source}" if source else choices[0]
+        name = f"{metric}, {source}" if source else str(metric)
         values = {r["step"]: r["value"] for r in rows if r["data_source"] == source}
         column = pd.DataFrame({"step": list(values), f"eval/{name}": list(values.values())})
         table = table.merge(column, how="outer", on="step")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-WIDTH, HEIGHT = 580, 200
+WIDTH = 580
 LEFT, RIGHT = 56, 12
 
 
@@ -36,7 +36,7 @@ class Axis:
         return [round(i * step, 10) for i in range(first, last + 1)]
 
 
-def svg(parts: Sequence[str], title: str, height: int = HEIGHT, width: int = WIDTH) -> str:
+def svg(parts: Sequence[str], title: str, height: int, width: int = WIDTH) -> str:
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}" fill="none">'
         f"{''.join(parts)}</svg>"

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from ..core.charts import UNSMOOTHED
 from ..core.schema import SIGNALS, signals_in
 from ..diagnosis import detectors as d
 from ..diagnosis.assess import Assessment
 from ..diagnosis.evidence import SMOOTH, Rows
-from ..figures.series import extremes, smooth
+from ..figures.averages import spread_of
+from ..figures.series import extremes, smooth, x_axis
 
 POINTS = 500  # points of a signal after thinning; extremes stay
 OUTLINED = tuple(signals_in("outline"))
@@ -98,24 +100,17 @@ def averaged(curves: Sequence[Curve], name: str) -> AveragedSeries | None:
 
     Each run counts once, however many responses its step has.
     """
-    means = []
-    for step, values in curves:
-        rows = np.isfinite(values)
-        means.append((step[rows], _smooth_signal(values[rows], name)))
-    steps = np.unique(np.concatenate([step for step, _ in means]))
-    if not len(steps):
+    rows = [(step, values, np.isfinite(values)) for step, values in curves]
+    tables = [pd.DataFrame({"step": step[finite]}) for step, _, finite in rows]
+    means = [_smooth_signal(values[finite], name) for _, values, finite in rows]
+    of = spread_of(tables, means, x_axis(tables, "step"))
+    if not len(of.x):
         return None
-    table = np.full((len(means), len(steps)), np.nan)
-    for row, (step, mean) in zip(table, means, strict=True):
-        row[np.searchsorted(steps, step)] = mean
-    runs = np.isfinite(table).sum(axis=0)
-    mean = np.nansum(table, axis=0) / runs
-    keep = _thinned(mean)
-    low, high = np.nanmin(table, axis=0), np.nanmax(table, axis=0)
-    column = _REGISTRY[name]
+    keep, column = _thinned(of.mean), _REGISTRY[name]
+    mean, low, high = (_rounded(values[keep]) for values in (of.mean, of.low, of.high))
     return AveragedSeries(
-        column.unit, column.meaning, len(steps), float(mean[-1]), steps[keep].tolist(),
-        _rounded(mean[keep]), _rounded(low[keep]), _rounded(high[keep]), runs[keep].tolist(),
+        column.unit, column.meaning, len(of.x), float(of.mean[-1]),
+        of.x[keep].astype(int).tolist(), mean, low, high, of.runs[keep].astype(int).tolist(),
     )  # fmt: skip
 
 

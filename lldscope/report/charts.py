@@ -155,7 +155,7 @@ def _figure(chart: Chart, figure: Figure, above: Sequence[str] = ()) -> str:
     parts += [_shape(s, plot) for s in shapes if s not in below]
     parts += [_annotation(a, plot) for a in layout["annotations"]]
     curves = [t for t in lines if t["line"]["width"] and not t["name"].endswith(RAW)]
-    parts += [*above, *step_ticks(plot.x, 8, height + 16), *_hover(curves, lines, plot)]
+    parts += [*above, *step_ticks(plot.x, 8, height + 16), *_hover(curves, figure["data"], plot)]
     unit = ", ".join(filter(None, (chart.unit, "logarithmic" if chart.log else "")))
     ends = "; ".join(f"{unescape(t['name'])}: last {number(t['y'][-1])}" for t in curves)
     title = f"{chart.title}{f', {unit}' if unit else ''}, over steps. {ends}"
@@ -267,11 +267,11 @@ def _hover(
     curves: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]], plot: Plot
 ) -> Iterator[str]:
     """Invisible strips over the chart, each with the numbers measured in its middle."""
-    x, raw = plot.x, {t["name"].removesuffix(RAW): t for t in lines if t["name"].endswith(RAW)}
+    x, by_name = plot.x, {t["name"]: t for t in lines if t["x"]}
     width, half = (x.end - x.start) / STRIPS, (x.high - x.low) / STRIPS / 2
     for i in range(STRIPS):
         middle = x.low + (2 * i + 1) * half
-        texts = (_numbers(t, raw.get(t["name"]), middle, half) for t in curves)
+        texts = (_numbers(t, by_name, middle, half) for t in curves)
         yield (
             f'<rect class="hover" x="{x.start + i * width:.1f}" y="{plot.top:g}" '
             f'width="{width:.1f}" height="{plot.bottom - plot.top:g}">'
@@ -279,17 +279,32 @@ def _hover(
         )
 
 
-def _numbers(trace: dict[str, Any], raw: dict[str, Any] | None, middle: float, half: float) -> str:
-    """The numbers nearest to a step, with the step at which they were measured."""
+def _numbers(
+    trace: dict[str, Any], by_name: dict[str, dict[str, Any]], middle: float, half: float
+) -> str:
+    """The numbers nearest to a step, with the step at which they were measured; of a mean over runs
+    with their number and their range."""
     name = unescape(trace["name"])
-    at = nearest((raw or trace)["x"], middle, half)
+    measured = by_name.get(f"{trace['name']}{RAW}", trace)
+    at = nearest(measured["x"], middle, half)
     if at is None:
         return f"{name} – at step {middle:,.0f}"
-    step = (raw or trace)["x"][at]
-    value = number((raw or trace)["y"][at])
-    mean = nearest(trace["x"], step, half) if raw else None
-    value += "" if mean is None else f" (mean {number(trace['y'][mean])})"
-    return f"{name} {value} at step {step:,.0f}"
+    step = measured["x"][at]
+
+    def beside(curve: dict[str, Any] | None) -> str | None:
+        row = nearest(curve["x"], step, half) if curve else None
+        return None if curve is None or row is None else number(curve["y"][row])
+
+    text = f"{name} {number(measured['y'][at])}"
+    if measured is not trace and (mean := beside(trace)):
+        text += f" (mean {mean})"
+    group = trace["name"].removesuffix(", mean")
+    runs, low, high = (
+        beside(by_name.get(f"{group}, {what}")) for what in ("runs", "lowest run", "highest run")
+    )
+    if runs and low and high:
+        text += f" ({runs} runs, {low} to {high})"
+    return f"{text} at step {step:,.0f}"
 
 
 def nearest(steps: Sequence[float], middle: float, half: float) -> int | None:

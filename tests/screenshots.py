@@ -44,7 +44,7 @@ PAGES = {
     "compare": Picture("/compare?run=grpo&run=grpo-llds", DRAWN, "light", 955),
     "recording": Picture("/recording/grpo", ".facts", "light", 800),
     "actions": Picture("/actions/grpo", ".map .cell", "light", 440),
-    "responses": Picture("/responses/grpo?alarm=lld-decay&at=55", ".grid", "light", 620),
+    "responses": Picture("/responses/grpo?alarm=lld-decay&at=54", ".grid", "light", 620),
     "response": Picture(LOSER, TOKENS, "light", 976),
     "response-dark": Picture(LOSER, TOKENS, "dark", 976),
     "rules": Picture("/rules", ".rules", "light", 620),

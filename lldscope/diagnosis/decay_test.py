@@ -78,8 +78,9 @@ class DecayTest:
             return (
                 f"on average at least {self.arl:,.0f} steps to a false alarm, and none in "
                 f"{percent(1 - RUN_RATE)} of runs of {RUN_RATE * self.arl:,.0f} steps, as long as "
-                "a step's expected Δ of correct responses, large gains and losses cut, is not "
-                "negative; no assumption on distribution or dependence"
+                "the expected Δ of a step's correct responses is not negative, or no more so than "
+                "its correlation with the step before explains; gains are counted up to "
+                f"{d.GAIN_CAP:g} × the second largest of the last {d.USUAL} steps"
             )
         if self.basis[row] is None:
             return (

@@ -22,12 +22,17 @@ class Columns(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...
 
 
-MIXTURE = (0.1, 0.25, 0.5, 0.75, 0.95)  # bets of the e-detector
+MIXTURE = (0.25, 0.5, 0.75, 0.95)  # bets of the e-detector
 EVIDENCE_CAP = 10.0  # × the threshold: more evidence would only delay the end of an alarm
-USUAL = 40  # measured steps from which the unit of the score is taken
+USUAL = 100  # measured steps from which the unit of the score is taken
 USUAL_LEAST = 10  # measured steps before the first score
-GAIN_CAP = 2.5  # × the second-largest gain of these steps: the unit, and the largest gain counted
-LOSS_CAP = 5.0  # units: the largest loss counted
+USUAL_SURE = 60  # measured steps from which on the unit is no longer enlarged …
+FIRST_TIMES = 4.0  # … as it is at first, by this factor: large gains may not have come yet
+GAIN_CAP = 1.25  # × the second-largest gain of these steps: the unit, and largest gain counted
+SIZE_CAP = 2.5  # × the median size of these steps: the unit where gains are rarer
+LOSS_CAP = 6.0  # units: the largest loss counted
+PHI_ERRORS = 3.0  # standard errors by which a correlation of steps must exceed 0 to count
+PHI_LARGEST = 0.95
 NOISE_STEPS = 200  # steps from which the noise of a mean is estimated
 NOISE_LEAST = 10  # steps before it is
 NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
@@ -71,36 +76,57 @@ def constant(value: float, like: Series) -> Series:
 def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
     """Bounded evidence of each step that correct responses lost likelihood.
 
-    The score is −Δ̄ / c, cut to [−1, 5]. Δ̄ is the step's mean Δ over correct responses (arXiv
-    2512.04220 v2, Def. 4.1, Eq. 3). The unit c is 2.5 times the second-largest Δ̄ of the last 40
-    measured steps before it, or 2.5 times the median |Δ̄| where gains are rarer than that. So
-    E[score | past] ≤ 0 means: with gains counted up to c and losses up to 5·c, a step is expected
-    not to lower the likelihood of its correct responses.
+    The score is −(Δ̄ + φ·max(0, −Δ̄ of the step before)) / c, cut to [−1, LOSS_CAP]. Δ̄ is the
+    step's mean Δ over correct responses (arXiv 2512.04220 v2, Def. 4.1, Eq. 3). All else comes from
+    the last 100 measured steps before it: the unit c is GAIN_CAP times the second-largest Δ̄, or
+    SIZE_CAP times the median |Δ̄| where gains are rarer than that, enlarged in the first 60 steps;
+    φ is the correlation of neighbouring steps, as far as it is beyond its error. So
+    E[score | past] ≤ 0 means: with gains counted up to c and losses up to LOSS_CAP·c, a step is
+    expected not to lower the likelihood of its correct responses, or by no more than φ of what the
+    step before lost. AR(1) noise of a correlation up to φ around a mean of 0 or more satisfies it.
 
     A bet on losses needs a bound on gains only. Cutting losses at the same limit would hide LLD,
     where many responses gain a little and a few lose many nats. There is one score per step,
     because the responses of a step share the same updates.
 
     delta_correct (T,): Δ̄ of each step in nats, NaN where it was not measured. restarts: rows from
-    which the unit is learnt anew. Returns scores in [−1, 5], (T,); NaN where Δ was not measured,
-    and for the first ten measured steps after the start and after each restart.
+    which unit and correlation are learnt anew. Returns scores in [−1, LOSS_CAP], (T,); NaN where
+    Δ was not measured, and for the first ten measured steps after the start and after each restart.
     """
     out = np.full(len(delta_correct), np.nan)
     starts = sorted({0, *(r for r in restarts if 0 < r < len(out)), len(out)})
     for first, end in pairwise(starts):
         rows = first + np.flatnonzero(np.isfinite(delta_correct[first:end]))
         values = delta_correct[rows]
-        unit = by_window(values, USUAL, _unit)[USUAL_LEAST - 1 : -1]  # of the entries before
-        moves = unit > 0
-        score = -values[USUAL_LEAST:][moves] / (GAIN_CAP * unit[moves])
-        out[rows[USUAL_LEAST:][moves]] = np.clip(score, -1.0, LOSS_CAP)
+        n = np.arange(len(values))
+        unsure = np.clip((USUAL_SURE - n) / (USUAL_SURE - USUAL_LEAST), 0.0, 1.0)
+        unit = shifted(by_window(values, USUAL, _unit), 1) * (1 + (FIRST_TIMES - 1) * unsure)
+        lost = np.fmax(-shifted(values, 1), 0.0)
+        score = -(values + shifted(_correlation(values), 1) * lost)
+        has_score = (n >= USUAL_LEAST) & (unit > 0)
+        out[rows[has_score]] = np.clip(score[has_score] / unit[has_score], -1.0, LOSS_CAP)
     return out
 
 
 def _unit(rows: Series) -> Series:
-    """The second-largest entry of each row, or the median of their sizes where that is larger."""
+    """GAIN_CAP times the second-largest entry of each row, or SIZE_CAP times the median of their
+    sizes where that is larger."""
     ranked = np.partition(np.where(np.isnan(rows), -np.inf, rows), -2, axis=1)
-    return np.fmax(ranked[:, -2], row_medians(np.abs(rows)))
+    return np.fmax(GAIN_CAP * ranked[:, -2], SIZE_CAP * row_medians(np.abs(rows)))
+
+
+def _correlation(values: Series) -> Series:
+    """The correlation of neighbours among the last USUAL entries, less PHI_ERRORS / √n, at least 0.
+
+    One minus the mean square difference of neighbours over that of entries NOISE_LAG apart: a level
+    that moves slowly or changes once hardly shows in it.
+    """
+    near, far = (
+        trailing_mean((values - shifted(values, lag)) ** 2, USUAL, 1) for lag in (1, NOISE_LAG)
+    )
+    ratio = np.divide(near, far, where=far > 0, out=np.ones(len(values)))
+    error = PHI_ERRORS / np.sqrt(np.clip(np.arange(len(values)) + 1, 1, USUAL))
+    return np.clip(1.0 - ratio - error, 0.0, PHI_LARGEST)
 
 
 def e_detector(score: Series, arl: float) -> Series:
@@ -126,7 +152,7 @@ def e_detector(score: Series, arl: float) -> Series:
     ...     if value >= 2000:
     ...         print(f"decay detected at step {step}")
     ...         break
-    decay detected at step 83
+    decay detected at step 78
     """
     bets = np.array(MIXTURE).reshape(-1, *[1] * (score.ndim - 1))
     has_score = ~np.isnan(score)

@@ -11,7 +11,7 @@ import numpy as np
 
 from lldscope.diagnosis import decay_test as decay
 from lldscope.diagnosis import detectors as d
-from lldscope.diagnosis.assess import DEFAULT_ARL
+from lldscope.diagnosis.assess import DEFAULT_ARL, default_arl
 
 from . import candidates
 
@@ -91,6 +91,10 @@ def retention(net: float) -> Draw:
     return draw
 
 
+def tripling(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return rng.standard_normal(shape) * np.where(np.arange(shape[0]) < 100, 1, 3)[:, None]
+
+
 NOISE: dict[str, Draw] = {
     "normal, mean 0": normal(),
     "normal, mean +0.1": normal(0.1),
@@ -107,6 +111,11 @@ NOISE: dict[str, Draw] = {
     "gains 0.2, 2 % of steps −8 (mean +0.04)": rare(8.0, 0.02),
     "kept responses, net 0": retention(0.0),
     "kept responses, net +0.05": retention(0.05),
+    "AR(1) 0.8, mean +0.5": autocorrelated(0.8, 0.5),
+    "AR(1) 0.9, mean +1": autocorrelated(0.9, 1.0),
+    "lognormal, mean 0": lambda rng, shape: rng.lognormal(0, 1, shape) - np.exp(0.5),
+    "losses of 0.2, 5 % of steps +3.8 (mean 0)": rare(-3.8, 0.05, -0.2),
+    "deviation × 3 from step 100 on, mean 0": tripling,
     "AR(1) 0.3, mean 0 (violates it at times)": autocorrelated(0.3),
     "AR(1) 0.6, mean 0 (violates it at times)": autocorrelated(0.6),
     "AR(1) 0.3, mean +0.3 (violates it at times)": autocorrelated(0.3, 0.3),
@@ -116,14 +125,14 @@ NOISE: dict[str, Draw] = {
 
 def first_alarms(
     delta: np.ndarray, score: Callable[[d.Series], d.Series], arl: float
-) -> tuple[np.ndarray, float]:
-    """Of each column the step of the first alarm, counted from 1, the length if there is none; and
-    the mean score, after which the null hypothesis asks."""
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Of each column the step of the first alarm, counted from 1, the length if there is none; the
+    mean score, after which the null hypothesis asks; and whether there is an alarm."""
     scores = np.stack([score(column) for column in delta.T], axis=1)
     fires = d.e_detector(scores, arl) >= arl
     steps = np.where(fires.any(axis=0), fires.argmax(axis=0) + 1, len(delta))
     values = scores[~np.isnan(scores)]
-    return steps, float(values.mean())
+    return steps, float(values.mean()), fires.any(axis=0)
 
 
 def false_alarms(arl: float = DEFAULT_ARL, series: int = SERIES) -> None:
@@ -136,7 +145,7 @@ def false_alarms(arl: float = DEFAULT_ARL, series: int = SERIES) -> None:
         delta = draw(np.random.default_rng(1), (horizon, series))
         cells = []
         for score in SCORES.values():
-            steps, mean = first_alarms(delta, score, arl)
+            steps, mean, _ = first_alarms(delta, score, arl)
             more = ">" if (steps == horizon).mean() > 0.02 else ""
             cells.append(f"{more}{steps.mean():.0f} ({mean:+.3f})")
         print(f"{name:46}" + "".join(f"{cell:>24}" for cell in cells), flush=True)
@@ -157,6 +166,21 @@ def delays(arl: float = DEFAULT_ARL, series: int = SERIES) -> None:
             low, middle, high = np.quantile(steps, [0.1, 0.5, 0.9])
             cells.append(f"{name} {middle:.0f} ({low:.0f}–{high:.0f})")
         print(f"−{drift:<5}" + ";  ".join(cells), flush=True)
+
+
+def planned_runs(steps: int = 200, series: int = 4 * SERIES) -> None:
+    """Runs of a planned length, at the rate that is promised for it: how many of each noise have an
+    alarm, and the median delay of a drift."""
+    arl = default_arl(steps)
+    print(f"\nruns of {steps} planned steps, {series} series: with an alarm, by noise")
+    for name, draw in NOISE.items():
+        first = first_alarms(draw(np.random.default_rng(7), (steps, series)), d.loss_score, arl)[2]
+        print(f"{name:46}{first.mean():.1%}", flush=True)
+    for drift in (0.3, 0.5, 1.0):
+        noise = np.random.default_rng(5).standard_normal((HEALTHY + 600, series))
+        noise += np.where(np.arange(len(noise)) < HEALTHY, 0.3, -drift)[:, None]
+        delay = first_alarms(noise, d.loss_score, arl)[0] - HEALTHY
+        print(f"drift −{drift} after a gain of 0.3: median delay {np.median(delay):.0f} steps")
 
 
 def level_alarms(arl: float = DEFAULT_ARL, series: int = 60) -> None:
@@ -184,5 +208,6 @@ def level_alarms(arl: float = DEFAULT_ARL, series: int = 60) -> None:
 def main() -> None:
     false_alarms()
     delays()
+    planned_runs()
     level_alarms()
     candidates.compare()

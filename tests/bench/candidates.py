@@ -60,10 +60,10 @@ def median_size(times: float) -> Unit:
     return lambda past: times * float(np.median(np.abs(past)))
 
 
-USED = largest_gain(2, d.GAIN_CAP)
+SIMPLE = largest_gain(2, 2.5)
 
 
-def capped(unit: Unit, loss: float, of: Scored = delta, window: int = d.USUAL) -> Scored:
+def capped(unit: Unit, loss: float, of: Scored = delta, window: int = 40) -> Scored:
     """−Δ in the unit that the last measured steps give, cut to [−1, loss]."""
 
     def scorer(signals: pd.DataFrame) -> d.Series:
@@ -88,9 +88,10 @@ def _against_half(name: str) -> Scored:
 
 
 SCORES: dict[str, Scored] = {
-    "used: unit 2.5 × second gain of 40, losses to 5": lambda s: d.loss_score(delta(s)),
-    "the same, losses to 3": capped(USED, 3),
-    "the same, losses like gains": capped(USED, 1),
+    "used: unit 1.25 × second gain of 100, losses to 6": lambda s: d.loss_score(delta(s)),
+    "unit 2.5 × second gain of 40, losses to 5": capped(SIMPLE, 5),
+    "the same, losses to 3": capped(SIMPLE, 3),
+    "the same, losses like gains": capped(SIMPLE, 1),
     "unit 2 × second gain of 40, losses to 5": capped(largest_gain(2, 2), 5),
     "unit 2 × largest gain of 40, losses to 5": capped(largest_gain(1, 2), 5),
     "unit 4 × median size of 20, losses to 5": capped(median_size(4), 5, window=20),
@@ -101,11 +102,11 @@ SCORES: dict[str, Scored] = {
     "−tanh(sum / √n / 0.5 nat)": per_response(lambda x: -np.tanh(x.sum() / np.sqrt(len(x)) / 0.5)),
     "−mean tanh(Δ / 0.5 nat)": per_response(lambda x: -np.tanh(x / 0.5).mean()),
     "mean of Δ cut to ±1 nat": per_response(lambda x: -clipped(-1, 1)(x)),
-    "the same, in the unit used": capped(USED, 5, per_response(clipped(-1, 1))),
+    "the same, in that unit": capped(SIMPLE, 5, per_response(clipped(-1, 1))),
     "mean of Δ cut to −5…1 nat": per_response(lambda x: -clipped(-5, 1)(x)),
-    "median Δ, in the unit used": capped(USED, 5, per_response(lambda x: float(np.median(x)))),
-    "sum of Δ / √n, in the unit used": capped(
-        USED, 5, per_response(lambda x: x.sum() / np.sqrt(len(x)))
+    "median Δ, in that unit": capped(SIMPLE, 5, per_response(lambda x: float(np.median(x)))),
+    "sum of Δ / √n, in that unit": capped(
+        SIMPLE, 5, per_response(lambda x: x.sum() / np.sqrt(len(x)))
     ),
     "sign of the mean": lambda s: -np.sign(delta(s)),
     "share of responses that lose, against ½": _against_half("lld_share"),

@@ -43,7 +43,7 @@ PAGES = {
     "system": ("/system/grpo", CHART),
     "config": ("/config/grpo?with=grpo-llds", ".config"),
     "actions": ("/actions/grpo?first=20&last=70", ".map .cell a"),
-    "responses behind an alarm": ("/responses/grpo?alarm=lld-decay&at=55", ".grid .lost"),
+    "responses behind an alarm": ("/responses/grpo?alarm=lld-decay&at=54", ".grid .lost"),
     "response": ("/response/grpo?step=25&id=124", ".tok[role=option]"),
     "entropy of tokens": ("/response/grpo?step=25&id=124&color=entropy", ".tok.uncertain"),
     "loss mask": ("/response/grpo?step=25&id=124&color=mask", ".tok.trained"),

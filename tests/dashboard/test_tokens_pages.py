@@ -398,7 +398,7 @@ def tab(chromium: Any, server: str) -> Iterator[Any]:
 def test_two_clicks_lead_from_an_alarm_to_the_tokens_that_lost(tab: Any) -> None:
     tab.goto("/run/grpo")
     alarm = tab.locator(".alarm", has_text="lld-decay")
-    alarm.get_by_text("Responses that lost most likelihood at step 55").click()
+    alarm.get_by_text("Responses that lost most likelihood at step 54").click()
     tab.locator(".grid tbody .run-link").first.click()
     token = tab.locator(".tok.lost.heavy[role=option]")
     token.first.wait_for()
@@ -513,7 +513,7 @@ def report(sample: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pages_fit_1280_pixels_in_both_themes(tab: Any, scheme: str, report: Path) -> None:
     """The post-mortem as well. What axe-core says of pages: test_accessibility.py."""
     tab.emulate_media(color_scheme=scheme)
-    for address in ("/responses/grpo?alarm=lld-decay&at=55", "/response/grpo?step=20&id=32",
+    for address in ("/responses/grpo?alarm=lld-decay&at=54", "/response/grpo?step=20&id=32",
                     "/response/grpo?step=55&id=110", "/actions/grpo", "/rules", "/rules/lld-decay",
                     "/response/hostile?step=3&id=0", report.as_uri()):  # fmt: skip
         tab.goto(address)

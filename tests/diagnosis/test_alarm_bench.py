@@ -6,21 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from bench import alarms, candidates, rivals
 
 from lldscope.diagnosis import detectors as d
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
-
-
-def test_the_score_in_use_is_among_the_candidates():
-    delta = np.random.default_rng(0).standard_t(1.5, 200)
-    delta[::7] = np.nan
-    signals = pd.DataFrame({"delta_correct": delta})
-    mine = candidates.capped(candidates.USED, d.LOSS_CAP)(signals)
-    np.testing.assert_allclose(mine, d.loss_score(delta))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -71,9 +62,17 @@ def test_simulated_rates_are_printed_for_every_kind_of_noise(capsys):
     assert all(f"\n{name}" in out for name in alarms.NOISE)
 
 
+def test_runs_of_a_planned_length_are_printed_for_every_noise(capsys):
+    alarms.planned_runs(30, 3)
+    out = capsys.readouterr().out
+    assert all(f"\n{name}" in out for name in alarms.NOISE)
+    assert out.count("median delay") == 3
+
+
 def test_a_first_alarm_that_never_comes_is_the_length_of_the_series():
     delta = np.stack([np.full(40, 0.3), np.r_[np.full(20, 0.3), np.full(20, -3.0)]], axis=1)
-    steps, mean = alarms.first_alarms(delta, d.loss_score, 50.0)
+    steps, mean, fired = alarms.first_alarms(delta, d.loss_score, 50.0)
     assert steps[0] == 40
+    assert fired.tolist() == [False, True]
     assert 20 < steps[1] < 30
     assert mean == pytest.approx(np.nanmean([d.loss_score(c) for c in delta.T]))

@@ -209,5 +209,6 @@ def main() -> None:
     false_alarms()
     delays()
     planned_runs()
+    planned_runs(1000, SERIES)
     level_alarms()
     candidates.compare()

@@ -218,7 +218,7 @@ def test_correlated_noise_around_a_gain_is_no_decay(phi, mean):
     noise = np.random.default_rng(4).standard_normal((steps, 200))
     for t in range(1, steps):
         noise[t] = phi * noise[t - 1] + math.sqrt(1 - phi**2) * noise[t]
-    fires = d.e_detector(scored(noise + mean), 20.0 * steps) >= 20.0 * steps
+    fires = d.e_detector(scores_of(noise + mean), 20.0 * steps) >= 20.0 * steps
     assert fires.any(axis=0).mean() <= 0.05
 
 

@@ -32,7 +32,8 @@ from lldscope.monitor.health import check
 KILL_SECONDS, RESTART_SECONDS, LOOK_SECONDS = (20.0, 40.0), 120.0, 5.0
 MOST_GROWTH = 1.25  # of memory, from the second to the last third
 RECORDER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 import numpy as np, lldscope
 path, journal, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
 rows = np.arange(16)

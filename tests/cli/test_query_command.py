@@ -6,6 +6,7 @@ import csv
 import importlib
 import io
 import json
+import subprocess
 import sys
 
 import pytest
@@ -88,6 +89,15 @@ def test_the_time_limit_holds_while_the_answer_is_printed(path, monkeypatch):
     monkeypatch.setattr(query_command, "print_table", lambda *_: ends.append("printed"))
     run("query", path, "SELECT 1")
     assert ends == ["printed", "cancelled"]
+
+
+def test_a_statement_that_never_ends_is_ended(path):
+    """Found by the guided fuzzer. It answers no interrupt, so the process ends itself."""
+    sql = "WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM a, steps) FROM a LIMITM5"
+    command = [sys.executable, "-m", "lldscope", "query", str(path), "--timeout", "1", sql]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2
+    assert "took longer than 1 s and was stopped" in done.stderr
 
 
 class Timer:

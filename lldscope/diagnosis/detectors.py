@@ -101,8 +101,8 @@ def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
         n = np.arange(len(values))
         unsure = np.clip((USUAL_SURE - n) / (USUAL_SURE - USUAL_LEAST), 0.0, 1.0)
         unit = shifted(by_window(values, USUAL, _unit), 1) * (1 + (FIRST_TIMES - 1) * unsure)
-        lost = np.fmax(-shifted(values, 1), 0.0)
-        score = -(values + shifted(_correlation(values), 1) * lost)
+        loss_before = np.fmax(-shifted(values, 1), 0.0)
+        score = -(values + shifted(_correlation(values), 1) * loss_before)
         has_score = (n >= USUAL_LEAST) & (unit > 0)
         out[rows[has_score]] = np.clip(score[has_score] / unit[has_score], -1.0, LOSS_CAP)
     return out

@@ -69,6 +69,7 @@ TRAINER = (
     "checkpoint",
     "meter",
     "train",
+    "blame",
     "loop",
     "display",
     "cli",

@@ -49,7 +49,8 @@ STATE = "state.json"
 class State:
     """Where training stood. `step` is the next one to do; `cures` is what was in force, which a
     guard may have changed; `alarmed` names the alarms that were firing, and `answered` those of
-    them that the guard had acted on; `probe_set` is the fixed set of probes.py."""
+    them that the guard had acted on; `probe_set` is the fixed set of probes.py; `torch` is the
+    version that computed."""
 
     step: int
     policy_version: int
@@ -58,6 +59,7 @@ class State:
     alarmed: tuple[str, ...] = ()
     answered: tuple[str, ...] = ()
     probe_set: tuple[str, ...] = ()
+    torch: str = ""
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ class Probes:
         if self._set:
             recorder.probes(
                 step=step, probe="probe_set_logp", response_id=np.arange(len(self._set)),
-                value=self._set_logps(),
+                value=self.set_logps(),
             )  # fmt: skip
 
     def _group(
@@ -193,7 +193,8 @@ class Probes:
             value=group_probe.influence.cpu().numpy()[wrong],
         )  # fmt: skip
 
-    def _set_logps(self) -> np.ndarray:
+    def set_logps(self) -> np.ndarray:
+        """(responses of the fixed set,): Σ log π of each, nats."""
         n_passes = -(-len(self._set) // SET_AT_ONCE)
         ids, masks = [r.ids for r in self._set], [r.mask for r in self._set]
         logps = sequence_logps(self._policy.model, ids, masks, n_passes)

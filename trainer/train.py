@@ -63,6 +63,20 @@ class StepReport:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass
+class Sample:
+    """The rollouts of one step on this rank, and the rows of each update of them."""
+
+    draw: Draw
+    rollouts: Sequence[Rollout]
+    batch: RolloutBatch
+    minibatches: list[list[int]]
+
+    @property
+    def correct(self) -> list[bool]:
+        return _correct(self.rollouts)
+
+
 class Trainer:
     """One run: policy, task, engine, optimizer, and the steps between them."""
 
@@ -93,10 +107,7 @@ class Trainer:
         )
         self._reference = None
         if config.kl_coefficient > 0:
-            self._reference = load_policy(
-                config.model, device, getattr(torch, config.dtype), half_layers=True,
-                head_dtype=config.head_dtype,
-            ).model  # fmt: skip
+            self.load_reference()
         self._meter = Meter(self.policy.model, device)
         self.optimizer = make_optimizer(self.policy, config, self.processes)
         if self._reference is not None and config.optimizer == "deepspeed":
@@ -108,8 +119,8 @@ class Trainer:
         self._task = make_task(config, self.policy)
         with self.optimizer.full_weights():
             self._players = make_player(config, self.policy)
-        self._probes = Probes(config, self.policy)
-        self._retention = Retention(-(-config.retention // self.processes.size))
+        self.probes = Probes(config, self.policy)
+        self.retention = Retention(-(-config.retention // self.processes.size))
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
         self.next_step = 0
         self.answered: tuple[str, ...] = ()  # alarms that the guard had acted on before a resume
@@ -118,14 +129,38 @@ class Trainer:
             self.next_step = checkpoint.state.step
             self.answered = checkpoint.state.answered
 
+    def load_reference(self) -> None:
+        """Load the policy that the KL is to: the one that training starts from."""
+        c, device = self.config, self.processes.device
+        self._reference = load_policy(
+            c.model, device, getattr(torch, c.dtype), half_layers=True, head_dtype=c.head_dtype
+        ).model
+
     def step(self, step: int) -> StepReport:
-        """One RL step: sample → score → update → record. B rollouts on this rank, T positions."""
+        """One RL step: sample → score → update → record."""
         part = self._meter.part
         self._meter.start()
+        sample = self.sample(step)
+        with part("update"):
+            updates = self.update(sample)
+        self._report_faults(step, updates)
+        draw, rollouts, batch = sample.draw, sample.rollouts, sample.batch
+        with self.optimizer.full_weights():
+            # Before the engine wakes, which takes the memory that scoring needs.
+            with part("record"):
+                self._rescore(step, batch, sample.correct, draw.groups)
+                retained = self.score_retained(step)
+            with part("sync"):
+                self._players.sync()
+        return self._record(draw, rollouts, batch, updates, retained)
 
+    def sample(self, step: int, again: int = 0) -> Sample:
+        """What a step's updates begin with: rollouts by the weights as they are, B on this rank, T
+        positions. `again` > 0: the same questions, played with other random numbers."""
+        part = self._meter.part
         with self.optimizer.full_weights():
             with part("rollout"):
-                draw = self._draw(step)
+                draw = self._draw(step, again)
                 rollouts = self._players.sampling.play(
                     self._task.environment, draw.questions, draw.generator
                 )
@@ -139,30 +174,22 @@ class Trainer:
             with part("score"):
                 batch.measure(self.policy.model, passes)
             with part("probes"):
-                self._probes.record(self.recorder, step, batch, _correct(rollouts), draw.groups)
+                self.probes.record(self.recorder, step, batch, _correct(rollouts), draw.groups)
             if self._reference is not None:
                 with part("reference"), torch.no_grad():
                     forward = partial(action_scores, self._reference)
                     batch.ref = batch.score_passes(forward, passes).logp  # (B, T)
-        with part("prepare"):
-            weight = self._answer_weight(rollouts)  # β, one number
-            if weight != 1:
-                batch.answer_mask = answer_mask(
-                    self.policy, rollouts, batch.ids.shape, span=self.config.llds_answer_span
-                )
+        return Sample(draw, rollouts, batch, minibatches)
 
-        with part("update"):
-            updates = self.updater.run(batch, step, minibatches, answer_weight=weight)
-        self._report_faults(step, updates)
-
-        with self.optimizer.full_weights():
-            # Before the engine wakes, which takes the memory that scoring needs.
-            with part("record"):
-                self._rescore(step, batch, _correct(rollouts), draw.groups)
-                retained = self._retained(step)
-            with part("sync"):
-                self._players.sync()
-        return self._record(draw, rollouts, batch, updates, retained)
+    def update(self, sample: Sample) -> list[UpdateStats]:
+        """All updates of a step; the sample's batch holds what they measure."""
+        batch = sample.batch
+        weight = self._answer_weight(sample.rollouts)  # β, one number
+        if weight != 1:
+            batch.answer_mask = answer_mask(
+                self.policy, sample.rollouts, batch.ids.shape, span=self.config.llds_answer_span
+            )
+        return self.updater.run(batch, sample.draw.step, sample.minibatches, answer_weight=weight)
 
     def _batch(self, rollouts: Sequence[Rollout]) -> RolloutBatch:
         """The rollouts' tensors, with advantages within groups."""
@@ -199,8 +226,8 @@ class Trainer:
             rows = step_tables(record, rollouts, updates, self.policy, tokens_every=c.tokens_every)
             sums = rows.pop("steps")
             if retained:
-                rows["retention"] = self._retention.rows(step, retained)
-            self._retention.keep(record)
+                rows["retention"] = self.retention.rows(step, retained)
+            self.retention.keep(record)
             self._call_recorder(lambda: write(self.recorder, rows))
         cost = meter.columns(batch.lengths, sums["n_tokens"])
         columns = {**sums, **loss_columns(updates), **cost}
@@ -248,13 +275,15 @@ class Trainer:
             skipped=sum(u.skipped for u in updates),
         )
 
-    def _draw(self, step: int) -> Draw:
+    def _draw(self, step: int, again: int = 0) -> Draw:
         """`group_size` times each of this rank's share of the step's fresh questions. All ranks
-        draw the same questions and take every size-th."""
+        draw the same questions and take every size-th; `again` changes all but the questions."""
         c, p = self.config, self.processes
         rng = random.Random(f"{c.seed}|{step}")
         questions = self._task.questions.draw(step, c.prompts, rng)
         groups = [g for g in range(p.rank, c.prompts, p.size) for _ in range(c.group_size)]
+        if again:
+            rng = random.Random(f"{c.seed}|{step}|{again}")
         generator = torch.Generator(p.device).manual_seed(rng.getrandbits(62) + p.rank)
         batch = [questions[g] for g in groups]
         return Draw(step, batch, groups, generator, rng, self.updater.n_applied)
@@ -299,10 +328,10 @@ class Trainer:
             batch.post[where] = batch.score(self.policy.model, rows, n_buckets)
 
     @torch.inference_mode()
-    def _retained(self, step: int) -> list[Any]:
+    def score_retained(self, step: int) -> list[Any]:
         """Log-probabilities of the kept responses of earlier steps, by the policy after the last
         update, token by token."""
-        due = self._retention.due(step)
+        due = self.retention.due(step)
         if not due:
             return []
         return sequence_logps(
@@ -338,7 +367,7 @@ class Trainer:
         p = self.processes
         with self._meter.evaluating(), self.optimizer.full_weights():
             for name, environment in environments.items():
-                collect = self._probes.collect if name == open_book and p.rank == 0 else None
+                collect = self.probes.collect if name == open_book and p.rank == 0 else None
                 scores[name] = evaluate(
                     self._players.evaluating, self._task.evaluation, environment, self.recorder,
                     self.next_step, name=name, rank=p.rank, size=p.size, device=p.device,
@@ -364,12 +393,13 @@ class Trainer:
             world_size=self.processes.size,
             alarmed=alarmed,
             answered=answered,
-            probe_set=self._probes.state,
+            probe_set=self.probes.state,
+            torch=torch.__version__,
         )
         self.recorder.flush()
         try:
             checkpoints.write(
-                state, self.policy, self.optimizer, self.processes, self._retention.state()
+                state, self.policy, self.optimizer, self.processes, self.retention.state()
             )
         except OSError as error:
             return str(error)
@@ -387,9 +417,9 @@ class Trainer:
         checkpoint.load(self.optimizer)
         self.updater.n_applied = checkpoint.state.policy_version
         if retained := checkpoint.retention(self.processes.rank):
-            self._retention.restore(retained)
+            self.retention.restore(retained)
         if self.processes.rank == 0:
-            self._probes.restore(checkpoint.state.probe_set)
+            self.probes.restore(checkpoint.state.probe_set)
         if not keep_cures:
             self.updater.cures = checkpoint.state.cures
         with self.optimizer.full_weights():

@@ -31,6 +31,7 @@ COMMANDS = {
     "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
     "diagnose": "Any log of a training: what is wrong, what to change, what it cannot show.",
     "lint": "Whether a run does what its configuration says.",
+    "blame": "Run one recorded update again, with one thing changed each time.",
     "compare": "Signals, phases and alarms of runs side by side.",
     "diff": "From where on one run differs from another, and which settings differ.",
     "rules": "List the rules that raise alarms; try your own on cases and runs.",
@@ -45,7 +46,7 @@ COMMANDS = {
     "upload": "Send what recorders here have left to their object store.",
     "doctor": "Examine a run, and repair what can be.",
 }
-_FROM_ENTRY_POINTS = ("train", "dash", "retriever")
+_FROM_ENTRY_POINTS = ("blame", "train", "dash", "retriever")
 
 
 class _Commands(click.Group):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -82,11 +82,12 @@ class _Sums:
 class Updater:
     """Splits the updates into micro-batches, and warms up the learning rate.
 
-    `cures` may be changed between steps, on all ranks alike; they start as configured.
+    `cures` and `config` may be changed between steps, on all ranks alike; the former start as
+    configured.
     """
 
     def __init__(self, config: TrainConfig, optimizer: Optimizer, processes: Processes) -> None:
-        self._config = config
+        self.config = config
         self._optimizer = optimizer
         self._processes = processes
         self.cures = Cures.of(config)
@@ -106,7 +107,7 @@ class Updater:
         """The rows of each update of a step: a random share of this rank's rollouts."""
         order = list(range(len(batch.lengths)))
         rng.shuffle(order)
-        return [share.tolist() for share in np.array_split(np.array(order), self._config.updates)]
+        return [share.tolist() for share in np.array_split(np.array(order), self.config.updates)]
 
     def passes(self, batch: RolloutBatch, minibatches: Sequence[Sequence[int]]) -> list[list[int]]:
         """The rows of each forward pass that the updates make, unless memory runs out on the
@@ -121,7 +122,7 @@ class Updater:
     @property
     def _n_buckets(self) -> int:
         """Of a micro-batch."""
-        return 1 if self._config.micro_tokens else self._config.buckets
+        return 1 if self.config.micro_tokens else self.config.buckets
 
     def run(
         self,
@@ -137,21 +138,32 @@ class Updater:
         step's β; other than 1 it needs the batch's answer mask.
         """
         self._answer_weight = answer_weight
-        warm = min(1.0, (step + 1) / max(1, self._config.warmup_steps))
+        warm = min(1.0, (step + 1) / max(1, self.config.warmup_steps))
         share = warm * self.cures.lr_share * self._correct(batch)
-        self._optimizer.lr = self._config.lr * share
+        self._optimizer.lr = self.config.lr * share
         return [self._update(batch, rows) for rows in minibatches]
+
+    def losses(
+        self, batch: RolloutBatch, minibatches: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Each row's share of its minibatch's loss, with gradient, by the weights as they are."""
+        for minibatch in minibatches:
+            parts = [[row] for row in minibatch]
+            whole, counts = self._counts(batch, parts)
+            for part, count in zip(parts, counts, strict=True):
+                yield part[0], self._loss(batch, part, count, whole, _Sums())
 
     def _correct(self, batch: RolloutBatch) -> float:
         """Weigh the tokens for the engine that sampled them, as configured, and return the factor
         of the learning rate: √(effective sample size / responses) of the whole step on all ranks
         (arXiv 2602.17616 v1; the authors take each minibatch, and the policy as it is then)."""
-        c = self._config
+        c = self.config
         if batch.behaviour is None:
             return 1.0
         policies = (batch.old, batch.behaviour, batch.mask)
         if (mode := self.cures.importance_sampling) != "off":
-            batch.weights = importance_weights(*policies, mode=mode, cap=c.importance_cap)
+            weights = importance_weights(*policies, mode=mode, cap=c.importance_cap)
+            batch.weights = weights if batch.weights is None else batch.weights * weights
         if not c.ess_scaling:
             return 1.0
         sums = self._processes.sum(sums_of(response_weights(*policies)))
@@ -183,7 +195,7 @@ class Updater:
     def _parts(self, batch: RolloutBatch, rows: Sequence[int]) -> list[list[int]]:
         """The micro-batches of an update; as many on every rank, since passes may wait for each
         other."""
-        c = self._config
+        c = self.config
         if c.micro_tokens:
             parts = by_tokens(batch.lengths, rows, c.micro_tokens // self.divided)
             most = self._processes.most(len(parts))
@@ -262,7 +274,7 @@ class Updater:
         self, batch: RolloutBatch, where: Tensor, new: Tensor
     ) -> tuple[PolicyLoss, LLDS | None]:
         """The terms that depend on rewards, for the rows `where` with log-probabilities `new`."""
-        c = self._config
+        c = self.config
         mask, old, advantages = batch.mask[where], batch.old[where], batch.advantages[where]
         # new, mask, old: (b, T); advantages: (b,). The counts of both terms do not hang on `new`.
         policy = policy_loss(
@@ -288,7 +300,7 @@ class Updater:
     ) -> Tensor:
         """One micro-batch's share of the loss; its measurements per token are stored in `batch`.
         `own` counts this micro-batch, `whole` the update."""
-        c = self._config
+        c = self.config
         where = torch.tensor(rows, device=batch.ids.device)  # (b,)
         mask = batch.mask[where]  # (b, T)
         with_entropy = c.entropy_coefficient > 0

@@ -1,0 +1,201 @@
+"""blame: a recorded step replayed to the bit, and its update made again in other ways."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from click.testing import CliRunner
+from keeper import SMALL
+from lldscope_trainer import cli
+from lldscope_trainer.blame import blame
+from lldscope_trainer.blame.command import blame as command
+from lldscope_trainer.blame.experiment import interval
+from lldscope_trainer.blame.variants import Variant, correct_rows, influences, measure, update
+from lldscope_trainer.checkpoint import find_checkpoint
+from lldscope_trainer.config import load_config
+from lldscope_trainer.train import Trainer
+
+import lldscope
+from lldscope.core.errors import UsageError
+
+SETTINGS = [
+    *SMALL, "group_size=8", "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=2",
+    "probes_every=2", "eval_questions=8", "seed=1",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("blame") / "run"
+    done = CliRunner().invoke(cli.train, ["tiny", *SETTINGS, "--run", str(path)])
+    assert done.exit_code == 0, done.output
+    return path
+
+
+def content(path):
+    """A digest of every file."""
+    files = (f for f in sorted(path.rglob("*")) if f.is_file())
+    return {str(f.relative_to(path)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+@pytest.fixture(scope="module")
+def answer(run):
+    before = content(run)
+    answer = blame(run, 2, 6)
+    assert content(run) == before
+    return answer
+
+
+@pytest.fixture(scope="module")
+def trainer(run):
+    torch.set_num_threads(1)
+    trainer = Trainer(load_config("tiny", SETTINGS), lldscope.NullRecorder())
+    trainer.restore(find_checkpoint(run, 2))
+    trainer.updater.run(trainer.sample(2).batch, 2, [], answer_weight=1.0)  # sets the rate
+    return trainer
+
+
+def test_the_replay_is_the_record_to_the_bit(answer):
+    assert answer.replay == dict.fromkeys(
+        ("steps", "updates", "responses", "actions", "retention"), True
+    )
+    assert answer.differences == {}
+    assert answer.warnings == []
+
+
+def test_every_variant_is_measured_and_changes_what_it_says(answer, run):
+    results = {r.name: r for r in answer.variants}
+    assert {"as it was", "LLDS, token gate", "LLDS, action gate", "KL 0.05",
+            "one update instead of 2"} <= set(results)  # fmt: skip
+    was = results["as it was"]
+    assert was.change[0] == 0
+    assert all(r.recorded["kl"] > 0 and r.recorded["entropy"] > 0 for r in answer.variants)
+    assert results["half the learning rate"].recorded["kl"] < was.recorded["kl"]
+    up = results["only positive advantages"].recorded["delta_correct"]
+    down = results["only negative advantages"].recorded["delta_correct"]
+    assert up > down, "what is correct gains from its own gradient"
+    (retained,) = lldscope.open_run(run).signals().query("step == 2")["retention_delta"]
+    assert was.recorded["retention_delta"] == pytest.approx(retained, abs=1e-5)
+    assert len([n for n in results if n.startswith("without group")]) > 0
+
+
+def test_leaving_nothing_out_is_the_update_as_it_was(trainer, run):
+    snapshot = find_checkpoint(run, 2)
+    sample, weights = trainer.sample(2), []
+    for variant in (Variant("as it was"), Variant("no such group", -5)):
+        trainer.restore(snapshot)
+        update(trainer, sample, variant)
+        weights.append([p.detach().clone() for p in trainer.policy.model.parameters()])
+    trainer.restore(snapshot)
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def test_influence_is_the_product_of_gradients_token_by_token(trainer):
+    """L_i = −A_i Σ log π / tokens of its update, where the ratio is 1 (GRPO, token mean)."""
+    sample = trainer.sample(2)
+    batch, model = sample.batch, trainer.policy.model
+    rows = correct_rows(sample)
+    assert rows, "the seed must give a mixed group"
+
+    def gradient(row):
+        (length, ids) = batch.lengths[row], batch.ids[row]
+        logits = model(input_ids=ids[None, :length]).logits[0].log_softmax(-1)
+        total = sum(logits[t - 1, ids[t]] for t in range(1, length) if batch.mask[row, t])
+        parts = torch.autograd.grad(total, list(model.parameters()))
+        return torch.cat([p.flatten() for p in parts]).double()
+
+    target = sum(gradient(row) for row in rows) / len(rows)
+    values = influences(trainer, sample)
+    for minibatch in sample.minibatches:
+        tokens = int(batch.mask[minibatch].sum())
+        for row in minibatch[:3]:
+            advantage = float(batch.advantages[row])
+            expected = trainer.updater.lr * advantage / tokens * float(target @ gradient(row))
+            assert values[row] == pytest.approx(expected, rel=1e-3, abs=1e-9)
+
+
+def test_measures_are_sums_over_tokens(trainer, run):
+    trainer.restore(find_checkpoint(run, 2))
+    sample = trainer.sample(2)
+    update(trainer, sample, Variant("as it was"))
+    values = measure(trainer, sample, {"probe_set": 0.0})
+    batch, model, rows = sample.batch, trainer.policy.model, range(len(sample.batch.lengths))
+    delta, kl, entropy = [0.0] * len(rows), 0.0, 0.0
+    with torch.no_grad():
+        for row in rows:
+            ids = batch.ids[row, : batch.lengths[row]]
+            logps = model(input_ids=ids[None]).logits[0].log_softmax(-1).double()
+            for t in range(1, len(ids)):
+                if batch.mask[row, t]:
+                    change = float(logps[t - 1, ids[t]] - batch.old[row, t])
+                    delta[row] += change
+                    kl += 2.718281828459045**change - change - 1
+                    entropy -= float((logps[t - 1].exp() * logps[t - 1]).sum())
+    right = correct_rows(sample)
+    n = int(batch.mask.sum())
+    assert values["delta_correct"] == pytest.approx(sum(delta[r] for r in right) / len(right), 1e-3)
+    assert values["kl"] == pytest.approx(kl / n, rel=1e-2)
+    assert values["entropy"] == pytest.approx(entropy / n, rel=1e-3)
+    trainer.restore(find_checkpoint(run, 2))
+
+
+def test_the_interval_is_students():
+    mean, low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    assert mean == 4.5
+    assert (high - low) / 2 == pytest.approx(2.364624 * 6**0.5 / 8**0.5, abs=2e-3)
+    assert interval([1.0] * 5) is None
+
+
+def test_sentence_says_which_way_the_update_went(answer):
+    results = [replace(r) for r in answer.variants]
+    results[0].delta = (-1.8, -2.0, -1.6)
+    results[1].change = (1.4, 1.2, 1.6)
+    sentence = replace(answer, variants=results).sentence
+    assert "negatives -1.40 of -1.80 nats;" in sentence
+    results[0].delta = (0.5, 0.4, 0.6)
+    assert "does not lower" in replace(answer, variants=results).sentence
+
+
+def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypatch):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    monkeypatch.setattr("lldscope_trainer.blame.experiment.blame", lambda *_: answer)
+    done = CliRunner().invoke(command, [str(copy), "--step", "2", "--keep"])
+    assert done.exit_code == 0, done.output
+    assert "agrees with the record to the bit" in done.stdout
+    assert answer.sentence in done.stdout
+    stored = json.loads((copy / "blame" / "step-2.json").read_text("utf-8"))
+    assert (stored["schema"], stored["step"], stored["same"]) == (1, 2, True)
+    done = CliRunner().invoke(command, [str(copy), "--json"])
+    assert json.loads(done.stdout) == stored
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "words"),
+    [
+        (1, None, "no intact checkpoint at or before step 1"),
+        (9, None, "not among the recorded steps"),
+        (2, "checkpoints", "no intact checkpoint"),
+        (None, "checkpoints", "no checkpoint to start from"),
+        (2, {"trainer": "trl 1.0"}, "was not recorded by `lldscope train`"),
+        (2, {"world_size": 2}, "several processes"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_replayed_is_refused(run, tmp_path, step, change, words):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    if change == "checkpoints":
+        shutil.rmtree(copy / "checkpoints")
+    elif change:
+        info = json.loads((copy / "run.json").read_text("utf-8"))
+        (copy / "run.json").write_text(json.dumps(info | change), "utf-8")
+    before = content(copy)
+    with pytest.raises(UsageError, match=words) as error:
+        blame(copy, step)
+    assert error.value.exit_code == 2
+    assert content(copy) == before

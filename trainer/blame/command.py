@@ -1,0 +1,99 @@
+"""`lldscope blame RUN`: which part of an update lowered the likelihood of correct responses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lldscope.core.errors import LldscopeError
+from lldscope.storage import json_files
+
+if TYPE_CHECKING:
+    from .experiment import Blame
+
+RESPONSES = 5  # shown on a terminal
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--step", type=click.IntRange(min=0), help="Which; the one with the lowest Δ.")
+@click.option("--draws", type=click.IntRange(min=6), default=8, show_default=True,
+              help="Batches that the same weights play anew, for the intervals.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--keep", is_flag=True, help="Write the answer to RUN/blame/step-STEP.json as well.")
+def blame(run: Path, step: int | None, draws: int, as_json: bool, keep: bool) -> None:
+    """Run one recorded update again, each time with one thing changed.
+
+    From the newest checkpoint at or before the step, which `checkpoint_every` makes, the step is
+    replayed in a folder of its own; RUN is only read. Then its update is made again from the same
+    weights with one thing changed, on the recorded batch and on --draws new ones.
+
+    Exit code: 0 answered; 1 internal or I/O error, 2 what cannot be replayed.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    try:
+        from .experiment import blame as ask
+
+        with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+            tasks = {name: bar.add_task(name, total=None) for name in ("replay", "variants")}
+            answer = ask(run, step, draws, lambda name, done, total: bar.update(
+                tasks[name], completed=done, total=total))  # fmt: skip
+    except ImportError as error:
+        raise LldscopeError(f'{error.name} is missing: pip install "lldscope[train]"') from error
+    for line in answer.warnings:
+        click.echo(f"warning: {line}", err=True)
+    text = json_files.to_json(answer.to_dict())
+    if keep:
+        path = run / "blame" / f"step-{answer.step}.json"
+        path.parent.mkdir(exist_ok=True)
+        json_files.replace_file(path, text)
+    if as_json:
+        click.echo(text)
+    else:
+        _show(answer)
+
+
+def _show(answer: Blame) -> None:
+    if all(answer.replay.values()):
+        agreement = "agrees with the record to the bit"
+    else:
+        unlike = ", ".join(t for t, same in answer.replay.items() if not same)
+        numbers = ", ".join(f"{n} by {d:.3g}" for n, d in answer.differences.items())
+        agreement = f"differs from the record in {unlike} ({numbers})"
+    click.echo(
+        f"step {answer.step}, from the checkpoint before step {answer.checkpoint}: "
+        f"the replay {agreement}\n"
+    )
+    names = ("delta_correct", "retention_delta", "probe_set", "em_greedy", "entropy", "kl")
+    heads = ("Δ correct", "retention", "probe set", "exact m.", "entropy", "KL")
+    width = max(len(r.name) for r in answer.variants)
+    intervals = f"Δ of {answer.draws} draws"
+    click.echo(f"{'':{width}} {''.join(f'{h:>11}' for h in heads)}   {intervals:22} difference")
+    for r in answer.variants:
+        cells = "".join(f"{_number(r.recorded[n], n):>11}" for n in names)
+        click.echo(f"{r.name:{width}} {cells}   {_interval(r.delta):22} {_interval(r.change)}")
+    worst = [r for r in answer.influence[:RESPONSES] if r["influence"] < 0]
+    if worst:
+        click.echo(
+            "\nresponses whose gradient lowers it most (first order; page of `lldscope dash`):"
+        )
+    for r in worst:
+        kind = "negative" if r["negative"] else "positive"
+        address = f"/response/{Path(answer.run).name}?step={answer.step}&id={r['response_id']}"
+        click.echo(f"  group {r['group_id']}, {kind} {r['influence']:+.3g} nats  {address}")
+    click.echo(f"\n{answer.sentence}")
+
+
+def _number(value: float | None, name: str) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if name in ("kl", "entropy", "em_greedy") else f"{value:+.3f}"
+
+
+def _interval(values: tuple[float, float, float] | None) -> str:
+    return "–" if values is None else "{:+.2f} [{:+.2f}, {:+.2f}]".format(*values)

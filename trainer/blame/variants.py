@@ -1,0 +1,183 @@
+"""The ways in which an update is run again, each with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lldscope.losses.llds import GATES
+from lldscope.losses.objectives import kl_k3
+from lldscope.recording.rescore import mixed_groups
+
+from ..config import TrainConfig
+from ..guard import Cures
+from ..policy.logprobs import action_scores
+from ..rollout.batch import RolloutBatch
+from ..train import Sample, Trainer
+
+KL = 0.05
+"""Coefficient of the KL that is tried where a run has none."""
+AS_IT_WAS, POSITIVE, HALF_RATE = "as it was", "only positive advantages", "half the learning rate"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One change. `leave_out` names the responses that give no policy gradient: `negative`,
+    `positive`, `unlikely negative`, or a group's number; what the loss divides by stays. `cures`
+    and `settings` replace those of the run; `once` makes one update of the step's."""
+
+    name: str
+    leave_out: str | int | None = None
+    cures: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    once: bool = False
+
+
+def variants(config: TrainConfig, cures: Cures, groups: Sequence[int]) -> list[Variant]:
+    """What can be changed about a run with these settings; `groups` are left out one at a time."""
+    kl = 0.0 if config.kl_coefficient else KL
+    changes = [
+        Variant(AS_IT_WAS),
+        Variant(POSITIVE, "negative"),
+        Variant("only negative advantages", "positive"),
+        Variant("without negatives less likely than their median", "unlikely negative"),
+        *(Variant(f"LLDS, {gate} gate", cures={"llds": gate})
+          for gate in GATES if gate != cures.llds),
+        Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}),
+        Variant(f"KL {kl:g}" if kl else "without KL", settings={"kl_coefficient": kl}),
+    ]  # fmt: skip
+    if cures.llds != "off":
+        changes.append(Variant("without LLDS", cures={"llds": "off"}))
+    if config.updates > 1:
+        changes.append(Variant(f"one update instead of {config.updates}", once=True))
+    return changes + [Variant(f"without group {group}", group) for group in groups]
+
+
+def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
+    """Make the sample's updates with the change, by weights that have been restored, and return the
+    batch with what they measured. The sample stays as it is."""
+    updater, config = trainer.updater, trainer.config
+    old, batch = sample.batch.old, sample.batch
+    settings = config.replace(**variant.settings)
+    batch = replace(
+        batch, inner=old.clone(), post=old.clone(), weights=_weights(sample, variant.leave_out),
+        ref=batch.ref if settings.kl_coefficient else None,
+    )  # fmt: skip
+    minibatches = [list(chain(*sample.minibatches))] if variant.once else sample.minibatches
+    updater.cures = replace(updater.cures, **variant.cures)
+    updater.config = settings
+    try:
+        trainer.update(replace(sample, batch=batch, minibatches=minibatches))
+    finally:
+        updater.config = config
+    return batch
+
+
+def _weights(sample: Sample, leave_out: str | int | None) -> Tensor | None:
+    """(B, T): 0 on responses that are left out, 1 on others; None where none is."""
+    batch = sample.batch
+    negative = batch.advantages < 0  # (B,)
+    if leave_out is None:
+        return None
+    if isinstance(leave_out, int):
+        out = torch.tensor(sample.draw.groups, device=negative.device) == leave_out
+    elif leave_out == "unlikely negative":
+        mean = (batch.old * batch.mask).sum(1) / batch.mask.sum(1).clamp(min=1)  # nats a token
+        out = negative & (mean < mean[negative].quantile(0.5)) if negative.any() else negative
+    else:
+        out = negative if leave_out == "negative" else batch.advantages > 0
+    return (~out).float()[:, None].expand_as(batch.old)
+
+
+def correct_rows(sample: Sample) -> list[int]:
+    """The correct responses of mixed groups, whose Δ is the step's."""
+    correct = sample.correct
+    mixed = mixed_groups(correct, sample.draw.groups).values()
+    return [row for rows in mixed for row in rows if correct[row]]
+
+
+@torch.no_grad()
+def measure(
+    trainer: Trainer, sample: Sample, before: Mapping[str, float | None]
+) -> dict[str, float | None]:
+    """What the weights as they are do, against those that sampled. NULL is not measured.
+
+    delta_correct: mean over the correct responses of mixed groups of Σ (log π_post − log π_old),
+    nats a response (arXiv 2512.04220 v2, Eq. 3, of a whole step); delta_incorrect likewise.
+    kl: KL(π_old ‖ π_post), nats a token, by k3 of `kl_k3` with the two policies exchanged, since
+    π_old sampled. entropy: of π_post, nats a token, on the same tokens. retention_delta: mean over
+    earlier correct responses of Σ (log π_post − log π before the step). probe_set: the same for
+    the fixed probe set.
+    """
+    batch, step = sample.batch, sample.draw.step
+    rows = list(range(len(batch.lengths)))
+    passes = batch.buckets(rows, max(1, len(sample.minibatches)))
+    scores = batch.score_passes(
+        lambda ids, mask: action_scores(trainer.policy.model, ids, mask, entropy=True), passes
+    )
+    assert scores.entropy is not None
+    delta = ((scores.logp - batch.old) * batch.mask).double().sum(1)  # (B,)
+    mixed = mixed_groups(sample.correct, sample.draw.groups).values()
+    right = set(correct_rows(sample))
+    wrong = [row for group in mixed for row in group if row not in right]
+    tokens = int(batch.mask.sum())
+    due, changes = trainer.retention.due(step), []
+    for response, logp in zip(due, trainer.score_retained(step), strict=True):
+        if response.scored == step - 1:
+            changes.append(float(logp.sum()) - float(response.previous.sum()))
+    probes = probe_set(trainer)
+    start = before.get("probe_set")
+    return {
+        "delta_correct": _mean(delta[sorted(right)].tolist()),
+        "delta_incorrect": _mean(delta[wrong].tolist()),
+        "retention_delta": _mean(changes),
+        "probe_set": None if probes is None or start is None else probes - start,
+        "entropy": float((scores.entropy * batch.mask).sum()) / tokens,
+        "kl": float(kl_k3(batch.old, scores.logp, batch.mask).sum()) / tokens,
+    }
+
+
+@torch.no_grad()
+def probe_set(trainer: Trainer) -> float | None:
+    """Mean Σ log π of the fixed probe set, nats a response; None where a run has none."""
+    return _mean(trainer.probes.set_logps().tolist()) if trainer.probes.state else None
+
+
+def influences(trainer: Trainer, sample: Sample) -> list[float]:
+    """First-order influence of each response's gradient on the correct responses, (B,).
+
+    −η ⟨∇ (1/N⁺) Σ log π(y⁺), ∇ L_i⟩ in nats a response: what a step of plain gradient descent with
+    the step's learning rate η makes of it, with L_i the response's share of the loss (TracIn,
+    arXiv 2002.08484 v3, §3; here both gradients are of the same weights). AdamW scales gradients
+    otherwise, so shares and signs are what counts. A group's is the sum of its responses'.
+    """
+    parameters = [p for p in trainer.policy.model.parameters() if p.requires_grad]
+    batch = replace(sample.batch, inner=sample.batch.old.clone())
+    rows = correct_rows(sample)
+    if not rows:
+        return [0.0] * len(batch.lengths)
+    target = [torch.zeros_like(p) for p in parameters]
+    for row in rows:
+        length = batch.lengths[row]
+        ids, mask = batch.ids[[row], :length], batch.mask[[row], :length]
+        logp = action_scores(trainer.policy.model, ids, mask).logp.sum() / len(rows)
+        for total, part in zip(target, _gradient(logp, parameters), strict=True):
+            total += part
+    values = [0.0] * len(batch.lengths)
+    for row, loss in trainer.updater.losses(batch, sample.minibatches):
+        parts = zip(target, _gradient(loss, parameters), strict=True)
+        values[row] = -trainer.updater.lr * sum(float((a * b).sum()) for a, b in parts)
+    return values
+
+
+def _gradient(value: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(value, list(parameters), materialize_grads=True)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from keeper import SMALL
 from lldscope_trainer import cli
-from lldscope_trainer.blame import blame
+from lldscope_trainer.blame import blame, variants
 from lldscope_trainer.blame.command import blame as command
 from lldscope_trainer.blame.experiment import interval
 from lldscope_trainer.blame.variants import Variant, correct_rows, influences, measure, update
@@ -95,6 +95,24 @@ def test_leaving_nothing_out_is_the_update_as_it_was(trainer, run):
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
+def test_responses_without_gradient_need_no_pass(trainer, run, monkeypatch):
+    """Shorter passes change nothing but the rounding of the weights."""
+    sample, weights = trainer.sample(2), []
+    assert (sample.batch.advantages == 0).any()
+    for shorten in (variants._shorten, lambda batch, **_: batch):
+        monkeypatch.setattr(variants, "_shorten", shorten)
+        for change in (Variant("as it was"), Variant("positive", "negative"),
+                       Variant("llds", cures={"llds": "ungated"})):  # fmt: skip
+            trainer.restore(find_checkpoint(run, 2))
+            update(trainer, sample, change)
+            values = [p.detach().flatten() for p in trainer.policy.model.parameters()]
+            weights.append(torch.cat(values))
+    trainer.restore(find_checkpoint(run, 2))
+    for short, whole in zip(weights[:3], weights[3:], strict=True):
+        moved = (weights[0] - weights[1]).norm()
+        assert (short - whole).norm() < 1e-2 * moved
+
+
 def test_influence_is_the_product_of_gradients_token_by_token(trainer):
     """L_i = −A_i Σ log π / tokens of its update, where the ratio is 1 (GRPO, token mean)."""
     sample = trainer.sample(2)
@@ -156,7 +174,7 @@ def test_sentence_says_which_way_the_update_went(answer):
     results[0].delta = (-1.8, -2.0, -1.6)
     results[1].change = (1.4, 1.2, 1.6)
     sentence = replace(answer, variants=results).sentence
-    assert "negatives -1.40 of -1.80 nats;" in sentence
+    assert "negative advantages account for -1.40 of -1.80;" in sentence
     results[0].delta = (0.5, 0.4, 0.6)
     assert "does not lower" in replace(answer, variants=results).sentence
 
@@ -168,7 +186,8 @@ def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypa
     done = CliRunner().invoke(command, [str(copy), "--step", "2", "--keep"])
     assert done.exit_code == 0, done.output
     assert "agrees with the record to the bit" in done.stdout
-    assert answer.sentence in done.stdout
+    assert answer.sentence in done.stdout.replace("\n", " ")
+    assert max(map(len, done.stdout.splitlines())) <= 80
     stored = json.loads((copy / "blame" / "step-2.json").read_text("utf-8"))
     assert (stored["schema"], stored["step"], stored["same"]) == (1, 2, True)
     done = CliRunner().invoke(command, [str(copy), "--json"])

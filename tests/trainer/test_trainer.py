@@ -61,7 +61,7 @@ def test_retention_is_what_the_policy_says_after_the_step():
     for step in range(3):
         trainer.step(step)
     rows = [r for r in keeper.rows("retention") if r["step"] == 2]
-    due = [r for r in trainer._retention.due(3) if r.step < 2]
+    due = [r for r in trainer.retention.due(3) if r.step < 2]
     assert {(2 - r.step, r.response_id) for r in due} == {
         (r["age"], r["response_id"]) for r in rows
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,24 +70,29 @@ def _show(answer: Blame) -> None:
         f"step {answer.step}, from the checkpoint before step {answer.checkpoint}: "
         f"the replay {agreement}\n"
     )
-    names = ("delta_correct", "retention_delta", "probe_set", "em_greedy", "entropy", "kl")
-    heads = ("Δ correct", "retention", "probe set", "exact m.", "entropy", "KL")
+    columns = (
+        ("Δ correct", "delta_correct", 10), ("retention", "retention_delta", 10),
+        ("probes", "probe_set", 8), ("match", "em_greedy", 7), ("entropy", "entropy", 9),
+        ("KL", "kl", 9),
+    )  # fmt: skip
     width = max(len(r.name) for r in answer.variants)
-    intervals = f"Δ of {answer.draws} draws"
-    click.echo(f"{'':{width}} {''.join(f'{h:>11}' for h in heads)}   {intervals:22} difference")
+    click.echo(f"{'the recorded batch':{width}}" + "".join(f"{h:>{n}}" for h, _, n in columns))
     for r in answer.variants:
-        cells = "".join(f"{_number(r.recorded[n], n):>11}" for n in names)
-        click.echo(f"{r.name:{width}} {cells}   {_interval(r.delta):22} {_interval(r.change)}")
-    worst = [r for r in answer.influence[:RESPONSES] if r["influence"] < 0]
+        cells = "".join(f"{_number(r.recorded[name], name):>{n}}" for _, name, n in columns)
+        click.echo(f"{r.name:{width}}{cells}")
+    heads = f"  {'Δ correct [95 %]':22}  difference [95 %]"
+    click.echo(f"\n{f'{answer.draws} new batches':{width}}{heads}")
+    for r in answer.variants:
+        if r.delta is not None:
+            click.echo(f"{r.name:{width}}  {_interval(r.delta):22}  {_interval(r.change)}")
+    worst = [row for row in answer.influence[:RESPONSES] if row["influence"] < 0]
     if worst:
-        click.echo(
-            "\nresponses whose gradient lowers it most (first order; page of `lldscope dash`):"
-        )
-    for r in worst:
-        kind = "negative" if r["negative"] else "positive"
-        address = f"/response/{Path(answer.run).name}?step={answer.step}&id={r['response_id']}"
-        click.echo(f"  group {r['group_id']}, {kind} {r['influence']:+.3g} nats  {address}")
-    click.echo(f"\n{answer.sentence}")
+        click.echo("\nresponses whose gradient lowers Δ most, by first order (`lldscope dash`):")
+    for row in worst:
+        kind = "negative" if row["negative"] else "positive"
+        address = f"/response/{Path(answer.run).name}?step={answer.step}&id={row['response_id']}"
+        click.echo(f"  group {row['group_id']}, {kind} {row['influence']:+.3g} nats  {address}")
+    click.echo("\n" + textwrap.fill(answer.sentence, 79))
 
 
 def _number(value: float | None, name: str) -> str:

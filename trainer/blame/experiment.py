@@ -7,7 +7,7 @@ import math
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
@@ -20,7 +20,18 @@ from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
 from ..config import TrainConfig
 from ..preflight import check
 from ..train import Sample, Trainer
-from .variants import AS_IT_WAS, HALF_RATE, POSITIVE, influences, measure, probe_set, update
+from .variants import (
+    AS_IT_WAS,
+    HALF_RATE,
+    POSITIVE,
+    Variant,
+    correct_rows,
+    delta_correct,
+    influences,
+    measure,
+    probe_set,
+    update,
+)
 from .variants import variants as all_variants
 
 log = logging.getLogger("lldscope")
@@ -76,24 +87,37 @@ class Blame:
         results = {r.name: r for r in self.variants}
         was = results[AS_IT_WAS].delta
         if was is None:
-            return "the draws have no correct response in a mixed group: there is no Δ to explain"
-        if was[0] >= 0:
             return (
-                f"this update does not lower the likelihood of correct responses: "
-                f"{was[0]:+.2f} nats a response ({was[1]:+.2f} to {was[2]:+.2f})"
+                "Fewer than six draws have a correct response in a mixed group: "
+                "there is no Δ to explain."
             )
-        parts = []
-        change = results[POSITIVE].change
-        if change is not None:
+        recorded = results[AS_IT_WAS].recorded["delta_correct"]
+        once = "has no Δ" if recorded is None else f"changed it by {recorded:+.2f} nats a response"
+        start = (
+            f"{{}} the log-likelihood of correct responses: {was[0]:+.2f} nats a response over "
+            f"{self.draws} new batches from the same weights, 95 % interval {was[1]:+.2f} to "
+            f"{was[2]:+.2f} (the recorded batch {once})"
+        )
+        if was[0] >= 0:
+            return start.format("This update does not lower") + "."
+        luck = "; chance may explain it" if was[2] > 0 else ""
+        parts = [start.format("This update lowers") + luck]
+        if (change := results[POSITIVE].change) is not None:
             noise = "" if change[1] * change[2] > 0 else ", within noise"
-            parts.append(f"negatives {-change[0]:+.2f} of {was[0]:+.2f} nats{noise}")
+            parts.append(
+                f"negative advantages account for {-change[0]:+.2f} of {was[0]:+.2f}{noise}"
+            )
         if self.harmful:
             what = "response makes" if self.harmful == 1 else "responses make"
-            parts.append(f"{self.harmful} {what} half of the first-order influence")
-        for name, words in (("LLDS, action gate", "with LLDS"), (HALF_RATE, "at half the rate")):
+            parts.append(f"{self.harmful} {what} half of the harmful first-order influence")
+        others = (
+            ("LLDS, action gate", "with LLDS it is"), ("without LLDS", "without LLDS it is"),
+            (HALF_RATE, "at half the learning rate it is"),
+        )  # fmt: skip
+        for name, words in others:
             if name in results and (delta := results[name].delta):
                 parts.append(f"{words} {delta[0]:+.2f}")
-        return f"what lowers the likelihood of correct responses: {'; '.join(parts)}"
+        return "; ".join(parts) + "."
 
 
 def blame(
@@ -269,35 +293,50 @@ class _Experiment:
     def run(self) -> tuple[list[Result], list[dict[str, Any]]]:
         trainer = self._trainer
         trainer.restore(self._snapshot)
-        if not trainer.config.kl_coefficient:
-            trainer.load_reference()
-        before = {"probe_set": probe_set(trainer)}
         sample = trainer.sample(self._step)
         influence = _influence(trainer, sample)
         changes = all_variants(trainer.config, self._snapshot.state.cures, _most_harmful(influence))
-        total, done = len(changes) * (self._draws + 1), 0
-        results = [Result(v.name, {}) for v in changes]
-        deltas: list[list[float | None]] = [[] for _ in changes]
-        for again in range(self._draws + 1):
+        repeated = [v for v in changes if v.repeated]
+        self._total, self._done = len(changes) + len(repeated) * self._draws, 0
+        deltas: dict[str, list[float | None]] = {v.name: [] for v in changes}
+        for again in range(1, self._draws + 1):
             trainer.restore(self._snapshot)
             sample = trainer.sample(self._step, again)
-            for variant, result, values in zip(changes, results, deltas, strict=True):
+            if not correct_rows(sample):
+                self._count(len(repeated))
+                continue
+            for variant in repeated:
                 trainer.restore(self._snapshot)
                 update(trainer, sample, variant)
-                measured = measure(trainer, sample, before)
-                if again:
-                    values.append(measured["delta_correct"])
-                else:
-                    em = trainer.evaluate(closed_book=False)[0]
-                    result.recorded = measured | {"em_greedy": em}
-                done += 1
-                self._advance("variants", done, total)
-        for result, values in zip(results, deltas, strict=True):
-            pairs = [(v, w) for v, w in zip(values, deltas[0], strict=True)
+                deltas[variant.name].append(delta_correct(trainer, sample))
+                self._count()
+        results = [Result(v.name, m) for v, m in zip(changes, self._recorded(changes), strict=True)]
+        for result in results:
+            pairs = [(v, w) for v, w in zip(deltas[result.name], deltas[AS_IT_WAS], strict=False)
                      if v is not None and w is not None]  # fmt: skip
             result.delta = interval([v for v, _ in pairs])
             result.change = interval([v - w for v, w in pairs])
         return results, influence
+
+    def _recorded(self, changes: Sequence[Variant]) -> Iterator[dict[str, float | None]]:
+        """What each change does to the recorded batch."""
+        trainer = self._trainer
+        trainer.restore(self._snapshot)
+        if not trainer.config.kl_coefficient:
+            trainer.load_reference()
+        before = {"probe_set": probe_set(trainer)}
+        sample = trainer.sample(self._step)
+        for variant in changes:
+            trainer.restore(self._snapshot)
+            update(trainer, sample, variant)
+            measured = measure(trainer, sample, before)
+            em = trainer.evaluate(closed_book=False)[0]
+            yield measured | {"em_greedy": em}
+            self._count()
+
+    def _count(self, n: int = 1) -> None:
+        self._done += n
+        self._advance("variants", self._done, self._total)
 
 
 def _influence(trainer: Trainer, sample: Sample) -> list[dict[str, Any]]:

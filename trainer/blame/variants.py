@@ -29,30 +29,32 @@ AS_IT_WAS, POSITIVE, HALF_RATE = "as it was", "only positive advantages", "half 
 class Variant:
     """One change. `leave_out` names the responses that give no policy gradient: `negative`,
     `positive`, `unlikely negative`, or a group's number; what the loss divides by stays. `cures`
-    and `settings` replace those of the run; `once` makes one update of the step's."""
+    and `settings` replace those of the run; `once` makes one update of the step's. `repeated` ones
+    are made on every batch, the others on the recorded one."""
 
     name: str
     leave_out: str | int | None = None
     cures: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     once: bool = False
+    repeated: bool = False
 
 
 def variants(config: TrainConfig, cures: Cures, groups: Sequence[int]) -> list[Variant]:
     """What can be changed about a run with these settings; `groups` are left out one at a time."""
     kl = 0.0 if config.kl_coefficient else KL
     changes = [
-        Variant(AS_IT_WAS),
-        Variant(POSITIVE, "negative"),
-        Variant("only negative advantages", "positive"),
-        Variant("without negatives less likely than their median", "unlikely negative"),
-        *(Variant(f"LLDS, {gate} gate", cures={"llds": gate})
+        Variant(AS_IT_WAS, repeated=True),
+        Variant(POSITIVE, "negative", repeated=True),
+        Variant("only negative advantages", "positive", repeated=True),
+        Variant("without unlikely negatives", "unlikely negative"),
+        *(Variant(f"LLDS, {gate} gate", cures={"llds": gate}, repeated=gate == "action")
           for gate in GATES if gate != cures.llds),
-        Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}),
+        Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}, repeated=True),
         Variant(f"KL {kl:g}" if kl else "without KL", settings={"kl_coefficient": kl}),
     ]  # fmt: skip
     if cures.llds != "off":
-        changes.append(Variant("without LLDS", cures={"llds": "off"}))
+        changes.append(Variant("without LLDS", cures={"llds": "off"}, repeated=True))
     if config.updates > 1:
         changes.append(Variant(f"one update instead of {config.updates}", once=True))
     return changes + [Variant(f"without group {group}", group) for group in groups]
@@ -66,8 +68,10 @@ def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
     settings = config.replace(**variant.settings)
     batch = replace(
         batch, inner=old.clone(), post=old.clone(), weights=_weights(sample, variant.leave_out),
-        ref=batch.ref if settings.kl_coefficient else None,
+        ref=batch.ref if settings.kl_coefficient else None, gate_open=None, penalty=None,
     )  # fmt: skip
+    if batch.ref is None and not settings.entropy_coefficient:
+        batch = _shorten(batch, llds=(variant.cures.get("llds") or updater.cures.llds) != "off")
     minibatches = [list(chain(*sample.minibatches))] if variant.once else sample.minibatches
     updater.cures = replace(updater.cures, **variant.cures)
     updater.config = settings
@@ -94,11 +98,36 @@ def _weights(sample: Sample, leave_out: str | int | None) -> Tensor | None:
     return (~out).float()[:, None].expand_as(batch.old)
 
 
+def _shorten(batch: RolloutBatch, *, llds: bool) -> RolloutBatch:
+    """The batch with responses that give no gradient cut to two tokens in forward passes. Their
+    mask stays, and with it what the loss divides by."""
+    gives = batch.advantages != 0  # (B,)
+    if batch.weights is not None:
+        gives = gives & (batch.weights != 0).any(1)
+    if llds:  # it preserves every response whose advantage is not negative
+        gives = gives | (batch.advantages >= 0)
+    lengths = [
+        n if keep else min(n, 2) for n, keep in zip(batch.lengths, gives.tolist(), strict=True)
+    ]
+    old = batch.old * gives[:, None]  # (B, T); so that the ratio of what is not scored is 1
+    return replace(batch, lengths=lengths, old=old, inner=old.clone())
+
+
 def correct_rows(sample: Sample) -> list[int]:
     """The correct responses of mixed groups, whose Δ is the step's."""
     correct = sample.correct
     mixed = mixed_groups(correct, sample.draw.groups).values()
     return [row for rows in mixed for row in rows if correct[row]]
+
+
+@torch.no_grad()
+def delta_correct(trainer: Trainer, sample: Sample) -> float | None:
+    """`measure`'s first number alone, for which few rows need a pass."""
+    batch, rows = sample.batch, correct_rows(sample)
+    if not rows:
+        return None
+    logp = batch.score(trainer.policy.model, rows, trainer.config.buckets)
+    return _mean(((logp - batch.old[rows]) * batch.mask[rows]).double().sum(1).tolist())
 
 
 @torch.no_grad()
@@ -161,9 +190,11 @@ def influences(trainer: Trainer, sample: Sample) -> list[float]:
     rows = correct_rows(sample)
     if not rows:
         return [0.0] * len(batch.lengths)
+    if batch.ref is None and not trainer.config.entropy_coefficient:
+        batch = _shorten(batch, llds=trainer.updater.cures.llds != "off")
     target = [torch.zeros_like(p) for p in parameters]
     for row in rows:
-        length = batch.lengths[row]
+        length = sample.batch.lengths[row]
         ids, mask = batch.ids[[row], :length], batch.mask[[row], :length]
         logp = action_scores(trainer.policy.model, ids, mask).logp.sum() / len(rows)
         for total, part in zip(target, _gradient(logp, parameters), strict=True):

@@ -60,6 +60,7 @@ def trainer(run):
     return trainer
 
 
+@pytest.mark.slow
 def test_the_replay_is_the_record_to_the_bit(answer):
     assert answer.replay == dict.fromkeys(
         ("steps", "updates", "responses", "actions", "retention"), True
@@ -68,6 +69,7 @@ def test_the_replay_is_the_record_to_the_bit(answer):
     assert answer.warnings == []
 
 
+@pytest.mark.slow
 def test_every_variant_is_measured_and_changes_what_it_says(answer, run):
     results = {r.name: r for r in answer.variants}
     assert {"as it was", "LLDS, token gate", "LLDS, action gate", "KL 0.05",
@@ -95,6 +97,7 @@ def test_leaving_nothing_out_is_the_update_as_it_was(trainer, run):
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
+@pytest.mark.slow
 def test_responses_without_gradient_need_no_pass(trainer, run, monkeypatch):
     """Shorter passes change nothing but the rounding of the weights."""
     sample, weights = trainer.sample(2), []
@@ -169,6 +172,7 @@ def test_the_interval_is_students():
     assert interval([1.0] * 5) is None
 
 
+@pytest.mark.slow
 def test_sentence_says_which_way_the_update_went(answer):
     results = [replace(r) for r in answer.variants]
     results[0].delta = (-1.8, -2.0, -1.6)
@@ -179,14 +183,16 @@ def test_sentence_says_which_way_the_update_went(answer):
     assert "does not lower" in replace(answer, variants=results).sentence
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypatch):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     monkeypatch.setattr("lldscope_trainer.blame.experiment.blame", lambda *_: answer)
     done = CliRunner().invoke(command, [str(copy), "--step", "2", "--keep"])
     assert done.exit_code == 0, done.output
-    assert "agrees with the record to the bit" in done.stdout
-    assert answer.sentence in done.stdout.replace("\n", " ")
+    text = done.stdout.replace("\n", " ")
+    assert "agrees with the record to the bit" in text
+    assert answer.sentence in text
     assert max(map(len, done.stdout.splitlines())) <= 80
     stored = json.loads((copy / "blame" / "step-2.json").read_text("utf-8"))
     assert (stored["schema"], stored["step"], stored["same"]) == (1, 2, True)

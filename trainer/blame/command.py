@@ -66,10 +66,8 @@ def _show(answer: Blame) -> None:
         unlike = ", ".join(t for t, same in answer.replay.items() if not same)
         numbers = ", ".join(f"{n} by {d:.3g}" for n, d in answer.differences.items())
         agreement = f"differs from the record in {unlike} ({numbers})"
-    click.echo(
-        f"step {answer.step}, from the checkpoint before step {answer.checkpoint}: "
-        f"the replay {agreement}\n"
-    )
+    start = f"Step {answer.step}, from the checkpoint before step {answer.checkpoint}"
+    click.echo(_lines(f"{start}: the replay {agreement}.") + "\n")
     columns = (
         ("Δ correct", "delta_correct", 10), ("retention", "retention_delta", 10),
         ("probes", "probe_set", 8), ("match", "em_greedy", 7), ("entropy", "entropy", 9),
@@ -92,7 +90,11 @@ def _show(answer: Blame) -> None:
         kind = "negative" if row["negative"] else "positive"
         address = f"/response/{Path(answer.run).name}?step={answer.step}&id={row['response_id']}"
         click.echo(f"  group {row['group_id']}, {kind} {row['influence']:+.3g} nats  {address}")
-    click.echo("\n" + textwrap.fill(answer.sentence, 79))
+    click.echo("\n" + _lines(answer.sentence))
+
+
+def _lines(text: str) -> str:
+    return textwrap.fill(text, 79, break_on_hyphens=False)
 
 
 def _number(value: float | None, name: str) -> str:

@@ -20,7 +20,8 @@ RESPONSES = 5  # shown on a terminal
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--step", type=click.IntRange(min=0), help="Which; the one with the lowest Δ.")
+@click.option("--step", type=click.IntRange(min=0),
+              help="By default the one with the lowest Δ after a checkpoint.")  # fmt: skip
 @click.option("--draws", type=click.IntRange(min=6), default=8, show_default=True,
               help="Batches that the same weights play anew, for the intervals.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
@@ -28,9 +29,9 @@ RESPONSES = 5  # shown on a terminal
 def blame(run: Path, step: int | None, draws: int, as_json: bool, keep: bool) -> None:
     """Run one recorded update again, each time with one thing changed.
 
-    From the newest checkpoint at or before the step, which `checkpoint_every` makes, the step is
-    replayed in a folder of its own; RUN is only read. Then its update is made again from the same
-    weights with one thing changed, on the recorded batch and on --draws new ones.
+    The step is replayed in a temporary folder, from the newest checkpoint at or before it (such as
+    `checkpoint_every` makes). Then its update is made again from the same weights with one thing
+    changed, on the recorded batch and on --draws new ones. Without --keep, RUN is only read.
 
     Exit code: 0 answered; 1 internal or I/O error, 2 what cannot be replayed.
     """

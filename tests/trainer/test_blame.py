@@ -76,13 +76,13 @@ def test_every_variant_is_measured_and_changes_what_it_says(answer, run):
             "one update instead of 2"} <= set(results)  # fmt: skip
     was = results["as it was"]
     assert was.change[0] == 0
-    assert all(r.recorded["kl"] > 0 and r.recorded["entropy"] > 0 for r in answer.variants)
-    assert results["half the learning rate"].recorded["kl"] < was.recorded["kl"]
-    up = results["only positive advantages"].recorded["delta_correct"]
-    down = results["only negative advantages"].recorded["delta_correct"]
+    assert all(r.measures["kl"] > 0 and r.measures["entropy"] > 0 for r in answer.variants)
+    assert results["half the learning rate"].measures["kl"] < was.measures["kl"]
+    up = results["only positive advantages"].measures["delta_correct"]
+    down = results["only negative advantages"].measures["delta_correct"]
     assert up > down, "what is correct gains from its own gradient"
     (retained,) = lldscope.open_run(run).signals().query("step == 2")["retention_delta"]
-    assert was.recorded["retention_delta"] == pytest.approx(retained, abs=1e-5)
+    assert was.measures["retention_delta"] == pytest.approx(retained, abs=1e-5)
     assert len([n for n in results if n.startswith("without group")]) > 0
 
 

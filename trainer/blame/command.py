@@ -77,7 +77,7 @@ def _show(answer: Blame) -> None:
     width = max(len(r.name) for r in answer.variants)
     click.echo(f"{'the recorded batch':{width}}" + "".join(f"{h:>{n}}" for h, _, n in columns))
     for r in answer.variants:
-        cells = "".join(f"{_number(r.recorded[name], name):>{n}}" for _, name, n in columns)
+        cells = "".join(f"{_number(r.measures[name], name):>{n}}" for _, name, n in columns)
         click.echo(f"{r.name:{width}}{cells}")
     heads = f"  {'Δ correct [95 %]':22}  difference [95 %]"
     click.echo(f"\n{f'{answer.draws} new batches':{width}}{heads}")

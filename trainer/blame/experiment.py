@@ -47,7 +47,7 @@ class Result:
     Δ of the correct responses and of its difference from the update as it was, in nats."""
 
     name: str
-    recorded: dict[str, float | None]
+    measures: dict[str, float | None]
     delta: tuple[float, float, float] | None = None
     change: tuple[float, float, float] | None = None
 
@@ -91,8 +91,10 @@ class Blame:
                 "Fewer than six draws have a correct response in a mixed group: "
                 "there is no Δ to explain."
             )
-        recorded = results[AS_IT_WAS].recorded["delta_correct"]
-        once = "has no Δ" if recorded is None else f"changed it by {recorded:+.2f} nats a response"
+        change_once = results[AS_IT_WAS].measures["delta_correct"]
+        once = "has no Δ"
+        if change_once is not None:
+            once = f"changed it by {change_once:+.2f} nats a response"
         start = (
             f"{{}} the log-likelihood of correct responses: {was[0]:+.2f} nats a response over "
             f"{self.draws} new batches from the same weights, 95 % interval {was[1]:+.2f} to "
@@ -296,21 +298,23 @@ class _Experiment:
         sample = trainer.sample(self._step)
         influence = _influence(trainer, sample)
         changes = all_variants(trainer.config, self._snapshot.state.cures, _most_harmful(influence))
-        repeated = [v for v in changes if v.repeated]
-        self._total, self._done = len(changes) + len(repeated) * self._draws, 0
+        repeats = [v for v in changes if v.repeat]
+        self._total, self._done = len(changes) + len(repeats) * self._draws, 0
         deltas: dict[str, list[float | None]] = {v.name: [] for v in changes}
         for again in range(1, self._draws + 1):
             trainer.restore(self._snapshot)
             sample = trainer.sample(self._step, again)
             if not correct_rows(sample):
-                self._count(len(repeated))
+                self._count(len(repeats))
                 continue
-            for variant in repeated:
+            for variant in repeats:
                 trainer.restore(self._snapshot)
                 update(trainer, sample, variant)
                 deltas[variant.name].append(delta_correct(trainer, sample))
                 self._count()
-        results = [Result(v.name, m) for v, m in zip(changes, self._recorded(changes), strict=True)]
+        results = [
+            Result(v.name, m) for v, m in zip(changes, self._on_the_record(changes), strict=True)
+        ]
         for result in results:
             pairs = [(v, w) for v, w in zip(deltas[result.name], deltas[AS_IT_WAS], strict=False)
                      if v is not None and w is not None]  # fmt: skip
@@ -318,7 +322,7 @@ class _Experiment:
             result.change = interval([v - w for v, w in pairs])
         return results, influence
 
-    def _recorded(self, changes: Sequence[Variant]) -> Iterator[dict[str, float | None]]:
+    def _on_the_record(self, changes: Sequence[Variant]) -> Iterator[dict[str, float | None]]:
         """What each change does to the recorded batch."""
         trainer = self._trainer
         trainer.restore(self._snapshot)
@@ -329,9 +333,9 @@ class _Experiment:
         for variant in changes:
             trainer.restore(self._snapshot)
             update(trainer, sample, variant)
-            measured = measure(trainer, sample, before)
+            measures = measure(trainer, sample, before)
             em = trainer.evaluate(closed_book=False)[0]
-            yield measured | {"em_greedy": em}
+            yield measures | {"em_greedy": em}
             self._count()
 
     def _count(self, n: int = 1) -> None:

@@ -29,32 +29,32 @@ AS_IT_WAS, POSITIVE, HALF_RATE = "as it was", "only positive advantages", "half 
 class Variant:
     """One change. `leave_out` names the responses that give no policy gradient: `negative`,
     `positive`, `unlikely negative`, or a group's number; what the loss divides by stays. `cures`
-    and `settings` replace those of the run; `once` makes one update of the step's. `repeated` ones
-    are made on every batch, the others on the recorded one."""
+    and `settings` replace those of the run; `once` makes one update of the step's. Those with
+    `repeat` are made on every batch, the others on the recorded one."""
 
     name: str
     leave_out: str | int | None = None
     cures: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     once: bool = False
-    repeated: bool = False
+    repeat: bool = False
 
 
 def variants(config: TrainConfig, cures: Cures, groups: Sequence[int]) -> list[Variant]:
     """What can be changed about a run with these settings; `groups` are left out one at a time."""
     kl = 0.0 if config.kl_coefficient else KL
     changes = [
-        Variant(AS_IT_WAS, repeated=True),
-        Variant(POSITIVE, "negative", repeated=True),
-        Variant("only negative advantages", "positive", repeated=True),
+        Variant(AS_IT_WAS, repeat=True),
+        Variant(POSITIVE, "negative", repeat=True),
+        Variant("only negative advantages", "positive", repeat=True),
         Variant("without unlikely negatives", "unlikely negative"),
-        *(Variant(f"LLDS, {gate} gate", cures={"llds": gate}, repeated=gate == "action")
+        *(Variant(f"LLDS, {gate} gate", cures={"llds": gate}, repeat=gate == "action")
           for gate in GATES if gate != cures.llds),
-        Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}, repeated=True),
+        Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}, repeat=True),
         Variant(f"KL {kl:g}" if kl else "without KL", settings={"kl_coefficient": kl}),
     ]  # fmt: skip
     if cures.llds != "off":
-        changes.append(Variant("without LLDS", cures={"llds": "off"}, repeated=True))
+        changes.append(Variant("without LLDS", cures={"llds": "off"}, repeat=True))
     if config.updates > 1:
         changes.append(Variant(f"one update instead of {config.updates}", once=True))
     return changes + [Variant(f"without group {group}", group) for group in groups]

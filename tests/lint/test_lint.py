@@ -107,11 +107,11 @@ FAULTS = {
     "group-prompt": Fault(
         patch=(
             Trainer, "_draw",
-            lambda self, step: replace(d := draw(self, step), groups=[*d.groups[1:], d.groups[0]]),
+            lambda *a: replace(d := draw(*a), groups=[*d.groups[1:], d.groups[0]]),
         )
     ),
     "policy-version": Fault(
-        patch=(Trainer, "_draw", lambda self, step: replace(draw(self, step), policy_version=0))
+        patch=(Trainer, "_draw", lambda *a: replace(draw(*a), policy_version=0))
     ),
     "tool-text": Fault(patch=(Trainer, "_batch", change_rollouts(include_tool_text))),
     "engine-slope": Fault(

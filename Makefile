@@ -20,7 +20,7 @@ INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # Rooms whose tests start no process, server or training.
-QUICK := $(wildcard $(addprefix tests/,core diagnosis signals alarms losses storage query \
+QUICK := $(wildcard $(addprefix tests/,core diagnosis losses storage query \
 	explore evaluation report test_architecture.py))
 TOOLS_READ := mlflow-skinny sqlalchemy alembic
 # Two OpenMP threads beside any other load are many times slower than one.

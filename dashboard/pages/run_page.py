@@ -103,8 +103,11 @@ def alarms(snapshot: Snapshot) -> list[Any]:
 def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
     arl = snapshot.state.arl
     sign = palette.SEVERITIES[alert.severity]
-    facts = [("means", alert.meaning), ("looks at", alert.evidence), ("do", alert.advice)]
-    facts.append(("false alarms", alert.false_alarms.replace("`arl`", f"{arl:,.0f}")))
+    facts = {
+        "means": alert.meaning,
+        "looks at": alert.evidence,
+        "false alarms": alert.false_alarms.replace("`arl`", f"{arl:,.0f}"),
+    }
     return html.Article(
         [
             html.Header(
@@ -117,7 +120,13 @@ def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
                 ]
             ),
             html.P(true_minus(visible(alert.message, 2000)), className="message"),
-            html.Dl([x for k, v in facts for x in (html.Dt(k), html.Dd(v))]),
+            html.P(["→ ", alert.advice], className="advice"),
+            html.Details(
+                [
+                    html.Summary("What this means, what it looks at, how often it is wrong"),
+                    html.Dl([x for k, v in facts.items() for x in (html.Dt(k), html.Dd(v))]),
+                ]
+            ),
             _links(alert, snapshot),
         ],
         className="alarm",

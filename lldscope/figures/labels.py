@@ -29,11 +29,11 @@ Label = dict[str, Any]
 def alarm_labels(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, window: tuple[float, float]
 ) -> list[Label]:
-    """The label of each alarm, where it first fired, that finds a place; the gravest come first."""
-    alarms = sorted(
-        ((a.step, a) for a in alerts if a.step is not None),
-        key=lambda p: (-p[1].severity.rank, p[0]),
-    )
+    """The label of each alarm, where it first fired, that finds a place: of the first warning, and
+    then of the gravest."""
+    alarms = [(a.step, a) for a in alerts if a.step is not None]
+    first = min((step for step, a in alarms if a.severity != "info"), default=None)
+    alarms.sort(key=lambda p: (p[0] != first, -p[1].severity.rank, p[0]))
     at = at_steps(table, axis, [step for step, _ in alarms])
     spans: list[list[tuple[float, float]]] = [[] for _ in range(ROWS)]
     labels = []

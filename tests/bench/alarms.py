@@ -183,6 +183,16 @@ def planned_runs(steps: int = 200, series: int = 4 * SERIES) -> None:
         print(f"drift −{drift} after a gain of 0.3: median delay {np.median(delay):.0f} steps")
 
 
+def smooth_declines(series: int = 40) -> None:
+    """A fall from +0.3 to −0.3 within 20 steps in a run of 200 planned steps: with little noise it
+    looks like correlation at first."""
+    level = np.concatenate([np.full(80, 0.3), np.linspace(0.3, -0.3, 20), np.full(400, -0.3)])
+    for noise in (0.02, 0.05, 0.1, 0.3, 1.0):
+        delta = level[:, None] + noise * np.random.default_rng(6).standard_normal((500, series))
+        delay = first_alarms(delta, d.loss_score, default_arl(200))[0] - 80
+        print(f"smooth decline, noise {noise:g}: median delay {np.median(delay):.0f} steps")
+
+
 def level_alarms(arl: float = DEFAULT_ARL, series: int = 60) -> None:
     """Run lengths of the fallback on levels that are AR(1) noise around a constant, after the
     baseline; each series has its own baseline, uncertain as it is."""
@@ -210,5 +220,6 @@ def main() -> None:
     delays()
     planned_runs()
     planned_runs(1000, SERIES)
+    smooth_declines()
     level_alarms()
     candidates.compare()

@@ -89,6 +89,7 @@ def learning_rate(settings: Mapping[str, Setting], step: int) -> float | None:
     kind, total = kind.lower(), number(settings, "steps")
     if peak is None or warmup < 0 or warmup != int(warmup):  # verl: −1 where it is a ratio
         return None
+    step = max(step, 0)
     if kind == "constant":
         return peak
     if step < warmup:

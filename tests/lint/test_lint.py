@@ -257,6 +257,7 @@ def test_parts_of_the_reward_add_up_with_their_weights(tmp_path):
         ({"learning_rate": 1.0, "lr_scheduler_type": "linear", "max_steps": 10}, 5, 0.5),
         ({"learning_rate": 1.0, "lr_scheduler_type": "cosine", "max_steps": 10}, 5, 0.5),
         ({"learning_rate": 1.0, "lr_scheduler_type": "constant"}, 5, 1.0),
+        ({"lr": 1.0, "warmup_steps": 0}, -1, 1.0),
         ({"learning_rate": 1.0, "lr_scheduler_type": "inverse_sqrt"}, 5, None),
         ({"actor_rollout_ref": {"actor": {"optim": {"lr": 2.0, "lr_warmup_steps": 0}}}}, 3, 2.0),
         ({"lr": "fast"}, 3, None),

@@ -21,6 +21,8 @@ ROWS, ROW_HEIGHT = 2, 14  # pixels
 _ABOVE = 1.075  # of the height of the plot: where the strip of the phases ends
 # pixels: of a narrow plot, a character, the sign before it
 NARROW, CHARACTER, _SIGN = 380.0, 5.8, 14.0
+_SHIFT = 5  # pixels: so much of the sign lies on the other side of the line
+_GAP = 3  # pixels between two names
 _MARGIN = 50.0  # pixels right of the plot that a label may take
 
 Label = dict[str, Any]
@@ -29,11 +31,11 @@ Label = dict[str, Any]
 def alarm_labels(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, window: tuple[float, float]
 ) -> list[Label]:
-    """The label of each alarm, where it first fired, that finds a place: of the first warning, and
-    then of the gravest."""
-    alarms = [(a.step, a) for a in alerts if a.step is not None]
-    first = min((step for step, a in alarms if a.severity != "info"), default=None)
-    alarms.sort(key=lambda p: (p[0] != first, -p[1].severity.rank, p[0]))
+    """The label of each alarm, where it first fired, that finds a place; the gravest come first."""
+    alarms = sorted(
+        ((a.step, a) for a in alerts if a.step is not None),
+        key=lambda p: (-p[1].severity.rank, p[0]),
+    )
     at = at_steps(table, axis, [step for step, _ in alarms])
     spans: list[list[tuple[float, float]]] = [[] for _ in range(ROWS)]
     labels = []
@@ -44,7 +46,7 @@ def alarm_labels(
         left = NARROW * (x - window[0]) / (window[1] - window[0])
         for row, after, span in _places(left, len(name) * CHARACTER + _SIGN):
             inside = span[0] >= 0 and span[1] <= NARROW + _MARGIN
-            if inside and all(span[1] < a or b < span[0] for a, b in spans[row]):
+            if inside and all(span[1] + _GAP < a or b + _GAP < span[0] for a, b in spans[row]):
                 spans[row].append(span)
                 sign = palette.SEVERITIES[alert.severity].shape
                 labels.append(_label(x, row, after, escape(name), sign))
@@ -55,14 +57,14 @@ def alarm_labels(
 def _places(x: float, width: float) -> Iterator[tuple[int, bool, tuple[float, float]]]:
     """Row, whether the text follows the line, and the pixels that it takes."""
     for row in range(ROWS):
-        yield row, True, (x - _SIGN / 2, x + width)
-        yield row, False, (x - width, x + _SIGN / 2)
+        yield row, True, (x - _SHIFT, x - _SHIFT + width)
+        yield row, False, (x + _SHIFT - width, x + _SHIFT)
 
 
 def _label(x: float, row: int, after: bool, name: str, sign: str) -> Label:
     return {
         "x": x, "xref": "x", "y": _ABOVE, "yref": "paper", "yanchor": "bottom",
         "yshift": ROW_HEIGHT * row - 2, "text": f"{sign} {name}" if after else f"{name} {sign}",
-        "xanchor": "left" if after else "right", "xshift": -5 if after else 5,
+        "xanchor": "left" if after else "right", "xshift": -_SHIFT if after else _SHIFT,
         "showarrow": False, "font": {"size": 10},
     }  # fmt: skip

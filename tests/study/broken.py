@@ -155,7 +155,7 @@ class LearningRateJump(Fault):
     def begin(self) -> dict[str, Any]:
         factor = self.rng.uniform(10, 30)
         updater = self.trainer.updater
-        updater._config = updater._config.model_copy(update={"lr": factor * updater._config.lr})
+        updater.config = updater.config.model_copy(update={"lr": factor * updater.config.lr})
         return {"factor": round(factor, 2)}
 
 

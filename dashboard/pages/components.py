@@ -181,9 +181,8 @@ def _firing(name: str, state: RunState) -> html.Span:
         return fact("alarm", "none firing")
     worst = firing[0]
     text: list[Any] = [html.A(html.Strong(worst.rule), href=evidence(name, worst.rule))]
-    start = worst.episodes[-1][0] if worst.onset is None else worst.onset
-    if start is not None:
-        text += [f" {worst.since} ({(state.last_step or 0) - start:,} steps ago)"]
+    if worst.start is not None:
+        text += [f" {worst.since} ({(state.last_step or 0) - worst.start:,} steps ago)"]
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = palette.SEVERITIES[worst.severity]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import detectors as d
-from .conditions import FALLS
+from .conditions import delta_falls
 from .evidence import Evidence, Flags
 from .registry import CAUSES
 from .rule import Rule, Span, episodes
@@ -27,7 +27,7 @@ def falls(e: Evidence) -> list[Span]:
     """Row spans in which the likelihood of correct responses falls; they begin before the alarm."""
     with np.errstate(invalid="ignore"):
         falling = e.decay.value >= FALL_SHARE * e.decay.threshold
-    return episodes(falling | (e.has_delta & (e.delta_t <= FALLS)), 1, e.cadence.rows(ENDS))
+    return episodes(falling | delta_falls(e), 1, e.cadence.rows(ENDS))
 
 
 def cause_episodes(rule: Rule, e: Evidence, holds: Flags) -> list[tuple[int, int, int | None]]:

@@ -41,9 +41,14 @@ def decay_test_fires(e: Evidence) -> Flags:
     return over & (~on_level | (steps_held(e, over) >= e.cadence.rows(ENTER_DECAY)))
 
 
+def delta_falls(e: Evidence) -> Flags:
+    """Δ̄ is well below 0."""
+    return e.has_delta & (e.delta_t <= FALLS)
+
+
 def falling(e: Evidence) -> Flags:
     """Correct responses lose likelihood: the decay test fires, or Δ̄ is well below 0."""
-    return decay_test_fires(e) | (e.has_delta & (e.delta_t <= FALLS))
+    return decay_test_fires(e) | delta_falls(e)
 
 
 @once

@@ -121,12 +121,19 @@ def _correlation(values: Series) -> Series:
     One minus the mean square difference of neighbours over that of entries NOISE_LAG apart: a level
     that moves slowly or changes once hardly shows in it.
     """
-    near, far = (
-        trailing_mean((values - shifted(values, lag)) ** 2, USUAL, 1) for lag in (1, NOISE_LAG)
-    )
-    ratio = np.divide(near, far, where=far > 0, out=np.ones(len(values)))
+    near, far = (trailing_mean(x**2, USUAL, 1) for x in _differences(values))
     error = PHI_ERRORS / np.sqrt(np.clip(np.arange(len(values)) + 1, 1, USUAL))
-    return np.clip(1.0 - ratio - error, 0.0, PHI_LARGEST)
+    return np.clip(1.0 - _ratio(near, far) - error, 0.0, PHI_LARGEST)
+
+
+def _differences(values: Series) -> list[Series]:
+    """Of neighbours, and of entries NOISE_LAG apart."""
+    return [values - shifted(values, lag) for lag in (1, NOISE_LAG)]
+
+
+def _ratio(near: Series, far: Series) -> Series:
+    """1 where nothing differs."""
+    return np.divide(near, far, where=far > 0, out=np.ones(len(near)))
 
 
 def e_detector(score: Series, arl: float) -> Series:
@@ -267,14 +274,13 @@ def noise_of_means(values: Series, trend: int = 0) -> Series:
     σ² (1 + φ) / ((1 − φ) n). A single jump of the level hardly changes a median. With `trend`, a
     straight line over so many entries is no noise at all.
     """
-    differences = [values - shifted(values, lag) for lag in (1, NOISE_LAG)]
+    differences = _differences(values)
     if trend:  # the median of the last differences is that of a straight line
         differences = [x - trailing_median(x, trend, NOISE_LEAST // 2) for x in differences]
     near, far = map(np.abs, differences)
     square = trailing_mean(near**2, NOISE_STEPS, NOISE_LEAST) / 2
     near, far = (trailing_median(x, NOISE_STEPS, NOISE_LEAST) for x in (near, far))
-    ratio = np.divide(near, far, where=far > 0, out=np.ones(len(values)))
-    phi = np.clip(1.0 - ratio**2, 0.0, NOISE_PHI)
+    phi = np.clip(1.0 - _ratio(near, far) ** 2, 0.0, NOISE_PHI)
     correlated = (far / MEDIAN_OF_NORMAL) ** 2 / 2 * (1 + phi) / (1 - phi)
     return np.fmax(square, correlated)
 

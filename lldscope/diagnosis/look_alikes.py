@@ -21,7 +21,7 @@ from .conditions import least_rows, reward_crashed
 from .evidence import Evidence, Flags
 from .phases import Phase
 from .registry import CAUSES
-from .rule import Alert, CauseRank, Rule, episodes
+from .rule import Alert, CauseRank, Rule, episodes, since
 from .rules import lld
 from .rules.measures import EARLIER_MAXIMUM, is_observed, percent
 
@@ -92,11 +92,7 @@ def _attributed_to(e: Evidence, row: int) -> str:
 
 
 def _onset(rule: Rule, e: Evidence, fires: int) -> str:
-    """When a cause began, where single steps show it, or when it fired."""
-    step = began(rule.measure(e), e, fires)
-    return f"{rule.id} " + (
-        f"fired at step {e.step[fires]}" if step is None else f"began at step {step}"
-    )
+    return f"{rule.id} {since(began(rule.measure(e), e, fires), int(e.step[fires]))}"
 
 
 def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Finding:

@@ -182,12 +182,20 @@ class Alert:
 
     @property
     def since(self) -> str:
-        """When it began, or when it fired where that cannot be seen; in the same words everywhere.
-        Not of a pending alarm."""
-        if self.onset is not None:
-            return f"began at step {self.onset}"
-        word = "firing since" if self.state == "firing" else "fired at"
-        return f"{word} step {self.episodes[-1][0]}"
+        """`since` of its last episode. Not of a pending alarm."""
+        return since(self.onset, self.episodes[-1][0], is_firing=self.state == "firing")
+
+    @property
+    def start(self) -> int:
+        """The step that `since` names."""
+        return self.episodes[-1][0] if self.onset is None else self.onset
+
+
+def since(onset: int | None, fired: int, *, is_firing: bool = False) -> str:
+    """When an alarm began, or when it fired where that cannot be seen."""
+    if onset is not None:
+        return f"began at step {onset}"
+    return f"{'firing since' if is_firing else 'fired at'} step {fired}"
 
 
 def episodes(

@@ -31,6 +31,10 @@ class StalledAlert:
     onset: None = None
 
     @property
+    def start(self) -> int | None:
+        return self.step
+
+    @property
     def since(self) -> str:
         return "" if self.step is None else f"after step {self.step}"
 

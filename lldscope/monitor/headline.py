@@ -69,7 +69,7 @@ def headline(t: Trouble) -> Headline:
         word = "Failed" if t.life.life == "failed" else STALLED.cause
         at = "" if alarm.step is None else f" after step {alarm.step}"
         return Headline(f"{word}{at}: {why}", _sentence(alarm.advice), alarm.rule, alarm.step)
-    step = alarm.episodes[-1][0] if alarm.onset is None else alarm.onset
+    step = alarm.start
     words = DECLARATION.get(alarm.rule)
     cause = f"{words.cause if words is not None else f'Rule {alarm.rule}'} ({alarm.since})"
     decay = next((a for a in t.alerts if a.rule == "lld-decay"), None)

@@ -34,7 +34,7 @@ def gap(e: Evidence) -> Measurement:
         error = np.sqrt(variance[:i] + variance[i])
         comparable = (reward[:i] <= reward[i]) & (part[:i] == part[i])
         falls = np.where(comparable, (values[:i] - values[i]) / error, np.nan)
-        until = slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
+        until = _until_next(rows, i)
         limit[until] = least = _limit(i)
         if not np.isnan(falls).all():
             worst = int(np.nanargmax(falls))
@@ -70,7 +70,7 @@ def loss(e: Evidence) -> Measurement:
             continue
         best = before[np.argmax(values[before])]
         height = values[best] - BIAS * error[best]
-        until = slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
+        until = _until_next(rows, i)
         last = slice(i - 1, i + 1)
         if height > 0:
             share[until], best_row[until] = values[last].max() / height, rows[best]
@@ -87,6 +87,11 @@ def loss(e: Evidence) -> Measurement:
         )
 
     return Measurement(holds, share, d.constant(HALF, share), message)
+
+
+def _until_next(rows: np.ndarray, i: int) -> slice:
+    """The rows for which evaluation `i` is the last one."""
+    return slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
 
 
 def _is_material(before: float, now: float) -> bool:

@@ -46,7 +46,6 @@ elsewhere: $(READY)
 
 check: $(READY)
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 docs: $(READY)

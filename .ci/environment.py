@@ -121,7 +121,7 @@ def compile_versions(file: str, extras: str, *requirements: str) -> int:
         ],
         env=uv_environment(environment(MAIN)), input="\n".join(requirements),
         stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    )
     if done.returncode == 0:
         # 2.13.0 is any build of torch, 2.13.0+cpu that of one machine.
         Path(file).write_text(re.sub(r"\+\w+$", "", done.stdout, flags=re.M))

@@ -131,7 +131,7 @@ def _frame() -> html.Div:
             ),
             html.Main(id="page", tabIndex=-1),
         ]
-    )  # fmt: skip
+    )
 
 
 def _finish(response: Response, scripts: list[str]) -> Response:

@@ -186,7 +186,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     view = [
         Input("x", "value"), Input("mean", "value"), Input("zoom", "data"), Input("axes", "data"),
         Input(_SHOWN, "value"),
-    ]  # fmt: skip
+    ]
 
     @app.callback(
         Output("zoom", "data"),
@@ -350,7 +350,7 @@ def _in_browser(app: Dash) -> None:
     ask("retry", Output("again", "data"), Input({"type": "retry", "index": ALL}, "n_intervals"))
     for tick, clock in (
         ("tick", "clock"), ("list-tick", "list-clock"), ("recording-tick", "recording-clock"),
-    ):  # fmt: skip
+    ):
         ask("tick", Output(tick, "data"), Input(clock, "n_intervals"), State("busy", "data"))
     ask("point", Input(_CHARTS, "hoverData"), State(_CHARTS, "id"))
     ask(

@@ -37,7 +37,7 @@ def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
         "height": 90 + ROW * len(charts), "hovermode": "x", "showlegend": True,
         "legend": {"orientation": "h", "yanchor": "top", "y": 0.0},
         "margin": {"l": 60, "r": 60, "t": 40, "b": 40}, "title": {"text": subject.called},
-    }  # fmt: skip
+    }
     return go.Figure({"data": data, "layout": layout})
 
 
@@ -70,7 +70,7 @@ def _add(
     if has_evidence(chart) or "yaxis2" in frame:
         layout[right.replace("y", "yaxis")] = frame["yaxis2"] | {
             "overlaying": y, "anchor": x, "side": "right", "domain": None,
-        }  # fmt: skip
+        }
     for trace in figure["data"]:
         of = {"xaxis": x, "yaxis": right if trace["yaxis"] == "y2" else y}
         ghost = trace["name"].endswith(", raw")
@@ -82,7 +82,7 @@ def _add(
             "text": f"<b>{chart.title}</b>, {chart.note}", "showarrow": False, "xanchor": "left",
             "x": 0, "xref": f"{x} domain", "y": top - 0.02 / n, "yref": "paper", "yanchor": "top",
         }
-    )  # fmt: skip
+    )
     for shape in frame["shapes"]:
         along = f"{x} domain" if shape.get("xref") == "paper" else x
         place = {"paper": f"{y} domain", "y2": right}.get(shape.get("yref", "y"), y)

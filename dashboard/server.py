@@ -116,7 +116,7 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
         return sentence(
             "This dashboard needs a token. Open the address that `lldscope dash` printed, or add "
             "?token=… to this one.", 401,
-        )  # fmt: skip
+        )
 
     def _same(value: str | None, secret: str) -> bool:
         return value is not None and hmac.compare_digest(value.encode(), secret.encode())

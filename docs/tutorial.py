@@ -40,7 +40,7 @@ def make_trainer(learning_rate: float) -> GRPOTrainer:
             num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=32,
             bos_token_id=None, eos_token_id=1, pad_token_id=0,
         )
-    )  # fmt: skip
+    )
     return GRPOTrainer(
         model=policy,
         reward_funcs=next_letter,
@@ -54,7 +54,7 @@ def make_trainer(learning_rate: float) -> GRPOTrainer:
             tokenizer_object=tokens, pad_token="<pad>", eos_token="<eos>"
         ),
         train_dataset=Dataset.from_list([{"prompt": letter} for letter in WORDS[2:]]),
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

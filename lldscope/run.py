@@ -91,7 +91,7 @@ class Run:
         return [
             f"{steps:,} steps{upto}", self.info.get("status") or "unknown status", *phase,
             f"firing: {', '.join(firing)}" if firing else "no alarm is firing",
-        ]  # fmt: skip
+        ]
 
     @property
     def damaged(self) -> dict[str, str]:

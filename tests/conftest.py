@@ -26,7 +26,7 @@ from lldscope.cli import main
 collect_ignore = [
     test for name, tests in (OWN | BY_HAND).items() for test in tests
     if Path(sys.prefix) != FOLDER / name
-]  # fmt: skip
+]
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("shared machine", deadline=None)

@@ -75,11 +75,11 @@ def fuzz(name: str, folder: Path, seconds: int) -> None:
     options = [
         "-max_len=3000", "-use_value_profile=1", "-timeout=60", "-rss_limit_mb=4096",
         f"-artifact_prefix={folder}/failures/",
-    ]  # fmt: skip
+    ]
     atheris.Setup(
         ["fuzz", str(new), str(folder / "seeds"), f"-max_total_time={seconds}", *options],
         one, custom_mutator=mutator(seeds),
-    )  # fmt: skip
+    )
     atheris.Fuzz()
 
 

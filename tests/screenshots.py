@@ -80,7 +80,7 @@ def main() -> None:
         runs = [str(SAMPLES / name) for name in ("grpo", "grpo-llds")]
         try:
             for words in (["report", runs[0], "-o", "report.html"],
-                          ["compare", *runs, "-o", "arms.html"]):  # fmt: skip
+                          ["compare", *runs, "-o", "arms.html"]):
                 command = [*lldscope, *words]
                 subprocess.run(command, check=True, stderr=subprocess.DEVNULL, cwd=folder)
             wait_for(f"http://127.0.0.1:{port}/")

@@ -113,7 +113,7 @@ def _megabytes(pid: int) -> float:
 def _tell(
     place: Path, journal: Path, memory: dict[str, list[float]], minutes: float, kills: int,
     restarts: int, looks: int,
-) -> None:  # fmt: skip
+) -> None:
     flushed = [int(line) for line in journal.read_text().split()]
     with lldscope.open_run(place) as run:
         steps = run.sql("SELECT step, count(*) n FROM steps GROUP BY step ORDER BY step")

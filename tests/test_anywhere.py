@@ -37,7 +37,7 @@ def answers() -> dict[str, dict]:
             cwd=ROOT, env=cleared() | switches, stdout=subprocess.PIPE, text=True,
         )
         for name, switches in instruction_sets().items()
-    }  # fmt: skip
+    }
     outputs = {name: process.communicate()[0] for name, process in processes.items()}
     assert {name: process.returncode for name, process in processes.items()} == dict.fromkeys(
         outputs, 0
@@ -88,7 +88,7 @@ def test_the_switches_take_instructions_away():
     done = subprocess.run(
         [sys.executable, "-c", code], env=cleared() | {name: baseline[name] for name in names},
         capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    )
     assert done.stdout.split() in (["0", "DEFAULT"], ["0", "NO", "AVX"])
 
 
@@ -144,7 +144,7 @@ def test_of_rollouts_that_lost_as_much_the_first_are_read():
         step=0, mask=mask, prompt_ids=[[1]] * n, completion_ids=[[1] * 3] * n,
         rewards=correct.astype(float), correct=correct.tolist(), group_ids=np.zeros(n, int),
         old=Scores(old, every), post=Scores(post, every),
-    )  # fmt: skip
+    )
     assert TokenSamples(batch, np.zeros((n, 3), int)).largest_drops(4) == [2, 5, 8, 14]
 
 

@@ -247,7 +247,7 @@ PARTICIPLES = {
     "asked", "chosen", "drawn", "found", "given", "gone", "got", "held", "kept", "known", "laid",
     "lost", "made", "owed", "own", "said", "seen", "sent", "shown", "spent", "taken", "told",
     "wanted", "written",
-}  # fmt: skip
+}
 
 
 def local_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -256,7 +256,7 @@ def local_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
         id(node.target if isinstance(node, ast.AnnAssign) else node)
         for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef)
         for node in cls.body
-    }  # fmt: skip
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if id(node) not in fields:

@@ -25,7 +25,7 @@ def test_in_an_environment_of_its_own(name):
     done = subprocess.run(
         [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=TESTS.parent, capture_output=True, text=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -130,5 +130,5 @@ def test_ci_skips_nothing_for_want_of_a_package(tmp_path, ci, ended):
          tmp_path],
         env={**os.environ, "CI": ci, "PYTHONPATH": path},
         capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    )
     assert done.stdout.splitlines()[-1].startswith(ended), done.stdout

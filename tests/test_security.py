@@ -336,7 +336,7 @@ def test_a_query_that_does_not_stop_ends_with_the_process(make_run):
     done = subprocess.run(
         [sys.executable, "-c", code, "query", path, "--timeout", "1", "SELECT 1"],
         capture_output=True, text=True, timeout=80,
-    )  # fmt: skip
+    )
     assert done.returncode == 2
     assert "longer than 1 s" in done.stderr
     assert "Traceback" not in done.stderr
@@ -580,7 +580,7 @@ def test_pages_of_other_origins_can_read_nothing(served, path):
     "name",
     ["evil.example", "evil.example:8050", "localhost.evil.example", "127.0.0.1.evil.example:8050",
      "localhost@evil.example", "[::1].evil.example", "0.0.0.0:8050", "", "localhost:8050:evil"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("method", ["get", "post", "options"])
 def test_names_that_were_rebound_to_this_machine_are_refused(served, name, method):
     answer = getattr(served(), method)("/_dash-layout", headers={"Host": name})
@@ -600,7 +600,7 @@ def test_with_a_token_nothing_is_told_without_it(served, path, method):
     "path",
     ["/assets/../app.py", "/assets/..%2fapp.py", "/assets/%2e%2e/server.py", "/assets//etc/passwd",
      "/_dash-component-suites/dash/../../../etc/passwd", "/_dash-component-suites/os/path.py"],
-)  # fmt: skip
+)
 def test_no_address_gives_a_file_of_the_machine(served, path):
     answer = served().get(path, headers={"Host": "localhost"})
     body = answer.get_data(as_text=True)

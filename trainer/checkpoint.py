@@ -174,7 +174,7 @@ class Checkpoints:
         files = {
             path.relative_to(draft).as_posix(): _fingerprint(path)
             for path in sorted(draft.rglob("*")) if path.is_file()
-        }  # fmt: skip
+        }
         with (draft / STATE).open("wb") as file:
             file.write(
                 json_files.with_checksum(json_files.to_json(asdict(state) | {"files": files}))

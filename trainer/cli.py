@@ -35,7 +35,7 @@ STOPPED_BY_GUARD = 11
 @click.option(
     "--checkpoint", "step", type=click.IntRange(min=0), metavar="STEP",
     help="With --resume: go on from the checkpoint before this step. Later ones are deleted.",
-)  # fmt: skip
+)
 @click.option("--settings", is_flag=True, help="Print every setting there is, and end.")
 @click.pass_context
 def train(
@@ -131,7 +131,7 @@ def _train(
             summary = run(
                 trainer, recorder, run_dir=run_dir, monitor=monitor,
                 on_step=show.step, on_evaluation=show.evaluation,
-            )  # fmt: skip
+            )
             if monitor is not None:
                 monitor.close()
                 for alert in monitor.poll()[1]:

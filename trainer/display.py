@@ -71,7 +71,7 @@ class _BarDisplay(Display):
         self._bar = Progress(
             MofNCompleteColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), Left(),
             console=Console(stderr=True),
-        )  # fmt: skip
+        )
         self._task = self._bar.add_task("starting", total=steps, completed=first)
 
     def __enter__(self) -> Self:

@@ -195,7 +195,7 @@ class _Between:
         before, updater.cures = updater.cures, cures
         if (cures.llds, cures.llds_coefficient) != (before.llds, before.llds_coefficient):
             trainer.event("llds", step=report.step, gate=cures.llds,
-                          coefficient=cures.llds_coefficient, rule=cause)  # fmt: skip
+                          coefficient=cures.llds_coefficient, rule=cause)
             change = f"LLDS with the {cures.llds} gate and λ = {cures.llds_coefficient:g}"
         elif cures.lr_share != before.lr_share:
             lr = self._config.lr * cures.lr_share

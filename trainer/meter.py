@@ -19,7 +19,7 @@ UPDATE = ("prepare", "score", "reference", "update", "sync")
 def parts_of(columns: Mapping[str, Any]) -> dict[str, float]:
     """Seconds of a step by what they were spent on, each once."""
     names = {"sampling": "rollout", "scoring": "score", "reference": "reference", "sync": "sync",
-             "evaluation": "evaluation", "recording": "record"}  # fmt: skip
+             "evaluation": "evaluation", "recording": "record"}
     parts = {name: columns[f"seconds_{column}"] for name, column in names.items()}
     inside = sum(parts[name] for name in ("scoring", "reference", "sync"))
     return parts | {"update": columns["seconds_update"] - inside}

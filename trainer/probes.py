@@ -164,7 +164,7 @@ class Probes:
             recorder.probes(
                 step=step, probe="probe_set_logp", response_id=np.arange(len(self._set)),
                 value=self.set_logps(),
-            )  # fmt: skip
+            )
 
     def _group(
         self,
@@ -186,12 +186,12 @@ class Probes:
         recorder.probes(
             step=step, probe=["hidden_similarity", "gwhes"], group_id=group,
             value=[group_probe.similarity, group_probe.gwhes],
-        )  # fmt: skip
+        )
         recorder.probes(
             step=step, probe="nthr_influence", group_id=group,
             response_id=response_ids(groups, self._group_size)[rows][wrong],
             value=group_probe.influence.cpu().numpy()[wrong],
-        )  # fmt: skip
+        )
 
     def set_logps(self) -> np.ndarray:
         """(responses of the fixed set,): Σ log π of each, nats."""

@@ -97,7 +97,7 @@ def step_tables(
         drift, n = retokenisation_drift(policy, rollouts)
         rows["probes"] = {
             "step": batch.step, "probe": "retokenisation_drift", "value": drift / n if n else None
-        }  # fmt: skip
+        }
     return rows
 
 

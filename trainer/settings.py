@@ -23,7 +23,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, use_attribute_docstrings=True, coerce_numbers_to_str=True,
         allow_inf_nan=False, extra="forbid",
-    )  # fmt: skip
+    )
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -206,7 +206,7 @@ class Trainer:
         """Events of what went wrong in the updates and did not end the run."""
         while self.updater.shortages:
             self.event("out_of_memory", step=step, reason=self.updater.shortages.pop(),
-                       divided=self.updater.divided)  # fmt: skip
+                       divided=self.updater.divided)
         for number, update in enumerate(updates):
             if update.skipped:
                 self.event("nonfinite_gradient", step=step, update=number)
@@ -337,7 +337,7 @@ class Trainer:
         return sequence_logps(
             self.policy.model, [r.ids.tolist() for r in due], [r.mask.tolist() for r in due],
             self._buckets([len(r.ids) for r in due]),
-        )  # fmt: skip
+        )
 
     def _buckets(self, lengths: Sequence[int]) -> int:
         """Length buckets for scoring rollouts of these lengths: as many in each as in a pass of an
@@ -373,7 +373,7 @@ class Trainer:
                     self.next_step, name=name, rank=p.rank, size=p.size, device=p.device,
                     add_up=lambda tensor: p.sum(tensor.to(p.device)).cpu(),
                     on_batch=on_batch, on_rollouts=collect,
-                )  # fmt: skip
+                )
         return scores[open_book], scores.get("closed_book")
 
     def save(

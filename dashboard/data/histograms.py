@@ -26,7 +26,7 @@ def _histogram(
     return Histogram(
         f"histogram/{name}", f"{title}, distribution", unit, of, (), source=source, value=value,
         whole=whole,
-    )  # fmt: skip
+    )
 
 
 HISTOGRAMS = {
@@ -50,7 +50,7 @@ HISTOGRAMS = {
             "exp((logp_inner_sum - logp_old_sum) / nullif(n_tokens, 0))",
         ),
     )
-}  # fmt: skip
+}
 
 # What must be there, found without reading a view through.
 _NEEDS = {

@@ -265,7 +265,7 @@ class RunRegistry:
             snapshot = Snapshot(
                 uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run, tables),
                 partial(self.run, name),
-            )  # fmt: skip
+            )
         if self._snapshots is not None and etag is not None and state.over and place.etag != etag:
             self._snapshots.store(path, etag, snapshot)
             place.etag = etag

@@ -107,7 +107,7 @@ class SnapshotCache:
             "seen": etag, "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
             "trend": snapshot.subject.trend, "tables": snapshot.tables, "columns": snapshot.columns,
-        }  # fmt: skip
+        }
         table = snapshot.subject.table
 
         def write(folder: Path) -> None:

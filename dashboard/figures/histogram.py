@@ -94,7 +94,7 @@ def _rectangles(cells: pd.DataFrame, subject: Subject, axis: XAxis) -> dict[str,
         "meta": 0,
         "yaxis": "y",
         "hoverinfo": "skip",
-    }  # fmt: skip
+    }
 
 
 def _middles(subject: Subject, axis: XAxis, columns: pd.DataFrame) -> list[float]:

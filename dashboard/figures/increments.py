@@ -63,7 +63,7 @@ def _is_note(note: Any) -> bool:
     return isinstance(lines, list) and all(
         isinstance(line, list) and len(line) == 5 and all(isinstance(n, int) for n in line)
         and 0 <= line[1] <= line[0] <= MOST_POINTS for line in lines
-    )  # fmt: skip
+    )
 
 
 def _extend(line: Patch, trace: Figure, before: list[Any]) -> None:

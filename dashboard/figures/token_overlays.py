@@ -79,7 +79,7 @@ OVERLAYS = {
             [(True, "in the loss"), (False, "masked out")],
         ),
     )
-}  # fmt: skip
+}
 
 
 def overlay_of(name: str | None) -> Overlay:

@@ -47,7 +47,7 @@ def about(snapshot: Snapshot) -> html.Div:
         html.Button("Save", id="about-save", className="button small"),
         html.Span("", id="about-said", className="note", role="status"),
         dcc.Store(id="about-saved"),
-    ]  # fmt: skip
+    ]
     summary = html.Summary("Name, tags, note" if not content else "Edit", className="quiet")
     label = attrs(aria_label="name, tags and note of the run")
     edit = html.Details([summary, html.Div(form, className="wants card")], **label)

@@ -43,7 +43,7 @@ def actions_page(snapshot: Snapshot, query: Query) -> html.Div:
             html.P("", id="token-status", role="status", **attrs(aria_live="polite")),
         ],
         style=deltas.COLORS,
-    )  # fmt: skip
+    )
 
 
 def strength(grid: ActionMap) -> float:

@@ -34,7 +34,7 @@ def adding(
     field = dcc.Input(
         id="find-chart", type="search", className="find",
         placeholder=f"{len(keys)} more metrics: part of a name, or a regular expression",
-    )  # fmt: skip
+    )
     text = (
         "Distributions by step are on the page of each run."
         if compared

@@ -51,11 +51,11 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
             "value": s.name,
         }
         for s in snapshots
-    ]  # fmt: skip
+    ]
     boxes = dcc.Checklist(options, subset, id={"type": "shown", "index": 0}, className="shown")
     settings = address("config", names[0], with_=names[1:])
     differ = [html.A("Where they differ", href=address("diff", names[0], with_=names[1]),
-                     className="button")] if len(names) == 2 else []  # fmt: skip
+                     className="button")] if len(names) == 2 else []
     buttons = [
         *differ,
         html.A("Settings that differ", href=settings, className="button"),
@@ -116,5 +116,5 @@ def compare_table(
             [parts.mark(sign), sign.word],
             *map(parts.count, steps),
             parts.since(snapshot.last_time, state.last_step is not None),
-        ])  # fmt: skip
+        ])
     return parts.table(titles, rows, range(3, 6), "card runs")

@@ -47,7 +47,7 @@ def page_head(title: Any, *beside: Any, above: Any = None, look: str = "") -> ht
 def table(
     head: Sequence[Any], rows: Sequence[Sequence[Any]], numbers: Collection[int] = (),
     look: str | None = None, rest: str | None = None,
-) -> html.Table:  # fmt: skip
+) -> html.Table:
     """A table of texts; a cell may be a `Td` or `Th` of its own. Columns of `numbers` are aligned
     right; the others are of the class `rest`."""
 
@@ -56,7 +56,7 @@ def table(
         return html.Tr([
             cell if isinstance(cell, html.Td | html.Th) else kind(cell, className=name, **more)
             for cell, name in zip(cells, looks, strict=True)
-        ])  # fmt: skip
+        ])
 
     body = html.Tbody([row(html.Td, cells) for cells in rows])
     return html.Table([html.Thead(row(html.Th, head, scope="col")), body], className=look)
@@ -300,7 +300,7 @@ def tools(chart: Chart, name: str | None, extra: bool) -> html.Details:
             title=title,
         )
         for tool, text, title in offered
-    ]  # fmt: skip
+    ]
     if name is not None:
         href = address("csv", name, chart=chart.id)
         buttons.append(html.A("CSV", href=href, download="", className="button small"))

@@ -32,10 +32,10 @@ def dose(snapshot: Snapshot) -> list[Any]:
         html.Span(className=f"zone {name}", style={"left": f"{_at(a):.1f}%",
                                                    "width": f"{_at(b) - _at(a):.1f}%"})
         for name, (a, b) in (("held", STEP_KL_HELD), ("fell", STEP_KL_FELL))
-    ]  # fmt: skip
+    ]
     marker = html.Span(className="at", style={"left": f"{_at(value):.1f}%"})
     about = attrs(aria_label="step size", aria_valuetext=text, aria_valuenow=f"{value:.4g}",
-                  aria_valuemin=f"{LOW}", aria_valuemax=f"{HIGH}")  # fmt: skip
+                  aria_valuemin=f"{LOW}", aria_valuemax=f"{HIGH}")
     title = (
         f"KL of a step per token, mean of the last {STEP_KL_STEPS} steps, on a logarithmic scale; "
         f"stable runs had {STEP_KL_HELD[0]} to {STEP_KL_HELD[1]}, runs that degraded "
@@ -47,7 +47,7 @@ def dose(snapshot: Snapshot) -> list[Any]:
                   **about),
         html.Span(text, title=title),
         html.Button("its chart", id={"type": "add", "index": "step_kl"}, className="button small"),
-    ]  # fmt: skip
+    ]
 
 
 def words_of(value: float) -> str:

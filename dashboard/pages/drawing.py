@@ -50,7 +50,7 @@ def charts_of(
         chart = (
             DEFAULTS.get(key) or chart_of(key, columns)
             or chart_of(f"scalar/{key}", columns) or chart_of(key.removeprefix("scalar/"), columns)
-        )  # fmt: skip
+        )
         if chart is not None and not (compared and isinstance(chart, Histogram)):
             charts[chart.id] = chart
     return list(charts.values())
@@ -67,7 +67,7 @@ def all_keys(snapshots: Sequence[Snapshot], compared: bool = False) -> list[str]
 def cards_of(
     charts: Sequence[Chart], figures: Sequence[Figure], defaults: Sequence[str],
     name: str | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """A card for each chart: of the run of this `name`, or of several."""
     cards = []
     for chart, figure in zip(charts, figures, strict=True):
@@ -100,7 +100,7 @@ def draw(
 
 def _of_one(
     snapshot: Snapshot, chart: Chart, subject: Subject, view: View, axis: XAxis
-) -> Figure:  # fmt: skip
+) -> Figure:
     if not isinstance(chart, Histogram):
         return make_chart(chart, subject, view, axis)
     steps = steps_in_view(subject, view, axis)

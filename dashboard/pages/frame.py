@@ -112,7 +112,7 @@ def chart_data(snapshots: list[Snapshot], view: View, subset: list[str] | None) 
 def memory(
     snapshots: list[Snapshot], subset: list[str] | None, view: View, charts: Sequence[Chart],
     figures: Sequence[Figure], defaults: Sequence[str],
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """What the browser remembers of the page, and the clock that asks for news."""
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
     return [

@@ -56,7 +56,7 @@ def group_page(snapshot: Snapshot, query: Query) -> html.Div:
         ],
         style=deltas.COLORS,
         className="trajectory",
-    )  # fmt: skip
+    )
 
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:

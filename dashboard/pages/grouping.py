@@ -88,7 +88,7 @@ def averaged(names: Sequence[str], groups: dict[str, str]) -> list[Any]:
              f"{groups[of[0]]}: {len(of)} run{'s' if len(of) > 1 else ''}"], className="entry",
         )
         for i, of in enumerate(lines) if of[0] in groups
-    ]  # fmt: skip
+    ]
     note = (
         "A line is the mean, step by step, over the runs of its group that have the step and are "
         "drawn; each counts once. The band goes from the lowest run to the highest; how many runs "

@@ -25,7 +25,7 @@ def list_page(summaries: RunSummaries, query: dict[str, list[str]]) -> html.Div:
             **attrs(aria_sort=sorted_by.get(key, "none"), data_key=key),
         )
         for key, text in COLUMNS.items()
-    ])  # fmt: skip
+    ])
     root = html.P(str(summaries.registry.root), className="quiet path")
     compare = html.A("Compare", href="/compare", id="compare", className="button disabled")
     buttons = html.Div([PAUSE, compare], className="buttons")
@@ -63,4 +63,4 @@ def _filters(choice: Choice) -> html.Div:
             dcc.Checklist(groups, [choice.by] if choice.by else [], id="by", className="shown"),
         ],
         className="controls",
-    )  # fmt: skip
+    )

@@ -92,4 +92,4 @@ def describe(row: dict[str, Any]) -> str:
 STATUS = html.Div(
     "Hover over a token, or reach it with Tab and the arrow keys, for its numbers.",
     id="token-status", role="status", **attrs(aria_live="polite"),
-)  # fmt: skip
+)

@@ -84,7 +84,7 @@ def form(grid: Grid, sources: list[str]) -> html.Form:
         box = dcc.Input(
             id={"type": "want", "index": key}, name=key, value=now[key], type="number", step=step,
             style={"width": f"{width + 2.5}em"},
-        )  # fmt: skip
+        )
         return html.Label([html.Span(label, className="unseen"), box])
 
     def want(title: str, *content: Any) -> html.Span:

@@ -38,7 +38,7 @@ _COLUMNS = (
     ("log π per token", "logp"),
     ("tokens", "tokens"), ("actions", None), ("searches", None), ("data source", None),
     ("recorded", None),
-)  # fmt: skip
+)
 _TEXT = ("response", "class", "data source", "recorded", "question and answer")
 _NUMBERS = [i for i, (title, _) in enumerate(_COLUMNS) if title not in _TEXT]
 
@@ -75,7 +75,7 @@ def _notice(grid: Grid, drops: LargestDrops | None) -> list[Any]:
     wider = address(
         "responses", grid.name, alarm=grid.alarm, at=drops.step,
         first=max(0, drops.step - 9), last=drops.step, correct="yes", sort="delta",
-    )  # fmt: skip
+    )
     link = html.A("All correct responses up to the alarm, with tokens or without", href=wider)
     return [html.Div([text, " ", link], className="notice", role="status")]
 
@@ -122,7 +122,7 @@ def _row(grid: Grid, row: dict[str, Any]) -> list[Any]:
     href = address(
         "response", grid.name, step=row["step"], rank=row["rank"] or None, id=row["response_id"],
         sort=grid.order if grid.order != "step" else None,
-    )  # fmt: skip
+    )
     style = deltas.tint(row["delta"], STRONG, "number", "delta", faint=deltas.FAINT)
     source = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []

@@ -59,7 +59,7 @@ def _one(rule: Declaration) -> html.Div:
                **attrs(data_key=key))
         for word, i, key in (("Previous", at - 1, "["), ("Next", at + 1, "]"))
         if 0 <= i < len(_ALL)
-    ]  # fmt: skip
+    ]
     return html.Div(
         [
             parts.page_head([rule.id, " ", parts.badge(sign)], above=way),

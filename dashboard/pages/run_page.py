@@ -198,7 +198,7 @@ def look_alikes(snapshot: Snapshot) -> html.Table:
             _cause(cause),
             html.Td(answer_cell, className=finding, title=words.FINDINGS[finding]),
             html.Td(evidence, className="quiet"),
-        ])  # fmt: skip
+        ])
     return parts.table(("cause", "this log", "evidence"), rows)
 
 

@@ -110,7 +110,7 @@ def _action(
     box = html.Div(
         className="toks", role="listbox",
         **attrs(aria_label=f"tokens of action {index}", data_tokens=dumps(text)),
-    )  # fmt: skip
+    )
     return html.Section([action_head(action, index), box], className="turn")
 
 

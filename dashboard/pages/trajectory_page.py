@@ -65,7 +65,7 @@ def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
         ],
         style=deltas.COLORS,
         className="trajectory",
-    )  # fmt: skip
+    )
 
 
 def _beside(run: Run, response: Trajectory, query: Query) -> Trajectory | None:
@@ -118,7 +118,7 @@ def _group(name: str, response: Trajectory, other: Trajectory | None, query: Que
             f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['not_finite'])}{mark}",
             href=here(name, key, query), **deltas.tint(row["delta"], STRONG, *names),
             **attrs(aria_current="page" if now else None),
-        ))  # fmt: skip
+        ))
     before = here(name, keys[at - 1], query) if at else None
     after = here(name, keys[at + 1], query) if at + 1 < len(keys) else None
     many = f"{len(keys)} or more" if len(keys) >= MOST_GROUP else f"{len(keys)}"
@@ -128,18 +128,18 @@ def _group(name: str, response: Trajectory, other: Trajectory | None, query: Que
          html.A("Side by side", href=side_by_side(name, response.key, query), className="button"),
          *chips],
         className="group",
-    )  # fmt: skip
+    )
 
 
 def _pairing(
     response: Trajectory, other: Trajectory | None, shared: int, same: int
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """What stands beside the response, and what they share."""
     kind = "wrong" if response.about["correct"] else "correct"
     if other is None:
         why = "its class is unknown" if response.about["correct"] is None else (
             f"its group holds no {kind} response"
-        )  # fmt: skip
+        )
         return [html.P(f"No response to compare with: {why}.", className="note")]
     if response.first:
         return [html.P(f"Both from position {response.first:,} on.", className="note")]
@@ -183,7 +183,7 @@ def _losses(name: str, response: Trajectory, query: Query) -> html.P:
                           beside=text(query, "beside"), from_=response.first or None),
                 **attrs(data_token=f"t{token['position']}"),
             )
-        )  # fmt: skip
+        )
     return html.P(parts, className="lost-most")
 
 

@@ -29,7 +29,7 @@ def annotate(
 
     with open_run(run) as reader:
         edits = [("name", name), *(("tag", t) for t in tags), *(("untag", t) for t in untags),
-                ("note", note)]  # fmt: skip
+                ("note", note)]
         for kind, text in edits:
             if text is not None:
                 write_about(reader.path, kind, text)

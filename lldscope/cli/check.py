@@ -36,7 +36,7 @@ def exit_code(verdict: str, fail_on: str, style: str) -> int:
 def check(
     run: Path, as_json: bool, arl: float | None, steps: int | None, rules: Path | None,
     fail_on: str, exit_style: str,
-) -> None:  # fmt: skip
+) -> None:
     """Look at RUN once.
 
     Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 too few steps to judge;

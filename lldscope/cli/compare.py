@@ -49,7 +49,7 @@ def compare(
     runs: tuple[Path, ...], align: str, every: float | None, signals: str | None, as_json: bool,
     file: Path | None, kind: str | None, arl: float | None, steps: int | None,
     rules: Path | None,
-) -> None:  # fmt: skip
+) -> None:
     """Put up to 20 runs side by side: verdicts, phases, alarms, and signals at matched points.
     A folder stands for the runs in it.
 
@@ -116,9 +116,9 @@ def _run(run: dict[str, Any]) -> list[Any]:
     from ..core.palette import EVIDENCE, PHASES
 
     phases = " → ".join(f"{PHASES[p['phase']].word} {p['start_step']}–{p['end_step']}"
-                        for p in run["phases"])  # fmt: skip
+                        for p in run["phases"])
     alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
-                       for a in run["alerts"])  # fmt: skip
+                       for a in run["alerts"])
     fall = "–" if run["onset"] is None else run["onset"]
     verdict = verdict_text(run["verdict"])
     return [run["label"], verdict, EVIDENCE[run["evidence"]], fall, phases or "–", alarms or "–"]

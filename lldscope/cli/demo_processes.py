@@ -103,7 +103,7 @@ def _child(command: list[str], log: Path) -> Iterator[Process]:
         process = subprocess.Popen(
             command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             start_new_session=True,
-        )  # fmt: skip
+        )
     try:
         yield process
     finally:

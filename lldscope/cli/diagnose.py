@@ -33,24 +33,24 @@ LOOP = Trainer(
         "recorder.step(step=…, …)  # docs/integrations.md",
     ),
     {},
-)  # fmt: skip
+)
 TRL = Trainer(
     ("from lldscope.integrations.trl import instrument", 'instrument(trainer, "runs/mine")'),
     {"learning rate": "GRPOConfig.learning_rate", "clipping": "GRPOConfig.epsilon_high",
      "KL": "GRPOConfig.beta", "length limit": "GRPOConfig.max_completion_length",
      "updates": "GRPOConfig.num_iterations"},
-)  # fmt: skip
+)
 VERL = Trainer(
     ("trainer.v1.trainer_mode=lldscope_sync", "trainer.lldscope.path=runs/mine"),
     {"learning rate": "actor_rollout_ref.actor.optim.lr",
      "clipping": "actor_rollout_ref.actor.clip_ratio_high",
      "KL": "actor_rollout_ref.actor.kl_loss_coef", "length limit": "data.max_response_length",
      "updates": "actor_rollout_ref.actor.ppo_epochs"},
-)  # fmt: skip
+)
 TRAINERS = {
     "trl-console": TRL, "trl-completions": TRL, "metric-document": TRL, "notebook": TRL,
     "verl-console": VERL, "verl-rollouts": VERL,
-}  # fmt: skip
+}
 # Rule → which setting is the first to change.
 FIRST = {
     "lld-decay": "learning rate", "lld-collapse": "learning rate",
@@ -58,7 +58,7 @@ FIRST = {
     "reward-crash": "learning rate", "reward-decline": "learning rate", "lr-jump": "learning rate",
     "entropy-surge": "learning rate", "entropy-floor": "clipping", "kl-explosion": "KL",
     "truncation": "length limit", "step-size": "updates",
-}  # fmt: skip
+}
 
 
 @click.command()
@@ -68,16 +68,16 @@ FIRST = {
 @click.option(
     "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
     help="Also write the whole post-mortem: .html, .md or .json.",
-)  # fmt: skip
+)
 @click.option(
     "--cost-per-hour", type=click.FloatRange(min=0), metavar="PRICE",
     help="What an hour of the run costs.",
-)  # fmt: skip
+)
 @exit_options
 def diagnose(
     source: tuple[str, ...], run_name: str | None, as_json: bool, file: Path | None,
     cost_per_hour: float | None, fail_on: str, exit_style: str,
-) -> None:  # fmt: skip
+) -> None:
     """Say what is wrong with a training, from any log of it.
 
     SOURCE is a file, a folder, a run, or wandb://ENTITY/PROJECT/RUN; the format is detected, as by

@@ -57,7 +57,7 @@ def _show(answer: dict[str, Any], every: bool) -> None:
         [s["signal"], _or_dash(s["step"]), short(s["first"]), short(s["second"]),
          short(s["sigmas"]), _or_dash(s["differs"])]
         for s in entries
-    ]  # fmt: skip
+    ]
     print_table(head, rows, right=range(1, len(head)))
 
 

@@ -31,7 +31,7 @@ FAULTS = "faults"  # column of the table; --json tells them apart
 @click.option(
     "--detector", type=click.Path(path_type=Path), metavar="FILE.py",
     help="Rank your own too: a Python file, which is run, with a function score(signals).",
-)  # fmt: skip
+)
 @arl_option("2000")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def evaluate(
@@ -114,7 +114,7 @@ def _show(answer: dict[str, Any]) -> None:
         "false alarms per\n1,000 healthy steps", _same_step(answer), "ends\nwarned of",
         "steps of lead,\nmedian (range)", "falls of the reward\nwarned of", "95 %",
         "median lead,\n% of the way",
-    ]  # fmt: skip
+    ]
     rows = [[rule["rule"], *_cells(rule, labels)] for rule in answer["rules"]]
     print_table(head, rows, range(1, len(head)))
 

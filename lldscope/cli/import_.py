@@ -42,20 +42,20 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 @click.option(
     "--formats", is_flag=True, is_eager=True, expose_value=False, callback=_formats,
     help="List the formats.",
-)  # fmt: skip
+)
 @click.option(
     "--map", "maps", multiple=True, metavar="OURS=THEIRS",
     help="A signal, step, or part of a rollout, by its name in the file: reward=mean_r.",
-)  # fmt: skip
+)
 @click.option("--run", "run_name", metavar="NAME", help="Which run of a store that holds several.")
 @click.option(
     "--correct-from", type=float, default=1.0, metavar="REWARD",
     help="Rollouts with at least this reward count as correct.",
-)  # fmt: skip
+)
 @click.option(
     "--exact-match", is_flag=True,
     help="Judge rollouts by comparing <answer> with the golden answers in the file.",
-)  # fmt: skip
+)
 @click.option("--follow", is_flag=True, help="Keep up with sources that grow, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="What was done, as one JSON object.")
 def import_(

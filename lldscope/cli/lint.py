@@ -25,7 +25,7 @@ FINDINGS = 10  # exit code
 @click.option(
     "--checkpoint", type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Also say whether these weights gave the recorded log-probabilities.",
-)  # fmt: skip
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def lint(run: Path, checkpoint: Path | None, as_json: bool) -> None:
     """Compare the rows of RUN with its configuration and with each other.
@@ -47,7 +47,7 @@ def lint(run: Path, checkpoint: Path | None, as_json: bool) -> None:
         print_json({
             "schema": LINT_SCHEMA, "run": str(run), **asdict(result),
             "weights": weights and [asdict(w) | {"same": w.same} for w in weights],
-        })  # fmt: skip
+        })
     else:
         _show(result)
         _show_weights(weights or [])

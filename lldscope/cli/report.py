@@ -27,11 +27,11 @@ def document_options(default: str) -> Callable[[_F], _F]:
         output = click.option(
             "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
             help="Where to write; an old file is replaced. [default: stdout]",
-        )  # fmt: skip
+        )
         form = click.option(
             "--format", "kind", type=click.Choice(["html", "md", "json"]),
             help=f"[default: by the file's name; {default}]",
-        )  # fmt: skip
+        )
         return output(form(command))
 
     return add
@@ -90,7 +90,7 @@ def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None)
 def report(
     run: Path, file: Path | None, kind: str | None, cost_per_hour: float | None, arl: float | None,
     steps: int | None, rules: Path | None,
-) -> None:  # fmt: skip
+) -> None:
     """Write the post-mortem of RUN: phases, alarms and the time they left, what lost likelihood,
     look-alikes, what to change next, and what the log cannot tell.
 

@@ -42,7 +42,7 @@ def list_rules(file: Path | None, as_json: bool, markdown: bool) -> None:
         ("rule", "severity", "fires after", "clears after", "looks at"),
         [(r.id, r.severity, _steps(r.for_steps), _steps(r.clear_steps), ", ".join(r.needs))
          for r in every],
-    )  # fmt: skip
+    )
 
 
 def _steps(count: int) -> str:
@@ -51,7 +51,7 @@ def _steps(count: int) -> str:
 
 def _about(rule: Rule) -> dict[str, Any]:
     fields = ("id", "severity", "needs", "meaning", "advice", "unit", "for_steps", "clear_steps",
-              "false_alarms")  # fmt: skip
+              "false_alarms")
     return {name: getattr(rule, name) for name in fields}
 
 

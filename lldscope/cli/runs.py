@@ -84,4 +84,4 @@ def _cells(row: dict[str, Any]) -> list[Any]:
     return [
         name, verdict_text(row["verdict"]), PHASES[row["phase"]].word if row["phase"] else "–",
         step, last, ", ".join([" ".join([*row["firing"][:1], *others]), *damage]).strip(", "),
-    ]  # fmt: skip
+    ]

@@ -117,7 +117,7 @@ def print_json(answer: Any) -> None:
 def print_table(
     head: Sequence[str], rows: Iterable[Sequence[Any]], right: Container[int] = (),
     wide: bool = True,
-) -> None:  # fmt: skip
+) -> None:
     """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; names
     in `head` are safe already. `right` are the columns of numbers. A table that is not `wide` fits
     the terminal; the names in its first column stay whole up to 32 characters."""

@@ -123,7 +123,7 @@ def _show_look_alikes(out: Console, state: RunState) -> None:
         out.print(f"consequence  {name}: {evidence}", style="dim")
     for answer, word in (
         ("not_shown", "not shown"), ("ruled_out", "ruled out"), ("not_observable", "unobservable"),
-    ):  # fmt: skip
+    ):
         if names := by_answer.get(answer):
             out.print(f"{word:<12} {' · '.join(names)}", style="dim")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Show = Callable[["Follower", "RunUpdate | None"], None]
 
 STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_step", "life",
-          "over", "reason", "damaged", "dropped")  # fmt: skip
+          "over", "reason", "damaged", "dropped")
 
 
 @click.command()

@@ -277,7 +277,7 @@ TABLES: dict[str, Table] = {
         STEPS, UPDATES, RESPONSES, ACTIONS, TOKENS, RETENTION, EVALS, EVAL_QUESTIONS, PROBES,
         SCALARS,
     )
-}  # fmt: skip
+}
 
 SIGNALS = _table("""
 signals: one row per RL step; NULL where nothing was measured
@@ -472,7 +472,7 @@ _ROLES: dict[str, tuple[str, str]] = {
         ("step", "time", "tokens_seen", "seconds_rollout", "seconds_update", "seconds_record",
          "n_delta_correct", "delta_correct_sum"), ("apart", ""),
     ),
-}  # fmt: skip
+}
 
 
 def signals_in(role: Role) -> dict[str, str]:

@@ -53,7 +53,7 @@ def departure(
     recent, gap, window, least = (
         e.cadence.rows(RECENT), e.cadence.rows(GAP), e.cadence.rows(steps, 2 * LEAST),
         e.cadence.rows(LEAST, 10),
-    )  # fmt: skip
+    )
     log = np.log(np.where(values > 0, values, np.nan))
 
     def statistics(series: d.Series) -> d.Series:
@@ -67,7 +67,7 @@ def departure(
 def _usual(
     log: d.Series, level: d.Series, recent: int, gap: int, window: int, least: int, limit: float,
     least_gain: float,
-) -> d.Series:  # fmt: skip
+) -> d.Series:
     """Level − usual, usual, and 1 where that is beyond the limit, for each value: (3, N)."""
     noise = d.shifted(d.noise_of_means(log), recent).tolist()
     out = np.full((3, len(log)), np.nan)

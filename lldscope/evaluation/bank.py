@@ -145,4 +145,4 @@ def _run(text: str, bank: Path, where: str) -> LabelledRun:
         settings.get("steps"),
         {int(step): float(value) for step, value in (line.get("em_greedy") or {}).items()},
         settings.get("eval_questions"), by_reward=by_reward, arm=str(line.get("arm", "")),
-    )  # fmt: skip
+    )

@@ -142,7 +142,7 @@ class Ranking:
 HEAD = (
     "detector", "AUROC within arms (95 %)", "over the first 80 %", "AUROC over all arms",
     "found at 5 % false (95 %)", "steps of lead, median", "share of the way",
-)  # fmt: skip
+)
 
 
 def cells(ranking: Ranking) -> list[str]:
@@ -268,7 +268,7 @@ def ranking(name: str, traces: Sequence[Trace]) -> Ranking:
         (sum(false), len(false)),
         float(np.median([lead for lead, _ in leads])) if leads else None,
         float(np.median([lead / end for lead, end in leads])) if leads else None,
-    )  # fmt: skip
+    )
 
 
 def _mixed(traces: Sequence[Trace]) -> dict[str, _Arm]:

@@ -173,7 +173,7 @@ def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[Score]:
                 alarm, counts, false_alarms, healthy_steps, same_step, (early, len(healthy)), steps,
                 missed, shares, missed_falls,
             )
-        )  # fmt: skip
+        )
     return scores
 
 

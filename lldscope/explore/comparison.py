@@ -64,7 +64,7 @@ def compare(
         rows_by_signal.append({
             "signal": name, "unit": _UNITS[name], "values": values,
             "differences": [[_minus(v, of[0]) for v in of] for of in values],
-        })  # fmt: skip
+        })
     return {
         "schema": COMPARE_SCHEMA,
         "align": align,

@@ -26,7 +26,7 @@ ROW_GROUP = 100_000
 def export_run(
     run: Run, folder: Path, kind: str = "parquet", tables: Sequence[str] | None = None,
     raw: bool = False,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     """Write each table as `<folder>/<table>.<kind>`; returns file, rows and bytes of each.
 
     In CSV, text that a spreadsheet would take for a formula gets a leading apostrophe, unless

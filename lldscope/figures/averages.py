@@ -57,7 +57,7 @@ def spread_of(tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: X
             "x": positions(table, axis), "y": y,
         })
         for table, y in zip(tables, values, strict=True)
-    ]  # fmt: skip
+    ]
     by_step = pd.concat(rows).replace([np.inf, -np.inf], np.nan).dropna().groupby("step")
     y = by_step["y"]
     columns = (by_step["x"].mean(), y.mean(), y.min(), y.max(), y.count())
@@ -67,7 +67,7 @@ def spread_of(tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: X
 def group_line(
     name: str, style: tuple[str, str], runs: Sequence[Subject], values: Sequence[Numbers],
     axis: XAxis, zoom: tuple[float, float] | None, most: int,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Thinned]:  # fmt: skip
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Thinned]:
     """Traces: the band, the number of runs, the mean over them. Marks: each run's decay alarm,
     faintly. And the points of the mean."""
     of = spread_of([run.table for run in runs], values, axis)

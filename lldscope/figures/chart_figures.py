@@ -114,7 +114,7 @@ def make_overlay(
             traces, shapes_of, points = averages.group_line(
                 group, (color, dash), runs, means,
                 axis, zoom, most,
-            )  # fmt: skip
+            )
             data += traces
             shapes += shapes_of
             counts.append(points)

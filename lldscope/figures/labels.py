@@ -67,4 +67,4 @@ def _label(x: float, row: int, after: bool, name: str, sign: str) -> Label:
         "yshift": ROW_HEIGHT * row - 2, "text": f"{sign} {name}" if after else f"{name} {sign}",
         "xanchor": "left" if after else "right", "xshift": -_SHIFT if after else _SHIFT,
         "showarrow": False, "font": {"size": 10},
-    }  # fmt: skip
+    }

@@ -59,7 +59,7 @@ def alarm_lines(
     first = [(a.step, a) for a in alerts if a.step is not None]
     again = [
         (firing, a) for _, a in first for firing, _ in a.episodes[1:] if firing is not None
-    ][-_MOST_LINES:]  # fmt: skip
+    ][-_MOST_LINES:]
     shapes: list[Shape] = []
     for opacity, firing in ((0.85, first), (0.35, again)):
         at = at_steps(table, axis, [step for step, _ in firing])

@@ -17,7 +17,7 @@ from .source import AttemptCounter, Findings, Scalars
 _EVALUATED = "eval/global_step"  # of a row of evaluations, and of no other
 STEPS = (
     "train/global_step", "training/global_step", "global_step", "trainer/global_step", _EVALUATED,
-)  # fmt: skip
+)
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _SHOWN = 20
 _MOST_NAMES = 10_000  # of metrics in one item

@@ -187,7 +187,7 @@ _NOT_MAPPED: dict[str, tuple[str, ...]] = {
         "sampling/sampling_logp_difference/mean", "policy/rollout_train_logprobs_abs_diff_mean",
         "train_rollout_logprob_abs_diff",
     ),
-}  # fmt: skip
+}
 NOT_MAPPED = {name: why for why, names in _NOT_MAPPED.items() for name in names}
 
 

@@ -17,7 +17,7 @@ from .source import AttemptCounter, Findings, Scalars
 STEPS = (
     "step", "_step", "global_step", "progress/batch", "iteration", "train_step", "training_step",
     "training/global_step", "system/step", "step_idx",
-)  # fmt: skip
+)
 COUNTERS = ("iter", "update", "episode", "epoch")  # of an array, where no object has a step
 MAX_DOCUMENT = 64 << 20  # bytes
 MAX_CONTAINERS = 1_000_000  # lists and objects in it
@@ -58,7 +58,7 @@ class MetricDocument:
                 findings.skip("files that are no JSON array of steps, or half of one")
                 continue
             yield from self._steps([e for e in document if isinstance(e, dict)], findings,
-                                   attempts_seen)  # fmt: skip
+                                   attempts_seen)
 
     def _steps(
         self, entries: list[dict[str, Any]], findings: Findings, attempts_seen: AttemptCounter
@@ -70,7 +70,7 @@ class MetricDocument:
             if name is None:
                 findings.note("The array holds no step: its objects are counted from 1.")
             key_steps = [step_of({name: e[name]} if name else {"": i + 1}, name or "")
-                     for i, e in enumerate(entries)]  # fmt: skip
+                     for i, e in enumerate(entries)]
         for entry, key_step in zip(entries, key_steps, strict=True):
             if key_step is None:
                 findings.skip("entries without a step")

@@ -63,7 +63,7 @@ class Rollouts:
     def add(
         self, step: int, group: Any, turns: Sequence[Turn] | None, row: Mapping[str, Any],
         action: np.ndarray | None = None, **measurements: Sequence[float] | None,
-    ) -> Iterator[Rows]:  # fmt: skip
+    ) -> Iterator[Rows]:
         """One rollout; yields the rows of a piece that is complete. A group of None is not known.
 
         row: columns of `responses`. action (T,): number of each token's action, −1 off the actions;
@@ -160,7 +160,7 @@ def _lists(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
 def rollout(
     rollouts: Rollouts, step: int, group: str, prompt: str, output: str, row: Mapping[str, Any],
     **columns: Any,
-) -> Iterator[Rows]:  # fmt: skip
+) -> Iterator[Rows]:
     """Add one rollout of texts; `row` may hold golden answers and a verdict."""
     episode = rollouts.parse(output, prompt)
     answer = episode.answer if episode else None
@@ -277,7 +277,7 @@ class TrlCompletions:
         yield from rollout(
             rollouts, step, prompt, prompt, output, row,
             reward=sum(rewards) if rewards else None, advantage=number(row.get("advantage")),
-        )  # fmt: skip
+        )
 
 
 def as_text(value: Any) -> str:

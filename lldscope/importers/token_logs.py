@@ -30,7 +30,7 @@ def sequence(
     rollouts: Rollouts, step: int, group: Any, spans: Spans,
     of_tokens: dict[str, Sequence[float] | None], *,
     response: str | None = None, golden: Any = None, reward: float | None = None, **columns: Any,
-) -> Iterator[Rows]:  # fmt: skip
+) -> Iterator[Rows]:
     """Add one sequence. `of_tokens`: field of a `Batch` → its value at each token, None if unknown.
     `response` is its text, tool text included, where it can be separated from the prompt: actions
     have a kind where the text holds as many of them as the mask."""
@@ -108,7 +108,7 @@ class NemoTrainData:
             },
             prompt_hash=prompt, reward=reward, advantage=number(advantage),
             text=text, response=response,
-        )  # fmt: skip
+        )
 
 
 def _texts(content: Any, actions: int) -> tuple[str | None, str | None]:

@@ -58,7 +58,7 @@ class RolloutLines:
                     rollouts, key_step[1], group, prompt, response,
                     {**row, "acc": parts["correct"]},
                     reward=number(parts["reward"]), advantage=number(parts["advantage"]),
-                )  # fmt: skip
+                )
         yield from rollouts.finish()
 
 

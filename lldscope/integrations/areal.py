@@ -33,7 +33,7 @@ Data = list[dict[str, Any]]
 def instrument(
     actor: Any, path: str | Path, *, correct: float = 1.0, tokens_every: int = 5,
     decode: Any = None, retention: int = RESPONSES, **about: Any,
-) -> Recorder:  # fmt: skip
+) -> Recorder:
     """Record the updates of `actor` from now on in the run directory `path`; returns the recorder,
     which a `with` closes.
 
@@ -64,7 +64,7 @@ def instrument(
     observer = Observer(
         actor, recorder, correct, tokens_every, decode or getattr(tokenizer, "decode", None),
         retention,
-    )  # fmt: skip
+    )
     replace(actor, "compute_advantages", observer.advantages)
     replace(actor, "ppo_update", observer.update)
     engine = getattr(actor, "engine", actor)
@@ -79,7 +79,7 @@ class Observer:
     def __init__(
         self, actor: Any, recorder: Recorder, correct: float, tokens_every: int, decode: Any,
         retention: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._actor, self._recorder = actor, recorder
         self._correct, self._tokens_every, self._decode = correct, tokens_every, decode
         self._fail_open = FailOpen(recorder, "areal")
@@ -151,7 +151,7 @@ class Observer:
             self._recorder, batch, tokens_every=self._tokens_every, seconds_update=seconds,
             updates={"grad_norm": norms} if norms else None, lr=rates[-1] if rates else None,
             seconds_record=self._fail_open.take,
-        )  # fmt: skip
+        )
 
     def _score_kept(self, due: Sequence[KeptResponse]) -> list[np.ndarray]:
         """(T,) log π of each token of what is due, nats."""
@@ -185,7 +185,7 @@ def batch_of(
         tables = {
             "mask": group["loss_mask"], "old": old[k], "post": post[k],
             "advantages": group["advantages"], "behaviour": before[k]["behaviour"],
-        }  # fmt: skip
+        }
         arrays = {name: array(t) for name, t in tables.items() if t is not None}
         for i, ids in enumerate(array(group["input_ids"])):
             n = int(array(group["attention_mask"][i]).sum())
@@ -202,4 +202,4 @@ def batch_of(
         step=step, mask=padded(rows["mask"]).astype(bool), prompt_ids=rows["prompt_ids"],
         completion_ids=rows["completion_ids"], rewards=total, correct=reaches(total, correct),
         group_ids=np.array(groups), decode=decode, **fields,
-    )  # fmt: skip
+    )

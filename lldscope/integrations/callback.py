@@ -19,7 +19,7 @@ from ..recording.recorder import FailOpen, Recorder
 IGNORED = (
     "epoch", "step", "total_flos",
     "eval_runtime", "eval_samples_per_second", "eval_steps_per_second",
-)  # fmt: skip
+)
 SUMMARY = ("train_runtime", "train_loss")
 """Metrics of the last entry, which summarizes the training and belongs to no step."""
 
@@ -70,7 +70,7 @@ class LldscopeCallback(TrainerCallback):
             recorder.evals(
                 step=step + 1, data_source="eval", metric=[n[5:] for n in evals],
                 value=list(evals.values()),
-            )  # fmt: skip
+            )
         if means:
             meanings = assign(means).values()
             recorder.scalars(

@@ -24,7 +24,7 @@ from .common.alarms import DEFAULT_RULES, AlarmAction
 
 TOKENS = ("sequences", "attention_mask")
 BESIDES = ("rollout_expert_indices", "router_padding_mask", "rollout_sample_support",
-           "pixel_values", "image_grid_thw")  # fmt: skip
+           "pixel_values", "image_grid_thw")
 """What else a forward pass of SkyRL takes, where it is there."""
 
 
@@ -47,7 +47,7 @@ class LldscopeCallback(TrainingCallback):
         self, path: str | Path, *, correct: float = 1.0, tokens_every: int = 5,
         retention: int = RESPONSES, on_alarm: str | None = None,
         alarms: Sequence[str] = DEFAULT_RULES, look_every: float = 5.0, **about: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._path, self._correct, self._tokens_every = Path(path), correct, tokens_every
         self._retention, self._about = Retention(retention), about
         self._action = AlarmAction(on_alarm, alarms, look_every)
@@ -59,7 +59,7 @@ class LldscopeCallback(TrainingCallback):
         about: dict[str, Any] = {
             "trainer": "skyrl", "resume": resume,
             "correct_rule": f"total reward at least {self._correct:g}",
-        }  # fmt: skip
+        }
         self._recorder = Recorder(self._path, **(about | self._about))
         self._fail_open = FailOpen(self._recorder, "skyrl")
         original = trainer.fwd_logprobs_values_reward
@@ -81,17 +81,17 @@ class LldscopeCallback(TrainingCallback):
                     self._retention.record(
                         self._recorder, batch,
                         lambda due: _score_kept(trainer, type(callback_input.batch), due),
-                    )  # fmt: skip
+                    )
             norm = (callback_input.metrics or {}).get("grad_norm")
             if norm is not None:
                 self._recorder.scalars(
                     step=step, name="grad_norm", value=float(norm),
                     estimator="SkyRL: mean over the step's updates",
-                )  # fmt: skip
+                )
             record(
                 self._recorder, batch, tokens_every=self._tokens_every,
                 seconds_record=self._fail_open.take,
-            )  # fmt: skip
+            )
 
         self._action.act(control, step)
         if self._action.stopped is not None:  # SkyRL has no flag for it
@@ -150,7 +150,7 @@ class LldscopeCallback(TrainingCallback):
         return trainer._execute_forward_pass(
             "policy", inputs, key="logprobs",
             mini_batch_boundaries=data.metadata.get("policy_mini_batch_boundaries"),
-        )  # fmt: skip
+        )
 
 
 def _score_kept(trainer: Any, kind: Any, due: Sequence[KeptResponse]) -> list[np.ndarray]:

@@ -95,7 +95,7 @@ def _learning_rate(run: Run, settings: Mapping[str, Setting], result: Result) ->
             faults.append({"step": step, "lr": lr, "declared": declared_rates[1]})
     effect = "the optimizer does not have the settings of the configuration"
     _add(result, "lr-schedule", LR, effect, faults, n_known, "steps.lr, and its schedule", settings,
-         ("lr", "schedule", "warmup"))  # fmt: skip
+         ("lr", "schedule", "warmup"))
 
 
 def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> None:
@@ -118,13 +118,13 @@ def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> 
             faults.append({"step": step, "reward": reward, "sum": total, **named})
     effect = "a part of the reward is lost, counted twice or weighted otherwise"
     _add(result, "reward-parts", PARTS, effect, faults, len(answer.rows),
-         "two or more scalars rewards/NAME", settings, ("reward_weights",))  # fmt: skip
+         "two or more scalars rewards/NAME", settings, ("reward_weights",))
 
 
 def _add(
     result: Result, check: str, asks: str, effect: str, faults: list[dict[str, Any]], n_seen: int,
     needs: str, settings: Mapping[str, Setting], about: tuple[str, ...],
-) -> None:  # fmt: skip
+) -> None:
     if not n_seen:
         result.unseen[check] = needs
     elif not faults:

@@ -189,7 +189,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 def _surrogate(
     log_r: Tensor, advantage: Tensor, mask: Tensor,
     objective: str, clip_low: float, clip_high: float, dual_clip: float | None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """(surrogate, ratio, clipped), each (B, T); for "cispo" the factor of ln π_θ instead of the
     surrogate."""
     if objective == "gspo":

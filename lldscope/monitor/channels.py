@@ -153,7 +153,7 @@ class Command:
             self._command, shell=True, stdin=subprocess.PIPE, stdout=output, stderr=output,
             encoding="utf-8", start_new_session=True,
             env={name: value for name, value in os.environ.items() if name != VARIABLE},
-        )  # fmt: skip
+        )
         try:
             process.communicate(text, timeout=COMMAND_SECONDS)
         except subprocess.TimeoutExpired:

@@ -138,7 +138,7 @@ class MetricsExporter:
             stdin=subprocess.PIPE, stdout=output, stderr=output, encoding="utf-8",
             start_new_session=True,  # Ctrl-C is for `watch`
             env={name: value for name, value in os.environ.items() if name != VARIABLE},
-        )  # fmt: skip
+        )
 
     def _close(self) -> int | None:
         if self._process is None:

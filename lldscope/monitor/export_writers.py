@@ -88,11 +88,11 @@ class Wandb(Writer):
         settings = wandb.Settings(
             console="off", x_disable_stats=True, x_disable_meta=True, x_primary=not run_id,
             x_update_finish_state=not run_id,
-        )  # fmt: skip
+        )
         self._run = wandb.init(
             project=project, id=run_id or None, name=None if run_id else run, job_type="lldscope",
             mode=mode, resume="allow" if run_id else None, settings=settings,
-        )  # fmt: skip
+        )
         self._run.define_metric(STEP, hidden=True)
         self._run.define_metric("lldscope/*", step_metric=STEP)
         self._run.summary["lldscope/legend"] = legend
@@ -120,7 +120,7 @@ class Trackio(Writer):
         self._run = trackio.init(
             project=project, name=f"lldscope {run}", resume="allow", embed=False,
             config={"lldscope/legend": legend}, auto_log_gpu=False, auto_log_cpu=False,
-        )  # fmt: skip
+        )
         following = getattr(self._run, "_next_step", 0)  # what a resumed run goes on with
         self.last = following - 1 if following else None
 

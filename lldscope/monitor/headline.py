@@ -108,7 +108,7 @@ def _before_the_fall(t: Trouble, alarm: AnyAlert) -> AnyAlert | None:
         a for a in t.alerts
         if isinstance(a, Alert) and a.rule in INSIDE and _start(a) < fall - SMOOTH
         and (a.episodes[-1][1] is None or a.episodes[-1][1] >= fall)
-    ]  # fmt: skip
+    ]
     return min(signs, key=_start, default=None)
 
 

@@ -141,7 +141,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     trouble = Trouble(
         answer, assessment.phase, alerts, causes, events, life, assessment.judged, run.damaged,
         rise=rise(assessment.evidence),
-    )  # fmt: skip
+    )
     return RunState(
         run=run.name,
         id=run.info.get("id"),

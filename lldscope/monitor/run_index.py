@@ -46,7 +46,7 @@ _SCHEMA = pa.schema(
         "last_step": pa.int64(), "last_time": pa.float64(), "reward": pa.float64(),
         "delta": pa.float64(), "firing": pa.list_(pa.string()),
     }
-)  # fmt: skip
+)
 _READ = ["run", "fingerprint", "made", "summary", "crc"]
 _Entry = tuple[str, str]  # fingerprint, and summary as JSON
 

@@ -61,7 +61,7 @@ class Summary:
         checks = (
             (state.verdict, Verdict), (state.phase, Phase), (state.evidence, Grade),
             (state.life, Life),
-        )  # fmt: skip
+        )
         if any(value is not None and value not in get_args(words) for value, words in checks):
             raise ValueError("it has a state that this version does not know")
         reward, delta = plain["lines"]
@@ -76,7 +76,7 @@ def aged(state: RunState, last_time: float | None) -> RunState:
     """The same state with the age that its last row has now."""
     return state if last_time is None else replace(
         state, last_row_age_seconds=time.time() - last_time
-    )  # fmt: skip
+    )
 
 
 def read_summary(name: str, path: Any, root: Any) -> Summary:

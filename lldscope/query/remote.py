@@ -119,7 +119,7 @@ class RemoteCopy:
             targets = logs.sources(
                 name for folder, _, file in folders
                 if folder == LOG_DIR and (name := log_name(file)) is not None
-            )  # fmt: skip
+            )
             names = {name for pieces in targets.values() for name in pieces}
             self._pieces = {n: c for n, c in self._pieces.items() if n in names}
             new = {f"{self.url.path}/{n.path}": n for n in names if n not in self._pieces}

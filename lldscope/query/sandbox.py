@@ -122,7 +122,7 @@ def rows(db: duckdb.DuckDBPyConnection, query: str) -> Answer:
             f"{c}::VARCHAR AS {quote_name(name[0])}" if "TIME ZONE" in kind
             else f"{c} AS {quote_name(name[0])}"
             for c, kind, name in zip(columns, kinds, db.description or (), strict=True)
-        ]  # fmt: skip
+        ]
         # The line end closes a comment at the end of the query.
         inner = f"FROM ({query.rstrip().rstrip(';')}\n) AS answer({', '.join(columns)})"
         db.execute(f"SELECT {', '.join(texts)} {inner}")

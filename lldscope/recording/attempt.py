@@ -108,7 +108,7 @@ def warn_of_live_writer(path: Path, attempt: int, rank: int) -> None:
 def check_numbers(*, rank: int, world_size: int, attempt: int | None) -> None:
     """Raises UsageError for numbers that no reader would take for those of a process."""
     for name, value, least in (("rank", rank, 0), ("world_size", world_size, 1),
-                               ("attempt", 1 if attempt is None else attempt, 1)):  # fmt: skip
+                               ("attempt", 1 if attempt is None else attempt, 1)):
         if not hasattr(value, "__index__") or not least <= value < 2**31:
             raise UsageError(f"{name} must be a whole number, {least} or more; it is {value!r}.")
 

@@ -27,7 +27,7 @@ SCORES = ("old", "inner", "post", "reference", "entropy")
 PER_ROW = (
     "prompt_ids", "completion_ids", "rewards", "correct", "group_ids", "response_ids",
     "advantages", "turns", "truncated", "data_source", "texts",
-)  # fmt: skip
+)
 PER_TOKEN = ("action", "behaviour", "error_norm", "llds_gate", "llds_penalty")
 
 

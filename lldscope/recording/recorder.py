@@ -255,7 +255,7 @@ class Recorder(NullRecorder):
             log.error(
                 "lldscope: %s has not accepted all of the run after %d s. The rest is in %s; send "
                 "it with: lldscope upload", self.place, CLOSE_SECONDS, self.path,
-            )  # fmt: skip
+            )
 
     def __exit__(self, *exc_info: object) -> None:
         exception = exc_info[1]
@@ -341,7 +341,7 @@ class FailOpen:
             log.error(
                 "lldscope: %s is not recorded; training goes on. This is logged once.", what,
                 exc_info=error,
-            )  # fmt: skip
+            )
 
     def missing(self, what: str, why: str) -> None:
         """`what` is not recorded, and no error: the trainer does not give it."""

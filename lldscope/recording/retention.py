@@ -114,7 +114,7 @@ class Retention:
         columns: Columns = {name: [] for name in (
             "age", "response_id", "action_index", "n_tokens", "logp_old_sum", "logp_previous_sum",
             "logp_post_sum",
-        )}  # fmt: skip
+        )}
         for r, logp in zip(self.due(step), logps, strict=True):
             n = len(r.old)
             where = r.action[r.action >= 0]

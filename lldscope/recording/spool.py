@@ -41,7 +41,7 @@ log = logging.getLogger("lldscope")
 
 SPOOL_FILE, CLOSED_FILE, SENDING_FILE, LOCK_FILE = (
     "spool.json", "closed", "sending.json", "sending.lock"
-)  # fmt: skip
+)
 LOOK_SECONDS = 5.0  # between two looks whether the process that sends is alive
 SPOOL_BYTES = 4 << 30  # of one recorder; more rows wait in memory, and are dropped beyond that
 
@@ -117,7 +117,7 @@ class Spool:
         state = {
             "address": self.url.address, "token": self.token,
             "attempt": self.attempt, "rank": self.rank,
-        }  # fmt: skip
+        }
         json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(state))
         self.keep_sending()
 
@@ -154,7 +154,7 @@ class Spool:
 
 def _claim(store: ObjectStore, attempt: int, rank: int, token: str) -> bool:
     state = {"token": token, "pid": os.getpid(), "space": heartbeats.pid_namespace(),
-            "time": time.time()}  # fmt: skip
+            "time": time.time()}
     name = f"{logs.LOG_DIR}/{logs.claim_file(attempt, rank)}"
     content = json_files.to_json(state).encode()
     if not store.create(name, content):
@@ -163,7 +163,7 @@ def _claim(store: ObjectStore, attempt: int, rank: int, token: str) -> bool:
         log.warning(
             "lldscope: %s overwrites objects that it was asked not to: it would not notice if two "
             "processes recorded the same run as rank %d.", store.url, rank,
-        )  # fmt: skip
+        )
     return True
 
 
@@ -206,7 +206,7 @@ def _start_sender(folder: Path) -> None:
                 [sys.executable, "-m", "lldscope", "upload", "--follow", str(folder)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                 env={**os.environ, "PYTHONPATH": path},
-            )  # fmt: skip
+            )
     except OSError as error:
         log.error("lldscope: no process could be started to send %s: %s", folder, error)
 

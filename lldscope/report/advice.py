@@ -35,7 +35,7 @@ def advise(assessment: Assessment, facts: PostMortem) -> list[Advice]:
                [f"{rule.id}: {facts.look_alikes[rule.id].evidence}"])
         for rule in RULES
         if rule.id in facts.supported
-    ]  # fmt: skip
+    ]
     makers = [*(_LLD if "lld" in facts.supported else ()), _batch]
     changes += [advice for make in makers if (advice := make(assessment, facts))]
     return changes + _alarmed(facts)
@@ -222,7 +222,7 @@ def _batch(assessment: Assessment, facts: PostMortem) -> Advice | None:
         "Where all rewards of a group are equal it teaches nothing, and few groups carry a step.",
         [f"{percent(share)} of the groups had equal rewards in steps "
          f"{facts.losses.first_step}–{facts.losses.last_step}"],
-    )  # fmt: skip
+    )
 
 
 def _answers(assessment: Assessment, facts: PostMortem) -> Advice | None:

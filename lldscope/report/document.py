@@ -26,7 +26,7 @@ FOLDED = frozenset({
     "What lost likelihood, and beside what", "What was forgotten",
     "Correct responses that lost most, token by token", "LLD and what looks like it",
     "Configuration", "What broke", "At matched points",
-})  # fmt: skip
+})
 
 _CONTRASTS = {
     "low_likelihood": "with incorrect responses less likely (per token) than the step's median",
@@ -75,7 +75,7 @@ def _box(facts: PostMortem) -> Box:
     """Cause, confidence, cost and action: what the reader must begin with."""
     headline = facts.state.headline
     of = {answer: [n for n, f in facts.look_alikes.items() if f.answer == answer]
-          for answer in ("ruled_out", "not_observable")}  # fmt: skip
+          for answer in ("ruled_out", "not_observable")}
     words = {"ruled_out": "ruled out", "not_observable": "this log cannot tell"}
     other = [f"{words[answer]}: {', '.join(names)}" for answer, names in of.items() if names]
     rows = [("what is wrong", f"{headline.cause}.")]
@@ -130,14 +130,14 @@ def _phases(facts: PostMortem) -> Iterator[Block]:
         ["live", palette.PHASES[s.phase], f"{s.start_step}–{s.end_step}", "",
          "rows up to each step"]
         for s in facts.phases
-    ]  # fmt: skip
+    ]
     rows += [
         ["hindsight", palette.PHASES[b.phase], f"from {b.step}", f"{b.low}–{b.high}",
          f"{b.method}; entered live at {b.live}"]
         for b in facts.boundaries
-    ]  # fmt: skip
+    ]
     yield Table("Phases as they were seen live, and their beginnings with hindsight",
-                ["seen", "phase", "steps", "95 %", "from"], rows)  # fmt: skip
+                ["seen", "phase", "steps", "95 %", "from"], rows)
 
 
 def _signals(facts: PostMortem) -> Iterator[Block]:
@@ -148,7 +148,7 @@ def _signals(facts: PostMortem) -> Iterator[Block]:
         [name, s.unit, number(s.first), number(min(s.mean)), number(max(s.mean)), number(s.last),
          f"{s.n:,}"]
         for name, s in facts.signals.items()
-    ]  # fmt: skip
+    ]
     head = ["signal", "unit", "first", "lowest mean", "highest mean", "last mean", "steps"]
     caption = "Measured signals; means are trailing, over ten steps"
     yield Table(caption, head, rows, frozenset(range(2, 7)))
@@ -166,13 +166,13 @@ def _alarms(facts: PostMortem) -> Iterator[Block]:
         crash = f"the reward had crashed at step {facts.reward_crash}"
     yield Paragraph(f"The first alarm of each rule, as seen live; {collapse}, {crash}.")
     head = ["severity", "rule", "fired at", "before collapse", "before reward crash", "why",
-            "false alarms"]  # fmt: skip
+            "false alarms"]
     rows: list[Sequence[Cell]] = [
         [palette.SEVERITIES[a.severity], a.rule, "–" if a.step is None else str(a.step),
          lead(facts, a, facts.collapse) or "–", lead(facts, a, facts.reward_crash) or "–",
          true_minus(a.message), a.false_alarms]
         for a in sorted(facts.alarms, key=lambda a: math.inf if a.step is None else a.step)
-    ]  # fmt: skip
+    ]
     yield Table("Alarms", head, rows, frozenset({2}))
 
 
@@ -188,7 +188,7 @@ def _onsets(facts: PostMortem) -> Iterator[Block]:
          "–" if link.seen is None else str(link.seen),
          link.condition if link.measured else "not measured", link.method or "–"]
         for link in facts.links
-    ]  # fmt: skip
+    ]
     head = ["what", "began (hindsight)", "seen (live)", "condition", "method"]
     yield Table("What broke", head, rows)
 
@@ -211,21 +211,21 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
         [[str(r["action_index"]), "correct" if r["correct"] else "incorrect", number(r["before"]),
           number(r["in_window"]), f"{r['n_in_window']:,}"] for r in losses.by_action],
         frozenset({2, 3, 4}),
-    )  # fmt: skip
+    )
     yield Table(
         "Correct responses by data source",
         ["data source", "responses", "mean Δ", "share with Δ ≤ 0", "nats lost"],
         [[r["data_source"] or "–", f"{r['n_responses']:,}", number(r["delta"]),
           number(r["lld_share"]), number(r["lost"], 4)] for r in losses.by_source],
         frozenset({1, 2, 3, 4}),
-    )  # fmt: skip
+    )
     yield Table(
         "What was beside them: Δ of correct responses, groups of the same step compared",
         ["correct responses", "Δ there", "Δ elsewhere", "difference", "steps", "finding"],
         [[_CONTRASTS[c["contrast"]], number(c["with"]), number(c["without"]), _difference(c),
           str(c["n_steps"]), _FINDINGS[c["supported"]]] for c in losses.contrasts],
         frozenset({1, 2, 3, 4}),
-    )  # fmt: skip
+    )
     yield Table(
         "Groups whose correct responses lost most",
         ["step", "group", "data source", "Δ correct", "Δ incorrect", "correct : incorrect",
@@ -234,7 +234,7 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
           number(r["delta_incorrect"]), f"{r['n_correct']} : {r['n_incorrect']}",
           r["question"] or "–"] for r in losses.groups],
         frozenset({0, 1, 3, 4, 5}),
-    )  # fmt: skip
+    )
     yield Table(
         "Incorrect responses with the largest weight in groups that lost: unlikely and long",
         ["step", "response", "group", "tokens", "log π per token", "Σ ‖e − π‖²", "|advantage|",
@@ -243,7 +243,7 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
           number(r["logp"]), number(r["error_norm"]), number(r["advantage"]),
           number(r["group_delta"])] for r in losses.wrong],
         frozenset(range(8)),
-    )  # fmt: skip
+    )
     yield from _first_actions(facts)
 
 
@@ -283,9 +283,9 @@ def _forgetting(facts: PostMortem) -> Iterator[Block]:
          signed(r.worst_change), "–" if r.gained is None else signed(r.gained),
          number(r.step_kl), (r.text or "").strip() or "–"]
         for r in facts.forgotten
-    ]  # fmt: skip
+    ]
     head = ["sampled at", "response", "change, nats", "until", "questions since", "worst step",
-            "change there", "Δ of that step's own", "its step_kl", "how it ends"]  # fmt: skip
+            "change there", "Δ of that step's own", "its step_kl", "how it ends"]
     yield Table("Kept correct responses that lost most", head, rows, frozenset({0, *range(2, 9)}))
 
 
@@ -306,7 +306,7 @@ def _look_alikes(facts: PostMortem) -> Iterator[Block]:
         for name, f in facts.look_alikes.items()
     ]
     yield Table("Causes that look the same on the reward curve", ["cause", "this log", "evidence"],
-                rows)  # fmt: skip
+                rows)
 
 
 def _advice(facts: PostMortem) -> Iterator[Block]:
@@ -316,4 +316,4 @@ def _advice(facts: PostMortem) -> Iterator[Block]:
         return
     rows = [[a.change, a.how, a.why, true_minus("; ".join(a.evidence))] for a in facts.advice]
     yield Table("Changes, each with the evidence for it",
-                ["change", "how", "why", "evidence in this run"], rows)  # fmt: skip
+                ["change", "how", "why", "evidence in this run"], rows)

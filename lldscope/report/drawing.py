@@ -53,7 +53,7 @@ def path(steps: Sequence[float], values: Sequence[float], x: Axis, y: Axis) -> s
 def label(
     x: float, y: float, text: str, anchor: str = "start", color: str = "var(--ink-2)",
     size: float = 12,
-) -> str:  # fmt: skip
+) -> str:
     style = "" if size == 12 else f' style="font-size:{size:g}px"'
     place = f'x="{x:g}" y="{y:g}" fill="{color}" text-anchor="{anchor}"{style}'
     return f"<text {place}>{escape(text)}</text>"

@@ -27,7 +27,7 @@ from .series import Outline, Series
 _OF_THE_STATE = (
     "verdict", "evidence", "phase", "last_step", "life", "over", "reason", "last_row_age_seconds",
     "arl",
-)  # fmt: skip
+)
 
 Kind = Literal["empty", "collapsed", "decayed", "short", "failed", "alarmed", "healthy"]
 

@@ -59,7 +59,7 @@ def html(facts: PostMortem | Comparison) -> str:
     return _template().render(
         content=content, blocks=blocks, sections=sections, policy=POLICY, style=_STYLE,
         ahead=[b for b in blocks if isinstance(b, Box)],
-    )  # fmt: skip
+    )
 
 
 @cache
@@ -69,7 +69,7 @@ def _template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
         keep_trailing_newline=True,
-    )  # fmt: skip
+    )
     environment.filters |= {
         "anchor": lambda heading: re.sub("[^a-z]+", "-", heading.lower()),
         "columns": _columns,
@@ -93,7 +93,7 @@ def _columns(table: Table) -> list[Any]:
         most = max(len(c) if isinstance(c, str) else len(c.word) for c in cells)
         return "right" if i in table.right else (
             "long" if most > LONG else "short" if most <= SHORT else ""
-        )  # fmt: skip
+        )
 
     looks: Sequence[str] = [look(i) for i in range(len(table.head))]
     return [Markup(' class="{}"').format(one) if one else "" for one in looks]

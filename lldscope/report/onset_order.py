@@ -37,7 +37,7 @@ LINKS: tuple[tuple[str, str, str, Callable[[Evidence], Flags], int], ...] = (
     ("gradient", "grad_norm", "the gradient norm is 3 × usual",
      c.gradient_surges, 1),
     ("reward", "reward", "the reward has lost what counts as a crash", c.reward_crashed, -1),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def onset_order(assessment: Assessment, boundaries: Sequence[Boundary]) -> list[
 def _link(
     e: Evidence, name: str, signal: str, condition: str, test: Callable[[Evidence], Flags],
     turn: int, first: int, boundaries: Sequence[Boundary],
-) -> Link:  # fmt: skip
+) -> Link:
     if name == "likelihood" and not np.isfinite(e.column(signal)).any():
         signal = "correct_logp"
     finite = np.isfinite(e.column(signal))

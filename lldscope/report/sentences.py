@@ -33,7 +33,7 @@ _WITHOUT = (
      "are not recorded."),
     ("kl", "How far the policy went from the reference: KL is not recorded."),
     ("tool_fail_share", "Whether the tools answered: it is not recorded."),
-)  # fmt: skip
+)
 
 # What happened to each signal, and that it did not.
 _LINKS = {
@@ -240,10 +240,10 @@ def limits(assessment: Assessment, facts: PostMortem) -> list[str]:
             )
     if not facts.examples:
         unknown.append("What the responses say: neither tokens nor texts of correct responses that "
-                       "lost likelihood are recorded.")  # fmt: skip
+                       "lost likelihood are recorded.")
     elif any(x.wrong is None for x in facts.examples):
         unknown.append("Which prefix some of the shown responses share with an incorrect one: no "
-                       "text of an incorrect response of their group is recorded.")  # fmt: skip
+                       "text of an incorrect response of their group is recorded.")
     if not facts.run.config:
         unknown.append("The settings of the trainer: the run has no config.")
     if facts.state.damaged:

@@ -88,7 +88,7 @@ def series(
     return Series(
         column.unit, column.meaning, len(y), float(y[0]), float(mean[-1]), x[keep].tolist(),
         _rounded(y[keep]), _rounded(mean[keep]),
-    )  # fmt: skip
+    )
 
 
 def _smooth_signal(values: d.Series, name: str, weights: d.Series | None = None) -> d.Series:
@@ -111,7 +111,7 @@ def averaged(curves: Sequence[Curve], name: str) -> AveragedSeries | None:
     return AveragedSeries(
         column.unit, column.meaning, len(of.x), float(of.mean[-1]),
         of.x[keep].astype(int).tolist(), mean, low, high, of.runs[keep].astype(int).tolist(),
-    )  # fmt: skip
+    )
 
 
 def steps_with_rows(steps: Sequence[Rows]) -> list[StepRange]:
@@ -143,7 +143,7 @@ def outline(assessment: Assessment) -> Mapping[str, Outline]:
                 float(mean[finite[0]]), float(mean[finite[-1]]),
                 float(mean[low]), int(e.step[rows[low]]),
                 float(mean[high]), int(e.step[rows[high]]),
-            )  # fmt: skip
+            )
     return outlines
 
 

@@ -105,7 +105,7 @@ def phase_bar(facts: PostMortem, x: Axis, y: float, height: float) -> Parts:
         a, b = x(span.start_step), min(x(span.end_step + 1), x.end)
         title = f"{sign.word}, steps {span.start_step}–{span.end_step}"
         parts.append(f'<rect x="{a:g}" y="{y:g}" width="{max(b - a, 1.5):g}" height="{height:g}" '
-                     f'rx="2" fill="{sign.color}"><title>{title}</title></rect>')  # fmt: skip
+                     f'rx="2" fill="{sign.color}"><title>{title}</title></rect>')
         texts = (f"{sign.shape} {sign.word}", sign.shape)
         fits = next((text for text in texts if b - a > 0.75 * size * len(text)), "")
         base = y + height / 2 + 0.4 * size

@@ -29,7 +29,7 @@ from .manifest import MANIFEST_DIR
 LOG_DIR = "log"
 HEARTBEAT, MANIFEST, RUN, EVENTS, ALERTS = (
     "heartbeat", "manifest", "run", "stream-events", "stream-alerts"
-)  # fmt: skip
+)
 STATES = (HEARTBEAT, RUN)  # written as a whole
 FAN_IN = 16
 
@@ -75,7 +75,7 @@ class LogName:
         """Whether a reader that has this object has no use for the other one."""
         if self == other or (self.kind, self.attempt, self.rank) != (
             other.kind, other.attempt, other.rank,
-        ):  # fmt: skip
+        ):
             return False
         if self.kind in STATES:
             return self.last > other.last

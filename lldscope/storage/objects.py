@@ -18,7 +18,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2},
     }},
     "file": {"auto_mkdir": True},
-}  # fmt: skip
+}
 
 
 class ObjectStore:

@@ -51,7 +51,7 @@ BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 ALONE = (
     "candidates", "dashboard", "engines", "fuzz", "long_run", "many_remote_runs", "noise",
     "object_store", "recall", "retrieval", "slow_clients", "slow_disk",
-)  # fmt: skip
+)
 
 
 def listing() -> str:
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         "python -m tests.bench", description="Benchmarks; each prints its figures and ratios.",
         epilog=listing(), formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("names", metavar="NAME", nargs="*", help="[default: all of the first list]")
     names = parser.parse_args().names
     if unknown := [name for name in names if name not in BY_NAME]:

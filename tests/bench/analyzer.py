@@ -116,7 +116,7 @@ def write_steps_alone(folder: str) -> Path:
                 step=step, n_responses=128, n_correct=64 + round(4 * x[0]), n_tokens=4000,
                 reward_sum=64 + x[1], reward_sq_sum=64 + x[2], entropy_sum=4000 + x[3],
                 kl_sum=abs(x[4]), loss_policy=x[5], lr=1e-6, seconds_update=abs(x[6]),
-            )  # fmt: skip
+            )
             recorder.updates(step=step, update=0, grad_norm=abs(x[7]), n_clipped=9, n_tokens=4000)
             if step % 1000 == 999:
                 recorder.flush()

@@ -28,7 +28,7 @@ def timed(recorder: Any, first: int = 0) -> np.ndarray:
             recorder.actions(
                 step=call // OF_STEP, response_id=_IDS, action_index=call % OF_STEP,
                 logp_old_sum=_ONES, logp_post_sum=_ONES, n_tokens=_IDS,
-            )  # fmt: skip
+            )
         seconds.append(time.perf_counter() - start)
     return np.array(seconds)
 

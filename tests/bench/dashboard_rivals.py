@@ -21,7 +21,7 @@ from .page import free_port, wait_for
 SCALARS = (
     "correct_logp", "incorrect_logp", "delta_correct", "reward", "entropy", "grad_norm",
     "grad_norm_max", "response_tokens", "valid_searches", "zero_signal_share", "invalid_share",
-)  # fmt: skip
+)
 STEPS = 5000
 ROUNDS = 3
 SECONDS = 20.0  # of live rows
@@ -81,14 +81,14 @@ def served(tool: str, python: str, place: Path) -> Iterator[str]:
     environment = os.environ | {
         "TRACKIO_DIR": str(place), "GRADIO_SERVER_PORT": str(port),
         "GRADIO_ANALYTICS_ENABLED": "False",
-    }  # fmt: skip
+    }
     command = {
         "tensorboard": [
             str(there / "tensorboard"), "--logdir", str(place), "--port", str(port),
             "--reload_interval", "2",
         ],
         "trackio": [str(there / "trackio"), "show", "--project", "bench"],
-    }[tool]  # fmt: skip
+    }[tool]
     server = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

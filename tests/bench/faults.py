@@ -158,11 +158,11 @@ VERL = {
     "reward": "critic/score/mean", "entropy": "actor/entropy", "grad_norm": "actor/grad_norm",
     "kl": "actor/kl_loss", "response_tokens": "response_length/mean",
     "truncated_share": "response_length/clip_ratio", "valid_searches": "tool_call_counts/mean",
-}  # fmt: skip
+}
 TRL = {
     "reward": "reward", "entropy": "entropy", "grad_norm": "grad_norm", "kl": "kl",
     "response_tokens": "completions/mean_length", "truncated_share": "completions/clipped_ratio",
-}  # fmt: skip
+}
 
 
 def imported(names: dict[str, str]) -> Callable[[Signals], Signals]:

@@ -23,7 +23,7 @@ MEGABYTES = 200
 METRICS = [
     "critic/score/mean", "actor/entropy", "actor/grad_norm", "response_length/mean",
     *(f"timing_s/part_{i}" for i in range(49)),
-]  # fmt: skip
+]
 NOISE = "(WorkerDict pid=4242) WARNING 11-21 20:00:00 [cache.py:51] 17 blocks are free, 3 in use\n"
 
 STARTER = """

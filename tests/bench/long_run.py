@@ -63,22 +63,22 @@ def write_steps(
             step=step, response_id=rows, action_index=index, n_tokens=tokens, kind=kind,
             tool_ok=True, logp_old_sum=old, logp_post_sum=old + gain,
             logp_min=old / tokens - 2, docs_hash=rng.integers(0, 1 << 62, len(rows)).astype(str),
-        )  # fmt: skip
+        )
         recorder.responses(
             step=step, response_id=np.arange(responses), group_id=np.arange(responses) // SIZE,
             reward=correct.astype(float), correct=correct, n_actions=actions,
             n_tokens=40 * actions, n_searches=actions - 1, n_invalid=0, truncated=False,
             answered=True,
-        )  # fmt: skip
+        )
         recorder.updates(
             step=step, update=[0, 1, 2, 3], grad_norm=rng.gamma(9, 0.1, 4) * 5**decay,
             grad_finite=True, skipped=False,
-        )  # fmt: skip
+        )
         recorder.step(
             step=step, time=start + seconds * step, n_responses=responses,
             n_correct=correct.sum(), reward_sum=correct.sum(), reward_sq_sum=correct.sum(),
             n_tokens=int(tokens.sum()), entropy_sum=tokens.sum() * rng.normal(0.5, 0.02),
-        )  # fmt: skip
+        )
         yield step
 
 

@@ -98,7 +98,7 @@ def page(root: str) -> None:
     for what, query in (
         ("first look", {}), ("the next", {}), ("filtered", {"q": ["run-012"]}),
         ("sorted", {"sort": ["-reward"]}), ("page 50", {"page": ["50"]}),
-    ):  # fmt: skip
+    ):
         start = time.process_time()
         size = len(to_json(list_page(summaries, query)))
         seconds = time.process_time() - start

@@ -42,9 +42,9 @@ def main() -> None:
     print(f"{STEPS} steps of {ROLLOUTS} rollouts and {n:,} action tokens, in turns")
     for on, words in ((False, "without ratios"), (True, "with ratios")):
         print(f"{words:15} {median(times[on]) * 1e3:7.1f} ms a step, median; "
-              f"least {min(times[on]) * 1e3:.1f}; {size[on] / STEPS / 1e3:.0f} kB")  # fmt: skip
+              f"least {min(times[on]) * 1e3:.1f}; {size[on] / STEPS / 1e3:.0f} kB")
     print(f"ratio           {median(pairs):7.3f} by step, median; "
-          f"{min(times[True]) / min(times[False]):.3f} of the least (goal 1.05)")  # fmt: skip
+          f"{min(times[True]) / min(times[False]):.3f} of the least (goal 1.05)")
 
 
 def made_up(step: int) -> Batch:

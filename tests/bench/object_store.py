@@ -41,7 +41,7 @@ def main() -> None:
                     print(f"readable after the store answers again  {seconds:6.1f} s")
                     after = [_seconds_until_read(run, recorder, last + i + 1) for i in range(FRESH)]
                 print(f"readable after step(), {FRESH} steps  median {median(after):.1f} s, "
-                      f"at most {max(after):.1f} s")  # fmt: skip
+                      f"at most {max(after):.1f} s")
                 print(f"dropped: {sum(recorder.dropped.values())}")
 
 

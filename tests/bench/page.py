@@ -24,7 +24,7 @@ ROUNDS = 5
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+]
 
 DRAWN = ".js-plotly-plot .scatterlayer .trace"
 ALL_DRAWN = (

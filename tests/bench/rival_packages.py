@@ -112,7 +112,7 @@ def packages(python: Path, judged: Sequence[Signals]) -> list[Verdicts]:
     done = subprocess.run(
         [python, "-I", WORKER], input=json.dumps([columns(signals) for signals in judged]),
         stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
+    )
     return [
         {name: Verdict(**verdict) for name, verdict in verdicts.items()}
         for verdicts in json.loads(done.stdout)

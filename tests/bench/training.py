@@ -145,7 +145,7 @@ def headed(vocabulary: int) -> Any:
         vocab_size=vocabulary, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=True,
         max_position_embeddings=max(POSITIONS), bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
+    )
     return Qwen2ForCausalLM(config).eval()
 
 

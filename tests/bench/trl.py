@@ -194,7 +194,7 @@ class Ours:
                 "warmup_steps=0", "top_p=1", "eval_questions=0", f"weight_decay={WEIGHT_DECAY}",
                 f"clip_low={CLIP}", f"clip_high={CLIP}", f"grad_clip={MAX_NORM}",
             ],
-        )  # fmt: skip
+        )
         self.trainer = Trainer(config, self.recorder)
         self.trainer._task.questions = Listed(questions)
         self.trainer._task.environment = OneTurn()
@@ -267,7 +267,7 @@ def their_trainer(
         max_grad_norm=MAX_NORM, epsilon=CLIP, beta=0.0, loss_type="bnpo", scale_rewards="group",
         temperature=1.0, top_p=1.0, top_k=0, shuffle_dataset=False,
         logging_strategy="no", save_strategy="no", report_to=[], disable_tqdm=True,
-    )  # fmt: skip
+    )
     trainer = GRPOTrainer(
         model=policy.model,
         args=config,
@@ -369,7 +369,7 @@ def unpadded(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
                          "old_per_token_logps")
         ),
         strict=True,
-    ):  # fmt: skip
+    ):
         before, after = prompt[keep.bool()].tolist(), completion[own_mask.bool()].tolist()
         ids.append(before + after)
         mask.append([0] * len(before) + [1] * len(after))

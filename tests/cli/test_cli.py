@@ -32,13 +32,13 @@ def dying_run(tmp_path):
             excess = max(0, step - 50)
             reward = 0.5 if step < 80 else 0.02
             r.responses(step=step, response_id=np.arange(8), group_id=np.arange(8) // 4,
-                        correct=np.arange(8) % 2 == 0, reward=np.arange(8) % 2)  # fmt: skip
+                        correct=np.arange(8) % 2 == 0, reward=np.arange(8) % 2)
             r.actions(
                 step=step, response_id=np.arange(8), action_index=0, n_tokens=10, logp_old_sum=-4.0,
                 logp_post_sum=-4.0 + 0.2 - 0.05 * excess + 0.01 * (step % 3),
-            )  # fmt: skip
+            )
             r.step(step=step, n_responses=8, reward_sum=8 * reward, reward_sq_sum=8 * reward,
-                   time=1.7e9 + step)  # fmt: skip
+                   time=1.7e9 + step)
     return path
 
 
@@ -151,7 +151,7 @@ def test_a_killed_run_is_stalled(lldscope_command, make_run):
     info = json.loads((path / "run.json").read_text()) | {"status": "running"}
     (path / "run.json").write_text(json.dumps(info))
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
-                          capture_output=True, text=True, check=True)  # fmt: skip
+                          capture_output=True, text=True, check=True)
     heartbeats.write_heartbeat(path, 0, closed=False)
     beat = heartbeats.read_heartbeats(path)[0] | {"pid": int(dead.stdout)}
     (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
@@ -291,12 +291,12 @@ def test_query_tells_nan_from_null_and_lists_from_values(lldscope_command, make_
         "x": "NaN", "y": None, "z": "-Infinity", "l": [0, 1, 2], "m": ["NaN", None, 0.5], "s": 3,
         "f": pytest.approx(0.1), "d": 2.5, "p": {"a": 1}, "t": "12000-01-01",
         "i": "30 days, 0:00:00", "x_1": 1,
-    }  # fmt: skip
+    }
     few = "SELECT 'NaN'::DOUBLE x, NULL::DOUBLE y, '-Infinity'::FLOAT z, [7] l, 0.1::FLOAT f"
     assert lldscope_command("query", path, few, "--csv").stdout == "x,y,z,l,f\nnan,,-inf,[7],0.1\n"
     assert lldscope_command("query", path, few).stdout.split() == [
         "x", "y", "z", "l", "f", "nan", "–", "-inf", "[7]", "0.1"
-    ]  # fmt: skip
+    ]
     none = lldscope_command("query", path, "SELECT step FROM steps WHERE step > 9", "--csv")
     assert none.stdout == "step\n"
 
@@ -313,7 +313,7 @@ def test_watch_follows_a_run_that_does_not_exist_yet(tmp_path):
     watcher = subprocess.Popen(
         [sys.executable, "-m", "lldscope", "watch", str(path), "--json", "--interval", "0.2"],
         stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    )
     time.sleep(1.0)
     with lldscope.Recorder(path) as r:
         record_steps(r, range(30))

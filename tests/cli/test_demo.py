@@ -45,7 +45,7 @@ def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
     command = [sys.executable, "-m", "lldscope", "demo", "--root", str(tmp_path), "--no-dash",
-               "steps=500", *SHORT[1:]]  # fmt: skip
+               "steps=500", *SHORT[1:]]
     demo = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     runs = [tmp_path / "demo-1" / name for name in ("grpo", "grpo-llds")]
     wait_until(lambda: all((r / "run.json").exists() and steps_recorded(r) > 1 for r in runs))
@@ -65,7 +65,7 @@ def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
 def test_a_trainer_killed_in_the_middle_leaves_a_readable_run(lldscope_command, tmp_path):
     run = tmp_path / "run"
     command = [sys.executable, "-m", "lldscope", "train", "tiny", "steps=500", *SHORT[1:],
-               "--run", str(run)]  # fmt: skip
+               "--run", str(run)]
     training = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: (run / "run.json").exists() and steps_recorded(run) > 3)
     os.kill(training.pid, signal.SIGKILL)

@@ -78,5 +78,5 @@ def test_names_of_folders_complete_in_the_shell():
         cli, prog_name="lldscope",
         env={"_LLDSCOPE_COMPLETE": "bash_complete", "COMP_WORDS": "lldscope check ru",
              "COMP_CWORD": "2"},
-    )  # fmt: skip
+    )
     assert done.output.startswith("dir,")

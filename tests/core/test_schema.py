@@ -35,7 +35,7 @@ def run(tmp_path_factory) -> tuple[lldscope.Run, lldscope.Recorder]:
     config = TrainConfig(
         steps=4, prompts=4, group_size=4, updates=2, lr=1e-4, kl_coefficient=0.01, llds="action",
         rescore_share=1.0, tokens_every=1, eval_questions=4, probes_every=1,
-    )  # fmt: skip
+    )
     with lldscope.Recorder(path) as recorder:
         train(config, recorder)
     return lldscope.open_run(path), recorder

@@ -20,18 +20,18 @@ NAMES = (
     "api_key", "apiKey", "OPENAI_API_KEY", "hf_token", "token", "auth-token", "password",
     "db_passwd", "client_secret", "aws_secret_access_key", "private_key", "wandb.api_key",
     "credentials",
-)  # fmt: skip
+)
 VALUES = (
     "postgres://me:{}@db/runs", "https://s3/x?X-Amz-Signature={}", "AKIAIOSFODNN7EXAMPLE",
     "hf_abcdefghijklmnopqrstuvwxyz", "sk-proj-abcdefghijklmnopqrst", "ghp_abcdefghijklmnopqrst",
     "-----BEGIN PRIVATE KEY-----abc", "eyJhbGciOi.eyJzdWIi.sig", "xoxb-1234567890123456789",
-)  # fmt: skip
+)
 HARMLESS = {
     "max_tokens": 4096, "pad_token": "<pad>", "tokenizer": "Qwen/Qwen3", "num_tokens": 3,
     "token_budget": 2, "eos_token_id": 1, "llds_gate": "token", "loss_type": "token", "key": "lr",
     "url": "https://example.org/a?page=2", "keys": ["a"], "password": "", "token": None,
     "model": "sk-learn", "nested": {"deep": [1, {"lr": 1e-6}]}, "use_auth_token": False,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,7 +69,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "command", [["report", "{0}"], ["report", "{0}", "--format", "md"], ["diff", "{0}", "{1}"],
                 ["diff", "{0}", "{1}", "--json"], ["compare", "{0}", "{1}", "--format", "html"]],
-)  # fmt: skip
+)
 def test_no_command_shows_a_credential_unless_asked(root: Path, tmp_path, command) -> None:
     words = [word.format(root / "r0", root / "r1") for word in command]
     words += ["-o", str(tmp_path / "out")] if command[0] != "diff" else []
@@ -85,7 +85,7 @@ def test_no_command_shows_a_credential_unless_asked(root: Path, tmp_path, comman
 
 
 @pytest.mark.parametrize("path", ["/config/r0", "/config/r0?with=r1", "/compare?run=r0&run=r1",
-                                  "/run/r0", "/report/r0", "/diff/r0?with=r1"])  # fmt: skip
+                                  "/run/r0", "/report/r0", "/diff/r0?with=r1"])
 def test_no_page_shows_a_credential(root: Path, path: str) -> None:
     answer = make_app(RunRegistry(root)).server.test_client().get(path)
     assert answer.status_code == 200

@@ -28,7 +28,7 @@ def test_the_last_name_and_note_count_and_tags_come_and_go() -> None:
         {"kind": "untag", "text": "t"}, {"kind": "untag", "text": "never"},
         {"kind": "note", "text": "n"}, {"kind": "name", "text": "b"}, {"kind": "note", "text": ""},
         {"kind": "acknowledge", "rule": "r", "step": 1, "until": None},
-    ]  # fmt: skip
+    ]
     assert all(map(is_note, notes))
     assert about(notes) == {"name": "b", "tags": ["u"]}
     assert about([*notes, {"kind": "name", "text": ""}]) == {"tags": ["u"]}
@@ -44,10 +44,10 @@ def test_the_command_names_tags_and_notes_and_every_other_command_follows(
     result = lldscope_command(
         "annotate", run, "--name", "Baseline", "--tag", "paper", "--tag", "x", "--untag", "x",
         "--note", "lr too high",
-    )  # fmt: skip
+    )
     assert result.stdout.split("\n")[:3] == [
         "name  Baseline", "tags  paper", "note  lr too high",
-    ]  # fmt: skip
+    ]
     (row,) = json.loads(lldscope_command("runs", run.parent, "--json").stdout)
     assert (row["run"], row["path"], row["tags"]) == ("Baseline", "one", ["paper"])
     assert "Baseline #paper" in lldscope_command("runs", run.parent).stdout
@@ -77,7 +77,7 @@ def test_name_and_tags_are_shown_and_found_in_the_list(tmp_path: Path) -> None:
     assert [name for name, _ in has] == ["one"]
     assert "paper" in texts(rows[0])
     for path, search in (("/run/one", ""), ("/compare", "?run=one&run=two"), ("/config/one", ""),
-                         ("/recording/one", ""), ("/responses/one", "")):  # fmt: skip
+                         ("/recording/one", ""), ("/responses/one", "")):
         text = texts(page(runs, path, search))
         assert "Named <b>" in text, path
         assert "\u202e" not in text or path == "/run/one", path

@@ -39,7 +39,7 @@ WORDS: list[Any] = [
     None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x", "\0", "../..", "\ud800", [], {},
     [[]], [None], {"a": 1}, "a" * 5000, [1, "2", None], {"x": "step", "range": [1]}, "note", "..",
     {"x": "wall", "range": ["a", None]}, {"type": "chart", "index": "delta"}, [["dying"]],
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def questions(browser: Any, address: str) -> list[dict[str, Any]]:
             {"id": "again", "property": "data", "value": None},
         ],
         "changedPropIds": ["url.pathname"],
-    }  # fmt: skip
+    }
     content = browser.post(CALLBACKS, json=show).get_json()["response"]["page"]["children"]
     layout = [frame, content]
     nodes = [part["props"] for part in parts_of(layout) if "id" in part["props"]]
@@ -228,7 +228,7 @@ PAGES = (
     "/", "/run/dying", "/compare?run=dying", "/rules", "/rules/lld-decay", "/system/dying",
     "/config/dying", "/diff/dying?with=healthy", "/responses/dying", "/response/dying?step=3",
     "/actions/dying", "/recording/dying",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -241,7 +241,7 @@ def test_a_page_is_found(root: Path, path: str) -> None:
     ["/nothing", "/run", "/run/", "/rules/no-such-rule", "/assets/no.js", "/assets/../app.py",
      "/_dash-component-suites/dash/no.js", "/_dash-component-suites/no/no.js", "/favicon.icon",
      "/%00", "/csv/nothing?chart=delta", "/csv/dying?chart=nothing"],
-)  # fmt: skip
+)
 def test_what_is_not_there_is_404(root: Path, path: str) -> None:
     answer = client(root).get(path)
     assert answer.status_code == 404

@@ -38,7 +38,7 @@ def subject(name: str, steps: range, seed: int) -> Subject:
 @pytest.fixture
 def three() -> list[Subject]:
     return [subject("a-0", range(40), 0), subject("a-1", range(10, 60, 2), 1),
-            subject("b-0", range(30), 2)]  # fmt: skip
+            subject("b-0", range(30), 2)]
 
 
 def test_a_group_is_the_mean_of_the_runs_that_have_a_step(three: list[Subject]) -> None:
@@ -130,7 +130,7 @@ def test_any_setting_makes_groups_and_a_run_without_it_stays_a_line(root: Path) 
     assert (each["value"], group["value"]) == ("", "group")
     assert [(o["value"], o.get("selected")) for o in unlike["children"]] == [
         ("config/optim.lr", None), ("config/seed", "selected"),
-    ]  # fmt: skip
+    ]
     assert [o["value"] for o in alike["children"]] == ["config/size"]
 
 

@@ -468,7 +468,7 @@ def test_a_folder_whose_name_is_not_utf_8_takes_no_page_down(tmp_path: Path) -> 
     for path, phrase in (
         ("/", "/run/good"), ("/run/caf%5Cxe9", "is not UTF-8"), ("/run/caf%E9", "There is no run"),
         ("/compare?run=good&run=caf%5Cxe9", "is not UTF-8"),
-    ):  # fmt: skip
+    ):
         answer = client(tmp_path).get(path, headers={"Host": "localhost:8050"})
         assert answer.status_code == 200, path
         there, _, query = path.partition("?")
@@ -669,7 +669,7 @@ def test_command_serves_a_root_and_ends_quietly(root: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "lldscope", "dash", str(root), "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    )
     try:
         assert process.stderr is not None
         output = [process.stderr.readline() for _ in range(3)]
@@ -680,7 +680,7 @@ def test_command_serves_a_root_and_ends_quietly(root: Path) -> None:
         busy = subprocess.run(
             [sys.executable, "-m", "lldscope", "dash", str(root), "--port", port],
             capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+        )
         assert (busy.returncode, busy.stdout) == (1, "")
         assert busy.stderr.strip().count("\n") == 0
         assert f"ort {port} is in use" in busy.stderr

@@ -46,7 +46,7 @@ def test_the_meter_is_the_mean_of_the_last_steps_that_measured_it() -> None:
     assert '"aria-valuenow": "0.02"' in texts(dose_of(with_kl([9.0, *[0.02] * 9, float("nan")])))
     for extreme in (-0.1, 1e-9, 50.0):
         (meter,) = [c for c in walk(dose_of(with_kl([extreme])))
-                    if getattr(c, "className", "") == "meter"]  # fmt: skip
+                    if getattr(c, "className", "") == "meter"]
         at = meter.children[-1].style["left"]
         assert at == ("0.0%" if extreme < 1 else "100.0%")
 
@@ -64,9 +64,9 @@ def test_the_system_page_has_what_the_trainer_measured_of_its_steps(tmp_path: Pa
                 step=step, n_responses=2, n_tokens=90, time=1e9 + step, seconds_rollout=0.5,
                 seconds_update=0.4, seconds_record=0.1, seconds_sync=0.1, flops=1e12,
                 flops_possible=4e12, memory_peak=2**30,
-            )  # fmt: skip
+            )
     content = page(RunRegistry(tmp_path), "/system/run", "")
     ids = {c.id["index"] for c in walk(content) if isinstance(getattr(c, "id", None), dict)
-           and c.id.get("type") == "chart"}  # fmt: skip
+           and c.id.get("type") == "chart"}
     assert ids >= {"step_seconds", "seconds_rollout", "seconds_update", "seconds_sync", "mfu",
-                   "memory_peak", "tokens_per_second"}  # fmt: skip
+                   "memory_peak", "tokens_per_second"}

@@ -67,7 +67,7 @@ def registry(root: Path, rows: pd.DataFrame) -> RunRegistry:
 def test_bins_are_those_of_a_plain_count(
     registry: RunRegistry, rows: pd.DataFrame, chart: Any, column: str,
     steps: tuple[int, int] | None,
-) -> None:  # fmt: skip
+) -> None:
     bins = read_bins(registry.run("run"), chart, steps)
     values = rows[rows["step"].between(*(steps or (0, 9999)))].dropna(subset=[column])
     low, high = bins.cells["low"].min(), bins.cells["high"].max()
@@ -139,7 +139,7 @@ def test_histograms_are_offered_of_what_was_recorded_and_not_in_comparisons(
     assert registry.snapshot("other").columns == ("histogram/length",)
     content = page(registry, "/run/run", "?chart=histogram%2Flength&chart=histogram%2Fdelta")
     ids = [c.id["index"] for c in walk(content) if isinstance(getattr(c, "id", None), dict)
-           and c.id.get("type") == "chart"]  # fmt: skip
+           and c.id.get("type") == "chart"]
     assert ids[-1] == "histogram/length"
     for names in ("run=run", "run=run&run=other"):
         assert "histogram/" not in texts(
@@ -178,7 +178,7 @@ def test_ratio_and_delta_are_of_actions_and_of_correct_responses(tmp_path: Path)
             step=0, response_id=[0, 1], action_index=0, n_tokens=[2, 4],
             logp_old_sum=[-4.0, -8.0], logp_inner_sum=[-4.0, -8.0 + 4 * np.log(2)],
             logp_post_sum=[-5.0, -1.0],
-        )  # fmt: skip
+        )
         recorder.step(step=0, n_responses=2)
     run = RunRegistry(tmp_path).run("run")
     assert read_bins(run, HISTOGRAMS["histogram/delta"]).columns["median"].tolist() == [-1.0]

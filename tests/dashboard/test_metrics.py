@@ -85,10 +85,10 @@ def test_charts_that_are_added_share_the_axis_of_the_others(runs: RunRegistry) -
 
 def test_the_address_adds_charts_to_a_run_and_to_a_comparison(runs: RunRegistry) -> None:
     for path, search in (("/run/one", "?chart=lr&chart=eval%2Fem"),
-                         ("/compare", "?run=one&run=two&chart=eval%2Fem")):  # fmt: skip
+                         ("/compare", "?run=one&run=two&chart=eval%2Fem")):
         content = page(runs, path, search)
         ids = [c.id["index"] for c in walk(content) if isinstance(getattr(c, "id", None), dict)
-               and c.id.get("type") == "chart"]  # fmt: skip
+               and c.id.get("type") == "chart"]
         reward = ids.index("reward")
         assert ids[reward + 1] == "eval/em", "the held-out score is there without being asked for"
         assert [i for i in ids if i in DEFAULTS] == list(DEFAULTS)
@@ -168,7 +168,7 @@ def test_the_system_page_has_step_times_and_what_else_is_of_the_machine(tmp_path
     runs = RunRegistry(tmp_path)
     content = page(runs, "/system/run", "")
     ids = [c.id["index"] for c in walk(content) if isinstance(getattr(c, "id", None), dict)
-           and c.id.get("type") == "chart"]  # fmt: skip
+           and c.id.get("type") == "chart"]
     assert ids == ["step_seconds", "scalar/actor/mfu", "scalar/perf/gpu_memory_gb"]
 
 

@@ -27,7 +27,7 @@ class Dashboard:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "lldscope", "dash", str(root), "--port", "0", *options],
             stderr=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+        )
         assert self.process.stderr is not None
         address = self.process.stderr.readline().split()[-1]
         self.place, _, query = address.removeprefix("http://").partition("/")

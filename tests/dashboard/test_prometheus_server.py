@@ -48,7 +48,7 @@ def test_rules_and_configuration_are_valid_and_fire_after_their_time(tmp_path: P
     alarm = 'lldscope_alarm{run="r", path="r", alarm="lld-decay", severity="critical", quiet="%s"}'
     about = {"run": "r", "path": "r", "alarm": "lld-decay"}
     alert = {"exp_labels": about | {"severity": "critical", "quiet": "no"},
-             "exp_annotations": {"summary": "lld-decay in r"}}  # fmt: skip
+             "exp_annotations": {"summary": "lld-decay in r"}}
     last = 'lldscope_last_row_timestamp_seconds{run="r", path="r"}'
     summary = "r has recorded no step for half an hour"
     silent = {
@@ -138,11 +138,11 @@ def test_an_alarm_of_a_run_reaches_alertmanager_and_every_query_is_answered(
             alertmanager, f"--config.file={tmp_path / 'alertmanager.yml'}",
             f"--storage.path={tmp_path / 'am'}", f"--web.listen-address=127.0.0.1:{there}",
             "--cluster.listen-address=",
-        ))  # fmt: skip
+        ))
         stack.enter_context(running(
             prometheus, f"--config.file={tmp_path / 'prometheus.yml'}",
             f"--storage.tsdb.path={tmp_path / 'tsdb'}", f"--web.listen-address=127.0.0.1:{here}",
-        ))  # fmt: skip
+        ))
 
         def answered(query: str) -> list[Any]:
             answer = fetch(f"http://127.0.0.1:{here}/api/v1/query?query={quote(query)}")
@@ -154,7 +154,7 @@ def test_an_alarm_of_a_run_reaches_alertmanager_and_every_query_is_answered(
         alerts = awaited(lambda: [
             a for a in fetch(f"http://127.0.0.1:{there}/api/v2/alerts")
             if a["labels"]["alertname"] == "LldscopeCritical"
-        ])  # fmt: skip
+        ])
         assert {a["labels"]["run"] for a in alerts} == {"dying"}
         assert any(a["annotations"]["summary"] == "lld-collapse in dying" for a in alerts)
         board = json.loads((DOCS / "grafana.json").read_text("utf-8"))

@@ -79,15 +79,15 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 logp_old=[None, -0.5, -1.0, None, math.nan, None, -0.1],
                 logp_post=[None, -3.5, -0.5, None, -1.0, None, -0.1],
                 entropy=[None, 1.0, 0.5, None, 0.1, None, 0.2],
-            )  # fmt: skip
+            )
             recorder.actions(
                 step=3, response_id=number, action_index=[0, 1], kind=["search", HOSTILE],
                 n_tokens=[4, 1], logp_old_sum=[-1.5, -0.1], logp_post_sum=[-4.0, -0.1],
-            )  # fmt: skip
+            )
         recorder.responses(
             step=3, response_id=[0, 1], group_id=0, data_source=HOSTILE, correct=[True, False],
             reward=[1.0, 0.0], n_actions=2, n_tokens=5, text=[HOSTILE, LONG],
-        )  # fmt: skip
+        )
         recorder.step(step=3, n_responses=2, n_correct=1, reward_sum=1.0, time=time.time())
     return path
 
@@ -131,7 +131,7 @@ def meets(row: dict[str, Any], w: ResponseQuery) -> bool:
         (w.delta_to, row["delta"], lambda a, b: b <= a),
         (w.tokens_from, row["n_tokens"], lambda a, b: b >= a),
         (w.tokens_to, row["n_tokens"], lambda a, b: b <= a),
-    ]  # fmt: skip
+    ]
     return all(a is None or (b is not None and holds(a, b)) for a, b, holds in tests)
 
 
@@ -151,7 +151,7 @@ def meets(row: dict[str, Any], w: ResponseQuery) -> bool:
 def test_pages_of_responses_are_those_of_a_plain_filter_and_sort(
     sample: Any, rows: list[dict[str, Any]], choice: ResponseQuery, order: str, descending: bool,
     offset: int,
-) -> None:  # fmt: skip
+) -> None:
     column = {"tokens": "n_tokens", "group": "group_id"}.get(order, order)
     matches = [row for row in rows if meets(row, choice)]
     matches.sort(key=lambda row: (row["step"], row["rank"], row["response_id"]))
@@ -177,7 +177,7 @@ def test_what_was_not_measured_meets_no_bound(tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "run") as recorder:
         recorder.responses(step=0, response_id=[0, 1], reward=[1.0, 0.0], correct=[None, True])
         recorder.actions(step=0, response_id=[0, 1], action_index=0, logp_old_sum=-1.0,
-                         logp_post_sum=[None, -1.0])  # fmt: skip
+                         logp_post_sum=[None, -1.0])
         recorder.step(step=0, n_responses=2)
     with lldscope.open_run(tmp_path / "run") as run:
         for query in (
@@ -281,7 +281,7 @@ def test_hostile_text_is_shown_and_never_obeyed(hostile: Path) -> None:
     for path, query in (
         ("/response/hostile", "?step=3&id=0"), ("/responses/hostile", ""), ("/run/hostile", ""),
         ("/actions/hostile", ""), ("/responses/hostile", f"?alarm={HOSTILE[:40]}&at=3"),
-    ):  # fmt: skip
+    ):
         built = page(registry, path, query)
         assert len(texts(built)) < 300_000, path
         text = "".join(displayed(built))
@@ -289,7 +289,7 @@ def test_hostile_text_is_shown_and_never_obeyed(hostile: Path) -> None:
         assert [c for c in "\x1b\u202e\x00" if c in text] == [], path
     text = "".join(displayed(page(registry, "/response/hostile", "?step=3&id=0")))
     for expected in ("␛[31mred", "⟨U+202E⟩gnp", "␀", "(1,000,000 characters)", "▯3",
-                     "not finite: log π old nan", "log π not measured"):  # fmt: skip
+                     "not finite: log π old nan", "log π not measured"):
         assert expected in text, expected
 
 
@@ -339,7 +339,7 @@ def test_the_rows_of_an_alarm_are_said_to_be_shown_only_while_they_are(at: int, 
 
     assert claim in notice()
     for options in ({"correct": "no"}, {"sort": "reward"}, {"way": "down"}, {"all": "yes"},
-                  {"first": 60, "last": 69, "correct": "yes", "sort": "delta"}):  # fmt: skip
+                  {"first": 60, "last": 69, "correct": "yes", "sort": "delta"}):
         text = notice(**options)
         assert f"lld-decay fired at step {at}." in text
         assert "Shown are" not in text, options
@@ -515,7 +515,7 @@ def test_pages_fit_1280_pixels_in_both_themes(tab: Any, scheme: str, report: Pat
     tab.emulate_media(color_scheme=scheme)
     for address in ("/responses/grpo?alarm=lld-decay&at=54", "/response/grpo?step=20&id=32",
                     "/response/grpo?step=55&id=110", "/actions/grpo", "/rules", "/rules/lld-decay",
-                    "/response/hostile?step=3&id=0", report.as_uri()):  # fmt: skip
+                    "/response/hostile?step=3&id=0", report.as_uri()):
         tab.goto(address)
         tab.locator("h1").wait_for()
         assert tab.evaluate("document.scrollingElement.scrollWidth") <= 1280, address

@@ -179,7 +179,7 @@ NULLS = [
     "independent", "slightly positive", "groups that share a shock", "volatility that wanders",
     "few correct responses, and none", "heavy tails, mean slightly positive",
     "small gains and rare large losses",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("null", NULLS)

@@ -32,7 +32,7 @@ FOUND = [
 ]
 NEVER_CRITICAL = [kind for kind in healthy.KINDS if "without gradient" not in kind]
 NEVER_WARNED = ["256 rollouts", "64 rollouts", "rewards with penalties, under zero",
-                "rewards a hair under zero at first", "learning-rate warm-up"]  # fmt: skip
+                "rewards a hair under zero at first", "learning-rate warm-up"]
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def test_a_log_is_continued_at_its_last_level():
 def test_an_alarm_that_the_untouched_log_has_does_not_count():
     before = Verdict({}, (), [("a", "warning", 70)])
     faulty = Verdict({}, (), [("a", "warning", 70), ("b", "warning", 40), ("b", "warning", 85),
-                              ("c", "critical", None)])  # fmt: skip
+                              ("c", "critical", None)])
     assert faults.delay(before, faulty, 60, "warning") == 25
     assert faults.delay(before, faulty, 60, "critical") is None
     assert str(faults.Result([25, None, 5], [None, None, 5])) == "1 / 2 of 3, 15"

@@ -46,7 +46,7 @@ def engine(kind: str, policies: list[np.ndarray], rng) -> np.ndarray:
         "temperature": lambda: now / 0.7,
         "other tokens": lambda: now,
         "raw scores": lambda: now / 1.5,
-    }[kind]())  # fmt: skip
+    }[kind]())
 
 
 def signals(path: Path, kind: str):
@@ -76,7 +76,7 @@ def signals(path: Path, kind: str):
                 correct=[bool(i % 2) for i in rows], group_ids=rows // 4,
                 old=of(old, tokens), post=of(log_softmax(policies[-1]), tokens),
                 behaviour=behaviour,
-            ))  # fmt: skip
+            ))
     return lldscope.open_run(path).signals()
 
 

@@ -44,7 +44,7 @@ def test_a_critical_alarm_is_a_warning_as_well_and_information_is_none():
         "alarms": ["b", "c"],
         "events": [("b", "warning", 5), ("c", "critical", 7), ("c", "warning", 7),
                    ("b", "warning", 9)],
-    }  # fmt: skip
+    }
     assert rival_worker.verdict([("c", "critical", None)])["first"] == {
         "critical": None,
         "warning": None,
@@ -89,7 +89,7 @@ def test_the_table_counts_by_level_and_leads_to_the_fall():
     ]
     assert columns["live"] == [
         "2 / 2", "1 / 2", "0 / 25", "0 / 1", "0 / 1", "0 / 1", "– / 40", "–", "0 / 0"
-    ]  # fmt: skip
+    ]
     assert columns["finished"][:4] == ["1 / 2", "– / –", "– / –", "1 / 1"]
     assert columns[simple] == ["2", "1", "10", "0", "0", "0", "–", "–", "1"]
 
@@ -144,7 +144,7 @@ def test_every_detector_judges_the_same_logs(bank, alarm_bank, monkeypatch, caps
     kinds = len(noise.HEALTHY)
     assert [heading[i] for i in (0, 3, 8)] == [
         "1 falls: found", "1 held: false", f"{kinds} made up: false"
-    ]  # fmt: skip
+    ]
 
     (fall, signals), label = noise.labelled(bank, "test")
     assert label[0] is None
@@ -152,7 +152,7 @@ def test_every_detector_judges_the_same_logs(bank, alarm_bank, monkeypatch, caps
     assert columns["stub"][:4] == [
         "1 / 1", f"{int(worst < fall)} / 1",
         f"{fall - worst} / {fall - int(signals['step'].iloc[0])}", "1 / 1",
-    ]  # fmt: skip
+    ]
     assert columns["stub"][-1] == f"{kinds} / {kinds}"
     assert columns["silent"] == ["0 / 0", "0 / 0", "– / –", "0 / 0"] * 2 + ["0 / 0"]
     assert columns["lldscope, five signals"][0].endswith(" / 1")

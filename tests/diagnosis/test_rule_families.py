@@ -136,7 +136,7 @@ def test_the_cost_is_in_tokens_and_hours():
             seconds_rollout=np.full(80, 60.0), seconds_update=np.full(80, 12.0),
         ),
         "wasted-rollouts",
-    )  # fmt: skip
+    )
     assert alarm is not None
     assert "25,000 of 50,000 tokens and 0.5 of 1 hours" in alarm.message
     assert "70 % were all right and 10 % all wrong" in alarm.message

@@ -73,7 +73,7 @@ def test_every_rule_has_a_case_that_fires_and_one_that_stays_quiet(rule):
 # Alarms of what happens at a step, and of tests that begin anew; the others are of a state.
 OF_EVENTS = {
     "lld-stagnation", "lld-decay", "reward-parsing", "nonfinite", "lr-jump", "score-flat",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("rule", sorted(set(RULE) - OF_EVENTS))
@@ -129,7 +129,7 @@ def fault_table() -> str:
     for fault, cause in CAUSE.items():
         alarms = {a.rule: a.step for a in recorded(fault).alerts}
         others = [f"`{rule}` {step}" for rule, step in sorted(alarms.items(), key=lambda f: f[1])
-                  if rule != cause]  # fmt: skip
+                  if rule != cause]
         row = (f"`{fault}`", f"`{cause}`", str(alarms[cause]), ", ".join(others) or "nothing")
         rows.append(f"| {' | '.join(row)} |")
     return "\n".join(rows)
@@ -300,7 +300,7 @@ def test_trailing_sd(values):
 def test_shares_are_not_rounded_to_0_or_100_percent():
     assert [percent(x) for x in (0.0, 0.003, 0.42, 0.996, 1.0)] == [
         "0 %", "0.3 %", "42 %", "99.6 %", "100 %"
-    ]  # fmt: skip
+    ]
 
 
 def test_severities_compare_by_badness_and_are_strings_in_json():

@@ -90,7 +90,7 @@ def test_swapped_parts_are_reported(run):
     b.write_bytes(first)
     assert [f.where for f in examine(run).findings] == [
         "updates/a1-r0-000001.parquet", "updates/a1-r0-000002.parquet",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_missing_part_is_damage_that_cannot_be_repaired(run):
@@ -151,7 +151,7 @@ def test_what_a_killed_process_leaves_is_examined_before_it_is_removed(run):
     (run / "steps/notes.txt").write_text("mine")
     assert findings(run) == {
         "unlisted": "warning", "leftover": "note", "foreign": "note", "not-closed": "warning",
-    }  # fmt: skip
+    }
     assert findings_after_repair(run) == {"foreign": "note", "not-closed": "warning"}
     assert steps(run) == list(range(30))
     manifest.write_text("\n".join(lines[:2]) + "\n")

@@ -18,7 +18,7 @@ from pathlib import Path
 from .seams import SEAMS, Seam
 
 TRIED = {"trl": "1.16.0", "ms-swift": "4.6.0", "verl": "0.9.1", "skyrl": "0.4.0",
-         "areal": "1.0.4"}  # fmt: skip
+         "areal": "1.0.4"}
 """The versions that docs/integrations.md speaks of."""
 Found = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -29,7 +29,7 @@ def download(package: str, folder: Path) -> zipfile.ZipFile:
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
          "--python-version=3.12", "--disable-pip-version-check", "--dest", str(folder), package],
         capture_output=True, text=True,
-    )  # fmt: skip
+    )
     if done.returncode:
         raise OSError(done.stderr.strip().splitlines()[-1])
     return zipfile.ZipFile(next(folder.glob("*.whl")))

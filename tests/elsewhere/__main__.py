@@ -25,7 +25,7 @@ from .conditions import Condition, conditions, together
 ROOT = Path(__file__).parents[2]
 PYTEST = (
     sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not (browser or slow)",
-)  # fmt: skip
+)
 NICE = ("nice", "-n", "10")
 BUSY = (*NICE, sys.executable, "-c", "while True: pass")
 
@@ -74,7 +74,7 @@ def repeat(condition: Condition) -> Result:
             [*nice, *PYTEST, *condition.options, f"--junitxml={report}", *condition.tests],
             cwd=ROOT, env=condition.variables(), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, encoding="utf-8", errors="replace",
-        )  # fmt: skip
+        )
         seconds = time.monotonic() - began
         if not report.exists():
             return Result(condition.name, 0, 1, 0, seconds, done.stdout)

@@ -139,7 +139,7 @@ def test_scores_agree_with_counting_by_hand():
     x, y = score(runs, ["x", "y"])
     assert x.fired == {
         "collapsed": (3, 4), "declined": (1, 1), "held": (1, 2), "recovered": (1, 1)
-    }  # fmt: skip
+    }
     assert (x.leads, x.missed) == ([70, 20], ["c", "d"])
     result = x.to_dict()
     assert result["false_alarms_per_1000_healthy_steps"] == pytest.approx(6.0)  # 3 in 500
@@ -170,7 +170,7 @@ def test_runs_labelled_by_evaluations_are_counted_by_them_alone(tmp_path):
     falling = pd.DataFrame({"step": range(60), "reward": [1.0] * 30 + [0.1] * 30, "success": 0.5})
     assert fall_of(b, falling) is None
     judged = [EvaluatedRun(a, 100, {"x": [30]}), EvaluatedRun(b, 100, {"x": [60]}),
-              EvaluatedRun(c, 100, {"x": [1]})]  # fmt: skip
+              EvaluatedRun(c, 100, {"x": [1]})]
     (x,) = score(judged, ["x"])
     assert x.fired == {"degraded": (1, 1), "held": (1, 1), "grey": (1, 1)}
     assert (x.leads, x.healthy_steps, x.by_same_step) == ([20], 100, (0, 1))

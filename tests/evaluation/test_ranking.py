@@ -60,7 +60,7 @@ def test_pairs_are_counted_like_by_hand(ts: list[Trace]) -> None:
             for fall in ts if fall.end is not None
             for other in ts if other.end is None and (pooled or other.arm == fall.arm)
             for a, b in [[before(t, share * fall.end) for t in (fall, other)]]
-        ]  # fmt: skip
+        ]
         return sum(wins) / len(wins) if wins else None
 
     result = ranking("x", ts)
@@ -73,7 +73,7 @@ def test_pairs_are_counted_like_by_hand(ts: list[Trace]) -> None:
     if arms:
         limit = max(highs)  # fewer than twenty: none may pass
         passed = [next((s for s, x in zip(t.steps, t.highest, strict=True) if x > limit), math.inf)
-                  for t in falls]  # fmt: skip
+                  for t in falls]
         leads = [t.end - s for t, s in zip(falls, passed, strict=True) if s < t.end]
         assert result.found == (len(leads), len(falls))
         assert result.false == (0, len(highs))

@@ -18,7 +18,7 @@ from lldscope.explore.settings import differing, flat
 BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
 PLAIN = ("reward", "entropy", "response_tokens", "tool_fail_share", "lr", "advantage_offset",
          "n_nonfinite", "merged_action_share", "truncated_share", "engine_gap",
-         "action_logp_min", "invalid_share", "grad_norm", "kl")  # fmt: skip
+         "action_logp_min", "invalid_share", "grad_norm", "kl")
 INJECTED = 30  # the step from which on the faults of the bank are there
 
 

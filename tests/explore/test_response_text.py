@@ -26,11 +26,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         recorder.responses(
             step=0, response_id=[0, 1, 2], group_id=0, reward=[1.0, 0.0, 0.0],
             correct=[True, False, False], text=[None, "Q" * 200 + " and 100 % Quito", None],
-        )  # fmt: skip
+        )
         recorder.tokens(
             step=0, response_id=0, position=list(range(len(words))),
             action_index=[action for _, action in words], text=[text for text, _ in words],
-        )  # fmt: skip
+        )
         recorder.step(step=0, n_responses=3, reward_sum=1.0)
     with lldscope.open_run(path) as opened_run:
         yield opened_run
@@ -50,7 +50,7 @@ def test_question_and_answer_are_previewed_from_tokens_or_text(run: Any) -> None
     ("text", "expected"),
     [("lima", [0]), ("LIMA <B>", [0]), ("capital of", [0]), ("100 %", [1]), ("1_0", []),
      ("quito", [1]), ("q", [1]), ("", [0, 1, 2])],
-)  # fmt: skip
+)
 def test_words_are_found_in_prompt_and_response_as_they_stand(
     run: Any, text: str, expected: list[int]
 ) -> None:

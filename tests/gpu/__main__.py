@@ -84,7 +84,7 @@ def machine(device: str) -> dict[str, str]:
 def show(rows: list[Row], about: dict[str, str]) -> None:
     table = Table("check", "result", "measured, or why not", "s", title=", ".join(
         value if name in ("device", "card") else f"{name} {value}" for name, value in about.items()
-    ))  # fmt: skip
+    ))
     for row in rows:
         colour = COLOURS[row.result]
         table.add_row(row.name, f"[{colour}]{row.result}[/]", row.message, f"{row.seconds:.1f}")

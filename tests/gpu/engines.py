@@ -26,7 +26,7 @@ def measured(place: Place, tied: bool) -> dict[str, Any]:
     done = subprocess.run(
         [*command, str(place.folder), model], capture_output=True, text=True,
         check=False, timeout=600, env=os.environ | {"VLLM_NO_USAGE_STATS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-600:]
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
 

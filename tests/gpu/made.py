@@ -27,11 +27,11 @@ QWEN = {
     "vocab_size": 151_936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
     "num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 32_768,
     "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}, "rms_norm_eps": 1e-6,
-}  # fmt: skip
+}
 SMALL = QWEN | {
     "vocab_size": 2048, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 2, "num_key_value_heads": 1,
-}  # fmt: skip
+}
 
 
 def make_model(directory: Path, small: bool, *, tied: bool = True) -> str:
@@ -51,7 +51,7 @@ def make_model(directory: Path, small: bool, *, tied: bool = True) -> str:
     config = Qwen2Config(
         **shape, tie_word_embeddings=tied, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
+    )
     Policy(Qwen2ForCausalLM(config).eval(), tokenizer).save(directory)
     return str(directory)
 
@@ -97,7 +97,7 @@ def batch(place: Place, model: Any, n: int, *, seed: int = 0, long: bool = False
         ids=ids, mask=mask, old=nothing, entropy=nothing, error_norm=nothing, advantages=advantages,
         lengths=lengths, inner=nothing.clone(), post=nothing.clone(),
         rescored=torch.zeros(n, dtype=torch.bool),
-    )  # fmt: skip
+    )
     with torch.no_grad():
         old = sample.score(model, range(n), n if long else 1)
     sample.old = old + 0.1 * torch.randn(ids.shape, generator=generator).to(place.device) * mask
@@ -116,7 +116,7 @@ def settings(place: Place, *overrides: str) -> TrainConfig:
         [f"model={place.model}", f"device={place.device.type}", "eval_questions=0", "prompts=4",
          "group_size=4", "updates=4", f"turn_tokens={tokens}", f"sequence_tokens={tokens + 128}",
          "lr=1e-4", "warmup_steps=0", "steps=4", "llds=action", "rescore_share=1", *overrides],
-    )  # fmt: skip
+    )
 
 
 def one_turn(trainer: Trainer) -> Trainer:

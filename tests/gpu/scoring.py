@@ -181,7 +181,7 @@ def gates(place: Place) -> tuple[str, Figures]:
             llds = llds_loss(
                 other, old, sample.mask, torch.ones(32, device=place.device),
                 gate="action", coefficient=0.2, dead_band=band,
-            )  # fmt: skip
+            )
             share = float((llds.penalty > 0).sum() / sample.mask.sum())
             figures[name][f"penalised, band {band:g}"] = share
     assert figures["same passes"]["max"] == 0, f"the same passes differ: {figures}"

@@ -34,7 +34,7 @@ def race(place: Place) -> tuple[trl.Ours, trl.Clock]:
     case = trl.Case(
         "the made policy", None, place.size(256, 16), place.size(6, 2),
         device=place.device.type, dtype="float32" if place.small else "bfloat16",
-    )  # fmt: skip
+    )
     questions = trl.draw_questions(trl.WARM_UP + case.rounds)
     with tempfile.TemporaryDirectory(dir=place.folder) as folder:
         ours = trl.Ours(case, place.model, questions, Path(folder))
@@ -74,7 +74,7 @@ def updates(place: Place) -> tuple[str, Figures]:
         config = settings(
             place, "updates=2", f"micro_batch={place.size(16, 4)}", "dtype=bfloat16", "buckets=1",
             f"head_dtype={head}",
-        )  # fmt: skip
+        )
         updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
         one_step(updater, sample, 0)
         if place.cuda:
@@ -102,7 +102,7 @@ def _listed(name: str, figures: Figures) -> str:
 QWEN_3B = {
     "vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 11_008,
     "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2,
-}  # fmt: skip
+}
 
 
 @check("a pass of Qwen2.5-3B", rank=1)

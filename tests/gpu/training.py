@@ -139,7 +139,7 @@ def waits(place: Place) -> tuple[str, Figures]:
     counted = {}
     for size in (1, 4):
         config = settings(place, "updates=1", f"micro_batch={size}", "kl_coefficient=0.01",
-                          "entropy_coefficient=0.01", "buckets=1")  # fmt: skip
+                          "entropy_coefficient=0.01", "buckets=1")
         updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
         counted[size] = waits_of(place, lambda u=updater: one_step(u, sample))
     # Eight micro-batches against two: what an update costs once drops out.

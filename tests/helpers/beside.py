@@ -32,7 +32,7 @@ def write(path: Path, rank: int, world_size: int, until: float, journal: Path) -
         while time.time() < until:
             values = rows_of(1, rank, step)
             r.actions(step=step, response_id=np.arange(len(values)), action_index=0,
-                      logp_old_sum=np.array(values))  # fmt: skip
+                      logp_old_sum=np.array(values))
             r.responses(step=step, response_id=np.arange(len(values)), text=f"step {step}")
             r.step(step=step, n_responses=len(values))
             if step % 5 == 0:
@@ -52,7 +52,7 @@ def read(path: Path, journals: list[Path], until: float, reopen: bool, report: P
         else:
             run.refresh()
         counted = run.sql("SELECT rank, step, count(*) n, sum(logp_old_sum) total, FROM actions "
-                          "GROUP BY ALL")  # fmt: skip
+                          "GROUP BY ALL")
         texts = run.sql("SELECT rank, step, count(*) n FROM responses GROUP BY ALL")
         rows = {(r, s): (n, t) for r, s, n, t in counted.itertuples(index=False)}
         for (rank, step), (n, total) in rows.items():
@@ -78,11 +78,11 @@ def main(seconds: float = 120, writers: int = 8, readers: int = 4) -> tuple[int,
         reports = [Path(folder) / f"reader{i}" for i in range(readers)]
         until = time.time() + seconds
         children = [in_child(lambda r=r, j=j: write(path, r, writers, until, j), path)
-                    for r, j in enumerate(journals)]  # fmt: skip
+                    for r, j in enumerate(journals)]
         while not (path / "run.json").exists():
             time.sleep(0.01)
         children += [in_child(lambda i=i, f=f: read(path, journals, until, bool(i % 2), f), path)
-                     for i, f in enumerate(reports)]  # fmt: skip
+                     for i, f in enumerate(reports)]
         failed = []
         for child in children:
             try:

@@ -21,7 +21,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+]
 DRAWN = ".chart:not(.unmeasured) .js-plotly-plot .main-svg"
 CHARTS = "[...document.querySelectorAll('.js-plotly-plot')]"
 TOKEN = "shown-by-every-tab"  # of every dashboard here
@@ -43,7 +43,7 @@ class Server:
             [sys.executable, "-m", "lldscope", "dash", str(self.root), "--port", str(self.port)],
             stderr=subprocess.PIPE, text=True,
             env=os.environ | {"XDG_CACHE_HOME": str(self.cache), "LLDSCOPE_TOKEN": TOKEN},
-        )  # fmt: skip
+        )
         assert self.process.stderr is not None
         self.address = self.process.stderr.readline().split()[-1].partition("/?token=")[0]
         self.port = int(self.address.rsplit(":", 1)[1])

@@ -58,7 +58,7 @@ def record(path: Path, rank: int, attempt: int, steps: range, journal: Path, see
             values = rows_of(attempt, rank, step)
             r.updates(step=step, update=np.arange(2), grad_norm=1.0)
             r.actions(step=step, response_id=np.arange(len(values)), action_index=0,
-                      logp_old_sum=np.array(values), docs_hash=["a"] * len(values))  # fmt: skip
+                      logp_old_sum=np.array(values), docs_hash=["a"] * len(values))
             r.step(step=step, n_responses=len(values))
             if choose.random() < 0.5:
                 r.flush()

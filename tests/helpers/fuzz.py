@@ -33,11 +33,11 @@ Blow = Callable[[random.Random, Path], str]
 ODD_VALUES = [
     None, True, -1, 0.5, 1e308, 10**40, 2**40, "", "x" * 5000, "\x1b[2J\u202e\0", [], {}, [[]],
     "<script>", float("nan"), float("inf"), "\ud800",
-]  # fmt: skip
+]
 ODD_TEXTS = [
     b"", b"\0" * 64, b"{", b"[]", b"null", b"7", b'"x"', b"\xff\xfe{}", b"[" * 100_000, b"{}" * 9,
     b'{"schema": ', b"1" * 6000, b'{"a": "\\ud800"}', b"\n" * 1000, b'{"time": NaN}', b"PAR1PAR1",
-]  # fmt: skip
+]
 
 
 def _files(run: Path, kind: str) -> list[Path]:
@@ -201,7 +201,7 @@ def foreign(rng: random.Random, run: Path) -> str:
 BLOWS: list[Blow] = [
     truncate, zero, flip_bits, swap, other_run, garble, wrong_types, replace, replace_folder, huge,
     huge_claims, foreign,
-]  # fmt: skip
+]
 
 
 def answers(run: lldscope.Run) -> dict[str, Any]:

@@ -32,10 +32,10 @@ NAMES = [
     "train_data_step1.jsonl", "completions_00001.parquet", "run-a.wandb", "mlflow.db",
     "events.out.tfevents.1.a", "a.runhistory.parquet", "metrics.jsonl.gz", "a.pt", "a.ipynb",
     "trackio.db",
-]  # fmt: skip
+]
 SMALL_FILES = [
     "run.json", "manifest/a1-r0.jsonl", "heartbeat/r0.json", "events.jsonl", "notes.jsonl",
-]  # fmt: skip
+]
 
 
 class Importers:
@@ -110,7 +110,7 @@ class Manifest:
             bytes([2 * i + odd]) + (self._unharmed / name).read_bytes()
             for i, name in enumerate(SMALL_FILES) for odd in (0, 1)
             if (self._unharmed / name).exists()
-        ]  # fmt: skip
+        ]
 
 
 def _sealed(line: bytes) -> bytes:
@@ -165,7 +165,7 @@ class Sql:
             "json_execute_serialized_sql(json_serialize_sql('SELECT 1'))", "query('FROM steps')",
             "(COPY (SELECT 1) TO '{}/run/made.csv')", "read_text('{}/secret.csv')",
             "'{}/secret.csv'", "(INSERT INTO steps VALUES (9, 'b'))", "query_table('steps')",
-        ]  # fmt: skip
+        ]
         forms = [
             "SELECT * FROM {0}", "WITH a AS ({0}) FROM a", "SELECT (SELECT count(*) FROM {0})",
             "SELECT step, count(*) FROM steps GROUP BY ALL HAVING (SELECT true FROM {0})",
@@ -173,11 +173,11 @@ class Sql:
             "SELECT list_transform([1], lambda x: x + 1), CASE WHEN true THEN 1 END FROM {0} t",
             "WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM a, {0}) FROM a LIMIT 5",
             "SELECT sum(step) OVER (ORDER BY step) FROM steps QUALIFY (SELECT true FROM {0})",
-        ]  # fmt: skip
+        ]
         texts = [form.replace("{0}", act) for form in forms for act in ["steps", *acts]]
         return [text.encode() for text in texts]
 
 
 TARGETS: dict[str, Callable[[Path], Any]] = {
     "importers": Importers, "manifest": Manifest, "sql": Sql,
-}  # fmt: skip
+}

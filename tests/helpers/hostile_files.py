@@ -379,7 +379,7 @@ WORDS = [
     b"null", b"true", b"-1", b"1e999", b"9" * 400, b"NaN", b"[]", b"{}", b'""', b"[[[[[[",
     b"{" * 300,
     b"\0", b"\xff\xfe", b'"\\ud800"', b"\r", b"\n", b"'", b'"', b"0.5", b"99999999999", b"\x1b[2J",
-]  # fmt: skip
+]
 
 
 def messages_of(path: Path, run: Path) -> str:

@@ -17,9 +17,9 @@ from lldscope.core.schema import TABLES
 
 SMALL = [
     "prompts=4", "group_size=4", "updates=4", "max_turns=2", "eval_questions=0", "tokens_every=1",
-]  # fmt: skip
+]
 BRIEF = [*SMALL, "prompts=1", "group_size=2", "updates=1", "max_turns=1", "turn_tokens=4",
-         "tokens_every=0", "rescore_share=0"]  # fmt: skip
+         "tokens_every=0", "rescore_share=0"]
 """Of runs whose rollouts do not matter: four tokens long, and nothing is scored again."""
 
 

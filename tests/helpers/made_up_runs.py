@@ -38,18 +38,18 @@ def write_step(recorder: lldscope.Recorder, step: int, *, dies: bool, at: float)
     recorder.actions(
         step=step, response_id=rows, action_index=np.tile([0, 1], n), n_tokens=tokens,
         kind=["search", "answer"] * n, logp_old_sum=old, logp_post_sum=old + gain / 2,
-    )  # fmt: skip
+    )
     recorder.responses(
         step=step, response_id=responses, group_id=responses // SIZE, reward=correct.astype(float),
         correct=correct, n_actions=2, n_tokens=40, n_searches=1, n_invalid=0, truncated=False,
-    )  # fmt: skip
+    )
     recorder.updates(
         step=step, update=[0, 1], grad_norm=rng.gamma(9, 0.1, 2) * 3**surge, grad_finite=True,
         skipped=False,
-    )  # fmt: skip
+    )
     total = int(tokens.sum())
     recorder.step(
         step=step, time=at, n_responses=n, n_correct=correct.sum(), reward_sum=correct.sum(),
         reward_sq_sum=correct.sum(), n_tokens=total,
         entropy_sum=total * (0.4 + 0.5 * surge + rng.normal(0, 0.01)),
-    )  # fmt: skip
+    )

@@ -24,14 +24,14 @@ def s3_server() -> Iterator[subprocess.Popen[bytes]]:
     names = {
         "AWS_ACCESS_KEY_ID": "AKIAlldscopetest", "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-    }  # fmt: skip
+    }
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
     S3FileSystem.clear_instance_cache()  # those of another server
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     try:
         _make_bucket(server, port)
         yield server

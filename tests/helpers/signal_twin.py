@@ -21,7 +21,7 @@ MEANS = {c.name for c in SIGNALS.columns if c.kind == "float"}  # what a foreign
 WATCHED = {
     "reward", "entropy", "kl", "loss_policy", "loss_llds", "loss_kl", "grad_norm", "grad_norm_max",
     "ratio_max", "correct_logp", "incorrect_logp",
-}  # fmt: skip
+}
 
 
 def finite(x: float | None) -> bool:
@@ -164,7 +164,7 @@ def evaluation(evals: list[Row], step: int) -> Row:
 
 SECONDS = [f"seconds_{part}" for part in (
     "rollout", "update", "record", "score", "reference", "sync", "evaluation"
-)]  # fmt: skip
+)]
 
 
 def speed(s: Step) -> float | None:
@@ -332,7 +332,7 @@ def retention_signals(tables: Tables) -> list[Row]:
         rows.append({
             "step": step, "action_index": index, "n": len(since), "retention": mean(since),
             "n_delta": len(change), "delta": mean(change), "lost_share": mean(g < 0 for g in since),
-        })  # fmt: skip
+        })
     return rows
 
 
@@ -424,7 +424,7 @@ def spread(pair: str, actions: Iterable[Row], ratio_too: bool = True) -> Row:
     rows = [
         a for a in actions
         if all(map(finite, (a[top], a[bottom], a[k3], a[squares], a["n_tokens"])))
-    ]  # fmt: skip
+    ]
     n = sum(a["n_tokens"] for a in rows)
     total = sum(a["n_tokens"] + a[k3] + a[top] - a[bottom] for a in rows)
     square = sum(a[squares] for a in rows)
@@ -462,7 +462,7 @@ def good_first_actions(s: Step) -> float | None:
     has_docs = False
     for members in s.groups.values():
         firsts = [(a["docs_hash"], r) for r in members if s.mixed(r)
-                  for a in s.turns(r) if a["action_index"] == 0]  # fmt: skip
+                  for a in s.turns(r) if a["action_index"] == 0]
         good = {docs for docs, r in firsts if r["correct"]} - {None}
         has_docs |= any(docs is not None for docs, _ in firsts)
         hits += [docs in good for docs, r in firsts if r["correct"] is False]
@@ -492,7 +492,7 @@ def action_signals(tables: Tables) -> list[Row]:
                               for a, _ in pairs if finite(a["logp_old_sum"])),
                 **spread("engine", (a for a, _ in pairs), ratio_too=False),
                 **spread("inner", (a for a, _ in pairs)),
-            })  # fmt: skip
+            })
     return rows
 
 

@@ -32,7 +32,7 @@ class Dispatch:
             vocab_size=40, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
             num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
             bos_token_id=None, eos_token_id=1, pad_token_id=0,
-        )  # fmt: skip
+        )
         self.model = LlamaForCausalLM(config).eval()
         self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.saved: list[str] = []
@@ -106,7 +106,7 @@ class Generator:
             "rewards": [float(sum(r) % 2) for r in responses],
             "loss_masks": [[1, 1, 0] + [1] * (len(r) - 3) for r in responses],
             "stop_reasons": ["stop"] * n, "rollout_metrics": {}, "rollout_logprobs": None,
-        }  # fmt: skip
+        }
 
 
 class Questions(list):

@@ -19,7 +19,7 @@ def disk_of(size: str, folder: Path) -> Iterator[Path]:
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk],
         capture_output=True, text=True,
-    )  # fmt: skip
+    )
     if mounted.returncode:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
     try:

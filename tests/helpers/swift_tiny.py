@@ -48,7 +48,7 @@ def train(folder: Path, then: Callable[[Any], None], **changes: Any) -> Any:
         "report_to": ["none"], "dataset_num_proc": 1, "dataloader_num_workers": 0,
         "gradient_checkpointing": False, "split_dataset_ratio": 0.0, "load_from_cache_file": False,
         "check_model": False, "seed": 5,
-    }  # fmt: skip
+    }
     trainers: list[Any] = []
 
     class Recorded(SwiftRLHF):

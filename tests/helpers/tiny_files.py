@@ -17,7 +17,7 @@ def save(folder: Path) -> None:
         vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
         bos_token_id=None, eos_token_id=1, pad_token_id=0,
-    )  # fmt: skip
+    )
     Qwen2ForCausalLM(config).save_pretrained(folder)
     backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<pad>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

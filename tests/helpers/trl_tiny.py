@@ -27,7 +27,7 @@ def model(vocabulary: int = len(WORDS), *, dropout: float = 0.0, positions: int 
         vocab_size=vocabulary, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=positions,
         attention_dropout=dropout, bos_token_id=None, eos_token_id=1, pad_token_id=0,
-    )  # fmt: skip
+    )
     return Qwen2ForCausalLM(config)
 
 
@@ -44,7 +44,7 @@ def make(folder: Path, *, policy: Any = None, kind: Any = GRPOTrainer, **changes
         for name in ("tools", "processing_class", "train_dataset", "reward_funcs", "callbacks",
                      "peft_config", "rollout_func")
         if name in changes
-    }  # fmt: skip
+    }
     settings: dict[str, Any] = {
         "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1,
         "steps_per_generation": 2, "num_iterations": 1, "num_generations": 4, "max_steps": 6,
@@ -52,7 +52,7 @@ def make(folder: Path, *, policy: Any = None, kind: Any = GRPOTrainer, **changes
         "max_grad_norm": 1.0, "beta": 0.0, "seed": 5, "use_cpu": True, "bf16": False,
         "gradient_checkpointing": False, "logging_strategy": "no", "save_strategy": "no",
         "report_to": [], "disable_tqdm": True,
-    }  # fmt: skip
+    }
     settings |= changes
     policy = model() if policy is None else policy
     if settings["beta"]:  # TRL loads the reference from where the policy came from
@@ -68,7 +68,7 @@ def make(folder: Path, *, policy: Any = None, kind: Any = GRPOTrainer, **changes
                 "processing_class": tokenizer(), "reward_funcs": reward,
                 "train_dataset": Dataset.from_list(questions),
             } | options),
-        )  # fmt: skip
+        )
     trainer.remove_callback(PrinterCallback)
     return trainer
 

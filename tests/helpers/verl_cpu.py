@@ -24,10 +24,10 @@ def _device_module() -> types.ModuleType:
     module = types.ModuleType("verl_cpu.device")
     nothing = lambda *args, **kwargs: None  # noqa: E731
     for name in ("empty_cache", "ipc_collect", "manual_seed", "manual_seed_all", "set_device",
-                 "reset_peak_memory_stats", "synchronize"):  # fmt: skip
+                 "reset_peak_memory_stats", "synchronize"):
         setattr(module, name, nothing)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved",
-                 "max_memory_reserved"):  # fmt: skip
+                 "max_memory_reserved"):
         setattr(module, name, lambda *args, **kwargs: 0)
     module.is_available, module.current_device = lambda: True, lambda: "cpu"
     module.device_count = lambda: 1

@@ -51,7 +51,7 @@ class Server:
         return TokenOutput(
             token_ids=ids[len(prompt_ids) :], log_probs=logps, stop_reason="completed",
             extra_fields={"global_steps": self._steps},
-        )  # fmt: skip
+        )
 
     async def set_global_steps(self, global_steps: int) -> None:
         self._steps = global_steps

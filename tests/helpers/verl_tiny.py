@@ -40,7 +40,7 @@ def model() -> Any:
         vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=256,
         bos_token_id=None, eos_token_id=1, pad_token_id=0,
-    )  # fmt: skip
+    )
     return Qwen2ForCausalLM(config)
 
 
@@ -50,7 +50,7 @@ def nested(rows: list[dict[str, Any]]) -> Any:
     for name, value in rows[0].items():
         if isinstance(value, torch.Tensor):
             result[name] = torch.nested.as_nested_tensor([r[name] for r in rows],
-                                                        layout=torch.jagged)  # fmt: skip
+                                                        layout=torch.jagged)
     return result
 
 
@@ -193,10 +193,10 @@ class Agents:
                     "loss_mask": mask, "num_turns": 2, "data_source": "nq",
                     "rollout_log_probs": -torch.ones(len(response)),
                     "extra_fields": {"reward_extra_info": {"acc": acc}},
-                })  # fmt: skip
+                })
                 tags.append({"prompt_len": len(prompt), "response_len": len(response),
                              "seq_len": len(prompt) + len(response), "min_global_steps": self.step,
-                             "max_global_steps": self.step})  # fmt: skip
+                             "max_global_steps": self.step})
         batch = self._store.kv_batch_put(
             keys, "train", list_of_dict_to_tensordict(fields), tags=tags
         )
@@ -215,13 +215,13 @@ def make(folder: Path, monkeypatch: Any, *overrides: str, mode: str = "lldscope_
             f"data.train_batch_size={PROMPTS}", "trainer.logger=[]", "trainer.total_epochs=1",
             "trainer.val_before_train=false", "trainer.test_freq=-1", "trainer.save_freq=-1",
             "trainer.experiment_name=tiny", *overrides,
-        ])  # fmt: skip
+        ])
     store = Store(monkeypatch)
     trainer = get_trainer_cls(mode)(config)
     nothing = SimpleNamespace(
         update_weights=lambda *a: None, sleep_replicas=lambda *a: None, get_n_gpus=lambda: 1,
         reward_loop_worker_handles=[1],
-    )  # fmt: skip
+    )
     trainer.checkpoint_manager = trainer.resource_pool_manager = nothing
     trainer.reward_loop_manager = nothing
     trainer.tokenizer, trainer.replay_buffer = tokenizer(), Agents(store)
@@ -229,6 +229,6 @@ def make(folder: Path, monkeypatch: Any, *overrides: str, mode: str = "lldscope_
     trainer.global_steps, trainer.total_training_steps, trainer.steps_per_epoch = 0, 2, math.inf
     trainer.ref_in_actor, trainer.dump_executor = False, None
     for name in ("_reissue_inflight_prompts", "_shutdown_dump_executor", "_start_profiling",
-                 "_stop_profiling", "_add_batch_to_generate"):  # fmt: skip
+                 "_stop_profiling", "_add_batch_to_generate"):
         setattr(trainer, name, lambda *a: None)
     return trainer

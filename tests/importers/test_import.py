@@ -151,7 +151,7 @@ def test_verl_rollouts_give_actions_groups_and_verdicts(run_import):
 
 def test_exact_match_is_computed_anew_on_request(run_import, text):
     row = {"input": "<search> Who?", "output": "<answer>the Dune!</answer>", "gts": ["Dune"],
-           "score": 0.0, "step": 1}  # fmt: skip
+           "score": 0.0, "step": 1}
     path = text(json.dumps(row) + "\n", "1.jsonl")
     assert query(run_import(path, exact_match=True), "SELECT correct FROM responses") == [(True,)]
     assert query(run_import(path, to="b"), "SELECT correct FROM responses") == [(False,)]
@@ -252,7 +252,7 @@ def test_what_the_message_on_pickles_says_to_write_can_be_imported(run_import, t
         "token_ids": [1, 2, 3, 4], "token_loss_mask": [0, 0, 1, 1], "rewards": 1.0,
         "advantages": 0.5, "prev_logprobs": [0, 0, -1.5, -0.5],
         "generation_logprobs": [0, 0, -1.0, -1.0],
-    }  # fmt: skip
+    }
     outcome = run_import(text(json.dumps(row) + "\n", "train_data_step3.jsonl"))
     assert query(
         outcome, "SELECT step, n_tokens, logp_old_sum, logp_behaviour_sum FROM actions"

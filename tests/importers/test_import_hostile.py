@@ -51,7 +51,7 @@ def answers(tmp_path_factory) -> dict[str, dict]:
     answer = subprocess.run(
         [sys.executable, hostile.__file__, str(runs)],
         input="".join(lines), capture_output=True, text=True, cwd=ROOT, timeout=1800,
-    )  # fmt: skip
+    )
     rows = [json.loads(line) for line in answer.stdout.splitlines()]
     assert answer.returncode == 0, answer.stderr[-2000:]
     return {row["case"]: row for row in rows}

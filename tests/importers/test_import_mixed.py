@@ -51,7 +51,7 @@ def test_each_metric_tells_of_a_restart_by_itself():
     rows = [
         (1, ["a", "b"]), (2, ["a", "b"]), (1, ["late"]), (2, ["late"]), (3, ["a", "b"]),
         (2, ["late", "train/global_step"]), (4, ["a"]), (2, ["a", "b"]), (2, ["late"]), (3, ["a"]),
-    ]  # fmt: skip
+    ]
     assert [starts.of(step, names) for step, names in rows] == [1, 1, 1, 1, 1, 1, 1, 2, 2, 2]
 
 
@@ -86,7 +86,7 @@ def test_a_trackio_database_with_completions_is_one_attempt_and_alarms(run_impor
             "INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, 'r', ?, ?)",
             [(f"2026-11-01T00:{i // 60:02}:{i % 60:02}", i, json.dumps(row))
              for i, row in enumerate(rows)],
-        )  # fmt: skip
+        )
     outcome = run_import(database)
     assert (outcome.attempts, outcome.steps) == (1, 70)
     assert query(outcome, "SELECT min(step), max(step) FROM signals") == [(1, 70)]
@@ -130,7 +130,7 @@ def test_evaluations_of_openrlhf_are_of_the_step_they_tell(run_import, tmp_path)
 def test_a_true_restart_among_evaluations_is_an_attempt(run_import, tmp_path):
     path = tmp_path / "history.csv"
     again = [{n: v + 1 if n == "train/reward" else v for n, v in row.items()}
-             for row in openrlhf_rows(40, first=21)]  # fmt: skip
+             for row in openrlhf_rows(40, first=21)]
     write_history(path, openrlhf_rows(35) + again)
     outcome = run_import(path)
     assert (outcome.attempts, outcome.steps) == (2, 40)

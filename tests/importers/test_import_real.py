@@ -61,7 +61,7 @@ def test_a_log_without_a_reward_says_so_and_is_never_healthy(run_import, tmp_pat
         {"step": s, "entropy": 1.0, "grad_norm": 0.1 + 0.001 * (s % 3), "win_rate": 0.4,
          "episode_reward": 0.5, "reward_std": 0.1, "val/reward": 0.4}
         for s in range(200)
-    ]  # fmt: skip
+    ]
     path = lines(tmp_path / "metrics.jsonl", rows)
     outcome = run_import(path)
     (message,) = [note for note in outcome.findings.notes if "No reward" in note]
@@ -162,7 +162,7 @@ def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind, packed)
     assert query(outcome, "SELECT n_actions, n_searches, answered FROM responses") == [(2, 1, True)]
     assert [k for (k,) in query(outcome, "SELECT kind FROM actions ORDER BY action_index")] == [
         "search", "answer",
-    ]  # fmt: skip
+    ]
     ((text,),) = query(outcome, "SELECT text FROM responses")
     assert "Who wrote it?" in text
 
@@ -180,16 +180,16 @@ def prime_run(folder: Path, packed: bool) -> Path:
             "parent": parent, "message": {"role": role, "content": f"{role} text"},
             "sampled": sampled, "token_ids": list(range(n)), "mask": [sampled] * n,
             "logprobs": [-0.5] * n if sampled else [],
-        }  # fmt: skip
+        }
 
     def episode(i: int, kind: str) -> dict:
         nodes = [node("user", 3, None), node("assistant", 2, 0), node("tool", 2, 1),
-                 node("assistant", 3, 2)]  # fmt: skip
+                 node("assistant", 3, 2)]
         trace = {"id": f"t{i}", "info": {"kind": kind}, "nodes": nodes,
-                 "rewards": {"exact": {"score": float(i % 2), "weight": 1.0}}}  # fmt: skip
+                 "rewards": {"exact": {"score": float(i % 2), "weight": 1.0}}}
         work = {"type": kind, "step": 7}
         return {"id": f"e{i}", "task": {"data": {}}, "group": {"id": "g"}, "traces": [trace],
-                "run": {"work": work}}  # fmt: skip
+                "run": {"work": work}}
 
     traces = folder / "monitors" / "file" / "traces"
     stream = [episode(i, "train") for i in range(4)] + [episode(9, "eval")]
@@ -204,7 +204,7 @@ def prime_run(folder: Path, packed: bool) -> Path:
     lines(traces / "annotations" / "orch.index.jsonl", [{"trace_id": "t0", "chunk": 0}])
     metrics = [{"step": None, "time": 1.76e9, "vllm/running": 3}]
     metrics += [{"step": s, "time": 1.76e9 + s, "producer": "trainer", "optim/grad_norm": 0.1}
-                for s in (7, 8)]  # fmt: skip
+                for s in (7, 8)]
     lines(folder / "monitors" / "file" / "metrics.jsonl", metrics)
     if packed:  # as a full file of the stream, while the plain one is not removed yet
         name = "stream/00000.jsonl"
@@ -244,7 +244,7 @@ def test_plain_rollouts_under_any_names(run_import, tmp_path):
     assert query(outcome, "SELECT step, count(*), avg(reward), count(DISTINCT group_id) "
                           "FROM responses GROUP BY step ORDER BY step") == [
         (1, 4, 1.5, 1), (2, 4, 1.5, 1),
-    ]  # fmt: skip
+    ]
     usual = [
         {"step": r["it"], "prompt": r["q"], "response": r["a"], "reward": r["r"]} for r in rows
     ]
@@ -280,7 +280,7 @@ def wandb(monkeypatch):
                 {"_step": s, "_timestamp": 1.76e9 + s, "train/reward": s / 2500, "text": "x\ny",
                  "train/grad_norm": math.nan if s == 5 else 0.1}
                 for s in range(2500)
-            )  # fmt: skip
+            )
             return SimpleNamespace(scan_history=lambda: rows)
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Api=Api, Error=WandbError))
@@ -344,6 +344,6 @@ def test_the_reason_of_a_failed_run_is_one_line_and_its_traceback_stands_below(
      ("OutOfMemory\n\ndetails follow", "OutOfMemory"),
      ("Traceback (most recent call last):\n  File \"a\"\ntorch.OutOfMemoryError: CUDA\n",
       "torch.OutOfMemoryError: CUDA")],
-)  # fmt: skip
+)
 def test_a_reason_in_one_line(reason, line):
     assert in_one_line(reason) == line

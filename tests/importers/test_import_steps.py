@@ -165,7 +165,7 @@ def test_names_that_loops_of_ones_own_give_the_reward(name, tmp_path):
 
 def test_verls_kl_and_step_size_are_the_signals_that_rules_read(tmp_path):
     line = "step:{} - critic/score/mean:0.5 - actor/kl_loss:0.02 - actor/ppo_kl:0.001 - " \
-           "actor/pg_clipfrac:0.03\n"  # fmt: skip
+           "actor/pg_clipfrac:0.03\n"
     with lldscope.open_run(
         imported(tmp_path, "v.log", "".join(map(line.format, range(3)))).run
     ) as run:

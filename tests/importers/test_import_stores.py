@@ -111,7 +111,7 @@ def test_nobody_claims_garbage(path, tmp_path):
         file = tmp_path / "garbage"
         file.write_bytes(content)
         for source in (TensorBoard(), WandbOffline(), WandbHistory(),
-                       MlflowDatabase(), Trackio()):  # fmt: skip
+                       MlflowDatabase(), Trackio()):
             assert not source.looks_like(file, content), (source.name, content[:20])
 
 
@@ -153,7 +153,7 @@ def test_wandb_history_as_csv(tmp_path):
 def test_mlflow_and_trackio(mlflow_db, trackio_db):
     for source, path in (
         (MlflowDatabase(), mlflow_db), (Trackio(), trackio_db)
-    ):  # fmt: skip
+    ):
         assert same(read(source, path, run="first")[0], logs(*STARTS))
         assert same(read(source, path, run="second")[0], logs(STARTS[0]))
         with pytest.raises(UsageError, match="holds 2 runs; say which with --run: first, second"):
@@ -426,7 +426,7 @@ def database(request, mlflow_db):
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(mlflow_db), request.param, "-"],
         stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    )
     assert process.stdout.readline() == "ready\n"
     yield mlflow_db, process
     process.kill()
@@ -453,7 +453,7 @@ def test_a_wal_without_its_writer_is_read_too(mlflow_db, tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(mlflow_db), "WAL", "-"],
         stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    ) as process:
         process.stdout.readline()
         process.kill()
     mlflow_db.with_name("mlflow.db-shm").unlink()

@@ -93,7 +93,7 @@ def test_the_pages_lines_for_trl_run(tmp_path, monkeypatch):
         if "runs/mine" in code and (tmp_path / "runs").exists():
             code = code.replace('"runs/mine"', '"runs/mine", resume=True')
         exec(compile("from lldscope.integrations.trl import instrument\n" + code,
-                     "integrations.md", "exec"), names)  # fmt: skip
+                     "integrations.md", "exec"), names)
     assert lldscope.open_run("runs/mine").info["config"]["llds"] == "off"
 
 
@@ -122,7 +122,7 @@ def test_the_callback_records_what_transformers_logs(tmp_path, monkeypatch):
             train_dataset=TensorDataset(torch.arange(8.0)),
             eval_dataset=TensorDataset(torch.arange(8.0)),
             data_collator=lambda rows: {"x": torch.stack([r[0] for r in rows])},
-        )  # fmt: skip
+        )
         (code,) = examples("callback")
         exec(compile(code, "integrations.md", "exec"), {"trainer": result})
         return result

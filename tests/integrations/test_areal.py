@@ -44,7 +44,7 @@ def make(folder, **changes):
         experiment_name="tiny", trial_name="one", path=str(folder / "model"), backend="fsdp:d1",
         dtype="float32", attn_impl="sdpa", gradient_checkpointing=False, ppo_n_minibatches=2,
         optimizer=OptimizerConfig(lr=0.01, warmup_steps_proportion=0.0), **changes,
-    )  # fmt: skip
+    )
     actor = FSDPPPOActor(config)
     actor.create_process_group()
     actor.initialize(None, FinetuneSpec(1, dataset_size=32, train_batch_size=8))
@@ -66,7 +66,7 @@ def rollouts(step):
             "input_ids": ids * attention, "attention_mask": attention, "loss_mask": policy_mask,
             "logprobs": -1.0 * policy_mask, "rewards": torch.tensor([1.0, 0.0, 1.0, 0.0]),
             "versions": torch.zeros(4, 10, dtype=torch.int),
-        })  # fmt: skip
+        })
     return groups
 
 
@@ -106,7 +106,7 @@ def test_rows_are_what_the_weights_say(folder, tmp_path, recompute):
     assert run.signals()[["delta_correct", "grad_norm", "lr"]].notna().all(axis=None)
     assert run.sql("SELECT count(*) AS n FROM updates")["n"].tolist() == [4]
     lengths = run.sql("SELECT n_tokens, logp_behaviour_sum AS b FROM actions WHERE step = 0"
-                      " ORDER BY response_id")  # fmt: skip
+                      " ORDER BY response_id")
     assert lengths["n_tokens"].tolist() == [7, 6, 5, 4] * 2
     assert (lengths["b"] == -lengths["n_tokens"]).all()
     model = AutoModelForCausalLM.from_pretrained(folder / "model").eval()
@@ -127,7 +127,7 @@ def test_rows_are_what_the_weights_say(folder, tmp_path, recompute):
         moved.append((row["logp_post"] - row["logp_old"])[policy_mask].abs().max())
     assert max(moved) > 0.005, "the policy did not move"
     copies = run.sql("SELECT response_id, sum(logp_post_sum) AS post FROM retention"
-                   " WHERE step = 1 AND age = 1 GROUP BY ALL")  # fmt: skip
+                   " WHERE step = 1 AND age = 1 GROUP BY ALL")
     assert len(copies) == 2
     model.load_state_dict(states[2])
     for row in copies.itertuples():

@@ -67,7 +67,7 @@ def recorded(run: lldscope.Run, step: int = 0) -> None:
         (i, j, len(a), *(sum(values[i][k] for k in a) for values in (OLD, POST, ENGINE, REFERENCE)),
          sum(max(0.0, OLD[i][k] - POST[i][k]) for k in a), min(OLD[i][k] for k in a))
         for i, policy_mask in enumerate(OWN) for j, a in enumerate(actions(policy_mask))
-    ]  # fmt: skip
+    ]
     assert np.allclose(rows.to_numpy(dtype=float), np.array(expected), atol=1e-5)
     rows = run.sql(
         "SELECT group_id, reward, advantage, correct, n_tokens, prompt_hash FROM responses"
@@ -80,11 +80,11 @@ def recorded(run: lldscope.Run, step: int = 0) -> None:
     assert rows["n_tokens"].tolist() == [sum(policy_mask) for policy_mask in OWN]
     assert rows["prompt_hash"].nunique() == 2
     tokens = run.sql(f"SELECT token_id, logp_old FROM tokens WHERE step = {step}"
-                     " AND response_id = 0 ORDER BY position")  # fmt: skip
+                     " AND response_id = 0 ORDER BY position")
     assert tokens["token_id"].tolist() == PROMPTS[0] + RESPONSES[0]
     old = [o if policy_mask else None for o, policy_mask in zip(OLD[0], OWN[0], strict=True)]
     assert np.allclose(tokens["logp_old"].to_numpy(float), [np.nan, np.nan, *map(float_, old)],
-                       equal_nan=True)  # fmt: skip
+                       equal_nan=True)
 
 
 def float_(value: float | None) -> float:
@@ -162,12 +162,12 @@ class SkyTrainer:
                 rewards=right([[0.0] * (len(r) - 1) + [x]
                                for r, x in zip(RESPONSES, REWARDS, strict=True)]),
                 pixel_values=None,
-            )  # fmt: skip
+            )
             batch["loss_mask"][-1] = 0
             batch.metadata = {
                 "uids": ["b", "b", "a", "a", "pad0"], "pad_size": 1, "response_length": 5,
                 "policy_mini_batch_boundaries": [(0, 2), (2, 4)],
-            }  # fmt: skip
+            }
             batch = self.fwd_logprobs_values_reward(batch)
             batch["advantages"] = right(
                 [[a] * len(r) for a, r in zip(ADVANTAGES, RESPONSES, strict=True)]
@@ -220,11 +220,11 @@ def test_skyrl(tmp_path, sky):
     assert run.signals()["grad_norm"].tolist() == [0.25, 0.25]
     assert set(trainer.passes[0]) == {"sequences", "attention_mask"}
     entries = run.sql("SELECT step, age, response_id, action_index, logp_post_sum FROM retention"
-                   " ORDER BY ALL").to_numpy()  # fmt: skip
+                   " ORDER BY ALL").to_numpy()
     expected = [
         (1, 1, i, j, sum(POST[i][k] for k in a))
         for i in (0, 2) for j, a in enumerate(actions(OWN[i]))
-    ]  # fmt: skip
+    ]
     assert np.allclose(entries, expected, atol=1e-5)
 
 
@@ -269,7 +269,7 @@ def test_a_batch_by_hand(tmp_path):
                 old=old, post=Scores(old, [True, False]), entropy=Scores(old, [False, True]),
             ),
             updates={"grad_norm": [0.5, 0.25]},
-        )  # fmt: skip
+        )
     run = lldscope.open_run(tmp_path / "run")
     rows = run.sql("SELECT * FROM actions ORDER BY response_id")
     results = rows[["logp_old_sum", "logp_post_sum", "entropy_sum"]].to_dict("list")
@@ -286,7 +286,7 @@ def test_a_batch_by_hand(tmp_path):
     assert run.sql(f"SELECT {sums} FROM steps").isna().all(axis=None)
     assert run.sql("SELECT grad_norm FROM updates ORDER BY update")["grad_norm"].tolist() == [
         0.5, 0.25,
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_a_rollout_without_a_reward_is_not_one_of_reward_0(tmp_path, rewards, me
         batch = Batch(
             step=0, mask=np.ones((4, 1)), prompt_ids=[[1]] * 4, completion_ids=[[2]] * 4,
             rewards=np.array(rewards), correct=[None] * 4, group_ids=[0] * 4,
-        )  # fmt: skip
+        )
         record(recorder, batch)
     run = lldscope.open_run(tmp_path / "run")
     (results,) = run.sql("SELECT reward IS NULL AS missing, reward FROM signals").to_dict("records")
@@ -318,7 +318,7 @@ def test_the_pages_batch(tmp_path):
             "recorder": recorder, "step": 3, "mask": filled(OWN), "prompts": PROMPTS,
             "completions": RESPONSES, "rewards": torch.tensor(REWARDS), "groups": [0, 0, 1, 1],
             "old": filled(OLD), "post": filled(POST), "norms": [0.5],
-        }  # fmt: skip
+        }
         exec(compile(code, "integrations.md", "exec"), names)
     rows = lldscope.open_run(tmp_path / "run").sql(
         "SELECT logp_post_sum - logp_old_sum AS d FROM actions ORDER BY response_id, action_index"
@@ -326,7 +326,7 @@ def test_the_pages_batch(tmp_path):
     expected = [
         sum(POST[i][k] - OLD[i][k] for k in action)
         for i, policy_mask in enumerate(OWN) for action in actions(policy_mask)
-    ]  # fmt: skip
+    ]
     assert np.allclose(rows["d"], expected, atol=1e-5)
 
 
@@ -334,7 +334,7 @@ def test_a_batch_of_the_wrong_shape_is_refused():
     arguments: dict[str, Any] = {
         "step": 0, "mask": [[1, 1]], "prompt_ids": [[1]], "completion_ids": [[2, 3]],
         "rewards": np.ones(1), "correct": [True], "group_ids": [0],
-    }  # fmt: skip
+    }
     with pytest.raises(ValueError, match="correct has 2 rows, mask has 1"):
         Batch(**arguments | {"correct": [True, True]})
     with pytest.raises(ValueError, match=r"old has shape \(1, 3\), mask \(1, 2\)"):
@@ -346,7 +346,7 @@ def test_turns_by_tags_and_without():
         ["<search>x</search>", "no tags", "<answer>y</answer>"],
         ["<information>Doc 1(Title: t) a</information>", "\nMy previous action is invalid. …", ""],
         truncated=False,
-    )]  # fmt: skip
+    )]
     assert kinds == ["search", "invalid", "answer"]
     results = tagged_turns(["<search>x</search>"], ["<information></information>"], truncated=False)
     assert (results[0].kind, results[0].tool_ok) == ("search", False)

@@ -26,7 +26,7 @@ from lldscope.recording.rescore import rescore_sample
 N, SIZE, STEP = 16, 4, 3
 RANDOM = np.random.default_rng(5)
 PROMPTS = [RANDOM.integers(20, 99, 2 + i // SIZE).tolist() for i in range(0, N, SIZE)
-           for _ in range(SIZE)]  # fmt: skip
+           for _ in range(SIZE)]
 OWN = [
     [1] * a + [0] * b + [1] * (a if b else 0)
     for a, b in zip(RANDOM.integers(1, 5, N), RANDOM.integers(0, 3, N), strict=True)
@@ -67,7 +67,7 @@ def by_hand() -> Batch:
         step=STEP, mask=left(OWN), prompt_ids=PROMPTS, completion_ids=RESPONSES, rewards=REWARDS,
         correct=CORRECT, group_ids=GROUPS, advantages=ADVANTAGES,
         **{name: left(rows) for name, rows in MEASURED.items()},
-    )  # fmt: skip
+    )
 
 
 class OurBatch(RolloutBatch):
@@ -98,21 +98,21 @@ def our_trainer(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
             SEQUENCES[i], [-1] * len(PROMPTS[i]) + actions(OWN[i]),
         )
         for i in rows
-    ]  # fmt: skip
+    ]
     batch = OurBatch(
         ids=left(SEQUENCES, torch.long)[rows], mask=mine(OWN).long(), old=mine(OLD),
         entropy=mine(OLD), error_norm=mine(OLD), advantages=torch.tensor(ADVANTAGES)[rows],
         lengths=[len(SEQUENCES[i]) for i in rows], inner=mine(OLD), post=mine(OLD),
         rescored=torch.zeros(len(rows), dtype=torch.bool), behaviour=mine(ENGINE),
         ref=mine(REFERENCE),
-    )  # fmt: skip
+    )
     processes = Processes(rank, ranks, rank, torch.device("cpu"))
     everywhere = torch.tensor(REWARDS)
     loop = SimpleNamespace(
         config=SimpleNamespace(rescore_share=share, prompts=N // SIZE, group_size=SIZE),
         processes=SimpleNamespace(sum=lambda version: everywhere, device=processes.device),
         policy=SimpleNamespace(model=mine(POST), decode=str), _buckets=lambda n: 1,
-    )  # fmt: skip
+    )
     groups = [GROUPS[i] for i in rows]
     Trainer._rescore(loop, STEP, batch, [CORRECT[i] for i in rows], groups)
     draw = SimpleNamespace(step=STEP, groups=groups, policy_version=None)
@@ -140,7 +140,7 @@ def trl(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
         "advantages": torch.tensor(ADVANTAGES)[rows],
         "sampling_per_token_logps": left(ENGINE)[rows],
         "ref_per_token_logps": left(REFERENCE)[rows],
-    }  # fmt: skip
+    }
     samples = Samples([{}] * n, [None] * n, RESPONSES[rows], REWARDS[rows], CORRECT[rows], rank * n)
     rollouts = Rollouts(inputs, STEP, 0, samples, CORRECT, SIZE)
     rollouts.set_old(left(OLD)[rows], None)
@@ -150,7 +150,7 @@ def trl(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
     writer = trl_step.StepWriter(
         trainer, None, FailOpen(None, "trl"), scorer, rescore_share=share, retention=0,
         tokens_every=0,
-    )  # fmt: skip
+    )
     writer._rescore(rollouts)
     # As many rows as on the rank with the largest part of the sample.
     sample = rescore_sample(CORRECT, GROUPS, share, STEP)
@@ -171,7 +171,7 @@ def verl() -> Batch:
                              for r, x in zip(RESPONSES, REWARDS, strict=True)]),
         "old_log_probs": nested(OLD), "advantages": nested(spread),
         "rollout_log_probs": nested(ENGINE), "ref_log_prob": nested(REFERENCE),
-    }  # fmt: skip
+    }
     algorithms, config = (types.ModuleType(f"verl.{name}") for name in ("algorithms", "config"))
     algorithms.register_policy_loss = lambda name: lambda loss: loss  # type: ignore[attr-defined]
     algorithms.get_policy_loss_fn = lambda name: None  # type: ignore[attr-defined]
@@ -209,7 +209,7 @@ def skyrl() -> Batch:
         response_mask=right([[1] * len(r) for r in RESPONSES]), action_log_probs=right(OLD),
         rollout_logprobs=right(ENGINE), base_action_log_probs=right(REFERENCE),
         advantages=right([[a] * len(r) for a, r in zip(ADVANTAGES, RESPONSES, strict=True)]),
-    )  # fmt: skip
+    )
     callback = LldscopeCallback("nowhere")
     callback._rewards = np.array(REWARDS), [f"q{g}" for g in GROUPS]
     trainer = SimpleNamespace(
@@ -233,7 +233,7 @@ COLUMNS = {
                 "logp_post_sum", "logp_ref_sum", "logp_min", "n_tokens_down", "drop_sum"),
     "steps": ("step", "n_responses", "n_correct", "reward_sum", "reward_sq_sum", "n_tokens",
               "kl_sum"),
-}  # fmt: skip
+}
 
 
 def unmasked(column: Any) -> list[Any]:

@@ -68,7 +68,7 @@ def test_rows_are_what_the_weights_say(tmp_path, monkeypatch):
     )
     assert sorted(zip(copies["step"], copies["age"], strict=True)) == [
         (1, 1), (1, 1), (2, 1), (2, 1), (2, 2), (2, 2),
-    ]  # fmt: skip
+    ]
     for r in copies.itertuples():
         rows, first = of[r.step - r.age, r.response_id], r.step - r.age
         expected = [own_logps(model, keep.states[k], rows).sum() for k in (first, r.step + 1)]

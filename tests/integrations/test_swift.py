@@ -92,7 +92,7 @@ def retained(run, trainer, states):
     """Kept responses of the first step have the likelihood that the weights after the second say.
     `states`: at the beginning of each step, and the last."""
     copies = run.sql("SELECT step, age, response_id, sum(logp_old_sum) AS old,"
-                   " sum(logp_post_sum) AS post FROM retention GROUP BY ALL")  # fmt: skip
+                   " sum(logp_post_sum) AS post FROM retention GROUP BY ALL")
     assert len(copies) == 2
     assert set(zip(copies["step"], copies["age"], strict=True)) == {(1, 1)}
     tokens = run.sql("SELECT * FROM tokens WHERE step = 0 ORDER BY response_id, position")

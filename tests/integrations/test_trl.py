@@ -85,7 +85,7 @@ def token_logps(trainer, fresh, prompt, completion):
     logps = torch.log_softmax(logits.double() / trainer.temperature, dim=-1)
     return [
         logps[len(prompt) + k - 1, token].item() for k, token in enumerate(completion)
-    ]  # fmt: skip
+    ]
 
 
 def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) -> lldscope.Run:
@@ -128,7 +128,7 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) 
                 expected.append(
                     (step, i, j, len(pairs), sum(o for o, _ in pairs), sum(p for _, p in pairs),
                      sum(max(0.0, o - p) for o, p in pairs))
-                )  # fmt: skip
+                )
     assert [tuple(r.values())[:4] for r in results] == [e[:4] for e in expected]
     values = np.array([list(r.values())[4:] for r in results])
     expected = np.array([e[4:] for e in expected])
@@ -146,7 +146,7 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) 
 def retained(run: lldscope.Run, trainer, steps: int, every: int) -> None:
     """Kept responses of earlier steps have the likelihood that fresh models give them."""
     ends = [next(after for done, after in trainer.after if done >= (s + 1) * every)
-            for s in range(steps)]  # fmt: skip
+            for s in range(steps)]
     models = [fresh_model(trainer, state) for state in ends]
     rows = run.sql("SELECT * FROM retention").to_dict("records")
     for r in rows:
@@ -187,13 +187,13 @@ SHAPES = {
         "steps_per_generation": 2, "beta": 0.1, "importance_sampling_level": "sequence",
         "loss_type": "grpo", "epsilon": 1e-3,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_rollout_batch_is_a_step(tmp_path, shape):
     trainer = trl_tiny.make(tmp_path, kind=Witness, logging_strategy="steps", logging_steps=1,
-                            **shape)  # fmt: skip
+                            **shape)
     recorder = instrument(trainer, tmp_path / "run", rescore_share=1)
     trainer.train()
     args = trainer.args
@@ -255,7 +255,7 @@ def test_a_sample_of_the_rollouts_is_scored_again(tmp_path):
     trainer = trl_tiny.make(
         tmp_path, kind=Witness, steps_per_generation=4, reward_funcs=third_group_is_mixed,
         max_steps=8,
-    )  # fmt: skip
+    )
     instrument(trainer, tmp_path / "run", tokens_every=1)
     trainer.train()
     run = whole(tmp_path / "run", trainer, steps=2, rollouts=16, share=0.25)
@@ -299,7 +299,7 @@ def tool_trainer(folder, kind=Witness, **changes):
         processing_class=tokenizer, tools=[look], max_completion_length=400, max_steps=4,
         train_dataset=Dataset.from_list([{"prompt": q} for q in questions * 4]),
         **changes,
-    )  # fmt: skip
+    )
 
     def sample(prompt_ids, images, multimodal_fields, num_generations, has_tool_images=False):
         if num_generations == 1:  # after a tool
@@ -328,12 +328,12 @@ def test_tool_text_separates_actions(tmp_path):
     expected[-1] = ["search", "text"]  # cut off
     assert [list(k) for k in kinds] == expected
     first = run.sql("SELECT tool_ok, docs_hash FROM actions WHERE step = 0 AND action_index = 0"
-                    " ORDER BY response_id LIMIT 4")  # fmt: skip
+                    " ORDER BY response_id LIMIT 4")
     assert first["tool_ok"].isna().tolist() == [False, True, False, False]
     assert first["tool_ok"].dropna().tolist() == [True, False, True]
     assert first["docs_hash"][0] == first["docs_hash"][3] != first["docs_hash"][2]
     ends = run.sql("SELECT answered, truncated, n_searches FROM responses WHERE step = 0"
-                   " ORDER BY response_id")  # fmt: skip
+                   " ORDER BY response_id")
     assert ends["answered"].tolist() == [True] * 7 + [False]
     assert ends["truncated"].tolist() == [False] * 7 + [True]
     assert ends["n_searches"].tolist() == [1, 0, 1, 1] * 2
@@ -364,7 +364,7 @@ def test_an_environments_mask_and_its_engines_log_probabilities(tmp_path):
     trainer.train()
     run = whole(tmp_path / "run", trainer, steps=3)
     rows = run.sql("SELECT response_id, kind, logp_behaviour_sum AS b FROM actions WHERE step = 0"
-                   " ORDER BY response_id, action_index")  # fmt: skip
+                   " ORDER BY response_id, action_index")
     assert rows["kind"].tolist() == ["search", "answer"] * 8
     assert rows["b"][:14].tolist() == [-3.0, -7.0] * 7
     assert rows["b"].isna().tolist() == [False] * 14 + [True, False], "one token was not scored"
@@ -409,7 +409,7 @@ def plain_llds(model, parts, gate):
 
 
 LLDS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_grad_norm": 0.0,
-        "max_steps": 2, "learning_rate": 3e-2}  # fmt: skip
+        "max_steps": 2, "learning_rate": 3e-2}
 
 
 def without_and_with_llds(folder, gate="action", **options):
@@ -488,7 +488,7 @@ def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
 def test_unknown_rules_are_refused(tmp_path):
     with pytest.raises(LldscopeError, match="There is no rule lld-nothing"):
         instrument(trl_tiny.make(tmp_path), tmp_path / "run", on_alarm="stop",
-                   alarms=["lld-nothing"])  # fmt: skip
+                   alarms=["lld-nothing"])
 
 
 def test_a_checkpoint_is_gone_on_from(tmp_path):
@@ -594,7 +594,7 @@ def on_two_processes(worker: str, folder: Path) -> subprocess.CompletedProcess[s
          str(Path(__file__).with_name(worker)), str(folder)],
         capture_output=True, text=True, timeout=600,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -607,7 +607,7 @@ def test_two_processes_record_one_run(tmp_path):
     assert run.signals()["n_responses"].tolist() == [32]
     rows = run.sql("SELECT rank, count(*) AS n, count(DISTINCT response_id) AS ids,"
                    " min(group_id) AS lo, max(group_id) AS hi FROM responses GROUP BY rank"
-                   " ORDER BY rank")  # fmt: skip
+                   " ORDER BY rank")
     assert rows.to_numpy().tolist() == [[0, 16, 16, 0, 3], [1, 16, 16, 4, 7]]
     sizes = run.sql("SELECT count(*) AS n FROM responses GROUP BY group_id")
     assert sizes["n"].tolist() == [4] * 8

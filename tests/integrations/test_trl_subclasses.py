@@ -97,7 +97,7 @@ def trained(tmp_path, kind, **changes):
         trainer = trl_tiny.make(
             tmp_path / name, kind=kind, max_steps=4, logging_strategy="steps", logging_steps=1,
             **changes,
-        )  # fmt: skip
+        )
         if name == "recorded":
             recorder = instrument(trainer, tmp_path / "run", rescore_share=1)
         trainer.train()
@@ -129,7 +129,7 @@ def test_a_loss_past_the_scoring(tmp_path, capsys, kind, changes):
     steps = changes.pop("max_steps", 4) * changes.get("gradient_accumulation_steps", 1) // 2
     changes = {"max_steps": steps * 2 // changes.get("gradient_accumulation_steps", 1)} | changes
     trainer = trl_tiny.make(tmp_path, kind=kind, logging_strategy="steps", logging_steps=1,
-                            **changes)  # fmt: skip
+                            **changes)
     recorder = instrument(trainer, tmp_path / "run", rescore_share=1)
     trainer.train()
     assert not recorder.dropped

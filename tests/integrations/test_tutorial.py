@@ -25,7 +25,7 @@ def test_the_runs_of_the_tutorial_train_and_are_judged(tmp_path, lldscope_comman
         done = subprocess.run(
             [sys.executable, ROOT / script, *arguments], cwd=tmp_path, capture_output=True,
             text=True, check=False,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr[-2000:]
     runs = [tmp_path / "runs" / name for name in ("fast", "slow", "llds")]
     slow = lldscope.open_run(runs[1]).signals()

@@ -123,7 +123,7 @@ def test_retention_is_what_the_weights_say(tmp_path, monkeypatch):
     copies = results["response_id"].unique()
     assert len(copies) == 2
     correct = set(run.sql("SELECT response_id FROM responses WHERE step = 0 AND correct")
-                  ["response_id"])  # fmt: skip
+                  ["response_id"])
     assert correct.issuperset(copies)
     for response in copies:
         row = sightings[response]
@@ -217,7 +217,7 @@ def test_llds_adds_its_gradient(tmp_path, monkeypatch, gate):
         tmp_path, monkeypatch, *LLDS, f"+actor_rollout_ref.actor.policy_loss.llds_gate={gate}",
         "+actor_rollout_ref.actor.policy_loss.llds_coefficient=0.5",
         "+actor_rollout_ref.actor.policy_loss.llds_dead_band=1e-5",  # passes differ by rounding
-    )  # fmt: skip
+    )
     first, second = off.actor_rollout_wg, on.actor_rollout_wg
     assert torch.allclose(first.gradients[0], second.gradients[0], atol=1e-7)
     expected, loss = plain_llds(second.states[1], second.seen[1], gate)
@@ -251,12 +251,12 @@ def test_in_bypass_mode_the_policy_is_scored_before_the_update(tmp_path, monkeyp
     trainer, run = run_of(
         tmp_path, monkeypatch, "algorithm.rollout_correction.bypass_mode=true",
         "actor_rollout_ref.rollout.calculate_log_probs=true",
-    )  # fmt: skip
+    )
     row = next(r for r in trainer.actor_rollout_wg.seen[0] if int(r["response_mask"].sum()))
     old = run.sql("SELECT sum(logp_old_sum) AS old, sum(logp_behaviour_sum) AS b FROM actions"
-                  " WHERE step = 0 AND response_id = 0")  # fmt: skip
+                  " WHERE step = 0 AND response_id = 0")
     expected = sum(np.array(logps(trainer.actor_rollout_wg.states[0], row))
-                   * row["response_mask"].numpy())  # fmt: skip
+                   * row["response_mask"].numpy())
     assert old["old"][0] == pytest.approx(expected, abs=1e-4)
     assert old["b"][0] == -row["response_mask"].sum().item()
 
@@ -294,7 +294,7 @@ def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
     trainer = verl_tiny.make(
         tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}",
         f"+trainer.lldscope.on_alarm={action}",
-    )  # fmt: skip
+    )
     saved = []
     trainer._save_checkpoint = lambda: saved.append(trainer.global_steps)
     trainer.total_training_steps = 4
@@ -311,11 +311,11 @@ def test_evaluations(tmp_path, monkeypatch):
     trainer = verl_tiny.make(
         tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}",
         "trainer.val_before_train=true",
-    )  # fmt: skip
+    )
     base = type(trainer).__mro__[2]
     monkeypatch.setattr(base, "_validate", lambda self: {
         "val-core/org/nq/reward/mean@1": 0.25, "val-aux/num_turns/max": 4.0,
-    })  # fmt: skip
+    })
     trainer.fit(None)
     rows = lldscope.open_run(tmp_path / "run").sql("SELECT * FROM evals")
     assert rows[["step", "data_source", "metric", "value"]].to_numpy().tolist() == [

@@ -91,7 +91,7 @@ def test_two_ranks_and_the_resolution_of_bfloat16(tmp_path):
     verl_live.train(
         tmp_path, "trainer.v1.trainer_mode=lldscope_colocate_async",
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", gpus=2,
-    )  # fmt: skip
+    )
     run = lldscope.open_run(tmp_path / "run")
     assert run.info["status"] == "finished"
     assert check(run).missing == {}
@@ -116,13 +116,13 @@ def test_an_alarm_saves_and_ends_the_training(tmp_path):
         tmp_path, *verl_live.PRECISE, "reward.custom_reward_function.name=nothing_is_right",
         "+trainer.lldscope.on_alarm=stop", "+trainer.lldscope.alarms=[zero-signal]",
         "+trainer.lldscope.look_every=0.1", steps=200,
-    )  # fmt: skip
+    )
     run = lldscope.open_run(tmp_path / "run")
     messages = next(e for e in run.events() if e["kind"] == "guard_stop")
     assert messages["rule"] == "zero-signal"
     assert (run.info["status"], run.info["reason"]) == (
         "stopped", f"zero-signal fired at step {messages['step']}",
-    )  # fmt: skip
+    )
     assert "zero-signal" in [alert.rule for alert in check(run).alerts]
     assert run.signals()["step"].tolist() == list(range(messages["step"] + 1))
     assert messages["step"] < 199

@@ -26,7 +26,7 @@ def prepare(folder: Path) -> None:
         vocab_size=len(verl_tiny.WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64, bos_token_id=None,
         eos_token_id=1, pad_token_id=0,
-    )  # fmt: skip
+    )
     LlamaForCausalLM(config).save_pretrained(folder / "model")
     tokenizer = verl_tiny.tokenizer()
     tokenizer.chat_template = CHAT
@@ -78,7 +78,7 @@ def train(folder: Path, *overrides: str, steps: int = 2, gpus: int = 1) -> str:
         "+ray_kwargs.ray_init.object_store_memory=200000000",
         f"+trainer.lldscope.path={folder / 'run'}", "+trainer.lldscope.tokens_every=1",
         *overrides,
-    ]  # fmt: skip
+    ]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=1200,
         env=os.environ | {
@@ -87,6 +87,6 @@ def train(folder: Path, *overrides: str, steps: int = 2, gpus: int = 1) -> str:
             "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
             "RAY_raylet_start_wait_time_s": "300", "RAY_USAGE_STATS_ENABLED": "0",
         },
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout

@@ -137,7 +137,7 @@ FAULTS = {
     "group-version": Fault(
         rows={"responses": lambda c: {**c, "policy_version": [*range(len(c["reward"]))]}}
     ),
-}  # fmt: skip
+}
 
 
 class Changed(lldscope.Recorder):

@@ -145,7 +145,7 @@ def test_cispo_twin(aggregation: str, low: float, high: float) -> None:
         result = policy_loss(
             new, old, mask, torch.tensor(advantages, dtype=torch.float64), objective="cispo",
             clip_low=low, clip_high=high, aggregation=aggregation, max_tokens=7,
-        )  # fmt: skip
+        )
         result.loss.backward()
         lengths = [sum(x is not None for x in row) for row in rows]
         loss = 0.0

@@ -109,7 +109,7 @@ def test_watch_keeps_its_output_and_its_exit_code(fake, watched):
     done = subprocess.run(
         [*command, "--mirror", "trackio:mine"], env={**os.environ, "FAKE_FAILS": "1"},
         capture_output=True, text=True, timeout=200,
-    )  # fmt: skip
+    )
     assert done.returncode == 11  # the run has collapsed
     rules = [json.loads(line).get("rule") for line in done.stdout.splitlines()]
     assert {e.alert.rule for e in watched[1].events} <= set(rules)
@@ -177,7 +177,7 @@ def test_only_what_is_new_or_changed_is_sent(fake):
         (0, healthy, 0), (1, healthy, 0), (2, healthy, 0), (3, healthy, 1),
         (4, healthy, 1), (5, healthy, 1),
         (3, healthy, 0), (4, decay, 0),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_step_without_a_phase_has_none(fake):

@@ -92,13 +92,13 @@ def event(rule: str = "lld-decay", state: str = "firing", **others: object) -> A
         life="live", over=False, reason=None, last_row_age_seconds=1.0, arl=2000.0,
         false_alarm_bound=None, damaged={}, dropped={}, headline=Headline("It falls", "look"),
         silenced={},
-    )  # fmt: skip
+    )
     alert = Alert(
         rule=rule, severity="warning", state=state, step=91, value=2631.7, threshold=None,
         message="correct responses lose likelihood", meaning="The updates …", evidence="Δ",
         advice="Save a checkpoint.", false_alarms="one in 2000 steps",
         episodes=((91, 120 if resolved else None),),
-    )  # fmt: skip
+    )
     whole = AlertEvent(1.7e9, run, alert, 1.7e9, 1.7e9 + 30 if resolved else None)
     for name, value in others.items():
         if name == "time":
@@ -302,7 +302,7 @@ def test_a_mail_arrives():
      "discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js",
      "https://discord.com/api/webhooks/4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js",
      "mailto://user:pass@example.org?to=me@example.org"],
-)  # fmt: skip
+)
 def test_the_documented_addresses_are_understood(address):
     assert isinstance(open_channel(address, 1), Service)
 
@@ -323,7 +323,7 @@ def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str
         [sys.executable, "-m", "lldscope", "watch", str(run), "--interval", "0.2",
          *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -428,7 +428,7 @@ def test_no_address_that_fails_is_ever_printed(tmp_path):
          "--on-alert", hook],
         capture_output=True, text=True, timeout=120,
         env={**os.environ, channels.VARIABLE: f"http://127.0.0.1:1/{SECRET}"},
-    )  # fmt: skip
+    )
     assert time.monotonic() - start < 45  # the command's minute is not waited for a mail server
     assert done.returncode == 11, done.stderr
     assert "PATH=" in done.stderr  # the hook has shown its environment

@@ -48,7 +48,7 @@ def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str
         [sys.executable, "-m", "lldscope", "watch", str(run), "--interval", "0.2",
          *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
-    )  # fmt: skip
+    )
 
 
 @contextlib.contextmanager
@@ -109,7 +109,7 @@ def test_json_lines_have_the_documented_fields(tmp_path):
     alert = next(x for x in lines if x["type"] == "alert" and x["rule"] == "lld-decay")
     fields = {"run", "id", "path", "verdict", "phase", "grade", "last_step", "rule", "severity",
               "state", "step", "value", "threshold", "link", "message", "meaning", "advice",
-              "false_alarms", "episodes", "started", "ended"}  # fmt: skip
+              "false_alarms", "episodes", "started", "ended"}
     assert fields <= set(alert)
     steps = lldscope.open_run(run).signals().set_index("step")["time"]
     assert alert["started"] == pytest.approx(steps[alert["step"]])

@@ -280,7 +280,7 @@ def test_a_job_that_runs_elsewhere_is_left_alone(tmp_path):
 
 def test_stopping_ends_the_processes(tmp_path):
     sleeper = job(tmp_path, "sleeper", "open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); "
-                  "time.sleep(30)")  # fmt: skip
+                  "time.sleep(30)")
     pid = sleeper.folder / "pid"
 
     def stop_when_it_runs(running: list[Job]) -> None:
@@ -313,7 +313,7 @@ def test_a_run_counts_as_done_only_with_the_settings_of_the_plan():
 def test_jobs_make_a_warm_start_before_the_first_run_that_needs_it():
     plan = runs.jobs(arms.planned(["grpo"])[:5])
     assert [j.name for j in plan] == ["warm-1", "grpo-10", "warm-2", "grpo-11", "grpo-12",
-                                      "grpo-13", "grpo-14"]  # fmt: skip
+                                      "grpo-13", "grpo-14"]
     assert plan[1].needs == arms.POLICIES / "warm-1" / "model.safetensors"
     assert plan[4].needs.is_file()
     assert "model=tests/study/policies/warm-1" in plan[1].command
@@ -339,7 +339,7 @@ def test_a_run_of_the_seed_bank_ends_with_the_evaluation_that_makes_its_label_ce
     monkeypatch.setattr(until_degraded.Answers, "eval_questions", eval_questions)
     p = arms.planned(["seed-countries-50"])[0]
     small = ["steps=5", "prompts=2", "group_size=2", "updates=1", "eval_every=1",
-             "eval_questions=4", "warmup_steps=0"]  # fmt: skip
+             "eval_questions=4", "warmup_steps=0"]
     config = load_config(str(arms.BASE_FILE), [*p.overrides(), *small])
     until_degraded.train(config, tmp_path / p.name)
     with open_run(tmp_path / p.name) as run:
@@ -567,6 +567,6 @@ def test_runs_judged_by_evaluations_have_their_label(folder):
         expected = label(data["step"], np.stack(data["right"]))
         assert (line["outcome"], line["degraded_step"]) == (expected.verdict, expected.step), name
         exact = {str(s): round(float(np.mean(r)), 4) for s, r in zip(data["step"], data["right"],
-                 strict=True)}  # fmt: skip
+                 strict=True)}
         assert line["em_greedy"] == exact
         assert len(bank.exported_signals(name, folder)) == line["steps"]

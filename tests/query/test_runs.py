@@ -160,7 +160,7 @@ def test_a_manifest_cannot_point_outside_the_run(in_parts, tmp_path):
     secret = tmp_path / "secret.parquet"
     secret.write_bytes(_first_part(in_parts, "steps").read_bytes())
     line = {"parts": {"steps": {"file": "../../secret.parquet", "rows": 1, "bytes": 1,
-                                "steps": [0, 1]}}}  # fmt: skip
+                                "steps": [0, 1]}}}
     manifest = manifest_path(in_parts, 1, 0)
     manifest.write_text(json.dumps(line) + "\n" + manifest.read_text())
     run = lldscope.open_run(in_parts)

@@ -43,7 +43,7 @@ class Log:
         self.bad = self.rng.choice([0.0, 0.0, 0.1])
         names = (
             "steps", "updates", "responses", "actions", "retention", "evals", "probes", "scalars"
-        )  # fmt: skip
+        )
         self.tables = {name: [] for name in names}
         # The recorder knows the time itself.
         optional = [
@@ -80,13 +80,13 @@ class Log:
             "seconds_rollout": rng.random(), "seconds_update": rng.random(),
             "seconds_record": rng.random(),
             **{name: self.cost.integers(1, 10**9) for name in COST},
-        })  # fmt: skip
+        })
         for update in range(int(rng.integers(0, 4))):
             self._add("updates", stamp | {"update": update}, {
                 "grad_norm": rng.gamma(2), "grad_finite": rng.random() < 0.9, "skipped": False,
                 "ratio_max": 1 + rng.random(), "ratio_p99": 1.0,
                 "n_clipped": rng.integers(0, 5), "n_tokens": rng.integers(0, 50),
-            })  # fmt: skip
+            })
         for response in range(n):
             self._rollout(stamp | {"response_id": response})
         dice = self.retention_rng
@@ -101,12 +101,12 @@ class Log:
         for probe in rng.choice(["probe_set_logp", "hidden_similarity"], rng.integers(0, 4)):
             self._add("probes", stamp | {"probe": str(probe)}, {
                 "group_id": 0, "response_id": 0, "action_index": None, "value": rng.normal(),
-            })  # fmt: skip
+            })
         for metric in self.other.choice(METRICS, self.other.integers(0, 3), replace=False):
             source = str(self.other.choice(["nq", "hotpotqa"]))
             self._add("evals", stamp | {"metric": str(metric)}, {
                 "data_source": source, "value": self.other.random(), "n": self.other.integers(1, 9),
-            })  # fmt: skip
+            })
         self.tables["scalars"] += [
             stamp | {"name": str(name), "value": self.other.choice(self.values), "estimator": None}
             for name in self.other.choice([*SIGNALS.names, "foreign/name"], 5)
@@ -124,7 +124,7 @@ class Log:
             "n_invalid": rng.integers(0, turns + 1), "answered": rng.random() < 0.8,
             "truncated": rng.random() < 0.2, "repeat_share": self.other.random(), "text": None,
             "policy_version": stamp["step"],
-        })  # fmt: skip
+        })
         rescored = rng.random() < 0.7
         for index in range(turns):
             old = -rng.gamma(2)
@@ -142,7 +142,7 @@ class Log:
                 "inner_ratio_sq_sum": 30 * rng.gamma(2), "n_tokens_inner_far": rng.integers(0, 9),
                 "logp_min": old / 2, "llds_gate": rng.random() < 0.5, "llds_sum": rng.random(),
                 "tool_ok": rng.random() < 0.7, "docs_hash": f"d{rng.integers(0, 3)}",
-            })  # fmt: skip
+            })
 
     def _add(self, table: str, stamp: dict[str, Any], values: dict[str, Any]) -> None:
         row: dict[str, Any] = dict(stamp)
@@ -171,9 +171,9 @@ class Log:
                     path, rank=rank, world_size=self.ranks, resume=attempt > 1, attempt=attempt
                 ) if rank else lldscope.Recorder(path, resume=attempt > 1)
                 for rank in range(self.ranks)
-            ]  # fmt: skip
+            ]
             mine = {t: [r for r in rows if r["attempt"] == attempt]
-                    for t, rows in self.tables.items()}  # fmt: skip
+                    for t, rows in self.tables.items()}
             for step in sorted({r["step"] for r in mine["steps"]}):
                 for rank, recorder in enumerate(recorders):
                     for table in (*OF_A_STEP, "steps"):
@@ -347,7 +347,7 @@ def test_scores_of_delta_by_hand(tmp_path):
         correct = [True] * 11 + [False]
         r.responses(step=0, response_id=np.arange(12), group_id=0, correct=correct, reward=correct)
         r.actions(step=0, response_id=np.arange(12), action_index=0, n_tokens=5,
-                  logp_old_sum=-3.0, logp_post_sum=np.append(-3 + deltas, -9.0))  # fmt: skip
+                  logp_old_sum=-3.0, logp_post_sum=np.append(-3 + deltas, -9.0))
         r.step(step=0)
     (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
     assert row["delta_correct"] == pytest.approx(0, abs=1e-6)
@@ -365,7 +365,7 @@ def test_action_signals_split_by_index_and_class(tmp_path):
         r.actions(
             step=0, response_id=[0, 0, 1], action_index=[0, 1, 0], n_tokens=[2, 4, 5],
             logp_old_sum=[-1.0, -4.0, -10.0], logp_post_sum=[-1.5, -3.0, -12.0],
-        )  # fmt: skip
+        )
         r.step(step=0)
     table = (
         lldscope.open_run(tmp_path / "r").action_signals().set_index(["action_index", "correct"])
@@ -380,7 +380,7 @@ def test_a_response_with_one_unmeasured_action_has_no_delta(tmp_path):
     with lldscope.Recorder(tmp_path / "r") as r:
         r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])
         r.actions(step=0, response_id=[0, 0], action_index=[0, 1], n_tokens=1,
-                  logp_old_sum=[-1.0, -1.0], logp_post_sum=[-5.0, None])  # fmt: skip
+                  logp_old_sum=[-1.0, -1.0], logp_post_sum=[-5.0, None])
         r.step(step=0)
     (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
     assert pd.isna(row["delta_correct"])

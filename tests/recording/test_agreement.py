@@ -152,7 +152,7 @@ def test_rows_given_ahead_wait_for_their_own_step(tmp_path, monkeypatch):
             r.flush()
             with lldscope.open_run(path) as run:
                 ends = [run.rows(f"SELECT coalesce(max(step), 0) FROM {t}").rows[0][0]
-                        for t in ("steps", "responses", "actions")]  # fmt: skip
+                        for t in ("steps", "responses", "actions")]
             assert ends[0] == step
             assert max(ends) == step
     assert rows(path, "SELECT count(*) FROM responses") == [(8,)]
@@ -199,7 +199,7 @@ def test_a_second_writer_of_a_rank_is_refused_by_name(tmp_path):
     "wrong",
     [{"rank": -1}, {"rank": "0"}, {"world_size": 0}, {"attempt": 0}, {"name": ["x"]},
      {"group": {"a": 1}}, {"correct_rule": object()}],
-)  # fmt: skip
+)
 def test_what_no_reader_would_take_is_refused_before_anything_is_created(tmp_path, wrong):
     with pytest.raises(UsageError):
         lldscope.Recorder(tmp_path / "r", **wrong)

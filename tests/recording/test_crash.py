@@ -27,7 +27,7 @@ def script(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, HELPERS / f"{name}.py", *map(str, arguments)],
         capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_of_two_processes_that_start_a_run_at_once_one_is_refused(tmp_path):
         subprocess.Popen([sys.executable, "-c", code, tmp_path / "run"], text=True,
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     for process in both:
         assert process.stdin
         process.stdin.write("\n")
@@ -263,7 +263,7 @@ def test_a_forked_child_does_not_end_the_run(tmp_path):
         "r.close()\n"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "run"],
-                          capture_output=True, text=True, check=True)  # fmt: skip
+                          capture_output=True, text=True, check=True)
     assert done.stdout == "running\n"
     assert recorded_steps(tmp_path / "run") == [0, 1]
 

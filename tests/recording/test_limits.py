@@ -57,7 +57,7 @@ def test_what_the_disk_refuses_until_the_end_makes_the_run_unfinished(tmp_path):
     info = layout.read_run(tmp_path / "r")
     assert (info["status"], info["reason"]) == (
         "stopped", "unfinished: 1 rows or events were not written",
-    )  # fmt: skip
+    )
 
 
 def test_the_queue_is_bounded_by_bytes(tmp_path, monkeypatch):
@@ -128,18 +128,18 @@ ODD = [  # by number, because hypothesis prints what it samples from
     np.arange(4)[::2], np.float16(1), torch.zeros(2), torch.zeros(2, device="meta"),
     torch.tensor(1, device="meta"), torch.zeros(1, requires_grad=True), range(3), {1, 2}, "\ud800",
     2**80,
-]  # fmt: skip
+]
 ATOMS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(st.characters(), max_size=5),
     st.binary(max_size=3), st.complex_numbers(), st.integers(0, len(ODD) - 1).map(ODD.__getitem__),
-)  # fmt: skip
+)
 VALUES = st.recursive(
     ATOMS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=6,
 )
 TABLE_CALLS = ("step", "updates", "responses", "actions", "tokens", "retention", "evals",
-               "eval_questions", "probes", "scalars")  # fmt: skip
+               "eval_questions", "probes", "scalars")
 COLUMNS = ("step", "time", "response_id", "text", "n_responses", "reward", "made_up")
 
 

@@ -33,7 +33,7 @@ def batch(old, behaviour, mask, **more) -> Batch:
         step=0, mask=mask, prompt_ids=[[1]] * n, completion_ids=[[1] * mask.shape[1]] * n,
         rewards=np.arange(n) % 2.0, correct=[bool(i % 2) for i in range(n)],
         group_ids=np.arange(n) // 4, old=old, behaviour=behaviour, **more,
-    )  # fmt: skip
+    )
 
 
 def signals(path: Path, data: Batch) -> dict[str, float]:

@@ -263,7 +263,7 @@ def record(place: str, ranks: range, sealed, steps: int, end: int) -> None:
         for step in range(steps):
             for recorder in recorders:
                 recorder.actions(step=step, response_id=np.arange(4), action_index=0,
-                                 logp_old_sum=np.full(4, -1.0))  # fmt: skip
+                                 logp_old_sum=np.full(4, -1.0))
                 recorder.step(step=step, n_responses=4)
             for recorder in recorders:
                 recorder.flush()
@@ -295,7 +295,7 @@ def test_64_writers_of_which_some_are_killed(shared, here, monkeypatch):
     promised = {
         tuple(map(int, line.split()))
         for i in range(4) for line in (here / f"sealed{i}").read_text().splitlines()
-    }  # fmt: skip
+    }
     assert len(promised) == 16 * (3 + 1 + 3 + 2)
     with lldscope.open_run(shared) as run:
         assert run.damaged == {}
@@ -307,7 +307,7 @@ def test_64_writers_of_which_some_are_killed(shared, here, monkeypatch):
 def test_what_a_killed_machine_left_is_sent_by_a_command(shared, here, lldscope_command):
     child = in_child(
         lambda: record(shared, range(1), here / "sealed", 5, 3), here / "nothing"
-    )  # fmt: skip
+    )
     assert has_ended(child)
     assert not list((here / "store").rglob("*.parquet"))
     done = lldscope_command("upload")

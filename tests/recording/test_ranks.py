@@ -19,7 +19,7 @@ def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*RANKS, "-m", "--", "lldscope", "train", *map(str, arguments)],
         capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -31,11 +31,11 @@ def test_two_machines_record_one_run(tmp_path):
     run, machines = tmp_path / "run", []
     for number in (0, 1):
         meet = ["--nnodes", "2", "--node_rank", str(number), "--nproc_per_node", "1",
-                "--master_addr", "127.0.0.1", "--master_port", str(port)]  # fmt: skip
+                "--master_addr", "127.0.0.1", "--master_port", str(port)]
         train = ["lldscope", "train", "tiny", *SMALL, "eval_questions=4", "steps=2", "--run", run]
         machines.append(subprocess.Popen(
             [*RANKS[:3], *meet, "-m", "--", *map(str, train)], stderr=subprocess.PIPE, text=True
-        ))  # fmt: skip
+        ))
     outputs = [machine.communicate(timeout=300)[1] for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], outputs
     assert_complete(run, 2, {0: 2, 1: 2})
@@ -75,7 +75,7 @@ def test_two_ranks_train_and_one_resumes(tmp_path, lldscope_command, settings):
     done = torchrun(
         "tiny", *SMALL, *settings, "eval_questions=4", "llds=action", "checkpoint_every=1",
         "steps=2", "--run", run,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().splitlines()[-1] == str(run)
     assert_complete(run, 2, {0: 2, 1: 2})

@@ -90,7 +90,7 @@ def test_arrays_of_any_type_arrive_though_their_copies_share_memory(tmp_path, dt
         for step, n in enumerate(lengths):
             data = column(step, n)
             r.actions(step=step, response_id=np.arange(n), action_index=0, n_tokens=np.arange(n),
-                      logp_min=np.arange(n, dtype="f4"), logp_old_sum=data)  # fmt: skip
+                      logp_min=np.arange(n, dtype="f4"), logp_old_sum=data)
             if dtype == "i8" and data.flags.writeable:
                 data[:] = 99  # also if the array is a view
             r.step(step=step)
@@ -462,6 +462,6 @@ def test_what_fails_inside_of_what_may_fail_ends_nothing():
         raise KeyError("outer")
     assert recorder.dropped == {
         "mine: a part of it: ValueError: inner": 1, "mine: a step: KeyError: 'outer'": 1,
-    }  # fmt: skip
+    }
     assert fail_open.take() == fail_open.seconds > 0
     assert fail_open.take() == 0

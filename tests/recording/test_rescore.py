@@ -37,7 +37,7 @@ def test_correct_responses_come_by_whole_groups():
     correct, groups, _ = made_up(1)
     sample = [r for r in rescore_sample(correct, groups, 0.25, 0) if correct[r]]
     of_group = {g: [r for r in rows if correct[r]] for g, rows in
-                mixed_groups(correct, groups).items()}  # fmt: skip
+                mixed_groups(correct, groups).items()}
     cut = [g for g in {groups[r] for r in sample} if not set(of_group[g]) <= set(sample)]
     assert len(cut) <= 1
     assert len({groups[r] for r in sample}) > 3

@@ -67,7 +67,7 @@ def test_the_resolution_stands_beside_delta(tmp_path, capsys, coarse):
                     completion_ids=[[2] * 50] * 16, rewards=np.array(right, float), correct=right,
                     group_ids=np.arange(16) // 4, old=old, post=post,
                 ),
-            )  # fmt: skip
+            )
     run = lldscope.open_run(tmp_path / "run")
     rounding = run.signals()["delta_correct_rounding"]
     show_state(run, check(run))

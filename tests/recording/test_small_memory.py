@@ -62,7 +62,7 @@ def test_commands_work_or_end_with_a_sentence_in_little_memory(run, command, mos
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(most), *words], capture_output=True, text=True,
         timeout=600, env=os.environ | {"MALLOC_ARENA_MAX": "2"},
-    )  # fmt: skip
+    )
     # With less, or for all texts at once, libraries in C++ may end the process.
     if most == ENOUGH_TO_SPEAK and "list(" not in words[-1]:
         assert "Traceback" not in done.stderr, done.stderr[-3000:]

@@ -42,7 +42,7 @@ class HandMadeRun:
         heartbeats.write_heartbeat(
             self.path, 0, closed=False, attempt=1, step=self.steps,
             lines={f"{owner}.jsonl": self.steps}, journals={"events.jsonl": {owner: self.steps}},
-        )  # fmt: skip
+        )
 
     def step(self) -> None:
         seal = self.steps + 1

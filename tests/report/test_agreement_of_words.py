@@ -71,7 +71,7 @@ def signals(kind: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 KINDS = ("sound", "flat", "thirds", "dead", "slow", "entropy", "gradient", "tools", "long",
-         "displaced")  # fmt: skip
+         "displaced")
 ENDS = ("finished", "failed", "stopped")
 
 

@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def four(folder: Path):
     runs = [[lldscope.open_run(folder / arm / f"run-{seed}") for seed in range(2)]
-            for arm in ("dying", "healthy")]  # fmt: skip
+            for arm in ("dying", "healthy")]
     yield side_by_side(arms_of(runs)), runs
     for run in (r for of in runs for r in of):
         run.close()
@@ -136,7 +136,7 @@ def test_the_same_is_said_in_html_and_markdown(four, two):
         page, text = html(facts), markdown(facts)
         for out in (page, text):
             for words in ("What differs", "Phases", "Signals", "Alarms", "Settings that differ",
-                          "What this comparison cannot tell"):  # fmt: skip
+                          "What this comparison cannot tell"):
                 assert words in out
         assert page.count("<figure>") >= 5
         assert "<script" not in page
@@ -181,7 +181,7 @@ def test_values_that_begin_alike_are_compared_whole_and_shown_where_they_differ(
     assert row.values == [[f"{begins}left{begins}"], [f"{begins}right{begins}"]]
     assert row.shown() == [
         f"… {'x' * 20}left{'x' * 56} …", f"… {'x' * 20}right{'x' * 55} …"
-    ]  # fmt: skip
+    ]
     (row,) = differences([arm(begins), arm(f"{begins}more")])
     assert row.shown() == [f"… {'x' * 20}", f"… {'x' * 20}more"]
     (row,) = differences([arm(f"a{begins}"), arm("b")])
@@ -253,4 +253,4 @@ def test_a_minus_is_a_minus_only_before_numbers():
     )
     assert (number(None), number(-0.001234), signed(-2.0), signed(0.5, ".2f")) == (
         "–", "−0.00123", "−2", "+0.50",
-    )  # fmt: skip
+    )

@@ -19,18 +19,18 @@ def recorded(path, retained: bool = True) -> lldscope.Run:
                 step=step, response_id=[0, 1, 2, 3], group_id=[0, 0, 1, 1], data_source="nq",
                 reward=[1.0, 0.0, 1.0, 0.0], correct=[True, False, True, False],
                 text=["he said\n<b>Paris</b>", None, None, None],
-            )  # fmt: skip
+            )
             r.actions(
                 step=step, response_id=[0, 1, 2, 3], action_index=0, kind="answer", n_tokens=10,
                 logp_old_sum=-2.0, logp_post_sum=[-1.5, -3.0, -1.5, -3.0],
-            )  # fmt: skip
+            )
             if step in losses and retained:
                 after = before + losses[step]
                 r.retention(
                     step=step, age=step - 1, response_id=0, action_index=0, n_tokens=10,
                     logp_old_sum=-2.0, logp_previous_sum=before if step > 2 else None,
                     logp_post_sum=after,
-                )  # fmt: skip
+                )
                 before = after
             r.step(step=step, n_responses=4, reward_sum=2.0, n_correct=2)
     return lldscope.open_run(path)

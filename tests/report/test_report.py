@@ -190,7 +190,7 @@ def test_the_data_of_a_contrast_name_both_sides(died):
     (contrast, *_) = died[1].to_dict()["losses"]["contrasts"]
     assert list(contrast) == [
         "contrast", "n_steps", "with", "without", "difference", "error", "supported"
-    ]  # fmt: skip
+    ]
 
 
 def test_contrast_compares_groups_of_the_same_step():
@@ -200,7 +200,7 @@ def test_contrast_compares_groups_of_the_same_step():
         {"step": s, "delta": -10.0 * s - (g < 2) + rng.normal(0, 0.1), "wrong_logp": float(g) - s,
          "wrong_tokens": rng.random(), "n_good_first": np.nan}
         for s in range(20) for g in range(4)
-    ]  # fmt: skip
+    ]
     by_name = {c["contrast"]: c for c in contrasts(pd.DataFrame(rows))}
     assert by_name["low_likelihood"]["difference"] == pytest.approx(-1.0, abs=0.15)
     assert by_name["low_likelihood"]["supported"]
@@ -234,7 +234,7 @@ def test_symptoms_alone_claim_no_likelihood(tmp_path):
             recorder.step(
                 step=step, n_responses=10, n_correct=5, reward_sum=5, reward_sq_sum=5,
                 n_tokens=100, entropy_sum=50.0, time=1.7e9 + step,
-            )  # fmt: skip
+            )
     with lldscope.open_run(tmp_path / "run") as run:
         facts = post_mortem(run)
     assert facts.state.evidence == "symptoms"
@@ -267,11 +267,11 @@ def hostile_run(path):
                 step=step, response_id=np.arange(4), group_id=0, data_source=HOSTILE,
                 reward=[1.0, 0, 1, 0], correct=[True, False, True, False], n_actions=1, n_tokens=5,
                 text=[HOSTILE + " a", HOSTILE + " b"] * 2,
-            )  # fmt: skip
+            )
             recorder.actions(
                 step=step, response_id=np.arange(4), action_index=0, n_tokens=5,
                 logp_old_sum=old, logp_post_sum=old - 1.0,
-            )  # fmt: skip
+            )
             recorder.step(step=step, n_responses=4, n_correct=2, reward_sum=2.0, reward_sq_sum=2.0)
     return path
 

@@ -139,7 +139,7 @@ def test_a_damaged_part_stays_where_it_is_and_the_others_are_merged(ended):
     left = sorted(p.name for p in (ended / "responses").iterdir())
     assert left == [
         "a1-r0-000001-000006.parquet", "a1-r0-000007.parquet", "a1-r0-000008-000020.parquet",
-    ]  # fmt: skip
+    ]
     assert list(lldscope.open_run(ended).damaged) == ["responses/a1-r0-000007.parquet"]
 
 

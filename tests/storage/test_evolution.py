@@ -142,7 +142,7 @@ def test_a_new_column_is_one_line_in_the_registry(make_run, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", _NEW_COLUMN, str(tmp_path / "r"), str(before), str(tmp_path / "x")],
         capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert "warmth" not in TABLES["actions"].names
 

@@ -53,7 +53,7 @@ def test_there_are_at_most_fifteen_pieces_of_a_level():
 
 
 @given(st.sampled_from((*logs.STATES, logs.MANIFEST, logs.EVENTS, logs.ALERTS)),
-       *[st.integers(0, 10**9 - 1)] * 4)  # fmt: skip
+       *[st.integers(0, 10**9 - 1)] * 4)
 def test_a_name_says_what_is_in_it(kind, attempt, rank, first, more):
     last = first if kind in logs.STATES else min(first + more, 10**9 - 1)
     name = LogName(kind, attempt, rank, first, last)
@@ -64,7 +64,7 @@ def test_of_versions_the_highest_of_the_last_attempt_counts():
     names = [
         LogName(logs.RUN, 1, 0, 9, 9), LogName(logs.RUN, 2, 0, 1, 1),
         LogName(logs.HEARTBEAT, 1, 3, 2, 2), LogName(logs.HEARTBEAT, 1, 3, 10, 10),
-    ]  # fmt: skip
+    ]
     assert logs.sources(names) == {"run.json": [names[1]], "heartbeat/r3.json": [names[3]]}
 
 
@@ -83,4 +83,4 @@ def test_a_lost_piece_leaves_a_gap_and_nothing_else():
 def test_a_store_lists_what_speaks_of_a_file_before_it():
     assert sorted((logs.EVENTS, logs.ALERTS, logs.RUN, logs.MANIFEST, logs.HEARTBEAT))[:2] == [
         logs.HEARTBEAT, logs.MANIFEST,
-    ]  # fmt: skip
+    ]

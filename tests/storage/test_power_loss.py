@@ -105,13 +105,13 @@ def _after_a_cut(durable: bytes, content: bytes, dice: random.Random) -> bytes:
         end = max(end, len(durable))
     return dice.choice([
         durable, content, content[:end], content[:end] + bytes(len(content) - end),
-    ])  # fmt: skip
+    ])
 
 
 def rows(table: str, step: int) -> pa.Table:
     schema = arrow_schema(table)
     values = {"step": step, "attempt": 1, "rank": 0, "time": 1.0, "response_id": 1,
-              "action_index": 0, "n_responses": step}  # fmt: skip
+              "action_index": 0, "n_responses": step}
     return pa.Table.from_pylist([{n: values.get(n) for n in schema.names}], schema)
 
 
@@ -124,14 +124,14 @@ def record(run: Path, disk: Disk, steps: int) -> None:
         for table in ("steps", "actions"):
             sealer.add(table, [rows(table, step)])
         sealer.add_line(layout.EVENTS_FILE, {"kind": "note", "step": step, "time": 1.0,
-                                             "attempt": 1, "rank": 0})  # fmt: skip
+                                             "attempt": 1, "rank": 0})
         sealer.seal()
         assert not sealer.refused
         disk.promised = step + 1
         heartbeats.write_heartbeat(
             run, 0, closed=False, attempt=1, step=step, lines={"a1-r0.jsonl": sealer.commits},
             journals={layout.EVENTS_FILE: {"a1-r0": step + 1}},
-        )  # fmt: skip
+        )
     sealer.commit([], closed=True)
     finish_attempt(run, 1, "finished", None)
 

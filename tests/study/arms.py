@@ -194,14 +194,14 @@ ARMS: tuple[Arm, ...] = (
         for f, words in FAULTS.items()
         if f in CAUSE
     ),
-)  # fmt: skip
+)
 """GSPO's clip is 0.2 as in the LLDS reference code, not the 3e-4 of its paper (arXiv 2507.18071):
 what is compared is the reference's GSPO."""
 
 LETTERS, LONG_LETTERS = STUDY / "letters", STUDY / "letters-long"
 _JUDGED: dict[str, Any] = {
     "steps": 100, "eval_every": 10, "eval_questions": 512, "probes_every": 10, "tokens_every": 0,
-}  # fmt: skip
+}
 
 
 def _letters(folder: Path, turn_tokens: int) -> dict[str, Any]:
@@ -286,7 +286,7 @@ ALARM_ARMS: tuple[Arm, ...] = (
 
 _CURED: dict[str, Any] = {
     "steps": 60, "prompts": 8, "eval_every": 0, "eval_questions": 512, "tokens_every": 0,
-}  # fmt: skip
+}
 TREATMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "none": ("nothing done", {}),
     "llds": ("LLDS from the start", LLDS),
@@ -305,7 +305,7 @@ CURE_ARMS: tuple[Arm, ...] = tuple(
         _CURED | settings | extra, fault)
     for ill, (words, settings, fault) in ILLS.items()
     for name, (done, extra) in TREATMENTS.items()
-)  # fmt: skip
+)
 """Compared by greedy exact match on 512 fixed questions after the last step."""
 
 SEEDS = tuple(range(40, 64))

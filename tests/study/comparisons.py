@@ -13,7 +13,7 @@ COMPARED = (
     ("llds-token", GRPO), ("llds-response", GRPO), ("llds-ma", GRPO), (LLDS, "nll"),
     (LLDS, "half-lr"), (LLDS, "positive-only"), (LLDS, "grpo-kl"), (LLDS, "llds-token"),
     (LLDS, "llds-response"), (LLDS, "llds-ma"), ("gspo-llds", "gspo"),
-)  # fmt: skip
+)
 
 
 def compare(results: Results, first: str, second: str, what: str = "final") -> Paired | None:
@@ -31,7 +31,7 @@ def comparisons(results: Results) -> str:
     head = (
         "first − second", "seeds", "final reward", "95 % interval", "first higher", "p", "Holm",
         "what can be said of the reward", "greedy EM at the end", "first higher",
-    )  # fmt: skip
+    )
     tests = {pair: compare(results, *pair) for pair in COMPARED}
     there = {pair: c for pair, c in tests.items() if c is not None}
     corrected = holm([min(1.0, 2 * c.p) for c in there.values()])

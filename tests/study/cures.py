@@ -32,7 +32,7 @@ def cures(results: Results, bank: Path = CURE_BANK) -> str:
     if not lines:
         return "No runs yet."
     head = ("arm", "seeds", "greedy EM at the start", "at the end", "final reward",
-            "alarms that the guard acts on, and their first step")  # fmt: skip
+            "alarms that the guard acts on, and their first step")
     rows = [_cells(arm, lines[arm.name], bank) for arm in CURE_ARMS if arm.name in lines]
     return f"{table(head, rows)}\n\n{_compared(lines)}"
 
@@ -59,12 +59,12 @@ def _cells(arm: Arm, lines: Lines, bank: Path) -> list[str]:
         f"`{arm.name}` {arm.words}", str(len(lines)), f"{mean(starts):.2f}",
         f"{mean(ends):.2f} ({', '.join(f'{e:.2f}' for e in ends)})", f"{mean(rewards):.2f}",
         "; ".join(cells) or "–",
-    ]  # fmt: skip
+    ]
 
 
 def _compared(lines: dict[str, Lines]) -> str:
     head = ("cause", "first − second", "seeds", "greedy EM at the end", "95 % interval",
-            "first higher", "p")  # fmt: skip
+            "first higher", "p")
     rows = []
     for ill, (words, *_) in ILLS.items():
         for first, second in PAIRS:
@@ -76,5 +76,5 @@ def _compared(lines: dict[str, Lines]) -> str:
             rows.append((
                 words, f"{first} − {second}", str(c.n), f"{c.mean:+.3f}",
                 f"{c.low:+.3f} to {c.high:+.3f}", f"{c.above} of {c.n}", f"{c.p:.3f}",
-            ))  # fmt: skip
+            ))
     return table(head, rows)

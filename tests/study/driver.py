@@ -134,7 +134,7 @@ def _start(job: Job, say: Callable[[str], None]) -> _Running | None:
             job.command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             env={**os.environ, **ENVIRONMENT}, pass_fds=(lock,),
             start_new_session=True,  # Ctrl-C reaches the driver alone, which passes it on
-        )  # fmt: skip
+        )
     say(f"{job.name}: started")
     return _Running(job, process, lock)
 

@@ -62,7 +62,7 @@ def train_with(fault: str, config: TrainConfig, run_dir: Path, at: int | None = 
         loop.run(
             trainer, recorder, run_dir=run_dir, monitor=monitor,
             on_step=show.step, on_evaluation=show.evaluation,
-        )  # fmt: skip
+        )
 
 
 _NAMES = "\n".join(f"{name:<16}{fault.words}" for name, fault in FAULTS.items())

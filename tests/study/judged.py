@@ -39,7 +39,7 @@ BEFORE = 20  # steps before a degradation
 BLOCKS = (
     "judged-summary", "judged-outcomes", "judged-all", "judged-families", "seed-outcomes",
     "seed-detectors", "alarm-detectors",
-)  # fmt: skip
+)
 FAMILIES = {
     "large": "letters, a larger policy",
     "letters": "letters",
@@ -197,12 +197,12 @@ def _outcomes(runs: list[LabelledRun], arms: tuple[Arm, ...]) -> str:
                     f"{mean(fall):+.2f}".replace("-", "−") if fall else "–",
                     f"{best:.2f}", f"{last:.2f}",
                 )
-            )  # fmt: skip
+            )
     head = (
         "arm", "runs", "held", "grey", "degraded", "median step of degradation",
         f"Δ of correct responses in the {BEFORE} steps before, nats",
         "exact match: best", "at the end",
-    )  # fmt: skip
+    )
     return table(head, rows)
 
 
@@ -233,7 +233,7 @@ def _table(title: str, runs: list[EvaluatedRun]) -> str:
         "steps of lead, median (range), share of the way",
         "fired on runs that held", f"of these by step {'–' if step is None else step}",
         "per 1,000 steps of runs that held",
-    )  # fmt: skip
+    )
     kinds = ", ".join(f"{count[name]} {name}" for name in ("held", "grey", "degraded"))
     return f"**{title[0].upper()}{title[1:]}**: {kinds}.\n\n{table(head, rows)}"
 

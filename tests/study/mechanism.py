@@ -45,7 +45,7 @@ def levers(results: Results) -> str:
         "arm", "seeds", "final reward", "less GRPO's, seed by seed", "mean Δ", "displaced",
         "success", "wrong / right, tokens", "log π wrong", "similarity", "GWHES",
         "entropy, last third",
-    )  # fmt: skip
+    )
     plain = results.by_seed(GRPO)
     first = [arm for arm in arms_of(results, ("main", "control")) if arm.name in COMPARED]
     rows = []
@@ -107,7 +107,7 @@ def faults(results: Results) -> str:
     head = (
         "fault", "runs", "cause", "named, alone", "also named", "its alarm fires",
         "runs with an LLD phase after it",
-    )  # fmt: skip
+    )
     rows = []
     for arm in arms_of(results, ("fault",)):
         runs = results.of(arm.name)
@@ -122,7 +122,7 @@ def faults(results: Results) -> str:
         rows.append(
             [arm.words.removeprefix("GRPO, "), n, f"`{cause}`", f"{alone} of {len(runs)}",
              ", ".join(f"`{c}`" for c in others) or "–", late, f"{lld} of {len(runs)}"]
-        )  # fmt: skip
+        )
     return table(head, rows)
 
 

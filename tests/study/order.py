@@ -20,7 +20,7 @@ def levels(results: Results) -> str:
     head = (
         "arm", "runs", "level at the start", "lowest", "end", "runs a tenth under their start",
         "fixed set at the start", "end",
-    )  # fmt: skip
+    )
     rows = []
     for arm in arms_of(results, ("main", "control", "variant")):
         runs = results.of(arm.name)
@@ -33,7 +33,7 @@ def levels(results: Results) -> str:
              *(mean_of([e[i] for e in ends], ".3f") for i in range(3)), f"{under} of {len(ends)}",
              mean_of([float(f.iloc[0]) for f in fixed], ".1f"),
              mean_of([float(f.iloc[-1]) for f in fixed], ".1f")]
-        )  # fmt: skip
+        )
     return table(head, rows)
 
 
@@ -51,7 +51,7 @@ def order(results: Results) -> str:
     head = (
         "seed", "reward at its best", "under 0.9 of it", "fall (under 0.75)", "decay alarm",
         f"entropy {SURGE:g} × its lowest", "level a tenth under its start",
-    )  # fmt: skip
+    )
     pairs = [(r, events(r)) for r in results.of(GRPO)]
     rows = [[str(r.plan.seed), *(or_dash(e[name]) for name in names)] for r, e in pairs]
     if pairs:

@@ -67,7 +67,7 @@ def finals(results: Results) -> go.Figure:
         figure.add_scatter(
             x=[r.plan.arm.name], y=[r.final], mode="markers",
             marker={"color": color, "symbol": shape, "size": 9, "opacity": 0.75},
-        )  # fmt: skip
+        )
     figure.update_yaxes(rangemode="tozero", title="reward, last 10 steps")
     return _styled(figure, 380).update_layout(margin_t=10)
 
@@ -89,14 +89,14 @@ def signals(results: Results) -> go.Figure:
             figure.add_scatter(
                 x=b.step, y=b.mean, mode="lines", line={"color": COLORS[arm], "width": 2},
                 name=f"{arm} ({b.n} runs)", showlegend=i == 0, **at,
-            )  # fmt: skip
+            )
     return _with_legend(figure)
 
 
 def actions(results: Results) -> go.Figure:
     """Δ of correct responses by action index, and likelihood by number of searches."""
     titles = [*(f"Δ of action {k}, nats" for k in range(4)), "correct: nats/token by searches",
-              "incorrect: nats/token by searches"]  # fmt: skip
+              "incorrect: nats/token by searches"]
     figure = _grid(titles, 3)
     for arm in _arms(results):
         color = COLORS[arm]
@@ -107,7 +107,7 @@ def actions(results: Results) -> go.Figure:
             figure.add_scatter(
                 x=rows["step"], y=rows["delta"], name=arm, showlegend=k == 0, **line,
                 row=k // 3 + 1, col=k % 3 + 1,
-            )  # fmt: skip
+            )
         by_searches = likelihood_by_searches(results.of(arm))
         for col, correct in ((2, True), (3, False)):
             rows = by_searches[(by_searches["correct"] == correct) & (by_searches["n"] >= 100)]
@@ -129,7 +129,7 @@ def _grid(titles: list[str], columns: int, shared_y: str | bool = False) -> go.F
     figure = make_subplots(
         rows, columns, subplot_titles=titles, shared_yaxes=shared_y,
         horizontal_spacing=0.05, vertical_spacing=0.3 / rows if rows > 1 else 0.3,
-    )  # fmt: skip
+    )
     figure.update_annotations(font_size=12)
     return _styled(figure, 60 + PANEL * rows)
 
@@ -139,7 +139,7 @@ def _styled(figure: go.Figure, height: int) -> go.Figure:
         width=WIDTH, height=height, template="plotly_white", showlegend=False,
         font={"family": "DejaVu Sans, sans-serif", "size": 11},
         margin={"l": 45, "r": 15, "t": 40, "b": 35},
-    )  # fmt: skip
+    )
     return figure
 
 

@@ -18,7 +18,7 @@ from .tables import table
 RULES = (
     "lld-decay", "lld-collapse", "entropy-surge", "entropy-floor", "grad-explosion", "eval-gap",
     "reward-decline", "reward-crash",
-)  # fmt: skip
+)
 LABELS = ("held", "declined", "collapsed")
 NO_FAULT = (*LABELS, RECOVERED)
 
@@ -37,7 +37,7 @@ def rates(bank: Path, split: Any) -> str:
         "false alarms per 1,000 healthy steps (95 %)", "collapses warned of (95 %)",
         "lead in steps: median, 10th percentile, range",
         "falls of the reward warned of (95 %), median lead as a share of the steps up to it",
-    )  # fmt: skip
+    )
     return f"{_made_of(judged)}\n\n{table(head, rows)}"
 
 

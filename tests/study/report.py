@@ -40,7 +40,7 @@ def blocks(results: Results) -> dict[str, Callable[[], str]]:
         tables.sweep, tables.every_run, tables.labels, comparisons.verdict,
         comparisons.comparisons, analyses.periods, analyses.probes, mechanism.phases,
         mechanism.levers, mechanism.faults, order.levels, order.order, cures.cures,
-    )  # fmt: skip
+    )
     return {maker.__name__.replace("_", "-"): partial(maker, results) for maker in makers}
 
 

@@ -23,7 +23,7 @@ State = Literal["done", "missing", "outdated", "impossible"]
 INCIDENTAL = {
     "name", "save_policy", "checkpoint_every", "checkpoints_kept", "probes_every", "probe_groups",
     "tokens_every",
-}  # fmt: skip
+}
 """Settings that change nothing in how a run goes: a change of theirs makes no run anew."""
 
 
@@ -101,7 +101,7 @@ def warm_start_job(name: str) -> Job:
     return Job(
         name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed, *size], folder,
         finish, done=final.exists,
-    )  # fmt: skip
+    )
 
 
 def train_job(run: Planned) -> Job:

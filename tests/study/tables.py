@@ -47,7 +47,7 @@ def outcomes(results: Results) -> str:
     head = (
         "arm", "runs", "collapsed", "95 % interval", "declined", "step of collapse", "best reward",
         "final reward", "core minutes a run",
-    )  # fmt: skip
+    )
     return table(head, _per_arm(results, _outcome_cells))
 
 
@@ -90,7 +90,7 @@ def alarms(results: Results) -> str:
         "arm", "runs", "mean Δ", "median Δ", "runs with a decay alarm", "its step",
         "runs whose reward fell", "alarm before the fall", "steps before it",
         "alarms without a fall",
-    )  # fmt: skip
+    )
     return table(head, _per_arm(results, _alarm_cells))
 
 
@@ -132,7 +132,7 @@ def every_run(results: Results) -> str:
     head = (
         "run", "warm start", "split", "label", "fall", "collapse", "best", "final", "mean Δ",
         "decay alarm", "greedy EM", "minutes", "code",
-    )  # fmt: skip
+    )
     rows = [
         [
             r.plan.name, r.plan.warm_start, r.plan.split, results.label(r),
@@ -141,7 +141,7 @@ def every_run(results: Results) -> str:
             _minutes([r]), r.line["code"],
         ]
         for r in results.runs
-    ]  # fmt: skip
+    ]
     return table(head, rows)
 
 

@@ -26,7 +26,7 @@ from lldscope.core.errors import UsageError
 SETTINGS = [
     *SMALL, "group_size=8", "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=2",
     "probes_every=2", "eval_questions=8", "seed=1",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_the_replay_is_the_record_to_the_bit(answer):
 def test_every_variant_is_measured_and_changes_what_it_says(answer, run):
     results = {r.name: r for r in answer.variants}
     assert {"as it was", "LLDS, token gate", "LLDS, action gate", "KL 0.05",
-            "one update instead of 2"} <= set(results)  # fmt: skip
+            "one update instead of 2"} <= set(results)
     was = results["as it was"]
     assert was.change[0] == 0
     assert all(r.measures["kl"] > 0 and r.measures["entropy"] > 0 for r in answer.variants)
@@ -105,7 +105,7 @@ def test_responses_without_gradient_need_no_pass(trainer, run, monkeypatch):
     for shorten in (variants._shorten, lambda batch, **_: batch):
         monkeypatch.setattr(variants, "_shorten", shorten)
         for change in (Variant("as it was"), Variant("positive", "negative"),
-                       Variant("llds", cures={"llds": "ungated"})):  # fmt: skip
+                       Variant("llds", cures={"llds": "ungated"})):
             trainer.restore(find_checkpoint(run, 2))
             update(trainer, sample, change)
             values = [p.detach().flatten() for p in trainer.policy.model.parameters()]
@@ -210,7 +210,7 @@ def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypa
         (2, {"trainer": "trl 1.0"}, "was not recorded by `lldscope train`"),
         (2, {"world_size": 2}, "several processes"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_replayed_is_refused(run, tmp_path, step, change, words):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)

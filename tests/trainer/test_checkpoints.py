@@ -57,7 +57,7 @@ def test_a_run_that_was_killed_is_resumed_from_the_command_line(lldscope_command
         [sys.executable, "-m", "lldscope", "train", "tiny", *settings, "steps=500",
          "--run", str(run)],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
     try:
         wait_until(lambda: len(list(run.glob("checkpoints/step-*/state.json"))) >= 1, 600)
     finally:
@@ -105,7 +105,7 @@ def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
             alarm = {
                 "rule": "entropy-surge", "severity": "warning", "state": "firing", "step": 1,
                 "message": "", "episodes": [[1, None]],
-            }  # fmt: skip
+            }
             return None, [alarm] if self.looks == 2 else []
 
     train(config, Keeper(), run_dir=tmp_path, monitor=Monitor())
@@ -120,7 +120,7 @@ def test_one_to_roll_back_to_is_kept_however_wide_the_margin(tmp_path):
     config = load_config(
         "tiny", [*BRIEF, "checkpoint_every=1", "steps=6", "guard_margin=4",
                  "guard=rollback", "checkpoints_kept=1"],
-    )  # fmt: skip
+    )
     train(config, Keeper(), run_dir=tmp_path)
     copies = Checkpoints(tmp_path, keep=1, margin=4)
     assert [c.state.step for c in copies.all()] == [2, 3, 4, 5, 6]

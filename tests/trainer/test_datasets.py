@@ -52,7 +52,7 @@ EXPECTED = {
         Question("Who painted the mill?", ("Eve Stone", "E. Stone"), "own",
                  "Who painted the mill?"),
     ],
-}  # fmt: skip
+}
 
 
 def put(path: Path, content: str | bytes) -> Path:
@@ -308,7 +308,7 @@ def test_whatever_the_bytes_are_it_is_a_sentence(tmp_path, content, start):
 def test_two_questions_with_one_key_are_refused_and_both_named(tmp_path):
     a = put(tmp_path / "a.jsonl", lines([VERL]))
     b = put(tmp_path / "b.jsonl", lines([VERL | {"extra_info": {"index": 4}},
-                                         VERL | {"question": "Who is it?"}]))  # fmt: skip
+                                         VERL | {"question": "Who is it?"}]))
     with pytest.raises(UsageError) as error:
         read_questions([a, b])
     message = str(error.value)

@@ -19,7 +19,7 @@ from tests.study.broken import Player, _EngineBeside
 
 STEPS = 6
 SETTINGS = ["prompts=4", "group_size=8", "updates=4", "lr=4e-4", "warmup_steps=0", "top_p=1",
-            "eval_questions=0", "tokens_every=0", "retention=0", "device=cpu"]  # fmt: skip
+            "eval_questions=0", "tokens_every=0", "retention=0", "device=cpu"]
 KINDS = {
     "top-p": "cut off (top-p, top-k, min-p) at ",
     "stale": "older weights",

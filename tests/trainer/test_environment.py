@@ -356,7 +356,7 @@ def test_a_document_cannot_act_for_the_policy(tiny, title, text, turns):
         episode = play(
             Tool([Document(1, title, text)]), "<search>q</search>", *turns,
             reserved=reserved, scoring=scoring,
-        )  # fmt: skip
+        )
         assert episode.done == (episode.actions[-1].kind == "answer")
         assert not episode.correct
         assert episode.reward == 0 or episode.actions[-1].kind == "answer"

@@ -52,7 +52,7 @@ class Echo:
             Rollout(Episode(q, scoring=Scoring(reward="f1", format_reward=0.7),
                             turns=[f"<answer>{q.text}</answer>"], observations=[""]), [], [])
             for q in questions
-        ]  # fmt: skip
+        ]
 
 
 class Keeper(lldscope.NullRecorder):
@@ -113,7 +113,7 @@ def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
     questions = [
         *questions_of("a", *((f"{i}", f"{i % 3}") for i in range(7))),
         *questions_of("b", ("Lima Peru", "Lima")),
-    ]  # fmt: skip
+    ]
     alone = Keeper()
     mean = evaluate(Echo(), questions, None, alone, 0)
     box: list = [None] * size
@@ -129,7 +129,7 @@ def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
         means[rank] = evaluate(
             players[rank], questions, None, keepers[rank], 0, rank=rank, size=size,
             add_up=lambda mine: add_up(rank, mine),
-        )  # fmt: skip
+        )
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -158,7 +158,7 @@ def test_evaluations_have_a_temperature_and_turns_of_their_own(monkeypatch):
     config = load_config("tiny", [
         *keeper_module.SMALL, "steps=1", "lr=1e-30", "eval_questions=6", "eval_temperature=0.7",
         "eval_max_turns=3",
-    ])  # fmt: skip
+    ])
     keeper_module.train(config, keeper)
     assert set(turns["training"]) == {2}
     assert set(turns["evaluation"]) == {3}

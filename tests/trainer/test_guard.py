@@ -24,7 +24,7 @@ def alarm(rule: str = "lld-decay", state: str = "firing", step: int = 2) -> dict
     return {
         "rule": rule, "severity": "warning", "state": state, "step": step, "message": "Δ fell",
         "episodes": [[step, None]],
-    }  # fmt: skip
+    }
 
 
 class Script:
@@ -80,14 +80,14 @@ def test_an_info_is_no_reason_to_call_a_checkpoint_unhealthy():
 @pytest.mark.slow
 def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     settings = [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback,llds",
-                "checkpoints_kept=1", "guard_margin=0", "save_policy=true"]  # fmt: skip
+                "checkpoints_kept=1", "guard_margin=0", "save_policy=true"]
     keeper = Keeper()
     # The alarm comes after step 4, the fifth look; the weights go back to those before step 4. The
     # checkpoint that would be due at 6 must not be healthy while the alarm fires.
     train(
         load_config("tiny", [*settings, "steps=5"]), keeper, run_dir=tmp_path,
         monitor=Script(look5=[alarm()]),
-    )  # fmt: skip
+    )
     # What was gone back to is written down at once: a run killed now must not wake up ill.
     kinds = [e["kind"] for e in keeper.events]
     assert kinds == ["checkpoint", "checkpoint", "rollback", "llds", "checkpoint"]
@@ -104,7 +104,7 @@ def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     train(
         load_config("tiny", [*settings, "steps=6"]), going_on, run_dir=tmp_path / "b",
         monitor=Script(look5=[alarm()]),
-    )  # fmt: skip
+    )
     before, after = going_on.rows("steps")[4], going_on.rows("steps")[5]
     assert before["loss_llds"] is None
     assert after["loss_llds"] is not None, "the guard switched LLDS on"
@@ -120,7 +120,7 @@ def test_what_was_given_up_is_no_checkpoint_any_more(tmp_path):
         load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback",
                              "checkpoints_kept=2", "guard_margin=3", "steps=8"]),
         keeper, run_dir=tmp_path, monitor=Script(look5=[alarm(step=4)], look8=[later]),
-    )  # fmt: skip
+    )
     back = [(e["step"], e["to_step"]) for e in keeper.events if e["kind"] == "rollback"]
     assert back == [(4, 2), (7, 2)], "not to the ill weights of step 4"
     steps = [c.state.step for c in Checkpoints(tmp_path, 1).all()]
@@ -162,13 +162,13 @@ def test_a_cure_changes_what_its_alarm_asks_for():
 
 def test_a_cure_of_the_learning_rate_is_used_recorded_and_kept(tmp_path):
     settings = [*BRIEF, "guard=cure,save", "guard_on=step-size,lld-decay",
-                "lr=4e-4", "warmup_steps=0"]  # fmt: skip
+                "lr=4e-4", "warmup_steps=0"]
     keeper = Keeper()
     reports = []
     train(
         load_config("tiny", [*settings, "steps=3"]), keeper, run_dir=tmp_path,
         monitor=Script(look2=[alarm("step-size") | {"severity": "info"}]), on_step=reports.append,
-    )  # fmt: skip
+    )
     assert [row["lr"] for row in keeper.rows("steps")] == [4e-4, 4e-4, 2e-4]
     (change,) = [e for e in keeper.events if e["kind"] == "lr_change"]
     assert change == {"kind": "lr_change", "step": 2, "lr": 2e-4, "rule": "step-size"}
@@ -202,7 +202,7 @@ def test_without_a_healthy_checkpoint_it_says_so(tmp_path):
         load_config("tiny", [*BRIEF, "checkpoint_every=2", "guard=rollback",
                              "steps=1"]),
         keeper, run_dir=tmp_path, monitor=Script(look1=[alarm()]), on_step=reports.append,
-    )  # fmt: skip
+    )
     assert [e["kind"] for e in keeper.events] == ["rollback_failed"]
     assert "no healthy checkpoint" in reports[0].notes[0]
 
@@ -213,7 +213,7 @@ def test_raising_lambda_of_a_run_that_has_llds_already(tmp_path):
         load_config("tiny", [*BRIEF, "guard=llds", "guard_coefficient=0.5",
                              "llds=response", "llds_coefficient=0.1", "steps=2"]),
         keeper, monitor=Script(look1=[alarm()]),
-    )  # fmt: skip
+    )
     (event,) = keeper.events
     assert (event["kind"], event["gate"], event["coefficient"]) == ("llds", "response", 0.5)
 
@@ -250,7 +250,7 @@ def test_a_real_alarm_rolls_a_real_run_back(tmp_path):
          "guard_on=lld-decay,lld-collapse,entropy-surge,reward-crash", "guard_margin=8",
          "--run", str(run)],
         obj={"monitor": lambda path: Monitor(path, every=0.5)},
-    )  # fmt: skip
+    )
     assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
     events = lldscope.open_run(run).events()
     kinds = [e["kind"] for e in events]

@@ -41,7 +41,7 @@ def test_cards_are_known_by_their_names(monkeypatch):
         ("NVIDIA L4", 121e12), ("NVIDIA H200", 989e12), ("NVIDIA H20", 148e12),
         ("NVIDIA B300 SXM6 AC", 2250e12), ("NVIDIA GeForce RTX 5090", 210e12),
         ("NVIDIA GeForce RTX 4090 D", None), ("NVIDIA A10G", None), ("Something else", None),
-    ):  # fmt: skip
+    ):
         monkeypatch.setattr(flops.torch.cuda, "get_device_name", lambda device, n=name: n)
         assert peak_flops(torch.device("cuda")) == peak
 
@@ -70,7 +70,7 @@ def test_the_display_tells_the_speed(mfu, text):
         step=0, reward=0.5, delta_correct=-0.2, entropy=1.0, grad_norm=1.0, tokens_per_second=812.4,
         mfu=mfu, phase="decay", seconds={"sync": 0.0, "scoring": 0.25, "update": 3.0},
         memory_peak=None if mfu is None else 3 * 2**29,
-    )  # fmt: skip
+    )
     peak = "" if mfu is None else "; peak 1.5 GiB"
     assert cost(report) == f"seconds: update 3.00, scoring 0.25{peak}"
     assert summary(report) == f"reward 0.50  Δ correct -0.20  {text}  decay"

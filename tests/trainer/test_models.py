@@ -72,7 +72,7 @@ def make(tmp_path_factory) -> Callable[..., Path]:
                 eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
                 **SIZES, **more,
             )
-        )  # fmt: skip
+        )
         with torch.no_grad():  # sure of itself, so that errors show
             random_model.get_output_embeddings().weight *= 8
         directory = tmp_path_factory.mktemp("models") / f"{kind}-{tied}-{chat}"

@@ -320,7 +320,7 @@ def test_the_kl_begins_at_nothing_where_deepspeed_has_rounded_the_weights():
     done = subprocess.run(
         [sys.executable, "-c", FIRST_KL], cwd=Path(__file__).parents[1] / "helpers",
         capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     assert float(done.stdout.split()[-1]) == 0.0
 
@@ -356,6 +356,6 @@ def test_a_rank_out_of_memory_under_deepspeed_ends_all_of_them(tmp_path):
         [sys.executable, *torchrun, "--", worker, "tiny", *settings, "--run", tmp_path / "run"],
         capture_output=True, text=True, timeout=300, check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode != 0
     assert "out of memory in an update with 1 rollouts in a pass" in done.stderr

@@ -172,10 +172,10 @@ def test_rows_of_a_run(trained):
         influence = [r for r in rows if r["step"] == step and r["probe"] == "nthr_influence"]
         for group in groups:
             classes = {r["correct"] for k, r in responses.items() if k[0] == step
-                       and r["group_id"] == group}  # fmt: skip
+                       and r["group_id"] == group}
             assert classes == {True, False}
             wrong = {k[1] for k, r in responses.items() if k[0] == step
-                     and r["group_id"] == group and not r["correct"]}  # fmt: skip
+                     and r["group_id"] == group and not r["correct"]}
             assert {r["response_id"] for r in influence if r["group_id"] == group} == wrong
         assert {r["group_id"] for r in influence} == set(groups)
     similar = [r["value"] for r in rows if r["probe"] == "hidden_similarity"]
@@ -227,7 +227,7 @@ def made_up_batch() -> RolloutBatch:
         ids=ids[:4], mask=mask[:4], old=nothing, entropy=nothing, error_norm=nothing,
         advantages=torch.zeros(4), lengths=[14, 9, 17, 12], inner=nothing, post=nothing,
         rescored=torch.zeros(4, dtype=torch.bool),
-    )  # fmt: skip
+    )
 
 
 def test_a_rank_numbers_its_own_groups_among_all(policy):
@@ -283,7 +283,7 @@ def test_two_ranks_probe_their_own_groups(tmp_path):
          "-m", "--", "lldscope", "train", "tiny", *SETTINGS, "prompts=8", "probe_groups=8",
          "steps=1", "--run", str(run)],
         capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     rows = lldscope.open_run(run).sql(
         "SELECT p.rank, p.group_id, count(*) AS n, bool_and(r.correct = false) AS wrong,"
@@ -295,5 +295,5 @@ def test_two_ranks_probe_their_own_groups(tmp_path):
     assert rows["own"].all()
     assert (rows["group_id"] % 2 == rows["rank"]).all()
     ranks = lldscope.open_run(run).sql("SELECT DISTINCT rank FROM probes WHERE group_id IS NULL AND"
-                                       " probe = 'probe_set_logp'")  # fmt: skip
+                                       " probe = 'probe_set_logp'")
     assert ranks["rank"].tolist() == [0]

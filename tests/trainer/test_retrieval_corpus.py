@@ -36,7 +36,7 @@ TITLE_TEXT = [{"title": d.title, "text": d.text} for d in (OSLO, LIMA)]
         ("c.json", json.dumps({"Oslo": [OSLO.text], "Lima": ["Lima is the capital ", " of Peru."]})
          .encode()),
     ],
-)  # fmt: skip
+)
 def test_every_form_gives_the_same_documents(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)
     assert list(read_corpus(tmp_path / name)) == [OSLO, LIMA]
@@ -96,7 +96,7 @@ def test_half_a_surrogate_pair_does_not_get_in(tmp_path):
         ("c.json", b'{"Oslo": ["a", 5]}', "title 'Oslo': its sentences"),
         ("c.json", b'{"Oslo": null}', "title 'Oslo': its sentences"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_file_is_named_with_place_and_field(tmp_path, name, data, message):
     path = tmp_path / name
     path.write_bytes(data)

@@ -388,7 +388,7 @@ def test_other_servers_dialects(strange):
         [{"document": {"contents": '"T"\nbody'}}],  # web search: no id, no score
         [{"id": 5, "contents": '"T"\nbody'}],  # without scores
         [{"document": {"id": "a", "title": "T", "text": "body"}, "score": 1}] * 9,
-    ]})  # fmt: skip
+    ]})
     web, bare, many = HttpRetriever(strange.url, top_k=2).retrieve(["a", "b", "c"])
     assert (web[0].title, web[0].text) == ("T", "body")
     assert bare == [Document("5", "T", "body")]

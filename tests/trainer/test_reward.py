@@ -57,7 +57,7 @@ def plain_normalize(text: str) -> str:
 
 def plain_em(answer: str | None, golds: list[str]) -> float:
     return float(any(answer is not None and plain_normalize(answer) == plain_normalize(g)
-                     for g in golds))  # fmt: skip
+                     for g in golds))
 
 
 def plain_f1(answer: str | None, golds: list[str]) -> float:
@@ -113,7 +113,7 @@ ANSWERS = st.lists(
     )
     | st.text(max_size=4),
     max_size=6,
-).map(" ".join)  # fmt: skip
+).map(" ".join)
 
 
 @given(ANSWERS)

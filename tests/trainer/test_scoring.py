@@ -218,4 +218,4 @@ def test_least_padding_is_the_best_of_all_ways_to_cut(n_buckets):
 def test_pad():
     assert pad([[1, 2, 3], [], [4]], 9, torch.device("cpu")).tolist() == [
         [1, 2, 3], [9, 9, 9], [4, 9, 9],
-    ]  # fmt: skip
+    ]

@@ -246,7 +246,7 @@ def real_server(tmp_path_factory) -> Iterator[str]:
     settings = {
         "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1",
         "VLLM_NO_USAGE_STATS": "1",
-    }  # fmt: skip
+    }
     with log.open("w") as out:
         process = subprocess.Popen(
             command(port), env=os.environ | settings, stdout=out, stderr=out, start_new_session=True
@@ -293,7 +293,7 @@ def test_a_real_server(real_server, lldscope_command, tmp_path):
     done = lldscope_command(
         "train", "tiny", "engine=server", f"engine_url={real_server}", "steps=2", "updates=2",
         "eval_questions=8", "--run", run,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     signals = lldscope.open_run(run).signals()
     assert len(signals) == 2

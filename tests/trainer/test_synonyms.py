@@ -64,6 +64,6 @@ def test_trl_has_the_names_that_are_taken_from_it():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and node.name == owner:
                 names |= {n.target.id for n in node.body  # type: ignore[union-attr]
-                          if isinstance(n, ast.AnnAssign)}  # fmt: skip
+                          if isinstance(n, ast.AnnAssign)}
     assert set(TRLS.split()) <= set(SYNONYMS)
     assert set(TRLS.split()) - names == set()

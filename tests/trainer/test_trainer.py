@@ -373,13 +373,13 @@ def test_questions_that_no_step_could_take_are_refused_at_once(
     questions.write_text("".join(
         json.dumps({"id": i, "data_source": "mine", "question": q, "answers": ["x"]}) + "\n"
         for i, q in enumerate(requests)
-    ))  # fmt: skip
+    ))
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"id": "1", "contents": "Title\nText"}) + "\n")
     done = lldscope_command(
         "train", "tiny", f"data={questions}", f"corpus={corpus}", *settings,
         "--run", tmp_path / "run",
-    )  # fmt: skip
+    )
     assert done.returncode == 2, done.stderr
     assert re.search(message, done.stderr)
     assert not (tmp_path / "run").exists()

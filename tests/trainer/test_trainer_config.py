@@ -132,5 +132,5 @@ def test_the_papers_configuration_has_every_hyper_parameter():
         "llds": "action", "llds_coefficient": 0.2, "engine": "vllm", "engine_memory": 0.6,
         "eval_every": 50, "checkpoint_every": 50, "dtype": "bfloat16", "objective": "grpo",
         "aggregation": "token-mean", "dual_clip": None, "advantage_std": True,
-    }  # fmt: skip
+    }
     assert {name: getattr(config, name) for name in expected} == expected

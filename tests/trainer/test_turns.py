@@ -187,7 +187,7 @@ def test_what_is_trained_on_is_what_was_sampled(tiny, world, retriever, story, t
     rollouts = play(
         tiny, engine, environment, questions, turn_end=turn_end, turn_tokens=8,
         sequence_tokens=limit,
-    )  # fmt: skip
+    )
     assert len(engine.calls) <= 4
     for question, rollout in zip(questions, rollouts, strict=True):
         episode = rollout.episode

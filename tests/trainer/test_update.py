@@ -146,7 +146,7 @@ def whole_loss(config: TrainConfig, batch: RolloutBatch, model: Bigrams) -> dict
     policy = policy_loss(
         *arguments, objective=c.objective, aggregation=c.aggregation, max_tokens=budget,
         weights=weights_of(c, batch),
-    ).loss  # fmt: skip
+    ).loss
     llds = llds_loss(
         *arguments,
         gate=c.llds,
@@ -362,7 +362,7 @@ def test_what_was_seen_is_filed_by_row(micro_batch):
     llds = llds_loss(
         scores.logp, batch.old, batch.mask, batch.advantages,
         gate="action", coefficient=1.0, answer_mask=batch.answer_mask, answer_weight=0.25,
-    )  # fmt: skip
+    )
     assert torch.equal(batch.gate_open, llds.gate_open)
     assert llds.gate_open.any()
     torch.testing.assert_close(batch.penalty.double(), llds.penalty.double(), rtol=1e-6, atol=1e-9)
@@ -443,7 +443,7 @@ def test_positive_only_leaves_negative_advantages_out_of_the_policy_loss_alone(g
         config = configured(
             llds=gate if preserving else "off", positive_only=policy, kl_coefficient=0,
             entropy_coefficient=0, llds_coefficient=0.3,
-        )  # fmt: skip
+        )
         batch, model = made_up_batch(), Bigrams()
         batch.ref, batch.advantages = None, advantages
         stats = one_step(Updater(config, model, ALONE), batch, 0, seed=0, answer_weight=0.25)

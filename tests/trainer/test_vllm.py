@@ -45,7 +45,7 @@ def untied_policy(directory: Path) -> str:
         num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=False,
         max_position_embeddings=512, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
         initializer_range=0.2,
-    )  # fmt: skip
+    )
     Policy(LlamaForCausalLM(config), tokenizer).save(directory)
     return str(directory)
 
@@ -228,7 +228,7 @@ def test_a_run_trains_on_vllm_and_logs_the_gap(lldscope_command, tmp_path):
     done = lldscope_command(
         "train", "tiny", "engine=vllm", "steps=3", "updates=2", "eval_questions=8", "--run", run,
         env=os.environ,  # in a process of its own: vLLM looks through all modules that are loaded
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     signals = lldscope.open_run(run).signals()
     assert list(signals["step"]) == [0, 1, 2]

@@ -85,7 +85,7 @@ def test_a_missing_measurement_meets_no_condition():
     signals = frame({"reward": np.array([0.0, np.nan, 1.0])})
     for condition, steps in {
         "reward < 0.5": [0], "NOT reward < 0.5": [2], "reward IS NULL": [1], "kl > 0": [],
-    }.items():  # fmt: skip
+    }.items():
         assert [*RuleQuery(f"SELECT step FROM signals WHERE {condition}")(signals)] == steps
     (value,) = RuleQuery("SELECT step, kl AS value FROM signals LIMIT 1")(signals).values()
     assert math.isnan(value)
@@ -186,7 +186,7 @@ WRONG = {
     ("[[rule]]", "[rule]"): "two brackets",
     ("[[rule]]", "[[rules]]"): "two brackets",
     ("[[rule]]", "[[rule]"): "not TOML",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("change", WRONG, ids=[new for _, new in WRONG])

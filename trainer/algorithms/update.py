@@ -283,7 +283,7 @@ class Updater:
             clip_low=c.clip_low, clip_high=c.clip_high, dual_clip=c.dual_clip,
             max_tokens=(c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None,
             weights=None if batch.weights is None else batch.weights[where],
-        )  # fmt: skip
+        )
         if self.cures.llds == "off":
             return policy, None
         answers = None if batch.answer_mask is None else batch.answer_mask[where]
@@ -292,7 +292,7 @@ class Updater:
             answer_mask=answers, answer_weight=self._answer_weight,
             gate=self.cures.llds, coefficient=self.cures.llds_coefficient,
             dead_band=c.llds_dead_band, normalizer=c.llds_normalizer,
-        )  # fmt: skip
+        )
         return policy, preserving
 
     def _loss(

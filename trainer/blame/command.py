@@ -21,9 +21,9 @@ RESPONSES = 5  # shown on a terminal
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--step", type=click.IntRange(min=0),
-              help="By default the one with the lowest Δ after a checkpoint.")  # fmt: skip
+              help="By default the one with the lowest Δ after a checkpoint.")
 @click.option("--draws", type=click.IntRange(min=6), default=8, show_default=True,
-              help="Batches that the same weights play anew, for the intervals.")  # fmt: skip
+              help="Batches that the same weights play anew, for the intervals.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--keep", is_flag=True, help="Write the answer to RUN/blame/step-STEP.json as well.")
 def blame(run: Path, step: int | None, draws: int, as_json: bool, keep: bool) -> None:
@@ -44,7 +44,7 @@ def blame(run: Path, step: int | None, draws: int, as_json: bool, keep: bool) ->
         with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
             tasks = {name: bar.add_task(name, total=None) for name in ("replay", "variants")}
             answer = ask(run, step, draws, lambda name, done, total: bar.update(
-                tasks[name], completed=done, total=total))  # fmt: skip
+                tasks[name], completed=done, total=total))
     except ImportError as error:
         raise LldscopeError(f'{error.name} is missing: pip install "lldscope[train]"') from error
     for line in answer.warnings:
@@ -73,7 +73,7 @@ def _show(answer: Blame) -> None:
         ("Δ correct", "delta_correct", 10), ("retention", "retention_delta", 10),
         ("probes", "probe_set", 8), ("match", "em_greedy", 7), ("entropy", "entropy", 9),
         ("KL", "kl", 9),
-    )  # fmt: skip
+    )
     width = max(len(r.name) for r in answer.variants)
     click.echo(f"{'the recorded batch':{width}}" + "".join(f"{h:>{n}}" for h, _, n in columns))
     for r in answer.variants:

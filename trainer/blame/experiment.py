@@ -115,7 +115,7 @@ class Blame:
         others = (
             ("LLDS, action gate", "with LLDS it is"), ("without LLDS", "without LLDS it is"),
             (HALF_RATE, "at half the learning rate it is"),
-        )  # fmt: skip
+        )
         for name, words in others:
             if name in results and (delta := results[name].delta):
                 parts.append(f"{words} {delta[0]:+.2f}")
@@ -125,7 +125,7 @@ class Blame:
 def blame(
     path: Path, step: int | None = None, draws: int = 8,
     advance: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> Blame:  # fmt: skip
+) -> Blame:
     """Run the update of a step again in other ways; the run is only read.
 
     `draws`: batches that the same weights play anew with the step's questions. `advance` gets what
@@ -161,7 +161,7 @@ def blame(
     return Blame(
         str(path), step, checkpoint.state.step, draws, replay, differences, results, influence,
         warnings,
-    )  # fmt: skip
+    )
 
 
 def _config(info: dict[str, Any]) -> TrainConfig:
@@ -174,7 +174,7 @@ def _config(info: dict[str, Any]) -> TrainConfig:
     config = TrainConfig(**info["config"])
     if int(info.get("world_size") or 1) > 1 or config.optimizer != "torch":
         raise UsageError(f"{name} was trained by several processes, or with DeepSpeed: blame runs "
-                         "in one process, with optimizer=torch")  # fmt: skip
+                         "in one process, with optimizer=torch")
     check(config)
     return config
 
@@ -187,7 +187,7 @@ def _step(run: Any, path: Path) -> int:
             f"{path} holds no checkpoint to start from (checkpoint_every=N makes them)"
         )
     rows = run.rows(f"SELECT step FROM signals WHERE step >= {first} AND delta_correct IS NOT NULL "
-                    "ORDER BY delta_correct, step LIMIT 1").rows  # fmt: skip
+                    "ORDER BY delta_correct, step LIMIT 1").rows
     if not rows:
         raise UsageError(f"No step of {path} after its checkpoint of step {first} has a Δ: --step")
     return int(rows[0][0])
@@ -195,12 +195,12 @@ def _step(run: Any, path: Path) -> int:
 
 def _check_rows(run: Any, step: int) -> None:
     rows = run.rows(f"SELECT n_responses, (SELECT count(*) FROM responses WHERE step = {step}) "
-                    f"FROM steps WHERE step = {step}").rows  # fmt: skip
+                    f"FROM steps WHERE step = {step}").rows
     if not rows:
         raise UsageError(f"Step {step} is not among the recorded steps")
     if rows[0][0] != rows[0][1]:
         raise UsageError(f"The rows of step {step} are incomplete: {rows[0][1]} of {rows[0][0]} "
-                         "responses")  # fmt: skip
+                         "responses")
 
 
 def _checkpoint(
@@ -223,7 +223,7 @@ def _checkpoint(
     events = [e for e in run.events() if isinstance(e.get("step"), int)]
     if any(e["kind"] == "rollback" and start <= e["step"] < step for e in events):
         raise UsageError(f"The run was rolled back between its checkpoint before step {start} and "
-                         f"step {step}, which a replay cannot follow")  # fmt: skip
+                         f"step {step}, which a replay cannot follow")
 
     def cures(number: int, before: Any) -> Any:
         for event in events:
@@ -248,7 +248,7 @@ def _warnings(info: dict[str, Any], checkpoint: Checkpoint) -> list[str]:
     return [
         f"the run was recorded with {then}, and this is {now}: the replay need not agree to the bit"
         for then, now in pairs if then != now
-    ]  # fmt: skip
+    ]
 
 
 def _replay(
@@ -258,7 +258,7 @@ def _replay(
     with Recorder(
         path, name="replay", config=trainer.config.to_dict(), trainer=run.info["trainer"],
         correct_rule=run.info.get("correct_rule"),
-    ) as recorder:  # fmt: skip
+    ) as recorder:
         trainer.recorder = recorder
         trainer.step(step)
     trainer.recorder = NullRecorder()
@@ -288,7 +288,7 @@ class _Experiment:
     def __init__(
         self, trainer: Trainer, snapshot: Checkpoint, step: int, draws: int,
         advance: Callable[[str, int, int], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._trainer, self._snapshot, self._step = trainer, snapshot, step
         self._draws, self._advance = draws, advance
 
@@ -317,7 +317,7 @@ class _Experiment:
         ]
         for result in results:
             pairs = [(v, w) for v, w in zip(deltas[result.name], deltas[AS_IT_WAS], strict=False)
-                     if v is not None and w is not None]  # fmt: skip
+                     if v is not None and w is not None]
             result.delta = interval([v for v, _ in pairs])
             result.change = interval([v - w for v, w in pairs])
         return results, influence
@@ -351,7 +351,7 @@ def _influence(trainer: Trainer, sample: Sample) -> list[dict[str, Any]]:
          "correct": correct, "negative": is_negative}
         for row, (group, value, correct, is_negative) in enumerate(
             zip(sample.draw.groups, values, sample.correct, negative, strict=True))
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda r: r["influence"])
 
 

@@ -52,7 +52,7 @@ def variants(config: TrainConfig, cures: Cures, groups: Sequence[int]) -> list[V
           for gate in GATES if gate != cures.llds),
         Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}, repeat=True),
         Variant(f"KL {kl:g}" if kl else "without KL", settings={"kl_coefficient": kl}),
-    ]  # fmt: skip
+    ]
     if cures.llds != "off":
         changes.append(Variant("without LLDS", cures={"llds": "off"}, repeat=True))
     if config.updates > 1:
@@ -69,7 +69,7 @@ def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
     batch = replace(
         batch, inner=old.clone(), post=old.clone(), weights=_weights(sample, variant.leave_out),
         ref=batch.ref if settings.kl_coefficient else None, gate_open=None, penalty=None,
-    )  # fmt: skip
+    )
     if batch.ref is None and not settings.entropy_coefficient:
         batch = _shorten(batch, llds=(variant.cures.get("llds") or updater.cures.llds) != "off")
     minibatches = [list(chain(*sample.minibatches))] if variant.once else sample.minibatches

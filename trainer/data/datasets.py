@@ -161,7 +161,7 @@ class _Cells:
             if not isinstance(message, dict):
                 raise self.bad(f"prompt[{i}]", message, "a message, {role, content}")
             messages.append({name: self._text(f"prompt[{i}].{name}", message.get(name))
-                             for name in ("role", "content")})  # fmt: skip
+                             for name in ("role", "content")})
         if messages[-1]["role"] != "user":
             raise self.bad(f"prompt[{i}].role", messages[-1]["role"], "user in the last message")
         return tuple(messages)

@@ -119,7 +119,7 @@ def _list_rows(text: io.TextIOBase, path: Path) -> Iterator[tuple[int, Any]]:
         if number:
             if buffer[0] != ",":
                 raise UsageError(f"{path}: found {shorten(buffer[:20])} after row {number}, "
-                                 "expected a comma or the list's end")  # fmt: skip
+                                 "expected a comma or the list's end")
             buffer = ahead(buffer[1:])
         number += 1
         while True:

@@ -54,7 +54,7 @@ class Optimizer(ABC):
         self._adamw = torch.optim.AdamW(
             self._named.values(), lr=config.lr, weight_decay=config.weight_decay,
             fused=self.fused,
-        )  # fmt: skip
+        )
 
     @property
     def lr(self) -> float:

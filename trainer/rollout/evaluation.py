@@ -80,7 +80,7 @@ def evaluate(
     recorder.eval_questions(
         step=step, name=name, question=np.arange(total), data_source=sources.tolist(),
         em=both[:, 0], f1=both[:, 1],
-    )  # fmt: skip
+    )
     for source in sorted(set(sources.tolist())):
         rows = both[sources == source]
         for metric, value in zip(("em", "f1"), rows.mean(0).tolist(), strict=True):

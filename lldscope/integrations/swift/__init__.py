@@ -66,7 +66,7 @@ def instrument(
         path, name=name, group=group, resume=resume, trainer=f"ms-swift {swift.__version__}",
         correct_rule=f"total reward at least {correct:g}",
         config=json.loads(trainer.args.to_json_string()),
-    )  # fmt: skip
+    )
     observer = Observer(trainer, recorder, correct, retention, tokens_every)
     replace(trainer, "_prepare_batch_inputs", observer.prepare)
     replace(trainer, "_postprocess_batch", observer.rollout)
@@ -203,7 +203,7 @@ class Observer:
                 self.recorder, batch, tokens_every=self._tokens_every, lr=pending.lr,
                 updates={"grad_norm": norms} if norms else None, seconds_update=seconds,
                 seconds_record=self._fail_open.take,
-            )  # fmt: skip
+            )
         return pending.step
 
     def _post(self, micro: dict[str, Any]) -> Any:

@@ -35,7 +35,7 @@ def batch_of(trainer: Any, pending: Pending, post: Sequence[Any], correct: float
             "old": grpo.old_per_token_logps, "post": post[k], "advantages": grpo.advantages,
             "reference": grpo.ref_per_token_logps, "behaviour": grpo.rollout_per_token_logps,
             "entropy": pending.entropies[k] if k < len(pending.entropies) else None,
-        }  # fmt: skip
+        }
         for i in range(len(grpo.completion_mask)):
             _add_row(rows, inputs, grpo.completion_mask, tensors, i)
         rows.setdefault("truncated", []).extend(grpo.truncated_mask.bool().tolist())
@@ -43,7 +43,7 @@ def batch_of(trainer: Any, pending: Pending, post: Sequence[Any], correct: float
     tables: dict[str, Any] = {
         name: padded(rows[name]) for name in rows
         if name not in ("prompt_ids", "completion_ids", "truncated") and len(rows[name]) == n
-    }  # fmt: skip
+    }
     tokenizer = getattr(trainer, "processing_class", None) or trainer.tokenizer
     return Batch(
         step=pending.step, rewards=pending.rewards, correct=reaches(pending.rewards, correct),
@@ -51,7 +51,7 @@ def batch_of(trainer: Any, pending: Pending, post: Sequence[Any], correct: float
                             for i, s in enumerate(pending.samples)]),
         prompt_ids=rows["prompt_ids"], completion_ids=rows["completion_ids"],
         truncated=rows["truncated"], decode=tokenizer.decode, **tables,
-    )  # fmt: skip
+    )
 
 
 def _add_row(

@@ -90,19 +90,19 @@ def instrument(
     recorder = _open_recorder(
         trainer, path, name=name, group=group, resume=resume, correct_rule=rule,
         config=_config(trainer, llds, llds_coefficient),
-    )  # fmt: skip
+    )
     fail_open = FailOpen(recorder, "trl")
     _say_what_is_unknown(fail_open)
     scorer = scorer_of(trainer)
     writer = StepWriter(
         trainer, recorder, fail_open, scorer, rescore_share=rescore_share, retention=retention,
         tokens_every=tokens_every,
-    )  # fmt: skip
+    )
     observer = Observer(trainer, recorder, fail_open, scorer, writer, is_correct, regularizer)
     replaced: tuple[Callable[..., Any], ...] = (
         observer.rollout, observer.rewards, observer.loss, observer.scoring,
         observer.training_step, functools.partial(record_training, recorder, action),
-    )  # fmt: skip
+    )
     for name, method in zip(METHODS, replaced, strict=True):
         replace(trainer, name, method)
     replace(trainer.accelerator, "clip_grad_norm_", observer.clipping)

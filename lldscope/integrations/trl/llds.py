@@ -52,7 +52,7 @@ class Regularizer:
         return llds_loss(
             logps, inputs["old_per_token_logps"], action_mask(inputs).long(),
             inputs["advantages"], gate=self._gate, coefficient=self._coefficient,
-        )  # fmt: skip
+        )
 
     def _window_count(self, inputs: Inputs) -> Tensor:
         """N, over the update's micro-batches and all ranks."""

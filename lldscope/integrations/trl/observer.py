@@ -250,7 +250,7 @@ class Observer:
         rollouts = Rollouts(
             dict(output), step, self.trainer.state.global_step, samples, all_correct,
             self.trainer.num_generations,
-        )  # fmt: skip
+        )
         rollouts.seconds_rollout = seconds
         old = output.get("old_per_token_logps")
         if self._noisy or (self._blind and old is None):

@@ -63,7 +63,7 @@ def rewarded_samples(trainer: Any, call: Rewarded | None, n: int, correct: Corre
     verdicts = correct(
         prompts=params["prompts"], completions=params["completions"],
         completion_ids=params["completion_ids_list"], rewards=rewards, **columns,
-    )  # fmt: skip
+    )
     return Samples(
         examples, params["completions"], params["completion_ids_list"], rewards, verdicts, first
     )

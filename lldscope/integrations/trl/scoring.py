@@ -19,7 +19,7 @@ from .seams import SCORING
 MULTIMODAL = (
     "pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes",
     "num_tiles", "image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids",
-)  # fmt: skip
+)
 CLIPPED_BELOW_AND_ABOVE = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 
 
@@ -63,7 +63,7 @@ def _call(
     return method(
         model, ids, attention, inputs["completion_ids"].size(1),
         batch_size=trainer.args.per_device_train_batch_size, compute_entropy=entropy, **images,
-    )  # fmt: skip
+    )
 
 
 def scorer_of(trainer: Any) -> Callable[..., Any]:
@@ -75,10 +75,10 @@ def scorer_of(trainer: Any) -> Callable[..., Any]:
     def scoring(
         model: nn.Module, ids: Tensor, attention: Tensor, n: int, *,
         batch_size: int, compute_entropy: bool, **images: Any,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor | None]:
         parts = [slice(None)] if images else [
             slice(i, i + batch_size) for i in range(0, len(ids), batch_size)
-        ]  # fmt: skip
+        ]
         logps, entropies = [], []
         for part in parts:
             output = model(input_ids=ids[part], attention_mask=attention[part], **images)

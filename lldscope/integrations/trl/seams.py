@@ -15,7 +15,7 @@ REWARDED = ("inputs", "prompts", "completions", "completion_ids_list")
 LOSS = ("model", "inputs")
 SCORING = (
     "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
-)  # fmt: skip
+)
 # The trainer's methods that are replaced, with those of their arguments that are read.
 METHODS: dict[str, tuple[str, ...]] = {
     "_generate_and_score_completions": (),
@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[str, ...]] = {
 NAMES = (
     "accelerator", "args", "beta", "epsilon_high", "epsilon_low", "importance_sampling_level",
     "loss_type", "num_generations", "num_iterations", "processing_class", "reward_weights", "state",
-)  # fmt: skip
+)
 NAMES_FOR_LLDS = ("_buffered_inputs", "_step")
 
 
@@ -55,7 +55,7 @@ def check(trainer: Any, with_llds: bool) -> None:
     missing += [
         f"args.{n}" for n in ("steps_per_generation", "gradient_accumulation_steps")
         if not hasattr(getattr(trainer, "args", None), n)
-    ]  # fmt: skip
+    ]
     if missing:
         raise LldscopeError(
             f"{of} has no {', '.join(missing)}, which recording hooks into. This version of "

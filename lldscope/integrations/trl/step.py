@@ -60,14 +60,14 @@ class StepWriter:
                     lambda due: score_kept(
                         self._scorer, self._trainer, due, batch, max(most, len(due))
                     ),
-                )  # fmt: skip
+                )
         with self._fail_open("a step"):
             record(
                 self._recorder, batch,
                 updates=update_columns(rollouts) if rollouts.updates else None,
                 tokens_every=self._tokens_every, **step_columns(rollouts),
                 seconds_record=self._fail_open.take,
-            )  # fmt: skip
+            )
 
     def _rescore(self, r: Rollouts) -> None:
         """Score this rank's part of the step's sample under the present weights."""

@@ -68,13 +68,13 @@ def policy_loss_with_llds(
         old_log_prob=old_log_prob, log_prob=log_prob, advantages=advantages,
         response_mask=response_mask, loss_agg_mode=loss_agg_mode, config=config,
         rollout_is_weights=rollout_is_weights,
-    )  # fmt: skip
+    )
     llds = llds_loss(
         log_prob, old_log_prob, response_mask, advantages,
         gate=settings.get("llds_gate", "action"),
         coefficient=settings.get("llds_coefficient", 0.2),
         dead_band=settings.get("llds_dead_band", 0.0), normalizer="all",
-    )  # fmt: skip
+    )
     n_all = config.global_batch_info.get("batch_num_tokens")
     ranks = config.global_batch_info.get("dp_size", 1)  # gradients are averaged over them
     share = 1.0 if n_all is None else llds.count / max(1, int(n_all)) * ranks

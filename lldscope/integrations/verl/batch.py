@@ -20,7 +20,7 @@ from ...recording.episodes import Turn, tagged_turns
 FIELDS = (
     "uid", "prompts", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy",
     "advantages", "rollout_log_probs", "ref_log_prob", "data_source", "extra_fields",
-)  # fmt: skip
+)
 
 Correct = float | str
 

@@ -38,7 +38,7 @@ def score_kept(
         {"prompt_len": len(row["prompts"]), "response_len": len(row["responses"]),
          "seq_len": len(row["input_ids"])}
         for row in rows
-    ]  # fmt: skip
+    ]
     tq.kv_batch_put(
         keys=keys, partition_id=PARTITION, fields=list_of_dict_to_tensordict(rows), tags=tags
     )

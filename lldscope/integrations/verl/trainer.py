@@ -37,7 +37,7 @@ SETTINGS = {
     "path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5,
     "retention": RESPONSES,
     "on_alarm": None, "alarms": DEFAULT_RULES, "look_every": 5.0,
-}  # fmt: skip
+}
 SCALARS = {"actor/pg_loss": "loss_policy", "kl_loss": "loss_kl", "actor/llds_loss": "loss_llds"}
 ESTIMATOR = "verl: mean over its mini-batches, each weighing the same"
 
@@ -138,7 +138,7 @@ class Recording(_VerlTrainer):
             place, name=settings["name"] or config.experiment_name, group=settings["group"],
             trainer=f"verl {__version__}", correct_rule=rule, resume=self.global_steps > 0,
             config=OmegaConf.to_container(self.config, resolve=True),
-        )  # fmt: skip
+        )
         recorder.plan(self.total_training_steps * self.parameter_sync_step)
         return recorder
 
@@ -178,7 +178,7 @@ class Recording(_VerlTrainer):
                 "calculate_entropy": False, "compute_loss": False,
                 "temperature": rollout.temperature,
             },
-        )  # fmt: skip
+        )
         self.actor_rollout_wg.compute_log_prob(request)
         data = _get(batch, ("log_probs", "response_mask"))
         return response_from_nested(data["log_probs"], data["response_mask"])
@@ -193,7 +193,7 @@ class Recording(_VerlTrainer):
             limit=self.config.actor_rollout_ref.rollout.response_length,
             padding=[bool(tag.get("is_padding", False)) for tag in batch.tags],
             correct=self._lldscope["correct"], decode=self.tokenizer.decode,
-        )  # fmt: skip
+        )
         with self._fail_open("the likelihood of responses of earlier steps"):
             self._retention.record(self._recorder, rollouts, self._score_kept)
         norms, lr = _numbers(updates.get("grad_norm")), _numbers(updates.get("lr"))
@@ -206,7 +206,7 @@ class Recording(_VerlTrainer):
             # With several updates per step verl adds their times up.
             seconds_rollout=self.timing_raw.get("gen") if self.parameter_sync_step == 1 else None,
             seconds_record=self._fail_open.take,
-        )  # fmt: skip
+        )
 
     def _score_kept(self, due: Sequence[KeptResponse]) -> list[np.ndarray]:
         ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1

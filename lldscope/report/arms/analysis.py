@@ -69,7 +69,7 @@ def compare_arms(
     arms: Runs, matched: Mapping[str, Any], arl: float | None = None,
     rules: Sequence[Rule] | None = None,
     each: Callable[[Sequence[Run]], Iterable[Run]] = iter,
-) -> Comparison:  # fmt: skip
+) -> Comparison:
     """What happened in two arms, side by side.
 
     `matched` is what `comparison.compare` says of all their runs in order, and `each` iterates over
@@ -98,7 +98,7 @@ def compare_arms(
 def _arm(
     letter: str, name: str, runs: list[PostMortem], assessments: Sequence[Assessment],
     common: int | None,
-) -> Arm:  # fmt: skip
+) -> Arm:
     evidence = [assessment.evidence for assessment in assessments]
     signals: Mapping[str, Series] | Mapping[str, AveragedSeries] = runs[0].signals
     if len(runs) > 1:
@@ -123,7 +123,7 @@ def _matched(matched: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]
             for point in of["values"]
         ]}
         for of in matched["signals"]
-    ]  # fmt: skip
+    ]
     return {**{name: matched[name] for name in ("align", "every", "points")}, "signals": signals}
 
 
@@ -152,7 +152,7 @@ def varying(arms: Arms) -> list[str]:
     return [
         s.setting for s in _settings(arms)
         if len(s.values[0]) > 1 and all(of == s.values[0] for of in s.values)
-    ]  # fmt: skip
+    ]
 
 
 def _settings(arms: Arms) -> list[Setting]:

@@ -25,7 +25,7 @@ def document(facts: Comparison) -> Document:
         (palette.VERDICTS[arm.runs[0].state.verdict],
          f"{arm.title}: {arm.runs[0].run.place}")
         for arm in facts.arms if len(arm.runs) == 1
-    ]  # fmt: skip
+    ]
     return Document(title, about, _blocks(facts), _footer(facts))
 
 
@@ -58,7 +58,7 @@ def _arm(arm: Arm) -> Iterator[Block]:
         return
     rows = [_run(run) for run in arm.runs]
     head = ["run", "verdict", "steps", "fall from", "decay alarm", "collapse", "best reward",
-            "last reward", "ended"]  # fmt: skip
+            "last reward", "ended"]
     yield Table(f"Runs of {arm.title}", head, rows, frozenset(range(2, 8)))
     ranges = [f"{s.start_step}–{s.end_step}: {s.runs}" for s in arm.carried]
     listing = "; ".join(ranges[:MOST_RANGES])
@@ -75,7 +75,7 @@ def _run(run: PostMortem) -> list[Cell]:
         _step(run.alarm_step("lld-decay")), _step(run.collapse),
         number(reward.highest if reward else None), number(reward.end if reward else None),
         run.state.life,
-    ]  # fmt: skip
+    ]
 
 
 def _step(step: int | None) -> str:
@@ -87,11 +87,11 @@ def _phases(facts: Comparison) -> Table:
     for arm in facts.arms:
         for run in arm.runs:
             live = [f"{palette.PHASES[s.phase].word} {s.start_step}–{s.end_step}"
-                    for s in run.phases]  # fmt: skip
+                    for s in run.phases]
             began = [f"{palette.PHASES[b.phase].word} from {b.step}{interval(b)}"
-                     for b in run.boundaries]  # fmt: skip
+                     for b in run.boundaries]
             rows.append([arm.letter, run.run.name, ", ".join(live) or "–",
-                         ", ".join(began) or "–"])  # fmt: skip
+                         ", ".join(began) or "–"])
     return Table("Phases", ["arm", "run", "as seen live, steps", "with hindsight"], rows)
 
 

@@ -22,7 +22,7 @@ BEFORE = 20  # of them that are in front of a difference
 _OF_A_RUN = (
     "run", "state", "kind", "phases", "boundaries", "fall", "collapse", "reward_crash", "outline",
     "links", "look_alikes", "alarms", "damaged", "dropped", "summary",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

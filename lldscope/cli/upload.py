@@ -29,21 +29,18 @@ def upload(follow: Path | None) -> None:
         Uploader(follow).follow()
         return
     waits = False
-    root = spool_root()
-    for folder in sorted(p for p in root.glob("*") if p.is_dir()):
+    for folder in sorted(p for p in spool_root().glob("*") if p.is_dir()):
         with sending(folder) as free:
             if not free:
                 click.echo(f"lldscope: {folder} is being sent by another process.", err=True)
                 continue
             uploader = Uploader(folder)
             try:
-                done = uploader.finish()
+                waits |= not uploader.finish()
             except LldscopeError as error:
                 click.echo(f"lldscope: {error} Parts wait in {folder}.", err=True)
                 waits = True
-                continue
             for path, why in uploader.refused.items():
                 click.echo(f"lldscope: {path} is not sent: {why}.", err=True)
-            waits |= not done
     if waits:
         raise SystemExit(1)

@@ -202,7 +202,7 @@ class Recorder(NullRecorder):
         if isinstance(self.place, Url):
             from .spool import Spool  # and with it asyncio
 
-            self._spool = Spool.claim(self.place, self.rank, resume, attempt)
+            self._spool = Spool(self.place, self.rank, resume, attempt)
             self.path, attempt = self._spool.path, self._spool.attempt
         else:
             self.path = self.place

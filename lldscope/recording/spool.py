@@ -4,8 +4,9 @@
       3f2a…/                              what this machine records of one run
         a1-r0-5be1c07d/                   a run directory with the rows of one recorder
           spool.json                      where they belong, and whose they are
+          log/                            what is sent of its small files (`storage.logs`)
           closed                          the recorder has written everything
-        sending.json                      what `upload` did last: what waits, what the store refuses
+        sending.error                     what the store refuses now
 
 A recorder writes a run directory of its own, as it does anywhere, and knows nothing of the store
 after its start. `upload` sends what is sealed, in one process per machine and run that is no child
@@ -29,7 +30,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import LldscopeError
 from ..storage import heartbeats, json_files, layout, logs
@@ -39,8 +39,8 @@ from .attempt import already_holds, next_attempt
 
 log = logging.getLogger("lldscope")
 
-SPOOL_FILE, CLOSED_FILE, SENDING_FILE, LOCK_FILE = (
-    "spool.json", "closed", "sending.json", "sending.lock"
+SPOOL_FILE, CLOSED_FILE, ERROR_FILE, LOCK_FILE = (
+    "spool.json", "closed", "sending.error", "sending.lock"
 )
 LOOK_SECONDS = 5.0  # between two looks whether the process that sends is alive
 SPOOL_BYTES = 4 << 30  # of one recorder; more rows wait in memory, and are dropped beyond that
@@ -59,64 +59,57 @@ def run_folder(url: Url) -> Path:
 
 
 class Spool:
-    """The spool of one recorder. `path` is the run directory that it writes, `url` the run's place
-    on the store.
+    """The spool of one recorder, of an attempt that is claimed on the store.
+
+    `path` is the run directory that it writes, `url` the run's place on the store. Raises
+    RunExists, or LldscopeError if the store or the spool cannot be written.
     """
 
-    def __init__(self, url: Url, rank: int, attempt: int, token: str) -> None:
-        self.url, self.rank, self.attempt, self.token = url, rank, attempt, token
-        self.path = run_folder(url) / f"a{attempt}-r{rank}-{token[:8]}"
-
-    @classmethod
-    def claim(cls, url: Url, rank: int, resume: bool, attempt: int | None) -> Spool:
-        """A new spool, of an attempt that is claimed on the store. Raises RunExists, or
-        LldscopeError if the store cannot be written."""
-        token = uuid.uuid4().hex
+    def __init__(self, url: Url, rank: int, resume: bool, attempt: int | None) -> None:
+        self.url, self._rank, self._token = url, rank, uuid.uuid4().hex
         store = ObjectStore(url)
-        listed = store.names(logs.LOG_DIR)
-        has_run = any((owner := logs.claim_owner(f)) and owner[1] == 0 for f in listed)
-        if rank == 0 and not resume and (has_run or store.exists(layout.RUN_FILE)):
+        listed = store.listing(logs.LOG_DIR)
+        is_copy = store.exists(layout.RUN_FILE)
+        has_run = is_copy or any((o := logs.claim_owner(f)) and o[1] == 0 for f in listed)
+        if rank == 0 and not resume and has_run:
             raise already_holds(url)
-        if store.exists(layout.RUN_FILE):
+        if is_copy:
             raise LldscopeError(
                 f"The run at {url} was copied there as a directory, to which a recorder cannot "
                 "add. Choose another place."
             )
-
-        def claim(candidate: int) -> bool:
-            return _claim(store, candidate, rank, token)
-
-        attempt = next_attempt(url, lambda: "Another process", rank, resume, attempt, claim)
-        spool = cls(url, rank, attempt, token)
+        claim = json_files.to_json({"token": self._token, "time": time.time()}).encode()
+        self.attempt = next_attempt(
+            url, lambda: "Another process", rank, resume, attempt,
+            lambda candidate: store.create(logs.claim_path(candidate, rank), claim),
+        )
+        self.path = run_folder(url) / f"a{self.attempt}-r{rank}-{self._token[:8]}"
         try:
-            spool.path.mkdir(parents=True, mode=0o700)
-            spool._fetch_state(store, listed)
+            self.path.mkdir(parents=True, mode=0o700)
+            if self.attempt > 1:
+                self._fetch_state(store, [n for f in listed if (n := logs.log_name(f))])
         except OSError as error:
             raise LldscopeError(
-                f"The spool {spool.path} cannot be written ({error.strerror}). Set LLDSCOPE_SPOOL "
+                f"The spool {self.path} cannot be written ({error.strerror}). Set LLDSCOPE_SPOOL "
                 "to a folder of this machine."
             ) from error
-        return spool
 
-    def _fetch_state(self, store: ObjectStore, listed: list[str]) -> None:
+    def _fetch_state(self, store: ObjectStore, names: list[logs.LogName]) -> None:
         """What the recorder of an attempt reads of the one before: run.json and the heartbeat."""
-        if self.attempt == 1:
-            return
-        names = [n for f in listed if (n := logs.log_name(f)) and n.kind in logs.STATES]
-        names = [n for n in names if n.kind == logs.RUN or n.rank == self.rank]
-        current = [n for (n,) in logs.sources(names).values()]
-        content = store.read([n.path for n in current])
-        for name in current:
-            if name.path in content:
-                target = self.path / name.target
+        needed = {n.path: n for n in logs.covering(names) if n.rank in (0, self._rank)}
+        content = store.read(needed)
+        files = logs.small_files({needed[path]: logs.parse(c) for path, c in content.items()})
+        for file in (layout.RUN_FILE, heartbeats.file_of(self._rank)):
+            if file in files:
+                target = self.path / file
                 target.parent.mkdir(exist_ok=True)
-                target.write_bytes(content[name.path])
+                target.write_bytes(files[file])
 
     def open(self) -> None:
         """From here on what is sealed is sent. Raises OSError."""
         state = {
-            "address": self.url.address, "token": self.token,
-            "attempt": self.attempt, "rank": self.rank,
+            "address": self.url.address, "token": self._token,
+            "attempt": self.attempt, "rank": self._rank,
         }
         json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(state))
         self.keep_sending()
@@ -129,8 +122,11 @@ class Spool:
             pass
         if free:
             _start_sender(folder)
-        if warn and (error := _read_sending(folder).get("error")):
-            warn(f"store: {error}", "%s Training goes on; sealed parts wait in %s.", error, folder)
+        with suppress(OSError):
+            error = (folder / ERROR_FILE).read_text(encoding="utf-8")
+            if warn:
+                message = "%s Training goes on; sealed parts wait in %s."
+                warn(f"store: {error}", message, error, folder)
 
     def check_room(self) -> None:
         """Raises OSError if the spool has no room for more."""
@@ -143,28 +139,13 @@ class Spool:
         with suppress(OSError):
             (self.path / CLOSED_FILE).touch()
         until = time.monotonic() + seconds
-        looked = -math.inf
+        last_look = -math.inf
         while self.path.exists() and time.monotonic() < until:
-            if time.monotonic() - looked > LOOK_SECONDS:
-                looked = time.monotonic()
+            if time.monotonic() - last_look > LOOK_SECONDS:
+                last_look = time.monotonic()
                 self.keep_sending()
             time.sleep(0.05)
         return not self.path.exists()
-
-
-def _claim(store: ObjectStore, attempt: int, rank: int, token: str) -> bool:
-    state = {"token": token, "pid": os.getpid(), "space": heartbeats.pid_namespace(),
-            "time": time.time()}
-    name = f"{logs.LOG_DIR}/{logs.claim_file(attempt, rank)}"
-    content = json_files.to_json(state).encode()
-    if not store.create(name, content):
-        return False
-    if store.create(name, json_files.to_json({**state, "again": True}).encode()):
-        log.warning(
-            "lldscope: %s overwrites objects that it was asked not to: it would not notice if two "
-            "processes recorded the same run as rank %d.", store.url, rank,
-        )
-    return True
 
 
 def size_of(path: Path) -> int:
@@ -209,21 +190,3 @@ def _start_sender(folder: Path) -> None:
             )
     except OSError as error:
         log.error("lldscope: no process could be started to send %s: %s", folder, error)
-
-
-def read_spool(file: Path) -> dict[str, Any] | None:
-    """What a spool says of itself."""
-    try:
-        state = json_files.parse(file.read_bytes())
-        return state if {"address", "token", "attempt", "rank"} <= state.keys() else None
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def _read_sending(folder: Path) -> dict[str, Any]:
-    """What the process that sends said last."""
-    try:
-        state = json_files.parse((folder / SENDING_FILE).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}

@@ -1,7 +1,7 @@
 """Sends what recorders have sealed in their spools to the object store of their run.
 
-First that there is a run, then the parts, events and alerts, then the lines of the manifest that
-list the parts, then heartbeats: a reader finds every object that another one names. All of it is
+First the parts, then an entry of the log with the lines of the manifest that list them, the
+heartbeat and what else has changed: a reader finds every part that an entry names. All of it is
 sent again until the store has it.
 """
 
@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Collection
+from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.errors import LldscopeError
 from ..storage import heartbeats, json_files, layout, logs
 from ..storage.compaction import SILENT_SECONDS
-from ..storage.logs import LogName
 from ..storage.manifest import ManifestFile, manifest_path
 from ..storage.objects import ObjectStore
 from ..storage.part import Part, part_name
 from ..storage.url import Url
-from .spool import CLOSED_FILE, SENDING_FILE, SPOOL_FILE, read_spool, sending, size_of
+from .spool import CLOSED_FILE, ERROR_FILE, SPOOL_FILE, sending, size_of
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 2.0  # at most, between two rounds that the store refuses
@@ -33,189 +31,100 @@ KEEP_BYTES = 1 << 30  # of parts that are sent and not merged yet, per recorder
 GRACE_SECONDS = 60.0  # objects that were replaced stay this long for readers that are using them
 
 
-class _SmallFile:
-    """A file of a spool, and the objects that the store has of it."""
+class SpooledRun:
+    """One recorder's spool, and its log: what is on its way to the store.
 
-    def __init__(
-        self, path: Path, kind: str, owner: tuple[int, int], names: Collection[LogName]
-    ) -> None:
-        self._path, self.kind, self._owner = path, kind, owner
-        self.objects = {n for n in names if (n.kind, n.attempt, n.rank) == (kind, *owner)}
-
-    def done(self, name: LogName, content: bytes) -> set[LogName]:
-        """An object is on the store; returns those that it supersedes."""
-        old = {n for n in self.objects if name.supersedes(n)}
-        self.objects = self.objects - old | {name}
-        return old
-
-
-class _Lines(_SmallFile):
-    """A file of lines that grows."""
-
-    def __init__(
-        self, path: Path, kind: str, owner: tuple[int, int], names: Collection[LogName]
-    ) -> None:
-        super().__init__(path, kind, owner, names)
-        self._ends = [0]  # of each line, in bytes
-        self.sent = 0  # lines
-        for name in logs.covering(self.objects):
-            if name.first > self.sent + 1:
-                break
-            self.sent = name.last
-
-    def read(self) -> list[bytes]:
-        """The complete lines that were appended."""
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._ends[-1])
-                *new, _ = file.read().split(b"\n")
-        except FileNotFoundError:
-            return []
-        for line in new:
-            self._ends.append(self._ends[-1] + len(line) + 1)
-        return new
-
-    def due(self) -> dict[LogName, bytes]:
-        """The next object, if there are lines to send."""
-        last = len(self._ends) - 1
-        if last <= self.sent:
-            return {}
-        first = logs.next_first(self.sent, last)
-        with open(self._path, "rb") as file:
-            file.seek(self._ends[first - 1])
-            content = file.read(self._ends[last] - self._ends[first - 1])
-        return {LogName(self.kind, *self._owner, first, last): content}
-
-    def done(self, name: LogName, content: bytes) -> set[LogName]:
-        self.sent = name.last
-        return super().done(name, content)
-
-
-class _State(_SmallFile):
-    """A file that is written as a whole.
-
-    A content has one number for good. The number is on disk before the first request that uses
-    it, because a request that failed here may still be carried out later: with another content
-    under the same number it would put an older state in the place of the newer one.
+    Entries are written here before they are sent, so that a name has one content for good.
     """
 
-    def __init__(
-        self, path: Path, kind: str, owner: tuple[int, int], names: Collection[LogName]
-    ) -> None:
-        super().__init__(path, kind, owner, names)
-        self._sent: bytes | None = None
-        self._numbered: bytes | None = None  # the content that `_number` belongs to
-        self._number_file = path.with_name(f"{path.name}.number")
-        self._number = max((n.last for n in self.objects), default=0)
-        with suppress(FileNotFoundError, ValueError):
-            self._number = max(self._number, int(self._number_file.read_text("ascii")))
-
-    def due(self) -> dict[LogName, bytes]:
-        """The next version, if the file has changed."""
-        try:
-            content = self._path.read_bytes()
-        except FileNotFoundError:
-            return {}
-        if content == self._sent:
-            return {}
-        if content != self._numbered:
-            json_files.replace_file(self._number_file, str(self._number + 1))
-            self._number, self._numbered = self._number + 1, content
-        return {LogName(self.kind, *self._owner, self._number, self._number): content}
-
-    def done(self, name: LogName, content: bytes) -> set[LogName]:
-        self._sent = content
-        return super().done(name, content)
-
-
-@dataclass
-class Due:
-    """What is to be sent of a spool, in this order, and whether its recorder has ended."""
-
-    run: dict[LogName, bytes] = field(default_factory=dict)  # where the store has none yet
-    parts: list[Part] = field(default_factory=list)
-    streams: dict[LogName, bytes] = field(default_factory=dict)
-    manifest: dict[LogName, bytes] = field(default_factory=dict)
-    states: dict[LogName, bytes] = field(default_factory=dict)
-    ended: bool = False
-
-    @property
-    def small(self) -> dict[LogName, bytes]:
-        return self.run | self.streams | self.manifest | self.states
-
-
-class SpooledRun:
-    """One recorder's spool: what of it is on the store, and what is next. `names` are the small
-    objects of the run that the store has."""
-
-    def __init__(self, path: Path, owner: tuple[int, int], names: Collection[LogName]) -> None:
-        self.path, self._owner = path, owner
-        beat = path / heartbeats.HEARTBEAT_DIR / f"r{owner[1]}.json"
-        self._run = _State(path / layout.RUN_FILE, logs.RUN, owner, names)
-        self._beat = _State(beat, logs.HEARTBEAT, owner, names)
-        self._manifest = _Lines(manifest_path(path, *owner), logs.MANIFEST, owner, names)
-        self._streams = [
-            _Lines(path / layout.EVENTS_FILE, logs.EVENTS, owner, names),
-            _Lines(path / layout.ALERTS_FILE, logs.ALERTS, owner, names),
-        ]
-        self._files = {f.kind: f for f in (self._run, self._beat, self._manifest, *self._streams)}
+    def __init__(self, path: Path, owner: tuple[int, int]) -> None:
+        self.path, self.owner = path, owner
+        (path / logs.LOG_DIR).mkdir(exist_ok=True)
+        files = (path / logs.LOG_DIR).iterdir()
+        self._names = logs.covering(n for f in files if (n := logs.log_name(f.name)))
+        self._unsent = self._names.copy()  # by this process; the store may have them
+        self._logged = logs.join(map(self._entry, self._names))
+        self._lengths = Counter({f: len(text.encode()) for f, text in self._logged.items()})
+        self._manifest = manifest_path(path, *owner).relative_to(path).as_posix()
+        sealed = ManifestFile(path, *owner)
+        for line in self._logged.get(self._manifest, "").encode().splitlines():
+            sealed.replay(line)
+        self._sent = {*sealed.active}  # (table, file): parts are sent before what lists them
         self._commits = ManifestFile(path, *owner)
-        self._sent: set[tuple[str, str]] = set()  # (table, file)
         self._stale: list[tuple[float, str]] = []  # since when, object
 
-    def look(self) -> Due:
-        """What waits now. What speaks of a file is read before that file, and sent after it."""
-        due = Due(ended=self.has_ended, states=self._beat.due())
-        run = self._run.due()
-        if self._run.objects:
-            due.states |= run
-        else:
-            due.run = run
-        for line in self._manifest.read():
-            self._commits.lines += 1
-            self._commits.replay(line)
-            if self._commits.lines == self._manifest.sent:  # parts are sent before their lines
-                self._sent |= self._commits.active.keys()
-        for stream in self._streams:
-            stream.read()
-            due.streams |= stream.due()
-        due.parts = [p for key, p in self._commits.active.items() if key not in self._sent]
-        due.manifest = self._manifest.due()
-        return due
+    def _entry(self, name: logs.LogName) -> logs.Entry:
+        return logs.parse((self.path / name.path).read_bytes())
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more will come from the recorder, as far as can be known."""
         if (self.path / CLOSED_FILE).exists():
             return True
-        beat = heartbeats.read_heartbeats(self.path).get(self._owner[1], {})
+        beat = heartbeats.read_heartbeats(self.path).get(self.owner[1], {})
         if beat.get("space") == heartbeats.pid_namespace() is not None:
             return heartbeats.process_exited(beat)
         return time.time() - beat.get("time", 0.0) > SILENT_SECONDS
 
-    def done(self, due: Due) -> list[str]:
-        """All of it is on the store; returns the objects that no reader uses any more, once."""
+    def look(self) -> tuple[logs.Entry, list[Part]]:
+        """What has changed since the last entry, and the parts to send before it. What speaks of a
+        file is read before that file."""
+        new: logs.Entry = {}
+        for file in (heartbeats.file_of(self.owner[1]), layout.RUN_FILE):
+            with suppress(FileNotFoundError):
+                content = (self.path / file).read_text(encoding="utf-8")
+                if content != self._logged.get(file):
+                    new[file] = content
+        self._commits.read()
+        for file in (self._manifest, layout.EVENTS_FILE, layout.ALERTS_FILE):
+            with suppress(FileNotFoundError), open(self.path / file, "rb") as lines:
+                start = lines.seek(self._lengths[file])
+                size = self._commits.offset - start if file == self._manifest else -1
+                content = lines.read(size).decode(errors="replace")
+                if content := content[: content.rfind("\n") + 1]:  # the last may be incomplete
+                    new[file] = content
+        parts = [p for key, p in self._commits.active.items() if key not in self._sent]
+        return new, parts
+
+    def append(self, new: logs.Entry, parts: list[Part]) -> dict[str, bytes]:
+        """The parts are on the store: write an entry; returns the objects to send."""
+        self._sent |= {(p.table, p.file) for p in parts}
+        if new:
+            last = self._names[-1].last if self._names else 0
+            name = logs.name_of(*self.owner, last + 1)
+            spanned = [n for n in self._names if n.first >= name.first]
+            entry = logs.join([*map(self._entry, spanned), new])
+            json_files.replace_file(self.path / name.path, json_files.to_json(entry))
+            self._names = logs.covering([*self._names, name])
+            self._unsent = [n for n in self._unsent if n not in spanned] + [name]
+            for old in spanned:
+                (self.path / old.path).unlink()
+                self._stale.append((time.monotonic(), old.path))
+            self._lengths.update({f: len(text.encode()) for f, text in new.items()})
+            self._logged |= new
+        return {name.path: (self.path / name.path).read_bytes() for name in self._unsent}
+
+    def done(self) -> list[str]:
+        """The objects are on the store; returns those that no reader uses any more, once."""
         now = time.monotonic()
+        self._unsent.clear()
         removals = self._commits.replaced.keys() & self._sent
-        self._sent = (self._sent | {(p.table, p.file) for p in due.parts}) - removals
+        self._sent -= removals
         self._stale += [(now, f"{table}/{file}") for table, file in removals]
-        for name, content in due.small.items():
-            self._stale += [(now, old.path) for old in self._files[name.kind].done(name, content)]
-        old = [name for when, name in self._stale if when <= now - GRACE_SECONDS]
-        self._stale = [(when, name) for when, name in self._stale if when > now - GRACE_SECONDS]
+        old = [name for since, name in self._stale if since <= now - GRACE_SECONDS]
+        self._stale = [(since, name) for since, name in self._stale if since > now - GRACE_SECONDS]
         self._make_room()
         return old
 
     def leftovers(self, store: ObjectStore) -> list[str]:
         """The objects of this recorder on the store that count no more."""
+        names = filter(None, map(logs.log_name, store.listing(logs.LOG_DIR)))
+        old = [n.path for n in names if n.owner == self.owner and n not in self._names]
         active = self._commits.active
-        objects = [n for f in self._files.values() for n in f.objects]
-        names = filter(None, map(logs.log_name, store.names(logs.LOG_DIR)))
-        old = [name.path for name in names if any(n.supersedes(name) for n in objects)]
         for table in {table for table, _ in (*active, *self._commits.replaced)}:
-            for file in store.names(table):
+            for file in store.listing(table):
                 part = part_name(file)
-                if part is not None and part.owner == self._owner and (table, file) not in active:
+                if part is not None and part.owner == self.owner and (table, file) not in active:
                     old.append(f"{table}/{file}")
         return old
 
@@ -247,22 +156,21 @@ class Uploader:
             if not free:
                 return
             pause, error = LOOK_SECONDS, None
-            last_use = answered = time.monotonic()
+            last_use = last_answer = time.monotonic()
             while self._spools or time.monotonic() - last_use < LINGER_SECONDS:
                 before, error = error, None
                 try:
                     self.round()
-                    pause, answered = LOOK_SECONDS, time.monotonic()
+                    pause, last_answer = LOOK_SECONDS, time.monotonic()
                 except (LldscopeError, OSError) as failure:
                     error = str(failure)
                     pause = min(2 * pause, RETRY_SECONDS)
                 if error != before:
                     with suppress(OSError):
-                        state = json_files.to_json({"time": time.time(), "error": error})
-                        json_files.replace_file(self.folder / SENDING_FILE, state)
+                        json_files.replace_file(self.folder / ERROR_FILE, error or "")
                 if self._spools:
                     last_use = time.monotonic()
-                if time.monotonic() - answered > AWAY_SECONDS and all(
+                if time.monotonic() - last_answer > AWAY_SECONDS and all(
                     spool.has_ended for spool in self._spools.values()
                 ):
                     return  # what waits is for the next recorder here, or `lldscope upload`
@@ -282,21 +190,20 @@ class Uploader:
         self._adopt()
         if self._store is None:
             return
-        waiting = {spool: spool.look() for spool in self._spools.values()}
-        self._put("run", waiting)
-        unread = self._send_parts(waiting)
-        waiting = {spool: due for spool, due in waiting.items() if spool not in unread}
-        for what in ("streams", "manifest", "states"):
-            self._put(what, waiting)
-        self._store.delete([name for spool, due in waiting.items() for name in spool.done(due)])
-        for spool, due in waiting.items():
-            if due.ended:
-                self._end(spool)
-
-    def _put(self, what: str, waiting: dict[SpooledRun, Due]) -> None:
-        assert self._store is not None
-        objects = {n.path: c for due in waiting.values() for n, c in getattr(due, what).items()}
+        ended = [spool for spool in self._spools.values() if spool.has_ended]
+        looks = [(spool, *spool.look()) for spool in self._spools.values()]
+        unread = self._send_parts([(s, part) for s, _, parts in looks for part in parts])
+        looks = [look for look in looks if look[0] not in unread]
+        objects: dict[str, bytes] = {}
+        for spool, new, parts in looks:
+            objects |= spool.append(new, parts)
         self._store.put(objects)
+        self._store.delete([name for spool, *_ in looks for name in spool.done()])
+        for spool in ended:
+            if not any(spool.look()):  # and nothing has come in meanwhile
+                self._store.delete(spool.leftovers(self._store))
+                del self._spools[spool.path]
+                shutil.rmtree(spool.path, ignore_errors=True)
 
     def _adopt(self) -> None:
         """Look for new spools; each must be of the run that is at its address now. One that
@@ -306,27 +213,28 @@ class Uploader:
             path = file.parent
             if path in self._spools or path in self.refused:
                 continue
-            spool = read_spool(file)
-            if spool is None:
+            try:
+                spool = json_files.parse(file.read_bytes())
+                owner, url = (spool["attempt"], spool["rank"]), Url(spool["address"])
+                token = spool["token"]
+            except (OSError, ValueError, KeyError, TypeError):
                 self.refused[path] = f"{SPOOL_FILE} cannot be read"
                 continue
-            owner = spool["attempt"], spool["rank"]
-            store = self._store = self._store or ObjectStore(Url(spool["address"]))
-            claim = f"{logs.LOG_DIR}/{logs.claim_file(*owner)}"
+            store = self._store = self._store or ObjectStore(url)
+            claim = logs.claim_path(*owner)
             content = store.read([claim]).get(claim, b"{}")
-            if json_files.parse(content).get("token") != spool["token"]:
-                self.refused[path] = f"{store.url} is another run by now"
-                continue
-            names = [name for f in store.names(logs.LOG_DIR) if (name := logs.log_name(f))]
-            self._spools[path] = SpooledRun(path, owner, names)
+            if json_files.parse(content).get("token") == token:
+                self._spools[path] = SpooledRun(path, owner)
+            else:
+                self.refused[path] = f"{url} is another run by now"
 
-    def _send_parts(self, waiting: dict[SpooledRun, Due]) -> set[SpooledRun]:
+    def _send_parts(self, parts: list[tuple[SpooledRun, Part]]) -> set[SpooledRun]:
         """Send parts; returns the spools of which a part could not be read. It has been merged
         away since the manifest was read; one that is still missing in the next round is lost."""
         assert self._store is not None
         unread = set()
         batch: dict[str, bytes] = {}
-        for spool, part in ((s, p) for s, due in waiting.items() for p in due.parts):
+        for spool, part in parts:
             path = part.path(spool.path)
             try:
                 batch[f"{part.table}/{part.file}"] = path.read_bytes()
@@ -339,13 +247,3 @@ class Uploader:
                 batch = {}
         self._store.put(batch)
         return unread
-
-    def _end(self, spool: SpooledRun) -> None:
-        """Remove the spool of a recorder that has ended, if nothing came in meanwhile."""
-        assert self._store is not None
-        again = spool.look()
-        if again.small or again.parts:
-            return
-        self._store.delete(spool.leftovers(self._store))
-        del self._spools[spool.path]
-        shutil.rmtree(spool.path, ignore_errors=True)

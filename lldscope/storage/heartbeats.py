@@ -25,6 +25,10 @@ def pid_namespace() -> str | None:
         return None
 
 
+def file_of(rank: int) -> str:
+    return f"{HEARTBEAT_DIR}/r{rank}.json"
+
+
 def is_heartbeat(file: str) -> bool:
     return file == NOTES_HEARTBEAT or _HEARTBEAT_NAME.fullmatch(file) is not None
 
@@ -33,7 +37,7 @@ def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None
     """Replace a rank's heartbeat; that of a closed recorder names no process."""
     process = {} if closed else {"pid": os.getpid(), "space": pid_namespace()}
     beat = {"time": json_files.now(), "closed": closed, **process, **state}
-    json_files.replace_file(run / HEARTBEAT_DIR / f"r{rank}.json", json_files.to_json(beat))
+    json_files.replace_file(run / file_of(rank), json_files.to_json(beat))
 
 
 def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[int, dict[str, Any]]:

@@ -26,7 +26,7 @@ from ..core import secrets
 from ..core.errors import LldscopeError, NewerSchema, RunNotFound
 from ..core.schema import SCHEMA_VERSION
 from . import journal, json_files
-from .heartbeats import HEARTBEAT_DIR, is_heartbeat, read_heartbeats
+from .heartbeats import HEARTBEAT_DIR, file_of, is_heartbeat, read_heartbeats
 from .integrity import MISSING
 from .manifest import MANIFEST_DIR, Manifest, ManifestReader, is_manifest, manifest_names
 
@@ -179,7 +179,7 @@ def missing_heartbeats(manifest: Manifest, ranks: Collection[int]) -> dict[str, 
     """Heartbeat → that it is missing, of those ranks that have sealed something, but are not among
     the `ranks` with a heartbeat: it is written before anything else."""
     sealed = {rank for (_, rank), lines in manifest.owners.items() if lines}
-    return {f"{HEARTBEAT_DIR}/r{rank}.json": MISSING for rank in sealed - {*ranks}}
+    return {file_of(rank): MISSING for rank in sealed - {*ranks}}
 
 
 def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:

@@ -157,7 +157,8 @@ class ManifestReader:
 class ManifestFile:
     """The commits of one manifest, replayed as far as they have been read.
 
-    `active` are the parts that count, by (table, file), in the order they were committed.
+    `active` are the parts that count, by (table, file), in the order they were committed; `offset`
+    is how many bytes have been read.
     """
 
     def __init__(self, run: Path, attempt: int, rank: int) -> None:
@@ -167,7 +168,7 @@ class ManifestFile:
         self._reset()
 
     def _reset(self) -> None:
-        self._offset = self.lines = self._bad_lines = self._missing = 0
+        self.offset = self.lines = self._bad_lines = self._missing = 0
         self.journals: dict[str, int] = {}
         self.active: dict[tuple[str, str], Part] = {}
         self.replaced: dict[tuple[str, str], int | None] = {}
@@ -188,7 +189,7 @@ class ManifestFile:
             self.damaged[name] = json_files.reason(error)
             return
         *complete, rest = new.split(b"\n")
-        self._offset += len(new) - len(rest)
+        self.offset += len(new) - len(rest)
         for line in complete:
             self.lines += 1
             self._missing = max(self._missing, line_number(line) - self.lines)
@@ -208,10 +209,10 @@ class ManifestFile:
         with json_files.open_inside(self.path, self.run) as file:
             state = os.fstat(file.fileno())
             json_files.check_size(state.st_size)
-            if state.st_ino != self._inode or state.st_size < self._offset:
+            if state.st_ino != self._inode or state.st_size < self.offset:
                 self._reset()  # another run was put here, or the doctor repaired the file
                 self._inode = state.st_ino
-            file.seek(self._offset)
+            file.seek(self.offset)
             return file.read()
 
     def replay(self, line: bytes) -> str | None:

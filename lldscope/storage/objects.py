@@ -13,31 +13,18 @@ from typing import Any
 
 from .url import Url, plain_errors
 
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "s3": {"config_kwargs": {
-        "connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2},
-    }},
-    "file": {"auto_mkdir": True},
-}
-
 
 class ObjectStore:
     """The objects below an address. Every method raises LldscopeError where the store refuses."""
 
     def __init__(self, url: Url) -> None:
         self.url = url
-        with plain_errors(url, "written"):
-            from fsspec.core import url_to_fs
-
-            options = _OPTIONS.get(url.address.partition("://")[0], {})
-            self._fs, self._path = url_to_fs(url.address, use_listings_cache=False, **options)
-            self._path = self._path.rstrip("/")
 
     def put(self, objects: Mapping[str, bytes]) -> None:
         """Write objects; some of them may be there if it raises."""
         with plain_errors(self.url, "written"):
             if objects:
-                self._fs.pipe({self._at(name): content for name, content in objects.items()})
+                self.url.filesystem.pipe({self._at(n): content for n, content in objects.items()})
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless there is one of that name; False if there is.
@@ -46,7 +33,7 @@ class ObjectStore:
         """
         with plain_errors(self.url, "written"):
             try:
-                self._fs.pipe_file(self._at(name), content, mode="create")
+                self.url.filesystem.pipe_file(self._at(name), content, mode="create")
                 return True
             except FileExistsError:
                 pass
@@ -58,25 +45,25 @@ class ObjectStore:
         if not paths:
             return {}
         with plain_errors(self.url):
-            answers = self._fs.cat(list(paths), on_error="return")
+            answers = self.url.filesystem.cat(list(paths), on_error="return")
             for answer in answers.values():
                 if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
                     raise answer
         return {paths[p]: a for p, a in answers.items() if not isinstance(a, Exception)}
 
-    def names(self, folder: str) -> list[str]:
-        """The names of the objects in a folder, in the order that the store lists them."""
+    def listing(self, folder: str) -> dict[str, Any]:
+        """Name → what the store says of each object in a folder, in its order."""
         with plain_errors(self.url):
-            self._fs.invalidate_cache()
+            self.url.filesystem.invalidate_cache()
             try:
-                entries = self._fs.ls(self._at(folder), detail=True)
-            except FileNotFoundError:
-                return []
-        return [PurePosixPath(e["name"]).name for e in entries if e["type"] == "file"]
+                entries = self.url.filesystem.ls(self._at(folder), detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
+        return {PurePosixPath(e["name"]).name: e for e in entries if e["type"] == "file"}
 
     def exists(self, name: str) -> bool:
         with plain_errors(self.url):
-            return bool(self._fs.exists(self._at(name)))
+            return bool(self.url.filesystem.exists(self._at(name)))
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; one that does not exist is deleted already."""
@@ -84,11 +71,11 @@ class ObjectStore:
         with plain_errors(self.url, "written"):
             try:
                 if paths:
-                    self._fs.rm(paths)
+                    self.url.filesystem.rm(paths)
             except FileNotFoundError:
                 for path in paths:
                     with suppress(FileNotFoundError):
-                        self._fs.rm_file(path)
+                        self.url.filesystem.rm_file(path)
 
     def _at(self, name: str) -> str:
-        return f"{self._path}/{name}"
+        return f"{self.url.path}/{name}".rstrip("/")

@@ -16,6 +16,13 @@ from urllib.parse import urlsplit
 
 from ..core.errors import LldscopeError, RunNotFound
 
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "s3": {"config_kwargs": {
+        "connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2},
+    }},
+    "file": {"auto_mkdir": True},
+}
+
 
 @dataclass(frozen=True)
 class Url:
@@ -36,7 +43,8 @@ class Url:
         with plain_errors(self):
             from fsspec.core import url_to_fs
 
-            filesystem, path = url_to_fs(self.address, use_listings_cache=False)
+            options = _OPTIONS.get(self.address.partition("://")[0], {})
+            filesystem, path = url_to_fs(self.address, use_listings_cache=False, **options)
         return filesystem, path.rstrip("/")
 
     @property

@@ -21,7 +21,6 @@ class FlakyStore(MemoryFileSystem):
     pseudo_dirs: ClassVar[list[str]] = [""]
     faults: ClassVar[float] = 0.0
     lag: ClassVar[float] = 0.0
-    conditional: ClassVar[bool] = True  # whether it knows If-None-Match
     late: ClassVar[list[tuple[str, bytes]]] = []
     choose: ClassVar[random.Random] = random.Random(0)
 
@@ -30,7 +29,7 @@ class FlakyStore(MemoryFileSystem):
         return super()._strip_protocol(path.removeprefix("flaky://"))
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
-        if mode == "create" and self.conditional and self.exists(path):
+        if mode == "create" and self.exists(path):
             raise FileExistsError(path)
         fault = self.choose.random() < self.faults and self.choose.choice(("none", "twice", "late"))
         if fault == "late":
@@ -56,7 +55,7 @@ class FlakyStore(MemoryFileSystem):
         cls.store.clear()
         cls.pseudo_dirs[:] = [""]
         cls.late.clear()
-        cls.faults, cls.lag, cls.conditional, cls.choose = 0.0, 0.0, True, random.Random(seed)
+        cls.faults, cls.lag, cls.choose = 0.0, 0.0, random.Random(seed)
 
 
 fsspec.register_implementation("flaky", FlakyStore, clobber=True)

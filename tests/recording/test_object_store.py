@@ -108,7 +108,7 @@ def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):
     recorder.close()
 
 
-def test_a_run_is_claimed_by_one(caplog):
+def test_a_run_is_claimed_by_one():
     first = lldscope.Recorder(PLACE)
     with pytest.raises(RunExists, match="already holds a run"):
         lldscope.Recorder(PLACE)
@@ -128,13 +128,6 @@ def test_a_run_is_claimed_by_one(caplog):
     with lldscope.open_run(PLACE) as run:
         assert [a["attempt"] for a in run.info["attempts"]] == [1, 2]
         assert run.name == "again"
-    assert "overwrites" not in caplog.text
-
-
-def test_a_store_without_conditional_writes_is_told_of(caplog):
-    FlakyStore.conditional = False
-    lldscope.Recorder(PLACE).close()
-    assert "overwrites objects that it was asked not to" in caplog.text
 
 
 def test_a_directory_that_was_copied_to_a_store_is_not_added_to(here):

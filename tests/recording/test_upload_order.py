@@ -29,7 +29,7 @@ class HandMadeRun:
     """What a recorder would write into its spool, a step at a time and without a thread."""
 
     def __init__(self) -> None:
-        self._spool = spool.Spool.claim(PLACE, rank=0, resume=False, attempt=1)
+        self._spool = spool.Spool(PLACE, rank=0, resume=False, attempt=1)
         self.path, self.steps = self._spool.path, 0
         for folder in (manifest.MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
             (self.path / folder).mkdir()

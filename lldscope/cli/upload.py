@@ -12,7 +12,7 @@ import click
     "--follow",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="FOLDER",
-    help="Send one folder of the spool until its recorders have ended. A recorder starts this.",
+    help="Send one folder of the spool until its recorder has ended. A recorder starts this.",
 )
 def upload(follow: Path | None) -> None:
     """Send what recorders on this machine have left to their object store.
@@ -22,25 +22,24 @@ def upload(follow: Path | None) -> None:
     store did not answer to the end, this sends the rest. Exit code 1 if something still waits.
     """
     from ..core.errors import LldscopeError
-    from ..recording.spool import sending, spool_root
-    from ..recording.upload import Uploader
+    from ..recording.spool import SPOOL_FILE, sending, spool_root
+    from ..recording.upload import Sender
 
     if follow is not None:
-        Uploader(follow).follow()
+        with sending(follow) as free:
+            if free:
+                Sender(follow).follow()
         return
     waits = False
-    for folder in sorted(p for p in spool_root().glob("*") if p.is_dir()):
-        with sending(folder) as free:
+    for path in sorted(file.parent for file in spool_root().glob(f"*/*/{SPOOL_FILE}")):
+        with sending(path) as free:
             if not free:
-                click.echo(f"lldscope: {folder} is being sent by another process.", err=True)
+                click.echo(f"lldscope: {path} is being sent by another process.", err=True)
                 continue
-            uploader = Uploader(folder)
             try:
-                waits |= not uploader.finish()
-            except LldscopeError as error:
-                click.echo(f"lldscope: {error} Parts wait in {folder}.", err=True)
+                waits |= not Sender(path).round()
+            except (LldscopeError, OSError) as error:
+                click.echo(f"lldscope: {error} What is sealed waits in {path}.", err=True)
                 waits = True
-            for path, why in uploader.refused.items():
-                click.echo(f"lldscope: {path} is not sent: {why}.", err=True)
     if waits:
         raise SystemExit(1)

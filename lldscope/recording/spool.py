@@ -6,12 +6,13 @@
           spool.json                      where they belong, and whose they are
           log/                            what is sent of its small files (`storage.logs`)
           closed                          the recorder has written everything
-        sending.error                     what the store refuses now
+          refused                         what the store refuses now
+        a1-r0-5be1c07d.lock               some process sends that spool
 
 A recorder writes a run directory of its own, as it does anywhere, and knows nothing of the store
-after its start. `upload` sends what is sealed, in one process per machine and run that is no child
-of the training's interpreter: its network code never holds up a training thread, and goes on when
-the training is killed. What is left of a machine that was switched off is sent by the next recorder
+after its start. `upload` sends what is sealed, in a process that is no child of the training's
+interpreter: its network code never holds up a training thread, and goes on when the training is
+killed. What is left of a machine that was switched off is sent by the next recorder
 of the run there, or by `lldscope upload`.
 """
 
@@ -39,9 +40,7 @@ from .attempt import already_holds, next_attempt
 
 log = logging.getLogger("lldscope")
 
-SPOOL_FILE, CLOSED_FILE, ERROR_FILE, LOCK_FILE = (
-    "spool.json", "closed", "sending.error", "sending.lock"
-)
+SPOOL_FILE, CLOSED_FILE, ERROR_FILE = "spool.json", "closed", "refused"
 LOOK_SECONDS = 5.0  # between two looks whether the process that sends is alive
 SPOOL_BYTES = 4 << 30  # of one recorder; more rows wait in memory, and are dropped beyond that
 
@@ -106,27 +105,24 @@ class Spool:
                 target.write_bytes(files[file])
 
     def open(self) -> None:
-        """From here on what is sealed is sent. Raises OSError."""
+        """From here on what is sealed is sent, and what other recorders of the run have left here.
+        Raises OSError."""
         state = {
             "address": self.url.address, "token": self._token,
             "attempt": self.attempt, "rank": self._rank,
         }
         json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(state))
-        self.keep_sending()
+        for file in self.path.parent.glob(f"*/{SPOOL_FILE}"):
+            _keep_sending(file.parent)
 
-    def keep_sending(self, warn: Callable[..., None] | None = None) -> None:
+    def keep_sending(self, warn: Callable[..., None]) -> None:
         """Start the process that sends, unless one runs, and say what the store refuses: `warn`
         logs a message once."""
-        folder = self.path.parent
-        with sending(folder) as free:
-            pass
-        if free:
-            _start_sender(folder)
+        _keep_sending(self.path)
         with suppress(OSError):
-            error = (folder / ERROR_FILE).read_text(encoding="utf-8")
-            if warn:
+            if error := (self.path / ERROR_FILE).read_text(encoding="utf-8"):
                 message = "%s Training goes on; sealed parts wait in %s."
-                warn(f"store: {error}", message, error, folder)
+                warn(f"store: {error}", message, error, self.path)
 
     def check_room(self) -> None:
         """Raises OSError if the spool has no room for more."""
@@ -143,7 +139,7 @@ class Spool:
         while self.path.exists() and time.monotonic() < until:
             if time.monotonic() - last_look > LOOK_SECONDS:
                 last_look = time.monotonic()
-                self.keep_sending()
+                _keep_sending(self.path)
             time.sleep(0.05)
         return not self.path.exists()
 
@@ -159,10 +155,11 @@ def size_of(path: Path) -> int:
 
 
 @contextmanager
-def sending(folder: Path) -> Iterator[bool]:
-    """Whether this process may send what is in the folder of a run; no other one does meanwhile."""
+def sending(path: Path) -> Iterator[bool]:
+    """Whether this process may send a spool; no other one does meanwhile."""
+    lock = path.with_name(f"{path.name}.lock")
     try:
-        handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:
         yield False
         return
@@ -175,18 +172,24 @@ def sending(folder: Path) -> Iterator[bool]:
         yield free
     finally:
         os.close(handle)
+        if not path.exists():
+            lock.unlink(missing_ok=True)
 
 
-def _start_sender(folder: Path) -> None:
-    """Start `lldscope upload --follow` as a process that outlives this one."""
+def _keep_sending(path: Path) -> None:
+    """Start `lldscope upload --follow`, which outlives this process, unless one sends the spool."""
+    with sending(path) as free:
+        pass
+    if not free:
+        return
     home = str(Path(__file__).parents[2])  # where this lldscope is imported from
-    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    places = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
-        with open(folder / "sending.log", "ab") as output:
+        with open(path.with_name("sending.log"), "ab") as output:
             subprocess.Popen(
-                [sys.executable, "-m", "lldscope", "upload", "--follow", str(folder)],
+                [sys.executable, "-m", "lldscope", "upload", "--follow", str(path)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": places},
             )
     except OSError as error:
-        log.error("lldscope: no process could be started to send %s: %s", folder, error)
+        log.error("lldscope: no process could be started to send %s: %s", path, error)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import fsspec
 import numpy as np
@@ -20,7 +21,7 @@ import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.recording import recorder as recorder_module
 from lldscope.recording import sealer, spool, upload, writer
-from lldscope.recording.upload import Uploader
+from lldscope.recording.upload import Sender
 from lldscope.runs import find_runs
 from lldscope.storage.url import Url
 
@@ -32,8 +33,7 @@ def here(tmp_path, monkeypatch):
     """A spool of this test; nothing is sent but by `send`, and `close` does not wait for it."""
     FlakyStore.reset()
     monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
-    monkeypatch.setattr(spool, "_start_sender", lambda folder: None)
-    monkeypatch.setattr(upload, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(spool, "_keep_sending", lambda path: None)
     monkeypatch.setattr(recorder_module, "CLOSE_SECONDS", 0)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.01)
     end = lldscope.recording.writer.Writer.end
@@ -42,19 +42,19 @@ def here(tmp_path, monkeypatch):
     FlakyStore.reset()
 
 
-def uploader(place: str = PLACE) -> Uploader:
-    return Uploader(spool.run_folder(Url(place)))
+def senders(place: str = PLACE) -> list[Sender]:
+    spools = spool.run_folder(Url(place)).glob(f"*/{spool.SPOOL_FILE}")
+    return [Sender(file.parent) for file in sorted(spools)]
 
 
-def send(sender: Uploader, rounds: int = 200) -> None:
+def send(place: str = PLACE, rounds: int = 200) -> None:
     """Send until nothing is left, however often the store refuses."""
-    for _ in range(rounds):
-        try:
-            if sender.finish():
-                return
-        except LldscopeError:
-            continue
-    raise AssertionError(f"still waiting: {sender.refused or list(sender.folder.iterdir())}")
+    for sender in senders(place):
+        for _ in range(rounds):
+            with suppress(LldscopeError):
+                if sender.round():
+                    break
+        assert not sender.path.exists(), "still waiting"
 
 
 def rows(place) -> dict[str, int]:
@@ -69,17 +69,18 @@ def test_a_run_on_a_store_answers_as_the_directory_does(here):
         with lldscope.Recorder(place, name="one", config={"lr": 1e-4}) as recorder:
             record_steps(recorder, range(12))
             recorder.event("checkpoint", step=3)
-    send(uploader())
+    send()
     assert find_runs("flaky://bucket") == [Url(PLACE)]
     with lldscope.open_run(PLACE) as run, lldscope.open_run(here / "local") as local:
         assert run.signals().equals(local.signals())
         assert (run.name, run.info["status"], run.damaged) == ("one", "finished", {})
         assert [e["kind"] for e in run.events()] == [e["kind"] for e in local.events()]
-    assert not list(spool.run_folder(Url(PLACE)).glob("a*")), "nothing is left in the spool"
+    assert not senders(), "nothing is left in the spool"
 
 
 def test_a_live_run_is_followed(monkeypatch):
-    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    recorder = lldscope.Recorder(PLACE)
+    (sender,) = senders()
     for steps in (range(5), range(5, 9)):
         record_steps(recorder, steps)
         recorder.flush()
@@ -92,7 +93,8 @@ def test_a_live_run_is_followed(monkeypatch):
 
 
 def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):
-    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    recorder = lldscope.Recorder(PLACE)
+    (sender,) = senders()
     FlakyStore.faults = 1.0
     store = FlakyStore()
     for step in range(20):
@@ -117,13 +119,12 @@ def test_a_run_is_claimed_by_one():
         lldscope.Recorder(PLACE, rank=1)
     record_steps(first, range(5))
     first.close()
-    sender = uploader()
-    send(sender)
+    send()
     again = lldscope.Recorder(PLACE, resume=True, name="again")
     assert again.attempt == 2
     record_steps(again, range(3, 8))
     again.close()
-    send(sender)
+    send()
     assert rows(PLACE)["steps"] == 8
     with lldscope.open_run(PLACE) as run:
         assert [a["attempt"] for a in run.info["attempts"]] == [1, 2]
@@ -141,7 +142,8 @@ def test_a_directory_that_was_copied_to_a_store_is_not_added_to(here):
 
 
 def test_a_full_spool_is_like_a_full_disk(monkeypatch, caplog):
-    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    recorder = lldscope.Recorder(PLACE)
+    (sender,) = senders()
     FlakyStore.faults = 1.0
     monkeypatch.setattr(spool, "SPOOL_BYTES", 50_000)
     monkeypatch.setattr(sealer, "MAX_WAITING_BYTES", 200_000)
@@ -161,7 +163,7 @@ def test_a_full_spool_is_like_a_full_disk(monkeypatch, caplog):
     recorder.flush()
     sender.round()
     recorder.close()
-    send(sender)
+    send()
     with lldscope.open_run(PLACE) as run:
         assert run.sql("SELECT max(step) n FROM all_steps").n[0] == step
         assert any(e["kind"] == "dropped" for e in run.events()), "what was lost is told"
@@ -169,14 +171,15 @@ def test_a_full_spool_is_like_a_full_disk(monkeypatch, caplog):
 
 def sent_step_by_step() -> Iterator[lldscope.Recorder]:
     """A run of twenty steps; its recorder after each, whose seal has been sent."""
-    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    recorder = lldscope.Recorder(PLACE)
+    (sender,) = senders()
     for step in range(20):
         record_steps(recorder, range(step, step + 1), groups=1)
         recorder.flush()
         sender.round()
         yield recorder
     recorder.close()
-    send(sender)
+    send()
     assert rows(PLACE)["steps"] == 20
 
 
@@ -211,14 +214,18 @@ def test_a_spool_of_another_run_is_left_alone():
     other = lldscope.Recorder(PLACE)
     record_steps(other, range(7))
     other.close()
-    sender = uploader()
-    assert not sender.finish()
-    assert list(sender.refused) == [recorder.path]
+    for sender in senders():
+        if sender.path == recorder.path:
+            with pytest.raises(LldscopeError, match="another run by now"):
+                sender.round()
+        else:
+            assert sender.round()
     assert rows(PLACE)["steps"] == 7
 
 
 def test_a_spool_that_was_removed_is_forgotten(here):
-    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    recorder = lldscope.Recorder(PLACE)
+    (sender,) = senders()
     record_steps(recorder, range(3))
     recorder.close()
     FlakyStore.faults = 1.0
@@ -229,7 +236,8 @@ def test_a_spool_that_was_removed_is_forgotten(here):
 
 
 def test_after_the_end_a_store_that_stays_away_is_given_up(monkeypatch):
-    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    recorder = lldscope.Recorder(PLACE)
+    (sender,) = senders()
     record_steps(recorder, range(3))
     sender.round()
     recorder.close()
@@ -238,7 +246,7 @@ def test_after_the_end_a_store_that_stays_away_is_given_up(monkeypatch):
     sender.follow()
     FlakyStore.late.clear()
     FlakyStore.faults = 0.0
-    send(uploader())
+    send()
     assert rows(PLACE)["steps"] == 3
 
 
@@ -276,15 +284,16 @@ def test_64_writers_of_which_some_are_killed(shared, here, monkeypatch):
         ranks = range(16 * i, 16 * i + 16)
         work = (shared, ranks, here / f"sealed{i}", steps, end)
         children.append(in_child(lambda work=work: record(*work), here / "nothing"))
-    sender = uploader(shared)
+    beside: dict[str, Sender] = {}
     while children:
-        sender.round()  # beside them
+        for sender in senders(shared):
+            beside.setdefault(sender.path.name, sender).round()
         for child in list(children):
             if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 has_ended(child)
                 children.remove(child)
         time.sleep(0.05)
-    send(sender)
+    send(shared)
     promised = {
         tuple(map(int, line.split()))
         for i in range(4) for line in (here / f"sealed{i}").read_text().splitlines()

@@ -17,9 +17,8 @@ from s3fs import S3FileSystem
 import lldscope
 from lldscope.core.errors import LldscopeError
 from lldscope.recording import recorder as recorder_module
-from lldscope.recording import spool, upload, writer
-from lldscope.recording.upload import Uploader
-from lldscope.storage.url import Url
+from lldscope.recording import spool, writer
+from lldscope.recording.upload import Sender
 
 PLACE = "s3://bucket/runs/mine"
 SECONDS = 300  # generous: a machine under load
@@ -67,7 +66,7 @@ def test_a_live_run_on_s3_outlives_its_server_and_its_sender(tmp_path, monkeypat
             wait_for_steps(9)
             with lldscope.open_run(PLACE) as run:
                 assert run.info["status"] == "running"
-        assert not list(tmp_path.glob("*/a1-*")), "all of it is on the store"
+        assert not list(tmp_path.glob("*/a1-*/")), "all of it is on the store"
         wait_for_steps(9)
         for sender in senders:
             sender.kill()
@@ -78,9 +77,8 @@ def test_a_live_run_on_s3_outlives_its_server_and_its_sender(tmp_path, monkeypat
 def test_a_put_that_is_cut_in_the_middle_loses_nothing(tmp_path, monkeypatch):
     """In the request line, in the headers and in the body; then the server is away for a while."""
     monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path))
-    monkeypatch.setattr(spool, "_start_sender", lambda folder: None)
+    monkeypatch.setattr(spool, "_keep_sending", lambda path: None)
     monkeypatch.setattr(recorder_module, "CLOSE_SECONDS", 0)
-    monkeypatch.setattr(upload, "LINGER_SECONDS", 0.0)
     with (
         s3_server(),
         cutting_proxy(int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2])) as proxy,
@@ -88,7 +86,7 @@ def test_a_put_that_is_cut_in_the_middle_loses_nothing(tmp_path, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
         S3FileSystem.clear_instance_cache()
         with lldscope.Recorder(PLACE) as recorder:
-            sender = Uploader(spool.run_folder(Url(PLACE)))
+            sender = Sender(recorder.path)
             for step, cut_after in enumerate((1, 400, 900)):
                 record_steps(recorder, range(step, step + 1))
                 recorder.flush()
@@ -99,7 +97,7 @@ def test_a_put_that_is_cut_in_the_middle_loses_nothing(tmp_path, monkeypatch):
                 proxy.come_back()
                 sender.round()
                 wait_for_steps(step + 1)
-        while not sender.finish():
+        while not sender.round():
             pass
         with lldscope.open_run(PLACE) as run:
             assert run.info["status"] == "finished"

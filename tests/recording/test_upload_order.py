@@ -17,7 +17,7 @@ from lldscope.core.errors import LldscopeError
 from lldscope.core.schema import arrow_schema
 from lldscope.query.remote import RemoteCopy
 from lldscope.recording import spool, upload
-from lldscope.recording.upload import Uploader
+from lldscope.recording.upload import Sender
 from lldscope.storage import heartbeats, journal, json_files, layout, manifest, part
 from lldscope.storage.part import PartName
 from lldscope.storage.url import Url
@@ -78,7 +78,7 @@ def read() -> tuple[str, int, int, int]:
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
-    monkeypatch.setattr(spool, "_start_sender", lambda folder: None)
+    monkeypatch.setattr(spool, "_keep_sending", lambda path: None)
     monkeypatch.setattr(upload, "GRACE_SECONDS", 0.0)
     yield FlakyStore()
     FlakyStore.reset()
@@ -90,7 +90,7 @@ def test_no_order_of_late_double_and_refused_requests_loses_anything(block, stor
         choose = random.Random(seed)
         FlakyStore.reset(seed)
         run, faults = HandMadeRun(), choose.choice((0.2, 0.5, 0.9))
-        sender = Uploader(run.path.parent)
+        sender = Sender(run.path)
         for _ in range(choose.randint(2, 8)):
             FlakyStore.faults = faults if choose.random() < 0.8 else 0.0
             choose.choice((run.step, run.beat))()
@@ -100,19 +100,19 @@ def test_no_order_of_late_double_and_refused_requests_loses_anything(block, stor
                 assert read()[0] == "running"
             except LldscopeError:
                 if choose.random() < 0.3:
-                    sender = Uploader(run.path.parent)  # the process that sends was killed
+                    sender = Sender(run.path)  # the process that sends was killed
                     FlakyStore.lag = choose.choice((0.0, 0.5, 1.0))
             if choose.random() < 0.2:
                 store.apply_late()
         run.end()
         for rounds in range(400):
             try:
-                if sender.finish():
+                if sender.round():
                     break
             except LldscopeError:
                 FlakyStore.faults = faults if rounds < 20 else 0.0
                 if choose.random() < 0.1:
-                    sender = Uploader(run.path.parent)
+                    sender = Sender(run.path)
                     FlakyStore.lag = choose.choice((0.0, 0.5, 1.0))
         FlakyStore.lag = 0.0
         assert not run.path.exists(), f"seed {seed}: the spool is sent"

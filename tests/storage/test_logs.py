@@ -58,7 +58,9 @@ def test_the_last_attempt_counts_and_events_are_in_the_order_of_their_times():
 
 
 def test_a_lost_entry_leaves_a_gap_and_nothing_else():
-    entries = {LogName(1, 0, 1, 16): {MANIFEST: line(1)}, LogName(1, 0, 33, 33): {MANIFEST: line(3)}}
+    entries = {
+        LogName(1, 0, 1, 16): {MANIFEST: line(1)}, LogName(1, 0, 33, 33): {MANIFEST: line(3)},
+    }
     assert numbers(logs.small_files(entries)) == [1, 3]
 
 

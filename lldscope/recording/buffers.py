@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
-from io import BytesIO
 from sys import getsizeof
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,110 +17,72 @@ _NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 Count = Callable[[int], None]
 Drop = Callable[[str, int], None]  # (reason, how many rows or values are dropped)
 
-LOOKED_AT = 1024  # elements of a list, to estimate its size
-SLABS = 32  # slabs that are kept for reuse
-SLAB_BYTES = 2 << 20  # a larger slab is not reused
+SAMPLE = 1024  # elements of a list, to estimate its size
 PIECE = 8192  # Python objects that are converted at a time; takes about a millisecond
 _SEQUENCES = (list, tuple)
 _LAST_NUMBER = np.dtype(np.float64).num  # numpy types up to this one are fully held by their bytes
 
-# A copied array: column, type, length, and whether its mask follows it in the slab.
-Copied = tuple[str, np.dtype[Any], int, bool]
-# The columns of one call: other values, copied arrays in the order of the slab, and the slab.
-Call = tuple[dict[str, Any], list[Copied], BytesIO | None]
+
+class FrozenArray(NamedTuple):
+    """A one-dimensional array of numbers, as bytes that nobody can change."""
+
+    dtype: np.dtype[Any]
+    data: bytes
+    mask: bytes | None
+
+    def __len__(self) -> int:
+        return len(self.data) // self.dtype.itemsize
+
+    def array(self) -> np.ndarray:
+        values = np.frombuffer(self.data, self.dtype)
+        if self.mask is None:
+            return values
+        return np.ma.array(values, mask=np.frombuffer(self.mask, np.bool_))
 
 
-class Copier:
-    """Copies what a caller may change after its call. Safe to call from several threads.
-
-    Arrays are copied into reused slabs of memory: in newly allocated memory each 4 KiB costs a page
-    fault, which takes longer than copying them. numpy is not used for the copy because it releases
-    the interpreter meanwhile: the call would then wait for the writer's thread to release it.
-    """
-
-    def __init__(self) -> None:
-        self._slabs: deque[BytesIO] = deque(maxlen=SLABS)
-
-    def copy(self, columns: dict[str, Any]) -> Call:
-        others: dict[str, Any] = {}
-        entries: list[Copied] = []
-        contents: list[np.ndarray] = []
-        # This runs in the training thread with cold caches, so the amount of distinct code matters
-        # more than how often it runs: no helper functions, and one write of all arrays.
-        for name, value in columns.items():
-            kind = type(value)
-            if kind is np.ndarray and value.ndim == 1 and value.dtype.num <= _LAST_NUMBER:
-                entries.append((name, value.dtype, len(value), False))
-                contents.append(value)
-            elif kind is int or kind is float or kind is str:
-                others[name] = value
-            elif isinstance(value, _SEQUENCES):
-                others[name] = list(value)
-            elif not isinstance(value, np.ndarray):
-                others[name] = value
-            elif value.ndim == 0:
-                others[name] = None if np.ma.is_masked(value) else value.item()
-            elif _is_masked_column(value):
-                entries.append((name, value.dtype, len(value), True))
-                contents += [np.ma.getdata(value), np.ma.getmaskarray(value)]
+def copy_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns whose lists and arrays the caller may change afterwards. `tobytes` and not `copy`:
+    it keeps the interpreter, for which the call would have to wait again."""
+    copies: dict[str, Any] = {}
+    # This runs in the training thread with cold caches, so the amount of distinct code matters
+    # more than how often it runs.
+    for name, value in columns.items():
+        if isinstance(value, _SEQUENCES):
+            value = list(value)
+        elif isinstance(value, np.ndarray):
+            is_column = value.ndim == 1 and value.dtype.num <= _LAST_NUMBER
+            if value.ndim == 0:
+                value = None if np.ma.is_masked(value) else value.item()
+            elif not is_column:
+                value = value.copy()
+            elif isinstance(value, np.ma.MaskedArray):
+                mask = np.ma.getmaskarray(value).tobytes()
+                value = FrozenArray(value.dtype, np.ma.getdata(value).tobytes(), mask)
             else:
-                others[name] = value.copy()
-        if not contents:
-            return others, entries, None
-        try:
-            slab = self._slabs.pop()
-            slab.seek(0)
-        except IndexError:
-            slab = BytesIO()
-        try:
-            slab.writelines(contents)  # type: ignore[arg-type]
-        except (ValueError, BufferError):  # an array is not contiguous
-            slab.seek(0)
-            slab.writelines([array.tobytes() for array in contents])
-        return others, entries, slab
-
-    def done(self, call: Call) -> None:
-        """Reuse the slab of a call whose arrays are no longer needed."""
-        slab = call[2]
-        if slab is not None and slab.tell() <= SLAB_BYTES:
-            self._slabs.append(slab)
+                value = FrozenArray(value.dtype, value.tobytes(), None)
+        copies[name] = value
+    return copies
 
 
-def size_of(value: Any) -> int:
-    """About how many bytes a queued call holds: a copied call, an Arrow table, or a line."""
-    if isinstance(value, tuple):
-        others, _, slab = value
-        return (slab.tell() if slab is not None else 0) + sum(map(_bytes_of, others.values()))
-    return int(value.nbytes) if isinstance(value, pa.Table) else sum(map(_bytes_of, value.values()))
+def size_of(values: Mapping[str, Any]) -> int:
+    """About how many bytes a queued call holds: copied columns, or a line."""
+    return sum(map(_bytes_of, values.values()))
 
 
 def _bytes_of(value: Any) -> int:
     """Of a long list only every n-th element is looked at: this runs in the training thread."""
+    if isinstance(value, FrozenArray):
+        return len(value.data) + len(value.mask or b"")
     if not isinstance(value, list):
         return getsizeof(value)
-    stride = len(value) // LOOKED_AT + 1
+    stride = len(value) // SAMPLE + 1
     return sum(map(getsizeof, value[::stride])) * stride
 
 
-def rows_of(value: Any) -> int:
+def rows_of(values: Mapping[str, Any]) -> int:
     """How many rows, or lines, a queued call holds."""
-    if isinstance(value, tuple):
-        lengths = [len(v) for v in value[0].values() if isinstance(v, list | np.ndarray)]
-        return max([*lengths, *(length for _, _, length, _ in value[1])], default=1)
-    return len(value) if isinstance(value, pa.Table) else 1
-
-
-def columns_of(call: Call) -> dict[str, Any]:
-    """All columns of a call; its arrays are copied out of the slab."""
-    columns, entries, slab = call
-    if slab is not None:
-        slab.seek(0)
-        for name, dtype, length, has_mask in entries:
-            columns[name] = np.frombuffer(slab.read(length * dtype.itemsize), dtype)
-            if has_mask:
-                mask = np.frombuffer(slab.read(length), np.bool_)
-                columns[name] = np.ma.array(columns[name], mask=mask)
-    return columns
+    lengths = [len(v) for v in values.values() if isinstance(v, list | np.ndarray | FrozenArray)]
+    return max(lengths, default=1)
 
 
 def deep_copy(value: Any) -> Any:
@@ -132,11 +92,6 @@ def deep_copy(value: Any) -> Any:
     if isinstance(value, _SEQUENCES):
         return [deep_copy(v) for v in value]
     return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _is_masked_column(value: np.ndarray) -> bool:
-    has_mask = isinstance(value, np.ma.MaskedArray)
-    return has_mask and value.ndim == 1 and value.dtype.num <= _LAST_NUMBER
 
 
 def whole(value: Any) -> Any:
@@ -155,6 +110,7 @@ def to_arrow(
     A scalar is repeated. None if no row is left. Lists in `columns` are emptied.
     """
     schema = arrow_schema(table)
+    columns = {n: v.array() if isinstance(v, FrozenArray) else v for n, v in columns.items()}
     lengths = {len(v) for v in columns.values() if isinstance(v, np.ndarray | list)}
     if len(lengths) > 1:
         drop(f"{table}: columns of different lengths {sorted(lengths)}", max(lengths))

@@ -12,26 +12,19 @@ from ..storage import compaction
 from ..storage.manifest import ManifestFile
 from ..storage.merge import BadPart, merge
 from ..storage.part import Part
+from .calls import Losses
 
 
 class Merger:
     """Merges the parts of one manifest, in the writer's thread.
 
-    `pause` is called during a merge, `busy` is True meanwhile, `warn` logs a message once. In a
-    spool a part may be gone because it is on the store already.
+    `pause` is called during a merge, `busy` is True meanwhile.
     """
 
     def __init__(
-        self,
-        run: Path,
-        manifest: ManifestFile,
-        *,
-        warn: Callable[..., None],
-        pause: Callable[[], None],
-        spooled: bool,
+        self, run: Path, manifest: ManifestFile, losses: Losses, pause: Callable[[], None]
     ) -> None:
-        self._spooled = spooled
-        self._run, self._manifest, self._warn, self._pause = run, manifest, warn, pause
+        self._run, self._manifest, self._losses, self._pause = run, manifest, losses, pause
         self.busy = False
         self._unreadable: set[str] = set()  # parts that cannot be merged
         self._stale: list[tuple[float, Path]] = []  # replaced files, and since when
@@ -39,12 +32,13 @@ class Merger:
         self._earlier_merged = manifest.attempt == 1 or manifest.rank > 0
 
     def _tables(self) -> dict[str, list[Part]]:
-        """The parts of this recorder that count, by table, after the last unreadable one."""
+        """The parts of this recorder that count, by table, after the last one that cannot be read
+        or is gone, as in a spool once it is on the store."""
         self._manifest.read()
         tables: dict[str, list[Part]] = defaultdict(list)
         for part in sorted(self._manifest.active.values(), key=lambda p: p.name.first):
-            is_gone = self._spooled and not part.path(self._run).exists()
-            if is_gone or f"{part.table}/{part.file}" in self._unreadable:
+            name = f"{part.table}/{part.file}"
+            if name in self._unreadable or not part.path(self._run).exists():
                 tables[part.table].clear()
             else:
                 tables[part.table].append(part)
@@ -59,7 +53,7 @@ class Merger:
         self._manifest.read()
         if self._manifest.damaged:
             why = next(iter(self._manifest.damaged.values()))
-            self._warn("manifest", "its manifest was changed by somebody else: %s", why)
+            self._losses.warn("manifest", "its manifest was changed by somebody else: %s", why)
             return
         for table in self._tables():
             while group := compaction.due(self._tables()[table]):
@@ -101,10 +95,12 @@ class Merger:
             work()
         except BadPart as error:
             self._unreadable.add(f"{error.part.table}/{error.part.file}")
-            self._warn(str(error), "a part cannot be merged: %s. Run: lldscope doctor", error)
+            message = "a part cannot be merged: %s. Run: lldscope doctor"
+            self._losses.warn(str(error), message, error)
             return False
         except OSError as error:
-            self._warn(f"merge {error.errno}", "parts are not merged now (%s)", error.strerror)
+            message = "parts are not merged now (%s)"
+            self._losses.warn(f"merge {error.errno}", message, error.strerror)
             return False
         finally:
             self.busy = False

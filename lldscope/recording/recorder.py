@@ -37,7 +37,7 @@ from .attempt import (
     warn_of_live_writer,
     write_run_file,
 )
-from .buffers import Copier, deep_copy, whole
+from .buffers import copy_columns, deep_copy, whole
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -185,10 +185,7 @@ class Recorder(NullRecorder):
         # From here on this process, and none that it forks, may call.
         self._closed, self._forks = False, _forks
         _warm_up()
-        self._copier = Copier()
-        self._writer = Writer(
-            self.path, self.attempt, self.rank, self.dropped, self._copier.done, self._spool
-        )
+        self._writer = Writer(self.path, self.attempt, self.rank, self.dropped, self._spool)
         self._writer.beat()
         if self._spool:
             self._spool.open()
@@ -271,9 +268,7 @@ class Recorder(NullRecorder):
 
     @never_raises
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
-        call = self._copier.copy(columns)
-        if self._cannot_write() or not self._writer.enqueue(table, call):
-            self._copier.done(call)
+        if self._cannot_write() or not self._writer.calls.put(table, copy_columns(columns)):
             self._refuse(table)
 
     @never_raises
@@ -289,7 +284,7 @@ class Recorder(NullRecorder):
             if not is_event(line):  # a reader would call it damage
                 self._lost(f"{file}: an event without a kind, or a step that is no count")
                 return
-        if self._cannot_write() or not self._writer.enqueue(file, line):
+        if self._cannot_write() or not self._writer.calls.put(file, line):
             self._refuse(file)
 
     def _cannot_write(self) -> bool:
@@ -302,7 +297,7 @@ class Recorder(NullRecorder):
         self._lost(f"{kind}: {why}")
 
     def _lost(self, reason: str) -> None:
-        self._writer.drop(reason)
+        self._writer.losses.drop(reason)
 
 
 class FailOpen:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..storage import journal, json_files, manifest, part
 from ..storage.part import Part, PartName
-from .buffers import Drop
+from .calls import Losses
 
 log = logging.getLogger("lldscope")
 
@@ -35,22 +35,15 @@ _ADVICE = {
 class Sealer:
     """Holds rows of complete steps, and events, until they are on disk.
 
-    `drop` counts what is lost, `warn` logs a message once, `check_room` raises OSError where no
-    more rows may be written. `refused` is True while the disk refuses writes.
+    `check_room` raises OSError where no more rows may be written. `refused` is True while the disk
+    refuses writes.
     """
 
     def __init__(
-        self,
-        run: Path,
-        attempt: int,
-        rank: int,
-        *,
-        drop: Drop,
-        warn: Callable[..., None],
-        check_room: Callable[[], None],
+        self, run: Path, attempt: int, rank: int, losses: Losses, check_room: Callable[[], None]
     ) -> None:
         self._run, self._attempt, self._rank = run, attempt, rank
-        self._drop, self._warn, self._check_room = drop, warn, check_room
+        self._losses, self._check_room = losses, check_room
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
         self.bytes = 0  # of the rows that wait
         self._lines: deque[tuple[str, Any]] = deque()  # (file, value)
@@ -68,7 +61,7 @@ class Sealer:
 
     def add_line(self, file: str, value: Any) -> None:
         if len(self._lines) >= MAX_WAITING_LINES:
-            self._drop(f"{file}: lines lost because the disk refuses them", 1)
+            self._losses.drop(f"{file}: lines lost because the disk refuses them", 1)
             return
         try:  # not in `seal`: a line that cannot be written would delay all rows
             plain = json_files.jsonable(value)
@@ -78,7 +71,7 @@ class Sealer:
             self._lines.append((file, plain))
 
     def _not_json(self, file: str, error: Exception) -> None:
-        self._drop(f"{file}: a line that cannot become JSON ({type(error).__name__})", 1)
+        self._losses.drop(f"{file}: a line that cannot become JSON ({type(error).__name__})", 1)
 
     @property
     def age(self) -> float:
@@ -163,7 +156,7 @@ class Sealer:
         self.refused = True
         number = error.errno or 0 if isinstance(error, OSError) else 0
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-        self._warn(
+        self._losses.warn(
             f"refused: {number or reason}",
             "%s accepts no rows (%s). Training goes on; up to %d MiB wait in memory and are "
             "written as soon as that is possible. %s",
@@ -184,7 +177,7 @@ class Sealer:
                 break
             del sizes[table]
             count = sum(map(len, self._rows.pop(table)))
-            self._drop(f"{table}: rows lost because the disk refuses them", count)
+            self._losses.drop(f"{table}: rows lost because the disk refuses them", count)
             total += count
         self.bytes = sum(sizes.values())
         return total

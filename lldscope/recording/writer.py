@@ -7,7 +7,7 @@ competes for the interpreter just when training continues.
 from __future__ import annotations
 
 import contextlib
-import logging
+import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
@@ -21,15 +21,13 @@ from ..storage import heartbeats, json_files
 from ..storage.journal import counts, owner_name
 from ..storage.layout import EVENTS_FILE
 from ..storage.manifest import ManifestFile, manifest_names
-from .buffers import Call, rows_of
-from .calls import CallThread
+from .buffers import rows_of, to_arrow
+from .calls import CallQueue, Losses
 from .merging import Merger
 from .sealer import Sealer
 
 if TYPE_CHECKING:
     from .spool import Spool
-
-log = logging.getLogger("lldscope")
 
 SEAL_SECONDS = 1.0  # a complete step is readable after about this long
 SEAL_ROWS, SEAL_BYTES = 20_000, 64 << 20  # rows are sealed earlier if this many wait
@@ -40,29 +38,20 @@ GRACE_SECONDS = 60.0  # replaced parts stay this long for readers that are using
 CLOSE_MERGE_BYTES = 64 << 20  # `close` waits for a merge of at most this size
 
 
-class Writer(CallThread):
+class Writer(threading.Thread):
     """Writes queued calls into one run, as one rank of one attempt.
 
     `spool` is what the run directory is, if the run belongs on an object store.
     """
 
     def __init__(
-        self,
-        run: Path,
-        attempt: int,
-        rank: int,
-        drops: Counter[str],
-        done: Callable[[Call], None],
-        spool: Spool | None = None,
+        self, run: Path, attempt: int, rank: int, drops: Counter[str], spool: Spool | None = None
     ) -> None:
-        super().__init__("lldscope-recorder", drops, done)
+        super().__init__(name="lldscope-recorder", daemon=True)
         self.run_path, self.attempt, self.rank = run, attempt, rank
+        self.calls, self.losses = CallQueue(), Losses(drops)
         # The heartbeat of the writer before: its losses and line counts are carried over.
         self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if attempt > 1 else {}
-        totals = self._earlier.get("journals")
-        self._earlier_journals = {
-            f: counts(n) for f, n in (totals if isinstance(totals, dict) else {}).items()
-        }
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the current step
         self._open_since = 0.0  # when the first of them arrived
         self._open_bytes = 0
@@ -73,27 +62,27 @@ class Writer(CallThread):
         self._reported = 0  # how many losses events have told of
         self._spool = spool
         check_room = spool.check_room if spool else _always_room
-        self._sealer = Sealer(
-            run, attempt, rank, drop=self.drop, warn=self._warn, check_room=check_room
-        )
-        self._merger = Merger(
-            run, self._manifest, warn=self._warn, pause=self._pause, spooled=spool is not None
-        )
+        self._sealer = Sealer(run, attempt, rank, self.losses, check_room)
+        self._merger = Merger(run, self._manifest, self.losses, pause=self._pause)
         self._closed = False
         self._given_up = False
         self.unwritten = 0  # rows and lines that were waiting when the writer ended
 
+    def flush(self) -> threading.Event:
+        """Seal what is complete now; the event is set after the attempt."""
+        done = threading.Event()
+        self.calls.command("flush", done)
+        return done
+
     def end(self, seconds: float) -> bool:
         """Seal everything and end the thread; False if that takes longer than `seconds`: what
         waits by then is counted and given up."""
-        with self._counting:
-            self._append("close", None)
-        self._wake.set()
+        self.calls.command("close")
         self.join(seconds)
         if not self.is_alive():
             return True
         self._given_up = True
-        for kind, value in self._calls.copy():
+        for kind, value in self.calls.waiting():
             if kind not in ("flush", "close"):
                 self._not_written(kind, rows_of(value), seconds)
         for table, rows in (*self._open.copy().items(), *self._sealer.waiting().items()):
@@ -106,7 +95,7 @@ class Writer(CallThread):
     def _not_written(self, kind: str, count: int, seconds: float) -> None:
         if count:
             self.unwritten += count
-            self.drop(f"{kind}: not written within {seconds:g} s at the end", count)
+            self.losses.drop(f"{kind}: not written within {seconds:g} s at the end", count)
 
     def beat(self) -> None:
         """Write a heartbeat, unless a later attempt does. Losses of earlier attempts are added."""
@@ -115,22 +104,15 @@ class Writer(CallThread):
             self._manifest.read()
             self._beat()
 
-    def losses(self) -> Counter[str]:
-        """Lost rows by reason, those of the writer before included."""
-        total = Counter(self.dropped)
-        earlier = self._earlier.get("dropped")
-        if isinstance(earlier, dict):
-            total.update({k: n for k, n in earlier.items() if isinstance(n, int)})
-        return total
-
     def _beat(self) -> None:
         if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
             return
-        # Manifest → its number of lines, so that a reader notices if lines are lost later; likewise
-        # file → writer → number of lines for events and alerts.
+        # What this rank has written and lost, earlier attempts included: a reader notices if lines
+        # are lost later. Manifest → lines; file of events or alerts → writer → lines.
         lines = counts(self._earlier.get("lines"))
         lines[self._manifest.path.name] = max(self._manifest.lines, self._sealer.commits)
-        journals = {file: dict(n) for file, n in self._earlier_journals.items()}
+        earlier = self._earlier.get("journals")
+        journals = {f: counts(n) for f, n in (earlier if isinstance(earlier, dict) else {}).items()}
         for file, n in self._sealer.journals.items():
             journals.setdefault(file, {})[owner_name(self.attempt, self.rank)] = n
         heartbeats.write_heartbeat(
@@ -139,15 +121,15 @@ class Writer(CallThread):
             closed=self._closed,
             attempt=self.attempt,
             step=self._last_step,
-            dropped=dict(self.losses()),
+            dropped=self.losses.counts + Counter(counts(self._earlier.get("dropped"))),
             lines=lines,
             journals=journals,
         )
 
     def run(self) -> None:
         while not self._closed and not self._given_up:
-            self._wake.wait(max(SEAL_SECONDS / 5, 0.005))
-            self._wake.clear()
+            self.calls.wake.wait(max(SEAL_SECONDS / 5, 0.005))
+            self.calls.wake.clear()
             self._process_calls()
             self._guarded("writer", self._tick)
         self.beat()
@@ -157,13 +139,13 @@ class Writer(CallThread):
         try:
             action(*arguments)
         except Exception as error:
-            self.drop(f"{what}: {type(error).__name__}: {error}")
+            self.losses.drop(f"{what}: {type(error).__name__}: {error}")
 
     def _process_calls(self) -> None:
-        while self._calls and not (self._merger.busy and self._calls[0][0] == "close"):
+        while (kind := self.calls.next_kind()) and not (self._merger.busy and kind == "close"):
             if self._given_up:
                 return
-            kind, value = self._take()
+            kind, value = self.calls.take()
             if kind == "flush":
                 self._guarded("writer", self._sealer.seal)
                 value.set()
@@ -178,13 +160,11 @@ class Writer(CallThread):
                 # On a busy machine there may always be another call.
                 self._guarded("writer", self._tick)
 
-    def _process(self, kind: str, value: Any) -> None:
+    def _process(self, kind: str, value: dict[str, Any]) -> None:
         if kind not in TABLES:
             self._sealer.add_line(kind, value)
             return
-        rows = value
-        if not isinstance(value, pa.Table):
-            rows = self._rows_of(kind, value, self.attempt, self.rank)
+        rows = to_arrow(kind, value, self.attempt, self.rank, self.losses.drop)
         if rows is None:
             return
         if kind in ("evals", "eval_questions") or (kind != "steps" and self._is_late(rows)):
@@ -232,20 +212,20 @@ class Writer(CallThread):
                 self._merger.remove_stale(GRACE_SECONDS)
                 self._merger.compact()
         if time.monotonic() - self._last_beat >= HEARTBEAT_SECONDS:
-            if sum(self.dropped.values()) >= 2 * self._reported:
+            if self.losses.counts.total() >= 2 * self._reported:
                 self._tell_losses()
             self.beat()
             if self._spool:
-                self._spool.keep_sending(self._warn)
+                self._spool.keep_sending(self.losses.warn)
 
     def _tell_losses(self) -> None:
         """Say in an event what was lost so far, if that has grown: while a loss goes on, only each
         time that it has doubled."""
-        total = sum(self.dropped.values())
+        total = self.losses.counts.total()
         if total > self._reported:
             self._reported = total
             stamp = {"time": json_files.now(), "attempt": self.attempt, "rank": self.rank}
-            losses = ", ".join(f"{n} × {reason}" for reason, n in self.dropped.items())
+            losses = ", ".join(f"{n} × {reason}" for reason, n in self.losses.counts.items())
             what = {"kind": "dropped", "step": self._last_step, "count": total, "lost": losses}
             self._sealer.add_line(EVENTS_FILE, stamp | what)
 

@@ -79,6 +79,8 @@ def recorded_batch(
         truncated=[r.truncated for r in rollouts],
         data_source=[e.question.data_source for e in episodes],
         decode=policy.decode,
+        questions=[e.question.text for e in episodes],
+        golden=[e.question.golds for e in episodes],
     )
 
 

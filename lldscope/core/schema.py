@@ -163,6 +163,9 @@ responses: one row per rollout
     truncated    bool  -      A length limit cut the rollout.
     repeat_share float share  Share of its 4-grams of action tokens that it has had before.
     text         text  -      The whole rollout as text; untrusted model output.
+    question     text  -      What was asked: the end of the last message of the prompt; untrusted.
+    golden       text  -      Golden answers, as a JSON array of texts.
+    reward_parts text  -      Reward by component, as a JSON object of numbers.
 """)
 
 ACTIONS = _table("""

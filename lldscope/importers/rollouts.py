@@ -26,8 +26,10 @@ from ..recording.episodes import (
     Turn,
     exact_match,
     golden_answers,
+    golden_of,
     has_tags,
     parse,
+    question_of,
     short_hash,
 )
 from .reading import as_step, first_keys, first_object, natural_key, number, objects
@@ -38,7 +40,6 @@ MAX_TOKENS = 4_000_000  # … and of a piece's tokens, the longest rollout's for
 MAX_CHARACTERS = 16 << 20  # … and about so much of their text
 INCOMPLETE = 0.5  # of the usual number of rollouts of a step
 MEASURED = ("old", "behaviour", "reference", "entropy")
-_GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution", "label")
 _SHOWN = 20  # folders in a message
 _NO_REWARD = {"step", "prompt", "completion", "advantage"}
 
@@ -145,6 +146,9 @@ class Rollouts:
             truncated=column("truncated"),
             data_source=column("data_source"),
             texts=column("text"),
+            questions=column("question"),
+            golden=column("golden"),
+            reward_parts=column("reward_parts"),
             **scores,
         )
 
@@ -158,10 +162,12 @@ def _lists(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def rollout(
-    rollouts: Rollouts, step: int, group: str, prompt: str, output: str, row: Mapping[str, Any],
+    rollouts: Rollouts, step: int, group: str, prompt: Any, output: str, row: Mapping[str, Any],
     **columns: Any,
 ) -> Iterator[Rows]:
-    """Add one rollout of texts; `row` may hold golden answers and a verdict."""
+    """Add one rollout of texts; `row` may hold golden answers and a verdict. `prompt`: a text or
+    the messages of a conversation."""
+    question, prompt = question_of(prompt), as_text(prompt)
     episode = rollouts.parse(output, prompt)
     answer = episode.answer if episode else None
     response = {
@@ -169,6 +175,8 @@ def rollout(
         "data_source": _text(row.get("data_source")),
         "correct": _correct(rollouts.findings.request, columns["reward"], answer, row),
         "text": prompt + output,
+        "question": question,
+        "golden": golden_answers(golden_of(row)),
     }
     turns = episode.turns if episode else (Turn("text"),)
     return rollouts.add(step, group, turns, response | columns)
@@ -182,11 +190,6 @@ def _correct(
     if not request.exact_match and accuracy in (0.0, 1.0):
         return accuracy == 1.0
     return verdict(request, reward, answer, golden_of(row))
-
-
-def golden_of(row: Mapping[str, Any]) -> Any:
-    """What a log calls its golden answers; None if it has none."""
-    return next((row[k] for k in _GOLDEN if row.get(k) is not None), None)
 
 
 def verdict(
@@ -229,7 +232,12 @@ class VerlRollouts:
                 uid = row.get("uid")
                 group = uid.rsplit("_", 2)[0] if isinstance(uid, str) else prompt
                 reward = number(row.get("score"))
-                yield from rollout(rollouts, step, group, prompt, output, row, reward=reward)
+                # what the reward function returned beside the score
+                extras = {k: v for k, v in row.items() if k not in ("step", "score", "acc")}
+                yield from rollout(
+                    rollouts, step, group, prompt, output, row,
+                    reward=reward, reward_parts=finite(extras),
+                )
         yield from rollouts.finish()
 
 
@@ -272,12 +280,19 @@ class TrlCompletions:
         if step is None or row.get("completion") is None:
             rollouts.findings.skip("completions without a step or text")
             return
-        prompt, output = as_text(row.get("prompt")), as_text(row["completion"])
-        rewards = [v for n, v in row.items() if n not in _NO_REWARD and isinstance(v, float)]
+        prompt = row.get("prompt")
+        parts = {n: v for n, v in row.items() if n not in _NO_REWARD and isinstance(v, float)}
         yield from rollout(
-            rollouts, step, prompt, prompt, output, row,
-            reward=sum(rewards) if rewards else None, advantage=number(row.get("advantage")),
+            rollouts, step, as_text(prompt), prompt, as_text(row["completion"]), row,
+            reward=sum(parts.values()) if parts else None, reward_parts=finite(parts),
+            advantage=number(row.get("advantage")),
         )
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among the values of a log."""
+    numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
+    return {str(k): float(v) for k, v in numbers.items() if math.isfinite(v)}
 
 
 def as_text(value: Any) -> str:

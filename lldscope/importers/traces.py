@@ -16,9 +16,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from ..recording.episodes import short_hash
+from ..recording.episodes import golden_of, short_hash
 from .reading import PACKED, as_step, bare_name, first_keys, head, natural_key, number, objects
-from .rollouts import Rollouts, as_text, golden_of
+from .rollouts import Rollouts, as_text
 from .source import HEAD_BYTES, Findings, Rows
 from .token_logs import floats, sequence
 

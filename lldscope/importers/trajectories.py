@@ -52,8 +52,8 @@ class RolloutLines:
                 if key_step is None or not isinstance(parts["response"], str | list):
                     findings.skip("rollouts without a step or a response")
                     continue
-                prompt, response = as_text(parts["prompt"]), as_text(parts["response"])
-                group = prompt if parts["group"] is None else str(parts["group"])
+                prompt, response = parts["prompt"], as_text(parts["response"])
+                group = as_text(prompt) if parts["group"] is None else str(parts["group"])
                 yield from rollout(
                     rollouts, key_step[1], group, prompt, response,
                     {**row, "acc": parts["correct"]},

@@ -6,7 +6,7 @@ of your own, fills in a `Batch`; `lldscope.recording.columns` makes the tables' 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ SCORES = ("old", "inner", "post", "reference", "entropy")
 PER_ROW = (
     "prompt_ids", "completion_ids", "rewards", "correct", "group_ids", "response_ids",
     "advantages", "turns", "truncated", "data_source", "texts",
+    "questions", "golden", "reward_parts",
 )
 PER_TOKEN = ("action", "behaviour", "error_norm", "llds_gate", "llds_penalty")
 
@@ -55,6 +56,8 @@ class Batch:
     llds_gate (N, T) bool, llds_penalty (N, T): as in `lldscope.losses.llds.LLDS`.
     policy_version: optimizer updates made before the rollouts were sampled, one number or (N,).
     decode: token ids to text; None records no texts. texts: those of a log that has them.
+    questions: what was asked, of which the end is kept; golden: the answers that count as right;
+    reward_parts: the reward by component.
     """
 
     step: int
@@ -83,6 +86,9 @@ class Batch:
     policy_version: Any = None
     decode: Callable[[list[int]], str] | None = None
     texts: Sequence[str | None] | None = None
+    questions: Sequence[str | None] | None = None
+    golden: Sequence[Sequence[str] | None] | None = None
+    reward_parts: Sequence[Mapping[str, float] | None] | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError where shapes do not fit."""

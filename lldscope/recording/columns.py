@@ -7,6 +7,7 @@ Every trainer's step comes through here. Sums are over action tokens, at the gra
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from .token_samples import Columns, TokenSamples
 UNKNOWN = Turn(None)
 TEXTS_PER_STEP = 4
 """Rollouts whose text and tokens are recorded, in a step that records any."""
+MOST_QUESTION, MOST_JSON = 400, 2000
+"""Characters of a question, and of golden answers and reward parts as JSON, that are recorded."""
 
 
 def record(
@@ -71,6 +74,20 @@ def tables(
         n = len(next(iter(updates.values())))
         columns["updates"] = {"step": batch.step, "update": list(range(n)), **updates}
     return columns | ({"tokens": samples.tokens(selection)} if selection else {})
+
+
+def _column(
+    values: Sequence[Any] | None, form: Callable[[Any], str | None]
+) -> list[str | None] | None:
+    """The values as text; None where there is none, and in the place of a column of these."""
+    texts = [form(value) if value else None for value in values or ()]
+    return texts if any(texts) else None
+
+
+def _as_json(value: Any) -> str | None:
+    """JSON as people read it; None where that is too long."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MOST_JSON else None
 
 
 def prompt_hash(ids: Sequence[int] | str | None) -> str | None:
@@ -175,6 +192,9 @@ class StepRows:
             "answered": answers if b.protocol else None,
             "truncated": b.truncated,
             "repeat_share": b.completion_ids and repeated_share(b.completion_ids, self.action),
+            "question": _column(b.questions, lambda q: q.strip()[-MOST_QUESTION:]),
+            "golden": _column(b.golden, _as_json),
+            "reward_parts": _column(b.reward_parts, _as_json),
         }
 
     def actions(self) -> Columns:

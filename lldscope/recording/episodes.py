@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,12 @@ _TOOL_TEXT = re.compile(
 )
 _TAG = re.compile(r"<(?:search|answer|tool_call|information|tool_response)>")
 _DOCUMENT = re.compile(r"Doc \d+\s*(?=\(Title:)")
+_GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution", "label")
+# Before a user's turn in a chat template as text; after it, in the order of removal.
+_USER = re.compile(r"<\|im_start\|>user\n|(?:^|\n)user\n")
+_AFTER = ("<|im_start|>assistant", "\nassistant", "<|im_end|>")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+MOST_ASKED = 4000  # characters at the end of a prompt in which a question is looked for
 _ROLES = frozenset(("user", "assistant", "tool", ""))
 
 
@@ -178,6 +183,27 @@ def normalized(text: str) -> str:
     """Lower case, without punctuation, articles and repeated spaces."""
     plain = "".join(c for c in text.lower() if c not in string.punctuation)
     return " ".join(_ARTICLES.sub(" ", plain).split())
+
+
+def golden_of(row: Mapping[str, Any]) -> Any:
+    """What a row of a data set or log calls its golden answers; None if it has none."""
+    return next((row[k] for k in _GOLDEN if row.get(k) is not None), None)
+
+
+def question_of(prompt: Any) -> str | None:
+    """What a prompt asks: the last message of a user, or the part of a text after its last
+    "Question:" or mark of a user's turn; None if that is empty."""
+    if isinstance(prompt, list):
+        messages = [m.get("content") for m in prompt
+                 if isinstance(m, dict) and m.get("role") == "user"]
+        prompt = messages[-1] if messages else None
+    if not isinstance(prompt, str):
+        return None
+    turn = _USER.split(prompt)[-1][-MOST_ASKED:]
+    question = turn.rpartition("Question:")[2].rstrip()
+    for mark in _AFTER:
+        question = question.removesuffix(mark).rstrip()
+    return question.strip() or None
 
 
 def golden_answers(value: Any) -> list[str]:

@@ -22,6 +22,7 @@ NOT_WRITTEN = {
     },
     "actions.rounding_sq_sum": "this trainer's log-probabilities are in float32",
     "tokens.logp_behaviour": "the in-process sampler is the trainer's own policy",
+    "responses.reward_parts": "the reward of the task is one number",
     "probes.action_index": "no probe of this trainer is about a single action",
     "steps.flops_possible": "what a CPU could do at most is not known",
     "steps.memory_peak": "that of a GPU",

@@ -23,6 +23,7 @@ from lldscope.recording.columns import tables
 from lldscope.recording.recorder import FailOpen
 from lldscope.recording.rescore import rescore_sample
 
+QUESTION = SimpleNamespace(data_source=None, text=None, golds=())
 N, SIZE, STEP = 16, 4, 3
 RANDOM = np.random.default_rng(5)
 PROMPTS = [RANDOM.integers(20, 99, 2 + i // SIZE).tolist() for i in range(0, N, SIZE)
@@ -91,7 +92,7 @@ def our_trainer(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
     rollouts = [
         Rollout(
             SimpleNamespace(
-                reward=REWARDS[i], correct=CORRECT[i], question=SimpleNamespace(data_source=None),
+                reward=REWARDS[i], correct=CORRECT[i], question=QUESTION,
                 actions=[SimpleNamespace(kind="text", tool_ok=None, docs_hash=None)
                          for _ in range(max(actions(OWN[i])) + 1)],
             ),
@@ -141,7 +142,10 @@ def trl(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
         "sampling_per_token_logps": left(ENGINE)[rows],
         "ref_per_token_logps": left(REFERENCE)[rows],
     }
-    samples = Samples([{}] * n, [None] * n, RESPONSES[rows], REWARDS[rows], CORRECT[rows], rank * n)
+    parts = [{}] * n
+    samples = Samples(
+        parts, [None] * n, RESPONSES[rows], REWARDS[rows], CORRECT[rows], rank * n, parts
+    )
     rollouts = Rollouts(inputs, STEP, 0, samples, CORRECT, SIZE)
     rollouts.set_old(left(OLD)[rows], None)
     trainer = SimpleNamespace(

@@ -25,7 +25,8 @@ class Samples:
     """What TRL passed to the reward functions, and what they returned: N of each, of this rank.
 
     rewards: the total, Σ weight · reward over the functions that gave one; NaN where none did.
-    first: number of row 0 among the rows of all ranks.
+    first: number of row 0 among the rows of all ranks. parts: reward function → its
+    reward, where there are several.
     """
 
     examples: list[dict[str, Any]]
@@ -34,6 +35,7 @@ class Samples:
     rewards: list[float]
     correct: list[bool | None]
     first: int
+    parts: list[dict[str, float]]
 
 
 # A call of `_calculate_rewards`: its arguments, and the rewards (rows of all ranks, functions).
@@ -64,8 +66,14 @@ def rewarded_samples(trainer: Any, call: Rewarded | None, n: int, correct: Corre
         prompts=params["prompts"], completions=params["completions"],
         completion_ids=params["completion_ids_list"], rewards=rewards, **columns,
     )
+    names = trainer.reward_func_names
+    parts = [
+        {name: v for name, v in zip(names, row, strict=True) if v == v and len(names) > 1}
+        for row in per_function[first : first + n].tolist()
+    ]
     return Samples(
-        examples, params["completions"], params["completion_ids_list"], rewards, verdicts, first
+        examples, params["completions"], params["completion_ids_list"], rewards, verdicts, first,
+        parts,
     )
 
 

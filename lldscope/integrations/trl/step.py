@@ -11,7 +11,7 @@ import torch
 
 from ...recording.batch import Batch, Scores
 from ...recording.columns import record, weighted_mean
-from ...recording.episodes import message_turns
+from ...recording.episodes import golden_answers, golden_of, message_turns, question_of
 from ...recording.recorder import FailOpen
 from ...recording.rescore import rescore_sample
 from ...recording.retention import Retention
@@ -129,6 +129,9 @@ def batch_of(r: Rollouts, tokenizer: Any, ends: Sequence[int]) -> Batch:
         data_source=[example.get("data_source") for example in samples.examples],
         policy_version=r.policy_version,
         decode=tokenizer.decode,
+        questions=[question_of(example.get("prompt")) for example in samples.examples],
+        golden=[golden_answers(golden_of(example)) for example in samples.examples],
+        reward_parts=samples.parts,
     )
 
 

@@ -7,6 +7,7 @@ from flask import Flask, Response, request
 
 from lldscope.core.errors import LldscopeError
 from lldscope.report import post_mortem
+from lldscope.report.document import document
 from lldscope.report.html import html
 
 from .data.histograms import read_bins
@@ -51,7 +52,7 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
     @server.route("/report/<path:name>")
     def report(name: str) -> Response:
         try:
-            text = html(post_mortem(registry.snapshot(name).run))
+            text = html(document(post_mortem(registry.snapshot(name).run)))
         except LldscopeError as error:
             return Response(f"{error}\n", 404, mimetype="text/plain")
         headers = {"Content-Disposition": f'attachment; filename="{_file_name(name)}.html"'}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,10 +75,12 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {self.name!r}: {'; '.join([*self._facts(), self.place])}>"
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows of the run."""
-        facts = "".join(f"<li>{escape(fact)}</li>" for fact in (*self._facts(), self.place))
-        return f"<strong>{escape(self.name)}</strong><ul>{facts}</ul>"
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows of the run: the first screen of its report."""
+        from importlib.metadata import entry_points
+
+        cards = entry_points(group="lldscope.card", name="card")
+        return next((str(card.load()(self)) for card in cards), None)
 
     def _facts(self) -> list[str]:
         """Steps, status, phase and the worst alarms that fire, for people."""

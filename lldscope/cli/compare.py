@@ -55,8 +55,8 @@ def compare(
 
     Values are means over the last ten measured steps; differences are to the first run.
 
-    With -o or --format, a report of two arms: what happened to each, phases and signals over the
-    same steps, alarms, look-alikes, settings that differ, and what the comparison cannot tell. An
+    With -o or --format, a report of two arms: how they differ, in sentences, phases and signals
+    over the same steps, alarms, settings, and what the comparison cannot tell. An
     arm is a run, or a folder of runs that differ in nothing but chance; these are averaged, and
     their spread is shown. More runs than two are put into arms by the group they were recorded
     with.
@@ -70,6 +70,8 @@ def compare(
     if wants_report and as_json:
         raise click.UsageError("--json is the table; the report as data is --format json.")
     kind = form_of(file, kind) if wants_report else None
+    if wants_report and (every is not None or signals is not None):
+        raise click.UsageError("--every and --signals are for the table on the terminal.")
     if align != "step" and every is None:
         unit = "tokens" if align == "tokens" else "steps"
         raise click.UsageError(f"Set the spacing with --every, in {unit}.")
@@ -86,11 +88,10 @@ def compare(
         damaged = {f"{r.name}: {part}": why for r in all_runs for part, why in r.damaged.items()}
         if kind is not None:
             from ..report.arms.analysis import arms_of, compare_arms
+            from ..report.arms.document import document
 
-            arms = arms_of(run_groups)
-            in_order = [run for of in arms.values() for run in of]
-            answer = side_by_side(in_order, align, every, names, arl, chosen_rules)
-            write_document(compare_arms(arms, answer, arl, chosen_rules, _with_bar), kind, file)
+            facts = compare_arms(arms_of(run_groups), arl, chosen_rules, _with_bar)
+            write_document(facts, document, kind, file)
         else:
             answer = side_by_side(all_runs, align, every, names, arl, chosen_rules)
             if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,48 +17,6 @@ if TYPE_CHECKING:
     from ..report import PostMortem
 
 LISTED = 5  # sentences of a kind, in the terminal and as JSON
-
-
-@dataclass(frozen=True)
-class Trainer:
-    """How a trainer is recorded next time, and its own names of the settings to change."""
-
-    record: tuple[str, str]
-    settings: dict[str, str]
-
-
-LOOP = Trainer(
-    (
-        'recorder = lldscope.Recorder("runs/mine")',
-        "recorder.step(step=…, …)  # docs/integrations.md",
-    ),
-    {},
-)
-TRL = Trainer(
-    ("from lldscope.integrations.trl import instrument", 'instrument(trainer, "runs/mine")'),
-    {"learning rate": "GRPOConfig.learning_rate", "clipping": "GRPOConfig.epsilon_high",
-     "KL": "GRPOConfig.beta", "length limit": "GRPOConfig.max_completion_length",
-     "updates": "GRPOConfig.num_iterations"},
-)
-VERL = Trainer(
-    ("trainer.v1.trainer_mode=lldscope_sync", "trainer.lldscope.path=runs/mine"),
-    {"learning rate": "actor_rollout_ref.actor.optim.lr",
-     "clipping": "actor_rollout_ref.actor.clip_ratio_high",
-     "KL": "actor_rollout_ref.actor.kl_loss_coef", "length limit": "data.max_response_length",
-     "updates": "actor_rollout_ref.actor.ppo_epochs"},
-)
-TRAINERS = {
-    "trl-console": TRL, "trl-completions": TRL, "metric-document": TRL, "notebook": TRL,
-    "verl-console": VERL, "verl-rollouts": VERL,
-}
-# Rule → which setting is the first to change.
-FIRST = {
-    "lld-decay": "learning rate", "lld-collapse": "learning rate",
-    "grad-explosion": "learning rate", "grad-sustained": "learning rate",
-    "reward-crash": "learning rate", "reward-decline": "learning rate", "lr-jump": "learning rate",
-    "entropy-surge": "learning rate", "entropy-floor": "clipping", "kl-explosion": "KL",
-    "truncation": "length limit", "step-size": "updates",
-}
 
 
 @click.command()
@@ -87,24 +45,25 @@ def diagnose(
     lldscope diagnose train.log
     """
     from ..report import post_mortem
+    from ..report.document import document
     from ..runs import open_run
     from .check import exit_code
     from .report import form_of, write_document
 
-    run, trainer = _run(source, run_name)
+    run = _run(source, run_name)
     with open_run(run) as reader:
         facts = post_mortem(reader, None, cost_per_hour=cost_per_hour)
-    answer = _answer(facts, trainer)
+    answer = _answer(facts)
     if as_json:
         print_json(answer)
     else:
         _show(facts, answer)
     if file is not None:
-        write_document(facts, form_of(file, None), file)
+        write_document(facts, document, form_of(file, None), file)
     sys.exit(exit_code(facts.state.verdict, fail_on, exit_style))
 
 
-def _run(sources: tuple[str, ...], run_name: str | None) -> tuple[Path, Trainer]:
+def _run(sources: tuple[str, ...], run_name: str | None) -> Path:
     """A run as it is; of anything else its import in the cache, made anew where it changed."""
     from ..importers.build import Import
     from ..importers.source import ImportRequest
@@ -112,37 +71,37 @@ def _run(sources: tuple[str, ...], run_name: str | None) -> tuple[Path, Trainer]
     from .import_ import local_paths
 
     if len(sources) == 1 and Path(sources[0], "run.json").is_file():
-        return Path(sources[0]), LOOP
+        return Path(sources[0])
     paths = local_paths(sources, follow=False)
     key = "\0".join([*map(os.path.abspath, paths), run_name or ""])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()
     run = cache_dir() / "imports" / name / (paths[0].stem or "run")
     run.parent.mkdir(parents=True, exist_ok=True)
-    outcome = Import(paths, run, ImportRequest(run=run_name), None).build(lambda n: None)
-    return run, next((TRAINERS[f] for f in outcome.formats if f in TRAINERS), LOOP)
+    Import(paths, run, ImportRequest(run=run_name), None).build(lambda n: None)
+    return run
 
 
-def _answer(facts: PostMortem, trainer: Trainer) -> dict[str, Any]:
+def _answer(facts: PostMortem) -> dict[str, Any]:
     """What is said, bounded in size."""
     state = facts.state
     serious = [alert for alert in state.alerts if alert.severity != "info"]
-    first = next((FIRST[a.rule] for a in serious if a.rule in FIRST), None)
     return {
         "schema": 1,
         "verdict": state.verdict,
         "evidence": state.evidence,
         "cause": state.headline.cause,
         "action": state.headline.action,
-        "setting": trainer.settings.get(first) if first else None,
-        "onset": min((a.step for a in serious if a.step is not None), default=None),
+        "setting": facts.changes[0].setting if facts.changes else None,
+        "onset": facts.events[0].start if facts.events else None,
         "last_step": state.last_step,
         "grounds": [
-            {"rule": a.rule, "severity": a.severity, "step": a.step, "message": a.message}
+            {"rule": a.rule, "severity": a.severity, "step": facts.alarm_step(a),
+             "message": a.message}
             for a in serious[:LISTED]
         ],
         "summary": facts.summary[:LISTED],
-        "not_in_this_log": facts.limits[:LISTED],
-        "record_next_time": list(trainer.record),
+        "not_in_this_log": facts.gaps[:LISTED],
+        "record_next_time": list(facts.record),
         "cost": facts.cost and asdict(facts.cost),
     }
 

@@ -14,6 +14,9 @@ from .shared import RunPath, rate_options, rules_option, secrets_option, warn_of
 if TYPE_CHECKING:
     from ..report import PostMortem
     from ..report.arms.facts import Comparison
+    from ..report.blocks import Document
+
+    _Facts = TypeVar("_Facts", PostMortem, Comparison)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -54,8 +57,10 @@ def form_of(file: Path | None, kind: str | None) -> str:
     return kind
 
 
-def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None) -> None:
-    """The facts as data, Markdown or HTML, to a file or to stdout."""
+def write_document(
+    facts: _Facts, document: Callable[[_Facts], Document], kind: str, file: Path | None
+) -> None:
+    """The facts as data, or as a document in Markdown or HTML, to a file or to stdout."""
     from ..storage.json_files import replace_file, to_json
 
     if kind == "json":
@@ -63,11 +68,11 @@ def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None)
     elif kind == "md":
         from ..report.markdown import markdown
 
-        text = markdown(facts)
+        text = markdown(document(facts))
     else:
         from ..report.html import html
 
-        text = html(facts)
+        text = html(document(facts))
     if file is None:
         click.echo(text, nl=False)
     else:
@@ -91,18 +96,19 @@ def report(
     run: Path, file: Path | None, kind: str | None, cost_per_hour: float | None, arl: float | None,
     steps: int | None, rules: Path | None,
 ) -> None:
-    """Write the post-mortem of RUN: phases, alarms and the time they left, what lost likelihood,
-    look-alikes, what to change next, and what the log cannot tell.
+    """Write the post-mortem of RUN: what is wrong and what to change, when it began and when it
+    was seen, what lost likelihood, and what the log cannot tell.
 
     The HTML is one file that opens from disk and loads nothing. A healthy run has a report, too;
     one that is still going is described as of its last row.
     """
     from ..report import post_mortem
+    from ..report.document import document
     from ..runs import open_run
     from ..user_rules.user_rules import all_rules
 
     kind = form_of(file, kind)
     with open_run(run, planned_steps=steps) as reader:
         facts = post_mortem(reader, arl, all_rules(rules), cost_per_hour)
-    write_document(facts, kind, file)
+    write_document(facts, document, kind, file)
     warn_of_damage(facts.state.damaged, facts.state.dropped)

@@ -36,14 +36,14 @@ def phase_bands(
     shapes = []
     for span, start, end in zip(spans, starts, ends, strict=True):
         a, b = max(start, window[0]), min(end, window[1])
-        if b <= a:
+        if b <= a or span.phase is None:
             continue
         sign = palette.PHASES[span.phase]
         numeral = sign.shape if sign.shape.startswith("I") else ""
         names = (f"{numeral} {sign.word}".strip(), sign.word, numeral)
         room = NARROW * (b - a) / width
         text = next((name for name in names if CHARACTER * len(name) <= room), "")
-        faint = 0.05 if span.phase in ("warmup", "healthy", None) else 0.13
+        faint = 0.05 if span.phase in ("warmup", "healthy") else 0.13
         title = f"{sign.word}, steps {span.start_step}–{span.end_step}, as seen live"
         band = _band(a, b, 0.0, 1.0) | {"name": title}
         shapes.append(band | {"fillcolor": sign.color, "opacity": faint})

@@ -73,11 +73,10 @@ def headline(t: Trouble) -> Headline:
     words = DECLARATION.get(alarm.rule)
     cause = f"{words.cause if words is not None else f'Rule {alarm.rule}'} ({alarm.since})"
     decay = next((a for a in t.alerts if a.rule == "lld-decay"), None)
-    if alarm.rule == "lld-collapse" and decay is not None:
-        cause = (
-            f"Collapsed at step {step}; correct responses had been losing likelihood since step "
-            f"{decay.episodes[-1][0]}"
-        )
+    if alarm.rule == "lld-collapse" and decay is not None and step is not None:
+        firings = [fired for fired, _ in decay.episodes if fired is not None]
+        by = max((fired for fired in firings if fired <= step), default=firings[0])
+        cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
     action = words.action if words is not None else _first_sentence(alarm.advice)
     if (earlier := _before_the_fall(t, alarm)) is not None:
         sign = DECLARATION[earlier.rule]

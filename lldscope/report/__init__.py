@@ -2,12 +2,10 @@
 
 From a run to its report:
 
-analysis      a run → `facts.PostMortem`; its parts: onset_order, losses, examples, series, advice
-sentences     the summary and the limits, in sentences
-document      facts → blocks (`blocks`), section by section
-charts        pictures as inline SVG, with timeline and drawing
-html          blocks → one file that opens from disk and loads nothing; markdown: for reviews
-arms          two runs, or two groups of runs, side by side, in the same way
+analysis      a run → `facts.PostMortem`; its parts: events, losses, examples, trainers, sentences
+document      facts → sections of blocks (`blocks`), with charts
+html          sections → one file that opens from disk and loads nothing; markdown: for reviews
+arms          two runs, or two groups of runs, side by side: another document of the same blocks
 """
 
 from __future__ import annotations

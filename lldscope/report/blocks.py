@@ -1,20 +1,26 @@
-"""What a report is made of: blocks in reading order, rendered by `html` and `markdown`."""
+"""What a report is made of: sections of blocks in reading order, rendered by `html` and
+`markdown`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from ..core import palette
+from ..core.palette import Sign
+from ..figures.svg import Drawing
 from .examples import Example
-
-Cell = str | palette.Sign
+from .losses import WorstToken
 
 
 @dataclass(frozen=True)
-class Heading:
-    text: str
+class Strip:
+    """A cell with a drawing of ours; `words` stand for it where there are no pictures."""
+
+    svg: str
+    words: str
+
+
+Cell = str | Sign | Strip
 
 
 @dataclass(frozen=True)
@@ -25,12 +31,18 @@ class Paragraph:
 @dataclass(frozen=True)
 class Items:
     items: Sequence[str]
-    ordered: bool = False
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to type."""
+
+    lines: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text, or a sign with its word; columns of numbers are aligned `right`."""
+    """Cells are text, a sign with its word, or a strip; columns of numbers are aligned `right`."""
 
     caption: str
     head: Sequence[str]
@@ -39,11 +51,10 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """HTML with inline SVG; formats without pictures leave it out."""
+class Charts:
+    """Charts beside each other; formats without pictures have their words."""
 
-    kind: Literal["timeline", "charts"]
-    html: str
+    drawings: Sequence[Drawing]
 
 
 @dataclass(frozen=True)
@@ -53,14 +64,31 @@ class Box:
     rows: Sequence[tuple[str, str]]
 
 
-Block = Box | Heading | Paragraph | Items | Table | Picture | Example
+@dataclass(frozen=True)
+class Tokens:
+    """Single tokens with the text around them."""
+
+    tokens: Sequence[WorstToken]
+
+
+Block = Box | Paragraph | Items | Code | Table | Charts | Tokens | Example
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under a heading, or the beginning without one. One that is `folded` is closed when the
+    file is opened."""
+
+    heading: str
+    blocks: Sequence[Block]
+    folded: bool = True
 
 
 @dataclass(frozen=True)
 class Document:
-    """A report: its title, a line of verdict and place for each run it is about, its blocks."""
+    """A report: its title, a line with the verdict of each run it is about, its sections."""
 
     title: str
-    about: Sequence[tuple[palette.Sign, str]]
-    blocks: Iterable[Block]
+    about: Sequence[tuple[Sign, str]]
+    sections: Sequence[Section]
     footer: str

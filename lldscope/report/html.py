@@ -4,62 +4,46 @@ is no script in it, and its policy allows none. The template escapes whatever co
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.numbers import number, signed
-from ..core.palette import BLUE, DARK, LIGHT, VERMILLION, variables
+from ..core.palette import BLUE, DARK, LIGHT, VERMILLION, Sign, variables
 from ..core.safe_text import escape_control
-from .arms.facts import Comparison
-from .blocks import Block, Box, Heading, Table
-from .document import FOLDED, document
+from .blocks import Document, Table
 from .examples import Response
-from .facts import PostMortem
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from ..run import Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 SHORT, LONG = 20, 40  # characters of the longest cell of a column
 STRONG = 2.0  # nats that a token must lose or gain for the full colour
 
 _STYLE = (
-    f":root{{color-scheme:light;{variables(LIGHT)}}}"
-    f"@media screen and (prefers-color-scheme:dark){{:root{{color-scheme:dark;{variables(DARK)}}}}}"
+    f".lldscope{{color-scheme:light;{variables(LIGHT)}}}"
+    "@media screen and (prefers-color-scheme:dark)"
+    f"{{.lldscope{{color-scheme:dark;{variables(DARK)}}}}}"
     + Path(__file__).with_name("report.css").read_text(encoding="utf-8")
 )
 
 
-@dataclass(frozen=True)
-class Section:
-    """A heading with the blocks below it; one that `folds` is closed when the file is opened."""
-
-    heading: Heading | None
-    blocks: list[Block] = field(default_factory=list)
-
-    @property
-    def folds(self) -> bool:
-        return self.heading is not None and self.heading.text in FOLDED
-
-
-def html(facts: PostMortem | Comparison) -> str:
+def html(content: Document) -> str:
     """The whole page; whatever comes from a run is escaped and made visible."""
-    content = document(facts)
-    blocks = list(content.blocks)
-    sections = [Section(None)]
-    for block in (b for b in blocks if not isinstance(b, Box)):
-        if isinstance(block, Heading):
-            sections.append(Section(block))
-        else:
-            sections[-1].blocks.append(block)
-    return _template().render(
-        content=content, blocks=blocks, sections=sections, policy=POLICY, style=_STYLE,
-        ahead=[b for b in blocks if isinstance(b, Box)],
-    )
+    return _template().render(content=content, policy=POLICY, style=_STYLE, whole=True)
+
+
+def card(run: Run) -> str:
+    """The first screen of a run's report as part of a page: what a notebook shows of the run."""
+    from .analysis import post_mortem
+    from .document import document
+
+    content = document(post_mortem(run))
+    return _template().render(content=content, policy=POLICY, style=_STYLE, whole=False)
 
 
 @cache
@@ -68,35 +52,35 @@ def _template() -> Template:
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
-        keep_trailing_newline=True,
+        keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True,
     )
     environment.filters |= {
-        "anchor": lambda heading: re.sub("[^a-z]+", "-", heading.lower()),
         "columns": _columns,
         "kind": lambda block: type(block).__name__,
         "number": number,
         "safe_text": escape_control,
-        "signed": lambda delta: signed(delta, "g"),
+        "signed": signed,
         "spans": lambda response, shared: list(_spans(response, shared)),
         "tint": _tint,
     }
     return environment.get_template("report.html.j2")
 
 
-def _columns(table: Table) -> list[Any]:
+def _columns(table: Table) -> list[str]:
     """The class of each column: numbers to the right; text without line breaks if it is short, and
     wide if it is long."""
-    from markupsafe import Markup
 
     def look(i: int) -> str:
-        cells = (row[i] for row in table.rows)
-        most = max(len(c) if isinstance(c, str) else len(c.word) for c in cells)
+        cells = [row[i] for row in table.rows]
+        texts = [c if isinstance(c, str) else c.word for c in cells if isinstance(c, str | Sign)]
+        if len(texts) < len(cells):
+            return "strip"
+        most = max(map(len, texts))
         return "right" if i in table.right else (
             "long" if most > LONG else "short" if most <= SHORT else ""
         )
 
-    looks: Sequence[str] = [look(i) for i in range(len(table.head))]
-    return [Markup(' class="{}"').format(one) if one else "" for one in looks]
+    return [look(i) for i in range(len(table.head))]
 
 
 def _spans(response: Response, shared: int) -> Iterator[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The post-mortem as Markdown, for reviews and issues; without pictures."""
+"""A report as Markdown, for reviews and issues; charts are in words."""
 
 from __future__ import annotations
 
@@ -8,21 +8,37 @@ from collections.abc import Sequence
 from ..core.numbers import number
 from ..core.palette import Sign
 from ..core.safe_text import escape_control
-from .arms.facts import Comparison
-from .blocks import Block, Box, Cell, Heading, Items, Paragraph, Picture, Table
-from .document import document
+from .blocks import (
+    Block,
+    Box,
+    Cell,
+    Charts,
+    Code,
+    Document,
+    Items,
+    Paragraph,
+    Section,
+    Strip,
+    Table,
+    Tokens,
+)
 from .examples import Example
-from .facts import PostMortem
+from .losses import WorstToken
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")  # to Markdown, or to HTML inside it
 
 
-def markdown(facts: PostMortem | Comparison) -> str:
-    content = document(facts)
+def markdown(content: Document) -> str:
+    """The whole report; whatever comes from a run is escaped and made visible."""
     about = [f"{sign.shape} **{sign.word}** {_safe(place)}" for sign, place in content.about]
-    blocks = [text for block in content.blocks if (text := _block(block))]
-    parts = [f"# {_safe(content.title)}", *about, *blocks, "---", _safe(content.footer)]
+    sections = [text for section in content.sections for text in _section(section)]
+    parts = [f"# {_safe(content.title)}", *about, *sections, "---", _safe(content.footer)]
     return "\n\n".join(parts) + "\n"
+
+
+def _section(section: Section) -> list[str]:
+    heading = [f"## {_safe(section.heading)}"] if section.heading else []
+    return heading + [text for block in section.blocks if (text := _block(block))]
 
 
 def _safe(text: object) -> str:
@@ -33,36 +49,48 @@ def _block(block: Block) -> str:
     match block:
         case Box(rows):
             return "\n".join(f"- **{_safe(label)}:** {_safe(text)}" for label, text in rows)
-        case Heading(text):
-            return f"## {_safe(text)}"
         case Paragraph(text):
             return _safe(text)
-        case Items(items, ordered):
-            return "\n".join(
-                f"{f'{i}.' if ordered else '-'} {_safe(t)}" for i, t in enumerate(items, 1)
-            )
+        case Items(items):
+            return "\n".join(f"- {_safe(item)}" for item in items)
+        case Code(lines):
+            return "\n".join(f"    {line}" for line in lines)
         case Table():
             return _table(block)
+        case Charts(drawings):
+            return "\n".join(f"- {_safe(drawing.words)}" for drawing in drawings)
+        case Tokens(tokens):
+            return "\n\n".join(map(_token, tokens))
         case Example():
             return _example(block)
-        case Picture():
-            return ""
 
 
 def _table(table: Table) -> str:
     if not table.rows:
         return ""
     rule = ["--:" if i in table.right else "---" for i in range(len(table.head))]
-    lines = [_row(table.head), f"| {' | '.join(rule)} |", *map(_row, table.rows)]
+    rows = [row for row in table.rows if any(map(_cell, row[1:]))]  # a scale says nothing here
+    lines = [_row(table.head), f"| {' | '.join(rule)} |", *map(_row, rows)]
     return f"**{_safe(table.caption)}**\n\n" + "\n".join(lines)
 
 
 def _row(cells: Sequence[Cell]) -> str:
-    return f"| {' | '.join(_cell(c) for c in cells)} |"
+    return f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _cell(cell: Cell) -> str:
-    return f"{cell.shape} {cell.word}" if isinstance(cell, Sign) else _safe(cell)
+    match cell:
+        case Sign():
+            return f"{cell.shape} {cell.word}"
+        case Strip():
+            return _safe(cell.words)
+        case _:
+            return _safe(cell)
+
+
+def _token(token: WorstToken) -> str:
+    text = f"{token.before}⟦{token.text}⟧{token.after}"
+    return _quote(f"{number(token.delta)} nats, {token.place}", text)
 
 
 def _example(x: Example) -> str:

@@ -37,7 +37,7 @@ def test_a_log_of_verl_is_diagnosed_with_verls_own_names(logs, lldscope_command)
     assert answer["verdict"] == "critical"
     assert answer["setting"] == "actor_rollout_ref.actor.optim.lr"
     assert answer["record_next_time"][0] == "trainer.v1.trainer_mode=lldscope_sync"
-    assert answer["onset"] == min(ground["step"] for ground in answer["grounds"])
+    assert answer["onset"] <= min(ground["step"] for ground in answer["grounds"])
     assert any("re-score" in sentence for sentence in answer["not_in_this_log"])
     assert len(done.stdout) < 10_000
     assert not [p for p in logs.iterdir() if p.is_dir() and p.name != "cache"]
@@ -50,7 +50,7 @@ def test_a_terminal_and_a_page_say_the_same(logs, lldscope_command):
     assert done.stdout.startswith("CRITICAL")
     assert "lldscope.Recorder(" in done.stdout
     # The log has no times, and none are spoken of.
-    steps = re.search(r"own recorded ([\d,]+) steps \(0–\d+\); it ended", done.stdout)
+    steps = re.search(r"([\d,]+) steps \(0–\d+\); imported", done.stdout)
     assert steps is not None
     assert "unknown" not in done.stdout
     assert "<html" in page.read_text()

@@ -65,10 +65,11 @@ def test_public_names_are_seen_and_a_run_describes_itself(root):
         run.info["name"] = "<script>"
         card = run._repr_html_()
         assert "&lt;script&gt;" in card
-        for text in (card, repr(run)):
-            assert "3 steps, the last is 2" in text
-            assert "phase warm-up" in text
-            assert "no alarm is firing" in text
+        assert "3 steps (0–2)" in card
+        assert "Too few steps to judge" in card
+        assert "3 steps, the last is 2" in repr(run)
+        assert "phase warm-up" in repr(run)
+        assert "no alarm is firing" in repr(run)
     with lldscope.open_run(root / "without-rows") as run:
         assert "0 steps" in repr(run)
 

@@ -19,10 +19,11 @@ from test_token_overlays import made_batch
 
 import lldscope
 from lldscope.core import palette
-from lldscope.explore.comparison import compare
 from lldscope.recording.columns import record
 from lldscope.report import post_mortem
 from lldscope.report.arms.analysis import arms_of, compare_arms
+from lldscope.report.arms.document import document as document_of_arms
+from lldscope.report.document import document
 from lldscope.report.html import html
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -75,9 +76,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with lldscope.Recorder(root / "engine") as recorder:
         record(recorder, made_batch(), tokens_every=1)
     with lldscope.open_run(root / "grpo") as a, lldscope.open_run(root / "grpo-llds") as b:
-        arms = compare_arms(arms_of([[a], [b]]), compare([a, b]))
-        for name, facts in (("report", post_mortem(a)), ("arms", arms)):
-            (root.parent / f"{name}.html").write_text(html(facts), encoding="utf-8")
+        arms = document_of_arms(compare_arms(arms_of([[a], [b]])))
+        for name, content in (("report", document(post_mortem(a))), ("arms", arms)):
+            (root.parent / f"{name}.html").write_text(html(content), encoding="utf-8")
     return root
 
 

@@ -31,6 +31,7 @@ from lldscope.explore.trajectories import (
     shared_prefix,
 )
 from lldscope.report import post_mortem
+from lldscope.report.document import document
 from lldscope.report.html import html
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -503,7 +504,7 @@ def test_keys_reach_tokens_group_and_map(tab: Any) -> None:
 def report(sample: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The post-mortem of the sample run as a file."""
     file = tmp_path_factory.mktemp("report") / "report.html"
-    file.write_text(html(post_mortem(sample)), encoding="utf-8")
+    file.write_text(html(document(post_mortem(sample))), encoding="utf-8")
     return file
 
 

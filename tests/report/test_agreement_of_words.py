@@ -3,6 +3,7 @@ end, and no sentence contradicts an alarm. The numbers are made up; nothing was 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,23 @@ import numpy as np
 import pytest
 
 import lldscope
+from lldscope.core.numbers import number
+from lldscope.diagnosis.detectors import floats
+from lldscope.figures.view import verdict_sign
 from lldscope.monitor.health import check
 from lldscope.report import post_mortem
+from lldscope.report.document import document
 from lldscope.report.markdown import markdown
 
 STEPS = 120
+# What a report must not say, whatever happened: each was once false of some run.
 NEVER = {
-    "entropy-surge": "the entropy never rose sharply",
-    "grad-explosion": "the gradient norm never rose sharply",
-    "lld-decay": "the likelihood never fell",
-    "reward-crash": "the reward never crashed",
+    r"\bnan\b|\binf\b": "a number that is none",
+    r"finished normally": "of an import, or of a run that a person ended",
+    r"nothing wrong|shows? no LLD": "of what was not measured",
+    r"never (fell|rose|crashed)": "beside values that did",
+    r"\bno phase\b": "a phase that is none",
+    r"not recorded: weaker|as in runs that fell|time not recorded": "dialect",
 }
 
 
@@ -64,61 +72,84 @@ def signals(kind: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
         case "displaced":
             columns["delta_correct"] = ramp(at - 20, 10, 0.4, -1.5)
             columns["reward"] *= ramp(at, 20, 1, 0.3)
+        case "rewards":
+            columns = {"reward": columns["reward"] * ramp(at, 30, 1, 0.4)}
+        case "floor":
+            columns["entropy"] = np.where(after, 0.0012, columns["entropy"])
+        case "sparse":  # few steps have a correct response, and none the later ones
+            measured = (np.arange(STEPS) % 9 == 0) & ~after
+            columns["delta_correct"] = np.where(measured, -12.3, np.nan)
+            columns["reward"] *= ~after
     noise = {"reward": 0.02, "entropy": 0.01, "valid_searches": 0.05, "delta_correct": 0.3}
     for name, sd in noise.items():
+        if name not in columns or (kind, name) == ("floor", "entropy"):
+            continue
         columns[name] = columns[name] + rng.normal(0, sd, STEPS) * (columns[name] != 0)
     return columns
 
 
 KINDS = ("sound", "flat", "thirds", "dead", "slow", "entropy", "gradient", "tools", "long",
-         "displaced")
-ENDS = ("finished", "failed", "stopped")
+         "displaced", "rewards", "floor", "sparse")
+ENDS = ("finished", "failed", "stopped", "imported")
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def runs(request: Any, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Path]]:
-    """Ten runs of a kind, with the status that each ended with."""
+    """Eight runs of a kind, with the end that each came to."""
     folder = tmp_path_factory.mktemp(request.param)
     outcomes = []
-    for seed in range(10):
+    for seed in range(8):
         columns = signals(request.param, np.random.default_rng([KINDS.index(request.param), seed]))
-        status = ENDS[seed % len(ENDS)]
+        end = ENDS[seed % len(ENDS)]
         recorder = lldscope.Recorder(folder / str(seed), trainer="made up")
         for step in range(STEPS):
             recorder.step(step=step, time=1.7e9 + 60 * step)
-            names = list(columns)
-            recorder.scalars(step=step, name=names, value=[columns[n][step] for n in names])
-        recorder.close(status=status, reason=None if status == "finished" else "made up")
-        outcomes.append((status, folder / str(seed)))
+            values = {n: c[step] for n, c in columns.items() if np.isfinite(c[step])}
+            recorder.scalars(step=step, name=list(values), value=list(values.values()))
+        reason = {"finished": None, "imported": "imported; how it ended is not in the log"}
+        recorder.close(
+            status="finished" if end == "imported" else end, reason=reason.get(end, "made up")
+        )
+        outcomes.append((end, folder / str(seed)))
     return outcomes
 
 
 @pytest.mark.slow
 def test_all_say_the_same(runs: list[tuple[str, Path]]) -> None:
-    for status, path in runs:
+    for end, path in runs:
         with lldscope.open_run(path) as run:
-            state, facts = check(run), post_mortem(run)
+            state, facts, columns = check(run), post_mortem(run), run.columns()
         assert (facts.state.verdict, facts.state.phase) == (state.verdict, state.phase), path
         assert facts.state.headline == state.headline
-        line, text = state.headline, " ".join(facts.summary)
+        line, text = state.headline, markdown(document(facts))
         firing = {a.rule: a for a in state.alerts if a.state == "firing"}
         serious = [a for a in firing.values() if a.severity != "info"]
-        # the state
+        # the state, and its colour
         assert (state.verdict in ("warning", "critical", "stalled")) == bool(serious), (path, state)
-        # the cause and its onset are of an alarm that fires
+        sign = verdict_sign(state, facts.trend)
+        assert not (sign.word == "healthy" and facts.trend in ("falling", "dead")), path
+        assert f"{sign.shape} **{sign.word}**" in text, path
+        # cause and action are those of the headline, its step one of the pair that the event has
+        assert f"{line.cause.split(' (')[0]}" in text, (path, line)
         if serious:
             assert line.rule in firing, (path, line)
-            alarm = firing[line.rule]
-            assert line.step in (
-                alarm.step,
-                getattr(alarm, "began", None),
-                alarm.episodes[-1][0],
-            ), (path, line)
-        # the action: nobody stops a run that is over
-        assert "stop and start" not in line.action, (path, line)
+            event = facts.event(line.rule or "")
+            steps = (line.step,) if event is None else (event.onset_step, event.alarm_step)
+            assert line.step in steps, (path, line, event)
+        assert {e.rule for e in facts.events} <= {a.rule for a in state.alerts}
+        assert all(e.start <= e.alarm_step for e in facts.events), path
+        # nobody stops a run that is over
+        assert not re.search(r"\b[Ss]top\b", f"{line.action} {text}"), (path, text)
         # the end
-        assert ("finished normally" in text) == (status == "finished"), (path, text)
-        # no sentence contradicts an alarm
-        for alarm in facts.alarms:
-            assert NEVER.get(alarm.rule, "\0") not in text, (path, alarm, text)
-        assert line.cause.split(" (")[0] in markdown(facts), (path, line)
+        assert ("; finished." in text) == (end == "finished"), (path, text)
+        assert ("how it ended is not in the log" in text) == (end == "imported"), (path, text)
+        # no sentence contradicts the rows
+        for pattern, why in NEVER.items():
+            assert not re.search(pattern, text), (path, why, text)
+        has_delta = bool(np.isfinite(floats(columns, "delta_correct")).any())
+        assert ("No Δ" in text) != has_delta, (path, text)
+        assert "no Δ" not in text or not has_delta, (path, text)
+        only_reward = "only the reward was logged" in text
+        assert only_reward == (set(facts.signals) == {"reward"}), (path, text)
+        reward = facts.signals["reward"]
+        assert f"Reward {number(reward.first)} → {number(reward.last)}" in text, path

@@ -14,30 +14,24 @@ from made_up_runs import write_run, write_step
 import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.core.numbers import number, signed, true_minus
-from lldscope.explore.comparison import compare
 from lldscope.report import post_mortem
 from lldscope.report.arms.analysis import arms_of, compare_arms, differences, varying
-from lldscope.report.arms.facts import Comparison, Setting
+from lldscope.report.arms.document import document
+from lldscope.report.arms.facts import Setting
 from lldscope.report.facts import RunFacts
 from lldscope.report.html import html
 from lldscope.report.markdown import markdown
-from lldscope.report.series import StepRange, averaged, steps_with_rows
 from lldscope.storage.json_files import to_json
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe \"'><img src=x onerror=alert(2)> `|`"
 
 
-def side_by_side(arms: dict[str, list[lldscope.Run]]) -> Comparison:
-    runs = [run for of in arms.values() for run in of]
-    return compare_arms(arms, compare(runs))
-
-
 @pytest.fixture(scope="module")
 def two():
     """The sample runs, a run for each arm."""
     with lldscope.open_run(SAMPLES / "grpo") as a, lldscope.open_run(SAMPLES / "grpo-llds") as b:
-        yield side_by_side(arms_of([[a], [b]])), a, b
+        yield compare_arms(arms_of([[a], [b]])), a, b
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def four(folder: Path):
     runs = [[lldscope.open_run(folder / arm / f"run-{seed}") for seed in range(2)]
             for arm in ("dying", "healthy")]
-    yield side_by_side(arms_of(runs)), runs
+    yield compare_arms(arms_of(runs)), runs
     for run in (r for of in runs for r in of):
         run.close()
 
@@ -66,97 +60,75 @@ def four(folder: Path):
 def test_each_run_has_the_facts_of_its_own_report(two):
     facts, a, b = two
     for arm, run in zip(facts.arms, (a, b), strict=True):
-        facts_ = post_mortem(run)
-        for key in ("summary", "phases", "links", "look_alikes", "fall", "collapse", "alarms"):
-            assert getattr(arm.runs[0], key) == getattr(facts_, key), key
-        assert arm.signals == facts_.signals
+        alone = post_mortem(run)
+        for key in ("summary", "phases", "events", "look_alikes", "fall", "alarms", "signals"):
+            assert getattr(arm.runs[0], key) == getattr(alone, key), key
 
 
 def test_what_differs_is_said_with_the_numbers_of_the_runs(two):
     facts, a, b = two
     text = " ".join(facts.summary)
-    fell, well = (arm.runs[0] for arm in facts.arms)
-    assert f"collapsed at step {fell.collapse}" in text
-    assert "B (grpo-llds) showed no LLD and raised no warning" in text
+    for arm in facts.arms:
+        assert f"{arm.title}: {arm.runs[0].state.headline.cause}." in text
     last = [run.signals()["reward"].astype(float)[-10:].mean() for run in (a, b)]
     assert f"is {number(last[0])} in A and {number(last[1])} in B" in text
+    decay, collapse = (facts.arms[0].runs[0].event(r) for r in ("lld-decay", "lld-collapse"))
+    ahead = collapse.alarm_step - decay.alarm_step
+    assert f"at step {decay.alarm_step}, {ahead} steps before the collapse; in B it never" in text
     assert "One setting differs: llds off in A, action in B." in text
     assert [row.setting for row in facts.settings] == ["llds"]
-    assert well.collapse is None
 
 
-@pytest.mark.slow
-def test_arms_of_several_runs_are_averaged_step_by_step(four):
+def test_arms_of_several_runs_are_counted_and_averaged(four):
     facts, runs = four
-    for arm, of in zip(facts.arms, runs, strict=True):
-        assert arm.name in ("dying", "healthy")
-        curve = arm.signals["reward"]
-        values: dict[int, list[float]] = {}
-        for run in of:
-            table = run.signals().dropna(subset="reward")
-            mean = table["reward"].astype(float).rolling(10, min_periods=1).mean()
-            for step, value in zip(table["step"], mean, strict=True):
-                values.setdefault(int(step), []).append(value)
-        assert curve.step == sorted(values)
-        for name, take in (("mean", np.mean), ("low", min), ("high", max), ("runs", len)):
-            assert getattr(curve, name) == pytest.approx(
-                [take(values[s]) for s in sorted(values)], rel=1e-4
-            )
-        assert arm.carried == [
-            StepRange(0, 119, 2),
-            StepRange(120, 134, 1),
-        ]
     assert facts.common_step == 119
     assert [row.setting for row in facts.settings] == ["llds.gate"]
     assert facts.varying == ["seed"]
-    assert "2 runs" in facts.summary[0]
+    for arm, of in zip(facts.arms, runs, strict=True):
+        rewards = [run.signals().set_index("step")["reward"].astype(float) for run in of]
+        at = [reward.loc[110:119].mean() for reward in rewards]
+        spread = arm.reward_at_common
+        assert (spread.runs, spread.mean) == (2, pytest.approx(np.mean(at)))
+        assert (spread.low, spread.high) == pytest.approx((min(at), max(at)))
+    assert "2 runs: 2 warning [lld-decay 2] (critical: 0 %" in facts.summary[0]
+    assert "2 runs: 2 healthy (critical: 0 %" in facts.summary[1]
+
+
+def test_an_arm_at_zero_is_not_counted_as_sound(tmp_path):
+    """Rewards that die without LLD are critical all the same."""
+    for arm, dies in (("a", (True, True, False)), ("b", (False, False, False))):
+        for seed, dead in enumerate(dies):
+            rng = np.random.default_rng([ord(arm), seed])
+            with lldscope.Recorder(tmp_path / arm / str(seed)) as recorder:
+                for step in range(120):
+                    reward = 0.0 if dead and step >= 60 else 0.6 + 0.02 * rng.standard_normal()
+                    recorder.step(step=step, time=1.7e9 + step)
+                    recorder.scalars(step=step, name=["reward"], value=[reward])
+    runs = [[lldscope.open_run(tmp_path / arm / str(i)) for i in range(3)] for arm in "ab"]
+    facts = compare_arms(arms_of(runs))
+    assert "2 critical [reward-crash 2]" in facts.summary[0]
+    assert "(critical: 67 %" in facts.summary[0]
+    assert "critical: 0 %" in facts.summary[1]
 
 
 def test_the_data_of_a_comparison_are_plain(four):
     data = json.loads(to_json(four[0].to_dict()))
     for arm in data["arms"]:
-        assert sum(arm["kinds"].values()) == len(arm["runs"]) == 2
+        assert len(arm["runs"]) == 2
         assert "alarms" in arm["runs"][0]
         assert "losses" not in arm["runs"][0]
 
 
-def test_points_of_an_arm_are_means_over_its_runs(four):
-    facts, runs = four
-    reward = next(s for s in facts.matched["signals"] if s["signal"] == "reward")
-    end = reward["values"][facts.matched["points"].index("end")]
-    for side, of in zip(end, runs, strict=True):
-        ends = [run.signals()["reward"].astype(float)[-10:].mean() for run in of]
-        assert side.runs == 2
-        assert side.mean == pytest.approx(np.mean(ends))
-        assert (side.low, side.high) == pytest.approx((min(ends), max(ends)))
-
-
 def test_the_same_is_said_in_html_and_markdown(four, two):
     for facts in (four[0], two[0]):
-        page, text = html(facts), markdown(facts)
+        page, text = html(document(facts)), markdown(document(facts))
         for out in (page, text):
-            for words in ("What differs", "Phases", "Signals", "Alarms", "Settings that differ",
-                          "What this comparison cannot tell"):
+            for words in ("Alarms", "Settings that differ", "What this comparison cannot tell"):
                 assert words in out
+            assert "decay" in out
         assert page.count("<figure>") >= 5
         assert "<script" not in page
         assert "−" in page
-
-
-def test_a_mean_of_runs_that_are_not_there_is_none():
-    nothing = (np.arange(3), np.full(3, np.nan))
-    assert averaged([nothing, nothing], "reward") is None
-    one = averaged([nothing, (np.array([5, 9]), np.array([1.0, 3.0]))], "reward")
-    assert (one.step, one.mean, one.runs) == ([5, 9], [1.0, 2.0], [1, 1])
-
-
-def test_step_ranges_count_runs_and_leave_out_gaps():
-    assert steps_with_rows([np.array([0, 1, 2, 5]), np.array([1, 2])]) == [
-        StepRange(0, 0, 1),
-        StepRange(1, 2, 2),
-        StepRange(5, 5, 1),
-    ]
-    assert steps_with_rows([np.array([], dtype=int)]) == []
 
 
 def run(name: str, **config: Any) -> RunFacts:
@@ -199,22 +171,22 @@ def test_an_empty_run_and_hostile_names_are_reported(tmp_path):
         lldscope.open_run(tmp_path / "evil") as evil,
         lldscope.open_run(tmp_path / "empty") as empty,
     ):
-        facts = side_by_side(arms_of([[evil], [empty]]))
-        neither = side_by_side({"x": [empty], "y": [empty]})
+        facts = compare_arms(arms_of([[evil], [empty]]))
+        neither = compare_arms({"x": [empty], "y": [empty]})
     assert facts.common_step is None
-    assert markdown(neither)
-    assert "<figure>" not in html(neither)
+    assert markdown(document(neither))
+    assert "<figure>" not in html(document(neither))
     tags: list[tuple[str, Any]] = []
     parser = HTMLParser()
     parser.handle_starttag = lambda tag, attrs: tags.append((tag, attrs))  # type: ignore[method-assign]
-    page = html(facts)
+    page = html(document(facts))
     parser.feed(page)
     assert not {"script", "img"} & {tag for tag, _ in tags}
     assert not any(name.startswith("on") for _, attrs in tags for name, _ in attrs)
-    for out in (page, markdown(facts)):
+    for out in (page, markdown(document(facts))):
         assert "\x1b" not in out
         assert "\u202e" not in out
-    assert "\\<script" in markdown(facts)
+    assert "\\<script" in markdown(document(facts))
 
 
 def test_arms_need_two_groups(four):
@@ -236,11 +208,13 @@ def test_command_writes_a_report_of_two_arms(lldscope_command, folder, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert page.read_text().startswith("<!doctype html>")
-    result = lldscope_command("compare", folder, "--format", "json", "--every", "50")
+    result = lldscope_command("compare", folder, "--format", "json")
     facts = json.loads(result.stdout)
-    assert facts["schema"] == 1
+    assert facts["schema"] == 2
     assert [len(arm["runs"]) for arm in facts["arms"]] == [2, 2]
-    assert facts["matched"]["points"] == [0.0, 50.0, 100.0]
+    points = lldscope_command("compare", folder, "-o", page, "--every", "50")
+    assert points.returncode == 2
+    assert "--every" in points.stderr
     both = lldscope_command("compare", folder, "--json", "-o", page)
     assert both.returncode == 2
     assert "--format json" in both.stderr

@@ -11,7 +11,7 @@ import pytest
 from lldscope.diagnosis.assess import Assessment
 from lldscope.diagnosis.changepoints import SEGMENT_STEPS, Curve, fit, refine
 from lldscope.diagnosis.evidence import SMOOTH
-from lldscope.report.onset_order import Link, onset_order
+from lldscope.report.events import Event, events_of
 from tests.study.arms import BANK
 from tests.study.bank import assess_exported
 
@@ -24,17 +24,19 @@ FAULTS = [
 
 
 @cache
-def links_of(run: str) -> tuple[Assessment, dict[str, Link]]:
+def events_in(run: str) -> tuple[Assessment, dict[str, Event]]:
     assessment = assess_exported(run)
-    return assessment, {x.link: x for x in onset_order(assessment, refine(assessment))}
+    events = events_of(assessment, assessment.alerts, refine(assessment))
+    return assessment, {event.rule: event for event in events}
 
 
 @pytest.mark.parametrize("run", FAULTS)
 def test_nothing_begins_after_it_was_seen(run: str) -> None:
-    assessment, links = links_of(run)
-    for link in links.values():
-        if link.onset is not None:
-            assert link.low <= link.onset <= link.high <= link.seen
+    assessment, events = events_in(run)
+    for event in events.values():
+        assert event.start <= event.alarm_step
+        if event.low is not None:
+            assert event.low <= event.onset_step <= event.high <= event.alarm_step
     assert all(b.step <= b.live for b in refine(assessment))
 
 
@@ -42,22 +44,24 @@ def test_the_end_of_the_improvement_is_not_taken_for_the_fall() -> None:
     """The reward rises until the fault: a line through the rise as well bends where that ends."""
     dated = 0
     for run in FAULTS:
-        assessment, links = links_of(run)
-        reward = links["reward"]
-        if reward.onset is None:
+        assessment, events = events_in(run)
+        reward = events.get("reward-crash") or events.get("reward-decline")
+        if reward is None or reward.onset_step is None:
             continue
-        mean = np.where(assessment.evidence.step < reward.seen, assessment.evidence.reward, np.nan)
+        before = assessment.evidence.step < reward.alarm_step
+        mean = np.where(before, assessment.evidence.reward, np.nan)
         best = assessment.evidence.step[np.nanargmax(mean)]
-        assert best - SMOOTH + SEGMENT_STEPS < reward.onset, run
-        assert reward.onset > AT - SMOOTH, run
+        assert best - SMOOTH + SEGMENT_STEPS < reward.onset_step, run
+        assert reward.onset_step > AT - SMOOTH, run
         dated += 1
     assert dated > 20
 
 
 @pytest.mark.parametrize("run", [run for run in FAULTS if "retriever" in run or "lr-" in run])
 def test_a_fault_that_acts_at_once_is_dated_to_the_step(run: str) -> None:
-    _, links = links_of(run)
-    assert AT <= links["reward"].onset <= AT + 1
+    _, events = events_in(run)
+    reward = events.get("reward-crash") or events["reward-decline"]
+    assert AT <= reward.onset_step <= AT + 1
 
 
 def test_a_break_is_not_sought_after_the_step_that_shows_it() -> None:

@@ -218,7 +218,7 @@ RULES = (
         f"longer relative to the recorded groups (their mean exceeds {OFF_CENTRE:g}, and was under "
         f"{CENTRED:g}); without prompt hashes, a group of at least {SIZE_JUMP:g} × the largest "
         "before.",
-        advice="Stop and fix the ids: a group is one prompt of one data source and index. What was "
+        advice="Fix the ids: a group is one prompt of one data source and index. What was "
         "trained meanwhile compared the wrong rewards.",
         confused_with="An advantage estimator that was changed in mid-run. Without prompt hashes, "
         "a group size that was raised, or one prompt drawn twice in a step; a collision since the "

@@ -158,7 +158,7 @@ RULES = (
         evidence=f"The higher of the last two evaluations against the best before both, less "
         f"{BIAS:g} standard errors: under {percent(HALF)}, and each by more than chance, counted "
         "as for eval-gap. Not where a score was ever under 0.",
-        advice="Stop, and look at what began before it: Δ, entropy, gradient norm, look-alikes.",
+        advice="Look at what began before it: Δ, entropy, gradient norm, look-alikes.",
         confused_with="An evaluation set or sampling setting that was changed.",
         measure=loss,
         unit="of its best",

@@ -166,7 +166,7 @@ RULES = (
         evidence=f"Phase collapse: decay now or in the last {c.MEMORY} steps, together with an "
         f"entropy of {usual.ENTROPY_COLLAPSE:g} × usual, a gradient norm of "
         f"{usual.GRADIENT_SURGE:g} × usual, or a reward crash.",
-        advice="Stop. Go back to a checkpoint from before the decay alarm and train on with a "
+        advice="Go back to a checkpoint from before the decay alarm and train on with a "
         "lower learning rate or with LLDS.",
         confused_with="A cause that lowers the reward without lowering the likelihood of correct "
         "responses first: then no decay precedes it, and only reward-crash fires.",

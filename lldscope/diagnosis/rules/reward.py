@@ -229,7 +229,7 @@ RULES = (
         f"{percent(o.DECLINED)} within {MEMORY} steps of a surge of entropy or gradient norm, "
         "responses that shrank, grew or are cut, numbers that are not finite, or correct responses "
         f"that lose likelihood. In each case {BEYOND_NOISE}. {OF_BEST}",
-        advice="Stop and look at the look-alikes: a dead tool, truncation and a mask bug look the "
+        advice="Look at the look-alikes: a dead tool, truncation and a mask bug look the "
         "same here.",
         confused_with="Harder questions from some step on (a curriculum, another data mix).",
         measure=crash,

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from ...core.errors import UsageError
 from ...core.version import __version__
-from ...diagnosis.assess import Assessment
 from ...diagnosis.registry import Rule
 from ...explore.comparison import means_at, row_at
 from ...explore.settings import NOT_SET, flat
 from ...runs import Run
-from ..analysis import REPORTED, post_mortem
+from ..analysis import REPORT_SCHEMA, post_mortem
 from ..facts import PostMortem, RunFacts
-from ..series import AveragedSeries, Series, averaged, steps_with_rows
 from .facts import Arm, Comparison, Setting, Spread
 from .sentences import limits, summary
 
-ARMS_SCHEMA = 1
 LETTERS = "AB"
 
-Runs = Mapping[str, Sequence[Run]]  # arm → its runs
 Arms = Sequence[Sequence[RunFacts]]
 
 
@@ -66,65 +58,38 @@ def _names(run_groups: Sequence[Sequence[Run]]) -> list[str]:
 
 
 def compare_arms(
-    arms: Runs, matched: Mapping[str, Any], arl: float | None = None,
+    arms: Mapping[str, Sequence[Run]], arl: float | None = None,
     rules: Sequence[Rule] | None = None,
     each: Callable[[Sequence[Run]], Iterable[Run]] = iter,
 ) -> Comparison:
-    """What happened in two arms, side by side.
-
-    `matched` is what `comparison.compare` says of all their runs in order, and `each` iterates over
-    the runs of an arm, for example with a progress bar.
-    """
+    """What happened in two arms, name → runs, side by side. `each` iterates over the runs of an
+    arm, for example with a progress bar."""
     reports = [[post_mortem(run, arl, rules) for run in each(runs)] for runs in arms.values()]
     common = _common([run for of in reports for run in of])
-    compared = [
-        _arm(letter, name, of, [run.assess(arl, rules) for run in arms[name]], common)
+    sides = [
+        Arm(letter, name, of, _reward_at(arms[name], common, arl, rules))
         for letter, name, of in zip(LETTERS, arms, reports, strict=True)
     ]
-    runs_of = [[run.run for run in arm.runs] for arm in compared]
+    runs_of = [[run.run for run in arm.runs] for arm in sides]
     facts = Comparison(
-        schema=ARMS_SCHEMA,
-        lldscope=__version__,
-        made=time.time(),
-        arms=compared,
-        settings=differences(runs_of),
-        varying=varying(runs_of),
-        matched=_matched(matched, [len(arm.runs) for arm in compared]),
-        common_step=common,
+        REPORT_SCHEMA, __version__, time.time(), sides, differences(runs_of), varying(runs_of),
+        common,
     )
     return replace(facts, summary=summary(facts), limits=limits(facts))
 
 
-def _arm(
-    letter: str, name: str, runs: list[PostMortem], assessments: Sequence[Assessment],
-    common: int | None,
-) -> Arm:
-    evidence = [assessment.evidence for assessment in assessments]
-    signals: Mapping[str, Series] | Mapping[str, AveragedSeries] = runs[0].signals
-    if len(runs) > 1:
-        curves = {name: [(e.step, e.column(name)) for e in evidence] for name in REPORTED}
-        signals = {name: s for name, of in curves.items() if (s := averaged(of, name))}
-    reward = None
-    if common is not None:
-        rows = [row_at(e.step.astype(float), common) for e in evidence]
-        means = (means_at(a, "reward", [row]) for a, row in zip(assessments, rows, strict=True))
-        reward = Spread.of(mean for (mean,) in means)
-    kinds = dict(Counter(run.kind for run in runs))
-    carried = steps_with_rows([e.step for e in evidence])
-    return Arm(letter, name, runs, kinds, carried, signals, reward)
-
-
-def _matched(matched: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
-    """Values at matched points by arm; `sizes` are the numbers of runs of the arms."""
-    ends = np.cumsum(sizes)
-    signals = [
-        {"signal": of["signal"], "unit": of["unit"], "values": [
-            [Spread.of(point[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
-            for point in of["values"]
-        ]}
-        for of in matched["signals"]
-    ]
-    return {**{name: matched[name] for name in ("align", "every", "points")}, "signals": signals}
+def _reward_at(
+    runs: Sequence[Run], step: int | None, arl: float | None, rules: Sequence[Rule] | None
+) -> Spread | None:
+    """The trailing mean of the reward at a step, over the runs."""
+    if step is None:
+        return None
+    means = []
+    for run in runs:
+        assessment = run.assess(arl, rules)
+        row = row_at(assessment.evidence.step.astype(float), step)
+        means += means_at(assessment, "reward", [row])
+    return Spread.of(means)
 
 
 def _common(runs: Sequence[PostMortem]) -> int | None:
@@ -133,9 +98,6 @@ def _common(runs: Sequence[PostMortem]) -> int | None:
     if len(lasts) < len(runs) or max(firsts) > min(lasts):
         return None
     return min(lasts)
-
-
-# -- settings -------------------------------------------------------------------------------------
 
 
 def differences(arms: Arms) -> list[Setting]:

@@ -1,27 +1,25 @@
 """Two arms side by side, as data: `Comparison.to_dict()` is `lldscope compare --format json`.
 
-An arm is a run, or several runs that differ in nothing but chance, such as seeds; their signals are
-averaged, with the spread.
+An arm is a run, or several runs that differ in nothing but chance, such as seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...explore.settings import NOT_SET
 from ..examples import shared_prefix
-from ..facts import Kind, PostMortem
-from ..series import AveragedSeries, Series, StepRange
+from ..facts import PostMortem
 
 LONGEST = 80  # characters of a setting's value that are shown
 BEFORE = 20  # of them that are in front of a difference
 
 # What the comparison says of each run; the rest is in the report of the run itself.
 _OF_A_RUN = (
-    "run", "state", "kind", "phases", "boundaries", "fall", "collapse", "reward_crash", "outline",
-    "links", "look_alikes", "alarms", "damaged", "dropped", "summary",
+    "run", "state", "trend", "phases", "events", "fall", "signals", "look_alikes", "alarms",
+    "damaged", "dropped", "summary",
 )
 
 
@@ -36,6 +34,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread | None:
+        """None where no run has one."""
         numbers = [v for v in values if v is not None]
         if not numbers:
             return None
@@ -44,14 +43,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Arm:
-    """An arm; `carried` are its step ranges with the number of runs that have rows there."""
+    """An arm, with its reward at the last step that every run of both has."""
 
     letter: str
     name: str
     runs: list[PostMortem]
-    kinds: Mapping[Kind, int]
-    carried: list[StepRange]
-    signals: Mapping[str, Series] | Mapping[str, AveragedSeries]
     reward_at_common: Spread | None = None
 
     @property
@@ -83,7 +79,8 @@ class Setting:
 def _cut(value: str, alike: Collection[str]) -> str:
     """LONGEST characters of a value, among them where it differs from those that begin like it."""
     least, most = min(alike), max(alike)  # all between them share the prefix of these two
-    start = max(0, shared_prefix(least, most) - BEFORE) if least != most else 0
+    shared = shared_prefix(least, most) if least != most else 0
+    start = max(0, shared - BEFORE)
     end = start + LONGEST
     return f"{'… ' if start else ''}{value[start:end]}{' …' if len(value) > end else ''}"
 
@@ -91,8 +88,7 @@ def _cut(value: str, alike: Collection[str]) -> str:
 @dataclass(frozen=True)
 class Comparison:
     """Two arms. `common_step` is the last step at which every run of both has a row; None if there
-    is none. `matched` is what `explore.comparison.compare` says of the signals, with a `Spread`, or
-    None, of each arm at each point."""
+    is none. `varying` are settings that take the same values in both arms, such as seeds."""
 
     schema: int
     lldscope: str
@@ -100,7 +96,6 @@ class Comparison:
     arms: list[Arm]
     settings: list[Setting]
     varying: list[str]
-    matched: dict[str, Any]
     common_step: int | None
     summary: list[str] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)

@@ -117,7 +117,7 @@ def _run(run: dict[str, Any]) -> list[Any]:
     from ..core.palette import EVIDENCE, PHASES
 
     phases = " → ".join(f"{PHASES[p['phase']].word} {p['start_step']}–{p['end_step']}"
-                        for p in run["phases"])
+                        for p in run["phases"] if p["phase"])
     alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
                        for a in run["alerts"])
     fall = "–" if run["onset"] is None else run["onset"]

@@ -51,8 +51,7 @@ def _show(answer: dict[str, Any], every: bool) -> None:
     entries = signals if every else [s for s in signals if s["step"] is not None]
     if not entries:
         return
-    there = [f"{name} there" for name in names]
-    head = ["signal", "differs from step", *there, "standard deviations", "first unequal at"]
+    head = ["signal", "from step", *names, "in sd", "unequal from"]
     rows = [
         [s["signal"], _or_dash(s["step"]), short(s["first"]), short(s["second"]),
          short(s["sigmas"]), _or_dash(s["differs"])]

@@ -63,13 +63,17 @@ def live_block(run: Run, state: RunState, width: int) -> Group:
 
 
 def life_text(state: RunState) -> str:
-    last = f"last row {age(state.last_row_age_seconds)} ago"
-    if state.last_row_age_seconds is None:
-        last = "no row yet" if state.last_step is None else "the time of its rows is not recorded"
-    if state.life == "live":
-        return last
-    reason = f" ({plain(in_one_line(state.reason))})" if state.reason else ""
-    return f"{state.life}{reason}, {last}"
+    parts = []
+    reason = plain(in_one_line(state.reason or ""))
+    if state.life == "finished":
+        parts.append(reason or state.life)
+    elif state.life != "live":
+        parts.append(f"{state.life} ({reason})" if reason else state.life)
+    if state.last_step is None:
+        parts.append("no row yet")
+    elif state.last_row_age_seconds is not None:
+        parts.append(f"last row {age(state.last_row_age_seconds)} ago")
+    return ", ".join(parts)
 
 
 def show_state(run: Run, state: RunState) -> None:
@@ -85,8 +89,9 @@ def show_state(run: Run, state: RunState) -> None:
     if state.last_step is None:
         return
     out.print(signal_table(run, out.width))
-    spans = [f"{PHASES[s.phase].word} {s.start_step}–{s.end_step}" for s in state.phases]
-    out.print(f"phases       {' → '.join(spans)}")
+    spans = [s for s in state.phases if s.phase is not None]
+    words = [f"{PHASES[s.phase].word} {s.start_step}–{s.end_step}" for s in spans]
+    out.print(f"phases       {' → '.join(words)}")
     for alert in state.alerts:
         out.print(alert_text(alert, state.silenced))
     for alert in state.pending:

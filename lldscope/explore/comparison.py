@@ -89,7 +89,7 @@ def _about(
         "phases": [asdict(span) for span in state.phases],
         "onset": onset,
         "alerts": [
-            {"rule": a.rule, "severity": a.severity, "state": a.state, "step": a.step}
+            {"rule": a.rule, "severity": a.severity, "state": a.state, "step": a.episodes[-1][0]}
             for a in state.alerts
         ],
     }

@@ -20,6 +20,7 @@ from lldscope.core.safe_text import in_one_line
 from lldscope.core.terminal import visible
 from lldscope.figures.chart_figures import HEIGHT, Figure, absent_lines, is_measured, remarks
 from lldscope.figures.series import floats
+from lldscope.figures.view import coverage, verdict_sign
 from lldscope.monitor.health import RunState
 
 from ..data.metrics import has_values, machine_keys
@@ -94,19 +95,8 @@ def mark(sign: palette.Sign) -> html.Span:
 
 
 def verdict_badge(state: RunState, trend: str = "") -> html.Span:
-    """The verdict. A run in which no alarm fires is green only if its reward has not fallen beyond
-    its noise, and if its log allows most of the checks."""
-    sign = palette.VERDICTS[state.verdict]
-    possible, checks = coverage(state)
-    if state.verdict != "healthy" or (trend not in ("falling", "dead") and 2 * possible >= checks):
-        return badge(sign)
-    return badge(palette.VERDICTS["insufficient"], "no alarm")
-
-
-def coverage(state: RunState) -> tuple[int, int]:
-    """How many of the checks the log allows, and how many there are."""
-    answers = list(state.look_alikes.values())
-    return len(answers) - answers.count("not_observable"), len(answers)
+    """The verdict, green only where the log allows that: `verdict_sign`."""
+    return badge(verdict_sign(state, trend))
 
 
 def _progress(snapshot: Snapshot) -> list[Any]:

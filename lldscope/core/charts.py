@@ -12,7 +12,7 @@ from typing import Any
 from . import palette
 from .schema import ACTION_SIGNALS, SIGNALS
 
-ACTIONS_SHOWN = 4  # turns drawn in the chart of Δ by action
+ACTIONS_SHOWN = len(palette.ACTION_COLORS)  # turns drawn in the chart of Δ by action
 # Columns that are no signals; the dashboard computes them.
 EVIDENCE = "evidence"
 DELTA_OF_ACTION = "delta_of_action_{}"
@@ -62,111 +62,50 @@ def _chart(id: str, title: str, note: str, *lines: Line, unit: str = "", **optio
 
 
 _CHARTS: tuple[Chart, ...] = (
-    _chart(
-        "likelihood",
-        "Likelihood of responses",
-        "mean log π over the tokens, scaled to correct responses",
-        Line("correct_logp", "correct", palette.BLUE),
-        Line("incorrect_logp", "incorrect", palette.VERMILLION, "dash"),
-        fit=True,
-        compared="correct responses",
-    ),
-    _chart(
-        "delta",
-        "Δ of correct responses",
-        "what one step's updates did, outliers clipped, mean over responses",
-        Line("delta_correct_trim", "Δ", palette.BLUE, weight="n_delta_correct"),
-        Line("retention_delta", "earlier responses", palette.GREEN, "dash"),
-        Line(EVIDENCE, "evidence of decay", palette.PURPLE, "dot", mean=False, right=True),
-        zero=True,
-        right_unit="evidence",
-        compared="mean Δ",
-    ),
-    _chart(
-        "reward",
-        "Reward",
-        "mean over the rollouts of a step",
-        Line("reward", "reward", palette.GREEN),
-    ),
-    _chart(
-        "entropy",
-        "Entropy",
-        "of the sampling policy, mean over action tokens",
-        Line("entropy", "entropy", palette.AMBER),
-        nonnegative=True,
-    ),
-    _chart(
-        "gradient",
-        "Gradient norm",
-        "median and largest of a step's updates, logarithmic",
-        Line("grad_norm", "median", palette.BLUE),
-        Line("grad_norm_max", "largest", palette.PURPLE, "dot"),
-        unit="before clipping",
-        log=True,
-        compared="median",
-    ),
-    _chart(
-        "by-action",
-        "Δ by action",
-        "of correct responses, by turn of the rollout",
-        *(
-            Line(
-                DELTA_OF_ACTION.format(i),
-                f"action {i}",
-                palette.ACTION_COLORS[i],
-                palette.ACTION_DASHES[i],
-                ghost=False,
-            )
-            for i in range(ACTIONS_SHOWN)
-        ),
-        unit=next(c.unit for c in ACTION_SIGNALS.columns if c.name == "delta"),
-        zero=True,
-        compared="action 0",
-    ),
-    _chart(
-        "conduct",
-        "Length and searches",
-        "action tokens and valid searches per rollout",
-        Line("response_tokens", "tokens", palette.BLUE),
-        Line("valid_searches", "searches", palette.GREEN, "dash", right=True),
-        right_unit="search",
-        nonnegative=True,
-        compared="tokens",
-    ),
-    _chart(
-        "shares",
-        "Shares",
-        "groups whose rewards are all equal, invalid actions, actions with an open LLDS gate",
-        Line("zero_signal_share", "no signal", palette.GREY),
-        Line("invalid_share", "invalid", palette.VERMILLION, "dash"),
-        Line("llds_gate_share", "LLDS gate", palette.GREEN, "dot"),
-        nonnegative=True,
-        compared="groups without signal",
-    ),
-    _chart(
-        "tools",
-        "Tool failures",
-        "tool calls that failed",
-        Line("tool_fail_share", "failed", palette.VERMILLION),
-        nonnegative=True,
-    ),
-    _chart(
-        "rate",
-        "Learning rate",
-        "of a step",
-        Line("lr", "learning rate", palette.BLUE, mean=False),
-        nonnegative=True,
-    ),
-    _chart(
-        "displaced",
-        "Groups and first actions",
-        "groups that lost likelihood, incorrect rollouts with a good first action",
-        Line("displaced_share", "groups that lost likelihood", palette.VERMILLION),
-        Line(
-            "good_first_action_share", "good first action, incorrect rollout", palette.BLUE, "dash"
-        ),
-        nonnegative=True,
-    ),
+    _chart("likelihood", "Likelihood of responses",
+           "mean log π over the tokens, scaled to correct responses",
+           Line("correct_logp", "correct", palette.BLUE),
+           Line("incorrect_logp", "incorrect", palette.VERMILLION, "dash"),
+           fit=True, compared="correct responses"),
+    _chart("delta", "Δ of correct responses",
+           "what one step's updates did, outliers clipped, mean over responses",
+           Line("delta_correct_trim", "Δ", palette.BLUE, weight="n_delta_correct"),
+           Line("retention_delta", "earlier responses", palette.GREEN, "dash"),
+           Line(EVIDENCE, "evidence of decay", palette.PURPLE, "dot", mean=False, right=True),
+           zero=True, right_unit="evidence", compared="mean Δ"),
+    _chart("reward", "Reward", "mean over the rollouts of a step",
+           Line("reward", "reward", palette.GREEN)),
+    _chart("entropy", "Entropy", "of the sampling policy, mean over action tokens",
+           Line("entropy", "entropy", palette.AMBER), nonnegative=True),
+    _chart("gradient", "Gradient norm", "median and largest of a step's updates, logarithmic",
+           Line("grad_norm", "median", palette.BLUE),
+           Line("grad_norm_max", "largest", palette.PURPLE, "dot"),
+           unit="before clipping", log=True, compared="median"),
+    _chart("by-action", "Δ by action", "of correct responses, by turn of the rollout",
+           *(Line(DELTA_OF_ACTION.format(i), f"action {i}", color, dash, ghost=False)
+             for i, (color, dash) in enumerate(zip(palette.ACTION_COLORS, palette.ACTION_DASHES,
+                                                   strict=True))),
+           unit=next(c.unit for c in ACTION_SIGNALS.columns if c.name == "delta"),
+           zero=True, compared="action 0"),
+    _chart("conduct", "Length and searches", "action tokens and valid searches per rollout",
+           Line("response_tokens", "tokens", palette.BLUE),
+           Line("valid_searches", "searches", palette.GREEN, "dash", right=True),
+           right_unit="search", nonnegative=True, compared="tokens"),
+    _chart("shares", "Shares",
+           "groups whose rewards are all equal, invalid actions, actions with an open LLDS gate",
+           Line("zero_signal_share", "no signal", palette.GREY),
+           Line("invalid_share", "invalid", palette.VERMILLION, "dash"),
+           Line("llds_gate_share", "LLDS gate", palette.GREEN, "dot"),
+           nonnegative=True, compared="groups without signal"),
+    _chart("tools", "Tool failures", "tool calls that failed",
+           Line("tool_fail_share", "failed", palette.VERMILLION), nonnegative=True),
+    _chart("rate", "Learning rate", "of a step",
+           Line("lr", "learning rate", palette.BLUE, mean=False), nonnegative=True),
+    _chart("displaced", "Groups and first actions",
+           "groups that lost likelihood, incorrect rollouts with a good first action",
+           Line("displaced_share", "groups that lost likelihood", palette.VERMILLION),
+           Line("good_first_action_share", "good first action, incorrect rollout", palette.BLUE,
+                "dash"), nonnegative=True),
 )
 
 WEIGHTS = {line.column: line.weight for chart in _CHARTS for line in chart.lines if line.weight}

@@ -7,7 +7,7 @@ not. Colours of ground and ink are CSS variables of the page.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import unescape
 from typing import Any
@@ -22,7 +22,7 @@ LEFT, RIGHT = 48, 48  # widths in pixels of the numbers beside the plot
 ACROSS = 1000.0  # width of the plot in units of its own
 DASHES = {"dash": "6 4", "dot": "2 4", "dashdot": "8 3 2 3", "longdash": "10 4"}
 RAW = ", raw"  # ends the name of the line behind a mean
-SMALL_TEXT = "font-size:10px"
+STRETCH = {"preserveAspectRatio": "none"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def draw(chart: Chart, figure: Figure) -> Drawing:
     words = f"{chart.title}: {'; '.join(map(_course, curves))}."
     keys = [Key(unescape(t["name"]), t["line"]["color"], t["line"]["dash"]) for t in curves]
     keys = keys if len(keys) > 1 else []
-    picture = to_text(_picture(lines, layout, words))
+    picture = to_text(_Picture(lines, layout, words).root)
     return Drawing(chart.title, unit, keys, remarks(figure), words, picture)
 
 
@@ -123,54 +123,105 @@ def _course(trace: Figure) -> str:
     return f"{unescape(trace['name'])} {', then '.join(dict.fromkeys(at))}"
 
 
-def _picture(
-    lines: Sequence[Figure], layout: dict[str, Any], words: str
-) -> ElementTree.Element:
-    top = max(24, layout["margin"]["t"])
-    sides = {layout[_vertical(t["yaxis"])].get("side") for t in lines}
-    right = RIGHT if "right" in sides else 8
-    root = canvas(top + PLOT + TICKS, words, LEFT, right)
-    first, last = layout["xaxis"]["range"]
-    x = Axis(first, last, 0.0, ACROSS)
-    axes = {
-        name: _axis([t for t in lines if t["yaxis"] == name], layout[_vertical(name)])
-        for name in dict.fromkeys(t["yaxis"] for t in lines)
-    }
-    shapes = [s for s in layout["shapes"] if s["yref"] == "paper" or s["yref"] in axes]
-    view = f"0 {-top} {ACROSS:g} {top + PLOT}"
-    plot = add(root, "svg", viewBox=view, height=top + PLOT, width="100%",
-               preserveAspectRatio="none")
-    for shape in (s for s in shapes if s.get("layer") == "below"):
-        _shape(plot, shape, x, axes)
-    for name, axis in axes.items():
-        _grid(root, plot, axis, layout[_vertical(name)], name == "y", top)
-    inside = add(plot, "svg", x=-5, width=ACROSS + 10, height=PLOT,
-                 viewBox=f"-5 0 {ACROSS + 10:g} {PLOT}", preserveAspectRatio="none")
-    for i, trace in enumerate(lines):
-        _line(inside, trace, lines[i - 1], x, axes[trace["yaxis"]])
-    for shape in (s for s in shapes if s.get("layer") != "below"):
-        _shape(plot, shape, x, axes)
-    for shape in shapes:
-        _name_of(root, shape, x, axes, top)
-    for note in layout["annotations"]:
-        y = top - (note["y"] - 1) * PLOT - note["yshift"] - 4
-        anchor = "start" if note["xanchor"] == "left" else "end"
-        add(root, "text", unescape(note["text"]), x=_across(x(note["x"])), dx=note["xshift"], y=y,
-            text_anchor=anchor, style=SMALL_TEXT)
-    for tick in (t for t in x.ticks(6) if t == int(t)):
-        share = x(tick) / ACROSS
-        anchor = "start" if share < 0.02 else "end" if share > 0.98 else "middle"
-        add(root, "text", f"{tick:,.0f}", x=_across(x(tick)), y=top + PLOT + 14, text_anchor=anchor)
-    return root
+class _Picture:
+    """The drawing of a figure: its axes, and what has been drawn so far."""
 
+    def __init__(self, lines: Sequence[Figure], layout: dict[str, Any], words: str) -> None:
+        self.top = max(24, layout["margin"]["t"])
+        low, high = layout["xaxis"]["range"]
+        self.x = Axis(low, high, 0.0, ACROSS)
+        self.y = {
+            name: _axis([t for t in lines if t["yaxis"] == name], layout[_vertical(name)])
+            for name in dict.fromkeys(t["yaxis"] for t in lines)
+        }
+        sides = {layout[_vertical(name)].get("side") for name in self.y}
+        height = self.top + PLOT
+        self.root = canvas(height + TICKS, words, LEFT, RIGHT if "right" in sides else 8)
+        view = f"0 {-self.top} {ACROSS:g} {height}"
+        self.plot = add(self.root, "svg", viewBox=view, width="100%", height=height, **STRETCH)
+        shapes = [s for s in layout["shapes"] if s["yref"] in ("paper", *self.y)]
+        below = [s for s in shapes if s.get("layer") == "below"]
+        for shape in below:
+            self.draw_shape(shape)
+        for name, axis in self.y.items():
+            self.draw_grid(axis, layout[_vertical(name)], name == "y")
+        view = f"-5 0 {ACROSS + 10:g} {PLOT}"  # dots at the ends are whole
+        inside = add(self.plot, "svg", x=-5, width=ACROSS + 10, height=PLOT, viewBox=view,
+                     **STRETCH)
+        for i, trace in enumerate(lines):
+            self.draw_line(inside, trace, lines[i - 1])
+        for shape in (s for s in shapes if s not in below):
+            self.draw_shape(shape)
+        for note in layout["annotations"]:
+            y = self.top - (note["y"] - 1) * PLOT - note["yshift"] - 4
+            anchor = "start" if note["xanchor"] == "left" else "end"
+            self.write(note["text"], self.x(note["x"]), y, anchor, dx=note["xshift"])
+        add_steps(self.root, self.x, height + 14)
 
-def _vertical(axis: str) -> str:
-    """The key in the layout of an axis that lines call `y` or `y2`."""
-    return f"yaxis{axis[1:]}"
+    def write(self, text: str, x: float, y: float, anchor: str, **look: Any) -> None:
+        """Small words, which are not stretched."""
+        add(self.root, "text", unescape(text).strip(), x=across(x), y=y, text_anchor=anchor,
+            style="font-size:10px", **look)
 
+    def draw_grid(self, axis: Axis, look: dict[str, Any], left: bool) -> None:
+        """Lines and numbers of a vertical axis."""
+        values = look.get("tickvals") or [10**t if axis.log else t for t in axis.ticks(4)]
+        if axis.log and len(values) < 2:  # less than a power of ten
+            powers = (axis.low + share * (axis.high - axis.low) for share in (0.1, 0.5, 0.9))
+            values = [float(f"{10**power:.1g}") for power in powers]
+        place: dict[str, Any] = {"x": "0", "dx": -6, "text_anchor": "end"}
+        if look.get("side") == "right":
+            place = {"x": "100%", "dx": 6}
+        texts = ([number(v, digits) for v in values] for digits in range(4, 9))
+        names = next((of for of in texts if len({*of}) == len(of)), [""] * len(values))
+        for value, name in zip(values, names, strict=True):
+            if left:
+                stroke = "var(--zero)" if look["zeroline"] and value == 0 else "var(--grid)"
+                add(self.plot, "path", d=f"M0 {axis(value):g}H{ACROSS:g}", stroke=stroke)
+            add(self.root, "text", name, y=self.top + axis(value) + 4, **place)
 
-def _across(x: float) -> str:
-    return f"{100 * x / ACROSS:.2f}%"
+    def draw_line(self, parent: ElementTree.Element, trace: Figure, before: Figure) -> None:
+        """A line, or the area between one and the line before it."""
+        points, line = self.points(trace), trace["line"]
+        if trace.get("fill") == "tonexty":
+            edge = [*points, *reversed(self.points(before))]
+            add(parent, "path", d=_path(edge) + "Z", fill=trace["fillcolor"])
+        elif line["width"]:
+            look = {"stroke": line["color"], "opacity": trace["opacity"]}
+            add(parent, "path", d=_path(points), stroke_width=line["width"], **look, **_dash(line))
+            if "markers" in trace["mode"]:  # a round cap is a dot that stretching leaves round
+                dots = "".join(f"M{a:g} {b:g}h0" for a, b in points)
+                add(parent, "path", d=dots, stroke_width=6, stroke_linecap="round", **look)
+
+    def points(self, trace: Figure) -> list[tuple[float, float]]:
+        """Where the values of a line lie; a logarithmic axis has no place for some."""
+        y = self.y[trace["yaxis"]]
+        pairs = zip(trace["x"], trace["y"], strict=True)
+        return [(self.x(a), y(b)) for a, b in pairs if b > 0 or not y.log]
+
+    def draw_shape(self, shape: dict[str, Any]) -> None:
+        """A band or a line of the figure, with its words; upright ones are shown on hover."""
+        left, right = 0.0, ACROSS
+        if shape.get("xref") != "paper":
+            left, right = self.x(shape["x0"]), self.x(shape["x1"])
+        low, high = (
+            PLOT * (1 - v) if shape["yref"] == "paper" else self.y[shape["yref"]](v)
+            for v in (shape["y0"], shape["y1"])
+        )
+        words = shape.get("label") or {}
+        text = words.get("text", "")
+        look = {"opacity": shape.get("opacity", 1), "title": unescape(shape.get("name") or text)}
+        if shape["type"] == "rect":
+            add(self.plot, "rect", x=left, y=high, width=max(right - left, 1), height=low - high,
+                fill=shape["fillcolor"], **look)
+            place = (left + right) / 2, self.top + (low + high) / 2 + 3.5, "middle"
+        else:
+            line = shape["line"]
+            add(self.plot, "path", d=f"M{left:g} {low:g}L{right:g} {high:g}", stroke=line["color"],
+                stroke_width=line["width"], **_dash(line), **look)
+            place = 40.0, self.top + low - 3, "start"
+        if text and not words.get("textangle"):
+            self.write(text, *place, fill=words["font"]["color"])
 
 
 def _axis(lines: Sequence[Figure], axis: dict[str, Any]) -> Axis:
@@ -180,10 +231,10 @@ def _axis(lines: Sequence[Figure], axis: dict[str, Any]) -> Axis:
     if "range" in axis:
         low, high = axis["range"]
     else:
-        values = [v for t in lines for v in t["y"] if v > 0 or not log]
-        points = [math.log10(v) for v in values] if log else values
-        with_zero = axis.get("zeroline") or axis.get("rangemode") == "tozero"
-        points = [*points, 0.0] if with_zero and not log else points
+        points = [v for t in lines for v in t["y"] if v > 0 or not log]
+        points = [math.log10(v) for v in points] if log else points
+        if not log and (axis.get("zeroline") or axis.get("rangemode") == "tozero"):
+            points.append(0.0)
         low, high = min(points), max(points)
         margin = (high - low) * 0.05
         low, high = low - margin, high + margin
@@ -193,99 +244,27 @@ def _axis(lines: Sequence[Figure], axis: dict[str, Any]) -> Axis:
     return Axis(low, high, PLOT * (1 - bottom), PLOT * (1 - top), log)
 
 
-def _grid(
-    root: ElementTree.Element, plot: ElementTree.Element, axis: Axis, look: dict[str, Any],
-    left: bool, top: float,
-) -> None:
-    """Lines and numbers of a vertical axis."""
-    values = look.get("tickvals") or [10**t if axis.log else t for t in axis.ticks(4)]
-    if axis.log and len(values) < 2:  # less than a power of ten
-        powers = (axis.low + share * (axis.high - axis.low) for share in (0.1, 0.5, 0.9))
-        values = [float(f"{10**power:.1g}") for power in powers]
-    place: dict[str, Any] = {"x": "0", "dx": -6.0, "text_anchor": "end"}
-    if look.get("side") == "right":
-        place = {"x": "100%", "dx": 6.0}
-    texts = ([number(v, digits) for v in values] for digits in range(4, 9))
-    names = next((of for of in texts if len({*of}) == len(of)), [""] * len(values))
-    for value, name in zip(values, names, strict=True):
-        y = axis(value)
-        if left:
-            stroke = "var(--zero)" if look["zeroline"] and value == 0 else "var(--grid)"
-            add(plot, "path", d=f"M0 {y:g}H{ACROSS:g}", stroke=stroke)
-        add(root, "text", name, y=top + y + 4, **place)
+def _vertical(axis: str) -> str:
+    """The key in the layout of an axis that lines call `y` or `y2`."""
+    return f"yaxis{axis[1:]}"
 
 
-def _line(
-    parent: ElementTree.Element, trace: Figure, before: Figure, x: Axis, y: Axis
-) -> None:
-    """A line, or the area between one and the line before it."""
-    if trace.get("fill") == "tonexty":
-        edge = [*_points(trace, x, y), *reversed([*_points(before, x, y)])]
-        add(parent, "path", d=_path(edge) + "Z", fill=trace["fillcolor"])
-        return
-    line, points = trace["line"], [*_points(trace, x, y)]
-    if not line["width"]:
-        return
-    look = {"stroke": line["color"], "stroke_width": line["width"], "opacity": trace["opacity"]}
-    dash = {"stroke_dasharray": DASHES[line["dash"]]} if line["dash"] in DASHES else {}
-    add(parent, "path", d=_path(points), **look, **dash)
-    if "markers" in trace["mode"]:  # a round cap is the one dot that stretching leaves round
-        dots = "".join(f"M{a:g} {b:g}h0" for a, b in points)
-        add(parent, "path", d=dots, **look | {"stroke_width": 6}, stroke_linecap="round")
-
-
-def _points(trace: Figure, x: Axis, y: Axis) -> Iterator[tuple[float, float]]:
-    for step, value in zip(trace["x"], trace["y"], strict=True):
-        if value > 0 or not y.log:
-            yield x(step), y(value)
+def _dash(line: dict[str, Any]) -> dict[str, str]:
+    return {"stroke_dasharray": DASHES[line["dash"]]} if line["dash"] in DASHES else {}
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
     return f"M{'L'.join(f'{a:g} {b:g}' for a, b in points)}" if points else ""
 
 
-def _ends(
-    shape: dict[str, Any], x: Axis, axes: dict[str, Axis]
-) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top of a band or line."""
-    across = shape.get("xref") == "paper"
-    left, right = (0.0, ACROSS) if across else (x(shape["x0"]), x(shape["x1"]))
-    ref = shape["yref"]
-    y0, y1 = (
-        PLOT * (1 - v) if ref == "paper" else axes[ref](v) for v in (shape["y0"], shape["y1"])
-    )
-    return left, right, y0, y1
+def across(x: float) -> str:
+    """A place between the left and the right edge."""
+    return f"{100 * x / ACROSS:.2f}%"
 
 
-def _shape(
-    plot: ElementTree.Element, shape: dict[str, Any], x: Axis, axes: dict[str, Axis]
-) -> None:
-    """A band or a line of the figure."""
-    left, right, y0, y1 = _ends(shape, x, axes)
-    words = shape.get("name") or shape.get("label", {}).get("text", "")
-    look = {"opacity": shape.get("opacity", 1), "title": unescape(words).strip()}
-    if shape["type"] == "rect":
-        width = max(right - left, 1)
-        add(plot, "rect", x=left, y=y1, width=width, height=y0 - y1, fill=shape["fillcolor"],
-            **look)
-        return
-    line = shape["line"]
-    dash = {"stroke_dasharray": DASHES[line["dash"]]} if line["dash"] in DASHES else {}
-    add(plot, "path", d=f"M{left:g} {y0:g}L{right:g} {y1:g}", stroke=line["color"],
-        stroke_width=line["width"], **dash, **look)
-
-
-def _name_of(
-    root: ElementTree.Element, shape: dict[str, Any], x: Axis, axes: dict[str, Axis], top: float
-) -> None:
-    """The words on a band or a horizontal line. Upright ones are left to the hover."""
-    words = shape.get("label") or {}
-    text = unescape(words.get("text", "")).strip()
-    if not text or words.get("textangle"):
-        return
-    left, right, y0, y1 = _ends(shape, x, axes)
-    band = shape["type"] == "rect"
-    at = (left + right) / 2 if band else 40.0
-    y = (y0 + y1) / 2 + 3.5 if band else y0 - 3
-    add(root, "text", text, x=_across(at), y=top + y, fill=words["font"]["color"],
-        text_anchor="middle" if band else "start", style=SMALL_TEXT)
+def add_steps(root: ElementTree.Element, x: Axis, y: float) -> None:
+    """Whole steps below a picture."""
+    for tick in (t for t in x.ticks(6) if t == int(t)):
+        share = x(tick) / ACROSS
+        anchor = "start" if share < 0.02 else "end" if share > 0.98 else "middle"
+        add(root, "text", f"{tick:,.0f}", x=across(x(tick)), y=y, text_anchor=anchor)

@@ -15,7 +15,17 @@ from ..core.charts import EVIDENCE, Chart, Line, select_charts
 from ..diagnosis.evidence import SMOOTH
 from ..figures.chart_figures import is_measured, make_chart, make_overlay
 from ..figures.series import floats, x_axis
-from ..figures.svg import ACROSS, Axis, Drawing, add, canvas, draw, to_text
+from ..figures.svg import (
+    ACROSS,
+    Axis,
+    Drawing,
+    across,
+    add,
+    add_steps,
+    canvas,
+    draw,
+    to_text,
+)
 from ..figures.view import Subject, View, held_out_metric
 from .blocks import Strip
 from .events import Event
@@ -108,11 +118,11 @@ def phase_strip(facts: PostMortem, x: Axis) -> Strip:
     for sign, span in names:
         a, b = x(span.start_step), min(x(span.end_step + 1), ACROSS)
         title = f"{sign.word}, steps {span.start_step}–{span.end_step}"
-        add(root, "rect", x=_share(a), width=_share(max(b - a, 2)), height=LANE, fill=sign.color,
+        add(root, "rect", x=across(a), width=across(max(b - a, 2)), height=LANE, fill=sign.color,
             title=title)
         share = (b - a) / ACROSS
         if share > 0.012 * len(sign.word):
-            add(root, "text", sign.word, x=_share((a + b) / 2), y=LANE - 4, text_anchor="middle",
+            add(root, "text", sign.word, x=across((a + b) / 2), y=LANE - 4, text_anchor="middle",
                 fill=sign.ink, style="font-size:11px")
     return Strip(to_text(root), words)
 
@@ -123,18 +133,18 @@ def event_strip(event: Event, x: Axis) -> Strip:
     root, middle = canvas(LANE, ""), LANE / 2
     end = ACROSS if event.end_step is None else x(event.end_step)
     a, alarm = x(event.start), x(event.alarm_step)
-    add(root, "rect", x=_share(alarm), width=_share(max(end - alarm, 2)), y=middle - 2, height=4,
+    add(root, "rect", x=across(alarm), width=across(max(end - alarm, 2)), y=middle - 2, height=4,
         fill=color, opacity=0.35)
-    add(root, "rect", x=_share(a), width=_share(max(alarm - a, 2)), y=middle - 2, height=4,
+    add(root, "rect", x=across(a), width=across(max(alarm - a, 2)), y=middle - 2, height=4,
         fill=color)
     if event.low is not None and event.high is not None:
         low, high = x(event.low), x(event.high)
-        add(root, "rect", x=_share(low), width=_share(max(high - low, 2)), y=middle + 4, height=1.5,
+        add(root, "rect", x=across(low), width=across(max(high - low, 2)), y=middle + 4, height=1.5,
             fill=color, title=f"began at {event.low}–{event.high}, 95 %")
     if event.onset_step is not None:
-        add(root, "circle", cx=_share(a), cy=middle, r=4, stroke=color, stroke_width=2,
+        add(root, "circle", cx=across(a), cy=middle, r=4, stroke=color, stroke_width=2,
             fill="var(--card)", title=f"began at step {event.onset_step}")
-    add(root, "circle", cx=_share(alarm), cy=middle, r=4, fill=color,
+    add(root, "circle", cx=across(alarm), cy=middle, r=4, fill=color,
         title=f"seen at step {event.alarm_step}")
     return Strip(to_text(root), "")
 
@@ -142,12 +152,6 @@ def event_strip(event: Event, x: Axis) -> Strip:
 def step_strip(x: Axis) -> Strip:
     """The steps below the timeline."""
     root = canvas(LANE, "")
-    for tick in (t for t in x.ticks(6) if t == int(t)):
-        share = x(tick) / ACROSS
-        anchor = "start" if share < 0.02 else "end" if share > 0.98 else "middle"
-        add(root, "text", f"{tick:,.0f}", x=_share(x(tick)), y=LANE - 4, text_anchor=anchor)
+    add_steps(root, x, LANE - 4)
     return Strip(to_text(root), "")
 
-
-def _share(x: float) -> str:
-    return f"{100 * x / ACROSS:.2f}%"

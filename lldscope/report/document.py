@@ -55,7 +55,7 @@ def _story(facts: PostMortem, drawings: Sequence[Drawing]) -> Iterator[Block]:
     if facts.events or any(s.phase not in (None, "warmup") for s in facts.phases):
         yield timeline(facts)
     yield Charts(drawings[: charts.STORY])
-    if facts.losses.tokens:
+    if facts.losses.tokens and facts.events:
         yield Tokens(facts.losses.tokens)
     possible, checks = coverage(facts.state)
     if facts.record and possible < checks:
@@ -149,6 +149,8 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
         f"responses lost likelihood on average in {losses.n_displaced:,} of "
         f"{plural(losses.n_groups, 'group')}{share}. `lldscope blame` tells what takes it away."
     )
+    if losses.tokens and not facts.events:
+        yield Tokens(losses.tokens)
     yield Table(
         "Mean Δ of an action, by turn of the rollout (nats)",
         ["action", "rollouts", "before", "in these steps", "actions"],

@@ -95,7 +95,7 @@ def test_the_report_is_had_from_the_page_with_tags_note_and_configuration(tmp_pa
     assert "/report/one" in links
     answer = client.get("/report/one")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="one.html"'
-    for phrase in ("Post-mortem of one", "Tags: paper.", "optim.lr", "1e-06", "told &lt;b&gt;"):
+    for phrase in ("Post-mortem of one", "<dd>paper</dd>", "optim.lr", "1e-06", "told &lt;b&gt;"):
         assert phrase in answer.text
     assert HOSTILE not in answer.text
     assert "<script" not in answer.text

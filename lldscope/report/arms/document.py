@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...core import palette
-from ...core.numbers import number, true_minus
+from ...core.numbers import number
 from ...figures.svg import Axis, Drawing
 from ...figures.view import verdict_sign
 from ...monitor.alerts import AnyAlert
@@ -34,7 +34,6 @@ def document(facts: Comparison) -> Document:
         Section("", [*_story(facts, drawings)], folded=False),
         Section("More charts", [Charts(drawings[STORY:])] if drawings[STORY:] else []),
         Section("Alarms", [*_alarms(facts)]),
-        Section("What looks like LLD", [*_look_alikes(facts)]),
         Section("Settings that differ", [*_settings(facts)]),
         Section("What this comparison cannot tell", [Items(facts.limits)]),
     ]
@@ -98,32 +97,6 @@ def _alarms(facts: Comparison) -> Iterator[Block]:
     ]
     if rows:
         yield Table("The first alarm of each rule in a run", ["severity", "rule", "A", "B"], rows)
-
-
-def _look_alikes(facts: Comparison) -> Iterator[Block]:
-    names = dict.fromkeys(n for arm in facts.arms for run in arm.runs for n in run.look_alikes)
-    rows: list[list[Cell]] = [
-        [name, *(cell for arm in facts.arms for cell in _answers(arm, name))] for name in names
-    ]
-    head = ["cause", "A", "evidence in A", "B", "evidence in B"]
-    if rows:
-        yield Table("Causes that look the same on the reward curve", head, rows)
-
-
-def _answers(arm: Arm, name: str) -> list[Cell]:
-    """Whether the log of a run supports a cause, or how many of several do; and the evidence."""
-    findings = [run.look_alikes[name] for run in arm.runs if name in run.look_alikes]
-    if not findings:
-        return ["–", "–"]
-    if len(findings) == 1:
-        return [palette.ANSWERS[findings[0].answer], true_minus(findings[0].evidence)]
-    counts = [
-        f"{sign.shape} {n} {sign.word}"
-        for answer, sign in palette.ANSWERS.items()
-        if (n := sum(f.answer == answer for f in findings))
-    ]
-    first = next((f for f in findings if f.answer == "supported"), None)
-    return [", ".join(counts), true_minus(first.evidence) if first else "–"]
 
 
 def _settings(facts: Comparison) -> Iterator[Block]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from ...core.numbers import number, percent
+from ...core.palette import EVIDENCE
 from ...evaluation.scoring import wilson
 from ..events import Event
 from ..facts import PostMortem
@@ -15,7 +16,6 @@ from .facts import Arm, Comparison, Spread
 
 NAMED = 4  # settings that a sentence names
 DECAY, COLLAPSE = "lld-decay", "lld-collapse"
-_GRADES = {"delta": "Δ", "level": "likelihood levels", "symptoms": "reward and entropy only"}
 
 
 def summary(facts: Comparison) -> list[str]:
@@ -120,37 +120,30 @@ def _settings(facts: Comparison) -> str:
     return f"{many}: {text}{more}."
 
 
-# -- what this cannot tell -------------------------------------------------------------------------
-
-
 def limits(facts: Comparison) -> list[str]:
     """What the comparison cannot tell, and why."""
-    arms = facts.arms
-    lacking = [*_cause(facts), _chance([len(arm.runs) for arm in arms]), *_unlike(arms)]
-    for arm in arms:
-        if live := [run for run in arm.runs if run.state.life == "live"]:
-            lacking.append(f"How {arm.title} ends: {len(live)} of {len(arm.runs)} still going.")
-        if damage := sum(len(run.state.damaged) for run in arm.runs):
-            lacking.append(f"What {plural(damage, 'damaged part')} of {arm.title} held.")
-        if drops := sum(sum(run.state.dropped.values()) for run in arm.runs):
-            lacking.append(f"What the recorder of {arm.title} had to drop: {drops:,} rows.")
-    return lacking
-
-
-def _cause(facts: Comparison) -> list[str]:
-    rows = facts.settings
-    bare = [arm.title for arm in facts.arms if not all(r.run.config for r in arm.runs)]
-    if bare:
-        return [f"In which settings the arms differ: {' and '.join(bare)} recorded no settings."]
-    lacking = []
-    if len(both := [row for row in rows if not row.one_sided]) > 1:
-        lacking += [
+    arms, rows = facts.arms, facts.settings
+    lacking = [_chance([len(arm.runs) for arm in arms])]
+    both, only = ([row for row in rows if row.one_sided == one] for one in (False, True))
+    if bare := [arm.title for arm in arms if not all(r.run.config for r in arm.runs)]:
+        lacking.append(
+            f"In which settings the arms differ: {' and '.join(bare)} recorded no settings."
+        )
+    elif len(both) > 1:
+        lacking.append(
             f"Which of the {len(both)} settings made the difference: they changed together."
-        ]
-    if only := [row.setting for row in rows if row.one_sided]:
+        )
+    if only and not bare:
+        names = ", ".join(row.setting for row in only[:NAMED])
         more = f" and {len(only) - NAMED} more" if len(only) > NAMED else ""
-        names = f"{', '.join(only[:NAMED])}{more}"
-        lacking += [f"Whether these settings, which one arm did not record, were the same: {names}"]
+        lacking.append(f"Settings that one arm did not record: {names}{more}.")
+    grades = [sorted({run.state.evidence for run in arm.runs}) for arm in arms]
+    if grades[0] != grades[1]:
+        bases = [" and ".join(EVIDENCE[g] for g in of) for of in grades]
+        lacking.append(f"The verdicts are not equally strong: A has {bases[0]}, B {bases[1]}.")
+    rules = [{run.run.correct_rule for run in arm.runs} for arm in arms]
+    if rules[0] != rules[1]:
+        lacking.append("Whether “correct” means the same: the arms were recorded with other rules.")
     return lacking
 
 
@@ -165,21 +158,3 @@ def _chance(sizes: Sequence[int]) -> str:
         "a difference was made, and a mean of runs that break at different steps falls more "
         "slowly than any of them."
     )
-
-
-def _unlike(arms: Sequence[Arm]) -> list[str]:
-    lacking = []
-    grades = [sorted({run.state.evidence for run in arm.runs}) for arm in arms]
-    if grades[0] != grades[1]:
-        bases = [" and ".join(_GRADES[g] for g in of) for of in grades]
-        lacking.append(
-            f"Whether the verdicts are equally strong: A is judged on {bases[0]}, B on {bases[1]}."
-        )
-    rules = [{run.run.correct_rule for run in arm.runs} for arm in arms]
-    if rules[0] != rules[1]:
-        lacking.append("Whether “correct” means the same: the arms were recorded with other rules.")
-    lasts = [max((run.run.last_step or 0) for run in arm.runs) for arm in arms]
-    if lasts[0] != lasts[1]:
-        shorter = arms[lasts.index(min(lasts))]
-        lacking.append(f"What {shorter.title} would have done after step {min(lasts)}.")
-    return lacking

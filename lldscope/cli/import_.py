@@ -89,18 +89,17 @@ def import_(
 
 
 def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
-    """The sources as paths; the history of a run at W&B is fetched."""
-    from ..importers.wandb_api import SCHEME, fetched
+    """The sources as paths; what is at an address is fetched."""
+    from ..importers.addresses import fetched, is_address
     from ..storage.cache import cache_dir
 
-    if follow and any(source.startswith(SCHEME) for source in sources):
+    if follow and any(map(is_address, sources)):
         raise UsageError(
-            "A run at W&B cannot be followed: import it again, or follow the file run-<id>.wandb."
+            "An address cannot be followed: import it again, or follow the file itself, which for "
+            "a run at W&B is run-<id>.wandb."
         )
-    return tuple(
-        fetched(source, cache_dir() / "wandb") if source.startswith(SCHEME) else Path(source)
-        for source in sources
-    )
+    folder = cache_dir() / "fetched"
+    return tuple(fetched(s, folder) if is_address(s) else Path(s) for s in sources)
 
 
 def _imported(
@@ -126,7 +125,7 @@ def _imported(
 
 def _columns(maps: tuple[str, ...]) -> dict[str, str]:
     from ..importers.mapping import SCALAR_SIGNALS
-    from ..importers.trajectories import NAMES
+    from ..importers.rollouts import NAMES
 
     columns = {}
     for mapping in maps:

@@ -29,6 +29,9 @@ SCHEMA_VERSION = 1
 RETENTION_STEPS = 16
 """Steps over which a kept correct response is scored again after every update."""
 
+COMPONENT = "component/"
+"""What the names of scalars begin with that are components of the reward."""
+
 Kind = Literal["int", "count", "float", "sum", "bool", "text", "time"]
 
 _ARROW: dict[Kind, pa.DataType] = {

@@ -212,10 +212,9 @@ class Import:
         reasons = "; ".join(f"{n} × {why}" for why, n in self.findings.skipped.items())
         if not self.groups:
             sources = ", ".join(str(p) for p in self.paths[:3])
-            return (
-                f"Nothing was imported: {sources} has none of the known formats. `lldscope import "
-                f"--formats` lists them, --format forces one. {reasons}".rstrip()
-            )
+            what = f"Nothing was imported: {sources} has none of the known formats. "
+            what += f"`lldscope import --formats` lists them, --format forces one. {reasons}"
+            return "\n".join([what.rstrip(), *self.findings.notes])
         read = " and ".join(g.source.description for g in self.groups)
         what = f"Nothing was imported: read as {read}, it holds no step."
         return "\n".join([f"{what} {reasons}".rstrip(), *self.findings.notes])

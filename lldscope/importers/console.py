@@ -1,9 +1,12 @@
-"""What trainers print: verl's metric lines, and the dictionaries of the Hugging Face Trainer.
+"""What trainers print: a line a step.
 
-verl (0.2 to 0.9.1, `utils/logger/aggregate_logger.py`) prints a step as one line,
-`step:12 - actor/entropy:0.53 - …`; versions on numpy 2 print `np.float64(0.53)`, older ones three
-decimals. Such a line may stand anywhere in what Ray collects from many processes. TRL's trainers
-print `{'loss': 0.1, 'reward': 0.5, …, 'epoch': 0.02}` without the step.
+- verl (0.2 to 0.9.1, `utils/logger/aggregate_logger.py`): `step:12 - actor/entropy:0.53 - …`, with
+  `np.float64(0.53)` on numpy 2, anywhere in what Ray collects from many processes.
+- A dictionary or a JSON object, with its step in it or before it; ROLL's (`utils/tracking.py`) is
+  `metrics_tag: {"step": 3, "metrics": {…}}`.
+- `Step 12/200 | loss: 0.1 | reward: 0.5`, `[step 12] reward=0.5`.
+- TRL and other Hugging Face Trainers: `{'loss': 0.1, 'reward': 0.5, …, 'epoch': 0.02}`, without the
+  step.
 """
 
 from __future__ import annotations
@@ -15,44 +18,109 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from .metrics import numbers, step_of
+from .mapping import meaning
+from .metrics import StepReader, inner, numbers
 from .progress_bar import Bars
 from .reading import lines, number, parse_json, strip_ansi
-from .source import AttemptCounter, Findings, Scalars
+from .source import AttemptCounter, Candidate, Findings, Scalars
 
 _LONGEST = 1 << 20  # bytes of a line
 SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
 
 _VERL = re.compile(rb"(?:^|[^\w/])step:(\d{1,10}) - ([\w@./-]+:.*)")
-_VERL_ANYWHERE = re.compile(rb"(?:^|[^\w/])step:\d{1,10} - [\w@./-]+:\S")
 _NUMPY = re.compile(rb"\bnp\.\w+\(|\)")
 _DICT = re.compile(rb"\{'[\w./-]+': ")  # how a printed dictionary begins
 _EPOCH = b"'epoch': "  # what is last in it
 _ENTRY = re.compile(rb"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
+_STEP = re.compile(
+    rb"(?i)\b(?:global_)?(?:step|iter(?:ation)?)\b[\s:=#]*(\d{1,10})(?:/(\d{1,10}))?"
+)
+_IN_STEP = b"te"  # what every word for it holds
+_PAIR = re.compile(
+    rb"([A-Za-z][\w./@-]{0,99})\s?[:=]\s?([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))(?![\w:])"
+)
+_TOTAL = re.compile(rb"Total training steps: (\d{1,10})")
+_SUMMARY = "train_runtime"  # of what the Trainer prints at its end
+
+Step = tuple[int, dict[str, float]]
 
 
-class VerlConsole:
-    name = "verl-console"
-    description = "console output of verl or Search-R1"
+class Console:
+    name = "console"
+    description = "console output with a line a step: verl's, a dictionary, or name=value"
 
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        return _anywhere(path, head, b"step:", _VERL_ANYWHERE.search)
+    def looks_like(self, file: Candidate) -> bool:
+        return _anywhere(file, lambda line: _IN_STEP in line and _known(step_in(line, Findings())))
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         attempts_seen = AttemptCounter()
         for path in paths:
-            for line, is_complete in lines(path, findings, b"step", _LONGEST):
+            is_verls = False  # then other lines that name a step are noise
+            for line, is_complete in lines(path, findings, _IN_STEP, _LONGEST):
                 if total := _TOTAL.search(line):
                     findings.planned_steps = int(total[1])
-                match = _VERL.search(strip_ansi(line))
-                if match is None:
-                    continue
-                step = int(match[1])
-                values = _verl_values(match[2], is_complete, findings)
-                if step >= 2**31 or not values:
-                    findings.skip("metric lines without a metric")
-                    continue
-                yield Scalars(step, values, attempt=attempts_seen.of(step, values))
+                line = strip_ansi(line)
+                if match := _VERL.search(line):
+                    is_verls, pair = True, _verls(match, is_complete, findings)
+                else:
+                    pair = None if is_verls else step_in(line, findings)
+                if pair:
+                    step, values = pair
+                    yield Scalars(step, values, attempt=attempts_seen.of(step, values))
+
+
+def _known(pair: Step | None) -> bool:
+    """Whether one of the names of a step is that of a signal: many lines name a step."""
+    return pair is not None and any(map(meaning, pair[1]))
+
+
+def step_in(line: bytes, findings: Findings) -> Step | None:
+    """Step and numbers of a line; None where one of them is not there."""
+    if match := _VERL.search(line):
+        return _verls(match, True, findings)
+    return _dictionary(line) or _pairs(line, findings)
+
+
+def _dictionary(line: bytes) -> Step | None:
+    """Step and numbers of a dictionary in a line; None where one of them is not there."""
+    begins, ends = line.find(b"{"), line.rfind(b"}")
+    if begins < 0 or ends < begins:
+        return None
+    text, nothing = line[begins : ends + 1], Findings()
+    try:
+        row = parse_json(text)
+    except (ValueError, RecursionError):
+        row = _dict_values(text, nothing)
+    if not isinstance(row, dict):
+        return None
+    before = _STEP.search(line[:begins])
+    pair = StepReader().of(row) or (("", int(before[1])) if before else None)
+    if pair is None or pair[1] >= 2**31:
+        return None
+    values = numbers(inner(row), nothing, {pair[0]})
+    return (pair[1], values) if values else None
+
+
+def _pairs(line: bytes, findings: Findings) -> Step | None:
+    """Step and numbers of a line such as `Step 3/200 | loss: 0.1 | reward: 0.5`."""
+    step = _STEP.search(line)
+    if step is None or int(step[1]) >= 2**31:
+        return None
+    pairs = _PAIR.findall(line[step.end() :]) or _PAIR.findall(line[: step.start()])
+    values = {n.decode(): float(v) for n, v in pairs if v.count(b".") < 2}
+    if not values:
+        return None
+    if step[2]:
+        findings.planned_steps = int(step[2])
+    return int(step[1]), values
+
+
+def _verls(match: re.Match[bytes], is_complete: bool, findings: Findings) -> Step | None:
+    step, values = int(match[1]), _verl_values(match[2], is_complete, findings)
+    if step >= 2**31 or not values:
+        findings.skip("metric lines without a metric")
+        return None
+    return step, values
 
 
 def _verl_values(text: bytes, is_complete: bool, findings: Findings) -> dict[str, float]:
@@ -97,8 +165,8 @@ class TrlConsole:
     name = "trl-console"
     description = "console output of TRL or another Hugging Face Trainer"
 
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        return _anywhere(path, head, _EPOCH, _printed)
+    def looks_like(self, file: Candidate) -> bool:
+        return _anywhere(file, lambda line: _EPOCH in line and _printed(line) is not None)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         """The step is the progress bar's where the file has it, or else the number of the printed
@@ -147,51 +215,6 @@ class TrlConsole:
         return steps
 
 
-class DictConsole:
-    """A dictionary or a JSON object a line, with other text before it or none: the step is in the
-    dictionary, or in the text before it."""
-
-    name = "dict-console"
-    description = "console output with a dictionary a step"
-
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        return _anywhere(path, head, b"{", stepped) and not any(
-            other.looks_like(path, head) for other in (VerlConsole(), TrlConsole())
-        )
-
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        attempts_seen = AttemptCounter()
-        for path in paths:
-            for line, _ in lines(path, findings, b"{", _LONGEST):
-                if pair := stepped(strip_ansi(line)):
-                    step, values = pair
-                    yield Scalars(step, values, attempt=attempts_seen.of(step, values))
-
-
-def stepped(line: bytes) -> tuple[int, dict[str, float]] | None:
-    """Step and numbers of a dictionary in a line; None where one of them is not there."""
-    begins, ends = line.find(b"{"), line.rfind(b"}")
-    if begins < 0 or ends < begins:
-        return None
-    text, nothing = line[begins : ends + 1], Findings()
-    try:
-        row = parse_json(text)
-        values = numbers(row, nothing, set()) if isinstance(row, dict) else {}
-    except (ValueError, RecursionError):
-        values = _dict_values(text, nothing)
-    before = _BEFORE.search(line[:begins])
-    step = step_of(values, None) or (before and ("", int(before[1])))
-    if not step or not 0 <= step[1] < 2**31:
-        return None
-    values.pop(step[0], None)
-    return (step[1], values) if values else None
-
-
-_SUMMARY = "train_runtime"  # of what is printed at the end
-_BEFORE = re.compile(rb"(?i)\b(?:step|iter(?:ation)?)\b[\s:=#]*(\d{1,10})")
-_TOTAL = re.compile(rb"Total training steps: (\d{1,10})")
-
-
 def _metrics(line: bytes, findings: Findings) -> dict[str, float] | None:
     """What was printed of a step; None for a line without that, counted where it is damaged."""
     printed = _printed(strip_ansi(line))
@@ -222,16 +245,15 @@ def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
     return values
 
 
-def _anywhere(
-    path: Path, head: bytes, mark: bytes, matches: Callable[[bytes], object | None]
-) -> bool:
-    """Whether there is a line that matches in the first SEARCH_BYTES of a text."""
-    if not head or b"\0" in head[:4096] or head.lstrip().startswith((b'{"', b"PAR1", b"{\n")):
+def _anywhere(file: Candidate, matches: Callable[[bytes], bool]) -> bool:
+    """Whether a line of the first SEARCH_BYTES of a text matches."""
+    start = file.head.lstrip()
+    if not start or b"\0" in start[:4096] or start.startswith((b'{"', b"PAR1", b"{\n")):
         return False
     size = 0
-    for line, _ in lines(path, Findings(), longest=_LONGEST):
+    for line, _ in lines(file.path, Findings(), longest=_LONGEST):
         size += len(line)
-        if mark in line and matches(strip_ansi(line)) is not None:
+        if (b":" in line or b"=" in line) and matches(strip_ansi(line)):
             return True
         if size > SEARCH_BYTES:
             break

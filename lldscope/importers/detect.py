@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import LldscopeError, UsageError
-from .reading import first_keys, first_object, head, natural_key
-from .source import HEAD_BYTES, Findings, Source, sources
-from .trajectories import NAMES
+from .reading import head, natural_key
+from .source import HEAD_BYTES, Candidate, Findings, Source, sources
 
+_PICKLES = (".pt", ".pth", ".pkl", ".pickle")
 _BLOCK = 1 << 20
 MAX_FILES = 100_000  # and folders, in a folder
 MAX_DEPTH = 32  # of folders in each other
@@ -32,8 +31,8 @@ class Group:
 
 
 def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> list[Group]:
-    """The paths by format, in the order of `sources`. A folder that no format claims as a whole is
-    searched; files that no format claims are counted.
+    """The paths by format, in the order of `sources`. Folders are searched; files that no format
+    claims are counted.
 
     Raises UsageError for a format that is not there, LldscopeError for a path that is not.
     """
@@ -47,10 +46,13 @@ def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> 
     for path in paths:
         if not _exists(path):
             raise LldscopeError(f"{path} does not exist.")
-        for source, one in _claims(
-            path, candidates, forced=format_id is not None, findings=findings
-        ):
-            claimed.setdefault(source.name, {})[one] = None
+        for file in _files(path, findings):
+            if not file.is_file():
+                findings.skip("pipes, devices and sockets, which are not read")
+            elif format_id is not None:
+                claimed.setdefault(format_id, {})[file] = None
+            elif source := _source_of(file, candidates, findings):
+                claimed.setdefault(source.name, {})[file] = None
     return [Group(s, list(claimed[s.name])) for s in candidates if s.name in claimed]
 
 
@@ -61,21 +63,15 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _claims(
-    path: Path, candidates: list[Source], forced: bool, findings: Findings
-) -> Iterator[tuple[Source, Path]]:
+def _files(path: Path, findings: Findings) -> Iterator[Path]:
+    """The file, or those in a folder and in the folders within it, step 2 before step 10."""
     if path.is_dir():
         files_under(path)  # refuses what is too large to be searched
     waiting = [(path, 0)]
     while waiting:
         at, depth = waiting.pop()
         if not at.is_dir():
-            if source := _of_file(at, candidates, forced, findings):
-                yield source, at
-            continue
-        whole = next((source for source in candidates if source.looks_like(at, b"")), None)
-        if whole is not None:
-            yield whole, at
+            yield at
         elif depth == MAX_DEPTH:
             findings.skip(f"folders deeper than {MAX_DEPTH}")
         else:
@@ -83,46 +79,20 @@ def _claims(
             waiting += [(p, depth + 1) for p in sorted(inside, key=natural_key, reverse=True)]
 
 
-def _of_file(
-    path: Path, candidates: list[Source], forced: bool, findings: Findings
-) -> Source | None:
-    if not path.is_file():
-        findings.skip("pipes, devices and sockets, which are not read")
+def _source_of(path: Path, candidates: list[Source], findings: Findings) -> Source | None:
+    file = Candidate(path, head(path, HEAD_BYTES), findings.request.columns)
+    if path.suffix in _PICKLES:
+        findings.skip("pickles, which are not loaded")
+        findings.note(
+            f"{path} is a pickle: loading it would run code in it. Import the trainer's console "
+            "output, W&B or TensorBoard, or write its rollouts as JSON lines from the trainer's "
+            "own environment: docs/importing.md has the fields."
+        )
         return None
-    if forced:
-        return candidates[0]
-    start = head(path, HEAD_BYTES)
-    if _has_rollouts(start, findings.request.columns):
-        return next((source for source in candidates if source.name == "rollout-lines"), None)
-    for source in candidates:
-        if source.looks_like(path, start):
-            return source
-    format_id = _with_step(start, findings.request.columns.get("step"))
-    mine = next((source for source in candidates if source.name == format_id), None)
-    if mine is None:
+    source = next((source for source in candidates if source.looks_like(file)), None)
+    if source is None:
         findings.skip("files of no known format")
-    return mine
-
-
-def _has_rollouts(start: bytes, columns: Mapping[str, str]) -> bool:
-    """Whether the names that were given are those of rollouts in a file."""
-    keys = first_keys(start)
-    mapped = {columns[ours] for ours in ("step", "prompt", "response") if ours in columns}
-    return (
-        bool(mapped)
-        and mapped <= keys
-        and all(keys & {columns.get(ours), *NAMES[ours]} for ours in ("prompt", "response"))
-    )
-
-
-def _with_step(start: bytes, step: str | None) -> str | None:
-    """The format of a file whose steps have the name that was asked for; None if it has none."""
-    if step is None:
-        return None
-    if step in (first_object(start) or {}):
-        return "metric-lines"
-    header = start.partition(b"\n")[0].decode("utf-8", "replace")
-    return "csv" if step in (name.strip() for name in re.split("[,;\t]", header)) else None
+    return source
 
 
 def files_of(path: Path) -> list[Path]:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..core.schema import SIGNALS
+from ..core.schema import COMPONENT, SIGNALS
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,10 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("tool_call_counts/mean", "valid_searches", "calls of tools, whatever came back"),
     ("timing_s/gen", "seconds_rollout", None),
     ("timing_s/update_actor", "seconds_update", None),
+    # ROLL e25f5fa: pipeline/base_worker.py, utils/tracking.py; others under verl's names
+    ("actor/entropy_mean", "entropy", _MODE),
+    ("actor/approxkl", "step_kl", _INSIDE),
+    ("actor/ppo_ratio_clipfrac", "clip_share", _MICRO),
     # Search-R1 0789f5e: verl/trainer/ppo/ray_trainer.py
     ("critic/kl", "kl", _PENALTY),
     ("env/number_of_valid_search", "valid_searches", None),
@@ -193,18 +197,36 @@ NOT_MAPPED = {name: why for why, names in _NOT_MAPPED.items() for name in names}
 
 def meaning(name: str) -> Meaning | None:
     """The signal that a foreign name stands for; None where it keeps its own name. `train/` before
-    a name, as loggers of the Hugging Face Trainer put it, changes nothing."""
+    a name, as loggers of the Hugging Face Trainer put it, and capitals change nothing."""
     if why_not_mapped(name):
         return None
     bare = name.removeprefix("train/")
+    for one in (name, bare, bare.lower()):
+        if one in MEANINGS:
+            return MEANINGS[one]
     same = Meaning(bare) if bare in SCALAR_SIGNALS else None
-    held_out = _OF_A_SOURCE if _HELD_OUT.fullmatch(name) else None
-    return MEANINGS.get(name) or MEANINGS.get(bare) or same or held_out
+    return same or (_OF_A_SOURCE if _HELD_OUT.fullmatch(name) else None)
+
+
+# `rewards/NAME/mean` and `rewards/NAME` of TRL, `reward/NAME` of loops of people's own.
+_COMPONENT = re.compile(r"(?:train/)?(?:rewards/(.+?)(?:/mean)?|reward/([^/]+?)(?:_mean)?)")
+_STATISTIC = re.compile(
+    r"(?:.*[/_])?(?:std|sd|var|min|max|sum|total|mean|avg|median|raw|all|count)"
+    r"|(?:avg|mean)_.*|.*pass(?:_at_|@)\d+", re.I
+)
+
+
+def component(name: str) -> str | None:
+    """`component/NAME` for the mean of one of several rewards that add up; None for other names."""
+    match = _COMPONENT.fullmatch(name)
+    part = (match[1] or match[2]) if match else None
+    return f"{COMPONENT}{part}" if part and not _STATISTIC.fullmatch(part) else None
 
 
 def assign(names: Iterable[str], choices: Mapping[str, str] | None = None) -> dict[str, Meaning]:
     """What each metric of one entry is recorded as. Of several that mean one signal, the first of
-    the table stands for it; others keep their names, under `log/` where that is a signal's.
+    the table stands for it; others keep their names, under `log/` where that is a signal's. Reward
+    components are `component/NAME`.
 
     choices: name in the log → the signal that somebody said it is.
     """
@@ -216,7 +238,7 @@ def assign(names: Iterable[str], choices: Mapping[str, str] | None = None) -> di
     return {
         name: m
         if m is not None and first[m.signal] == name
-        else Meaning(f"log/{name}" if name in SIGNAL_NAMES else name)
+        else Meaning(component(name) or (f"log/{name}" if name in SIGNAL_NAMES else name))
         for name, m in meanings.items()
     }
 

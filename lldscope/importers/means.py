@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from ..core.schema import arrow_schema
+from ..core.schema import COMPONENT, arrow_schema
 from .mapping import SIGNAL_NAMES, Meaning, assign, why_not_mapped
 from .source import Findings
 
@@ -85,13 +85,15 @@ class ScalarBuffer:
             return cached
         request = {foreign: ours for ours, foreign in findings.request.columns.items()}
         result = assign(names, request)
+        findings.all_names |= result.keys()
         for name, m in result.items():
             if m.signal in SIGNAL_NAMES:
                 self.signals.add(m.signal)
                 if m.estimator:
                     findings.note(f"{name} stands for {m.signal}: {m.estimator}.")
                 continue
-            findings.unmapped(name)
+            if not m.signal.startswith(COMPONENT):
+                findings.unmapped(name)
             if why := why_not_mapped(name):
                 findings.note(f"{name} keeps its name: {why}.")
         if len(self._ours) >= MAX_NAME_SETS or self._remembered > MAX_REMEMBERED:

@@ -1,246 +1,185 @@
-"""Metrics as JSON or CSV: an array of steps, as in `trainer_state.json`, a JSON object a step as
-verl's FileLogger, prime-rl, Tinker and most loops of one's own write them, and tables."""
+"""Rows of means with a step each, as nearly every loop writes them, whatever holds the rows.
+
+Among them verl's FileLogger (0.9.1, `utils/tracking.py`: `{"step": 3, "data": {…}}`), prime-rl's
+`{"step", "time", …}`, ROLL's `{"step", "metrics": {…}}`, tinker-cookbook's `{"progress/batch", …}`,
+`trainer_state.json`, arrays of steps, tables, and W&B's histories (JSON lines of
+`wandb://ENTITY/PROJECT/RUN`, Parquet of `Run.download_history_exports`, CSV of `scan_history`).
+"""
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from .mapping import meaning
-from .reading import as_step, first_object, lines, number, objects, open_file, parse_json
-from .source import AttemptCounter, Findings, Scalars
+from .reading import as_step, natural_key, number, seconds_of
+from .rollouts import is_rollout
+from .rows import rows_of
+from .source import NO_NUMBER, AttemptCounter, Candidate, Findings, Scalars, of_one_run
 
+# The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
+# count its calls and put the step among the values, as OpenRLHF does.
 STEPS = (
-    "step", "_step", "global_step", "progress/batch", "iteration", "train_step", "training_step",
-    "training/global_step", "system/step", "step_idx",
+    "step", "global_step", "progress/batch", "iteration", "train_step", "training_step",
+    "train/global_step", "training/global_step", "trainer/global_step", "system/step", "step_idx",
 )
-COUNTERS = ("iter", "update", "episode", "epoch")  # of an array, where no object has a step
-MAX_DOCUMENT = 64 << 20  # bytes
-MAX_CONTAINERS = 1_000_000  # lists and objects in it
-_KEY = re.compile(rb'"([^"\\]{1,80})"\s*:')
-_ROLLOUT = re.compile(rb'"(prompt|completion|response|messages)"\s*:')
-TIMES = ("time", "timestamp", "_timestamp")
-_SUMMARY = "train_runtime"  # marks the entry that the Trainer adds at the end
-_LONG = 200  # characters; texts beyond it are rollouts, not names
+_EVALUATED = "eval/global_step"  # of a row of evaluations, and of no other
+_LOGGERS = "_step"  # the logger's own count
+COUNTERS = ("iter", "update", "episode", "epoch")  # where no row has a step
+TIMES = ("time", "timestamp", "_timestamp", "ts")
+_SUMMARY = "train_runtime"  # marks the row that the Trainer adds at the end
+_LONG = 200  # characters; rows with longer texts are rollouts or questions
+_PART = re.compile(r"_\d+\.runhistory\.parquet$")  # one of several files of a run of W&B
+_PEEK = 5  # rows that say whether a file has steps
+_MOST_NAMES = 10_000  # of metrics in one item
 
 
-class MetricDocument:
-    """One JSON value: an array of objects, a step each, or an object that holds one, such as
-    `log_history` of the Hugging Face Trainer."""
+class Metrics:
+    name = "metrics"
+    description = "means, a row a step: JSON lines or arrays, log_history, CSV, Parquet, W&B's"
 
-    name = "metric-document"
-    description = (
-        'a JSON array of steps, trainer_state.json of TRL, or another {"log_history": […]}'
-    )
-
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        start = head.lstrip()
-        if path.name == "trainer_state.json" or (start[:1] == b"{" and b'"log_history"' in head):
-            return first_object(head) is None or path.suffix == ".json"
-        if start[:1] != b"[" or start[1:].lstrip()[:1] != b"{" or _ROLLOUT.search(head):
+    def looks_like(self, file: Candidate) -> bool:
+        rows = file.rows
+        if not rows or is_rollout(rows[0], file.columns):
             return False
-        keys = [key.decode() for key in _KEY.findall(head)]
-        return bool(set(keys) & {*STEPS, *COUNTERS}) or any(map(meaning, keys))
-
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        attempts_seen = AttemptCounter()
-        for path in paths:
-            document = whole(path, findings)
-            if isinstance(document, dict):
-                max_steps = document.get("max_steps")
-                findings.planned_steps = max_steps if isinstance(max_steps, int) else None
-                document = document.get("log_history")
-            if not isinstance(document, list):
-                findings.skip("files that are no JSON array of steps, or half of one")
-                continue
-            yield from self._steps([e for e in document if isinstance(e, dict)], findings,
-                                   attempts_seen)
-
-    def _steps(
-        self, entries: list[dict[str, Any]], findings: Findings, attempts_seen: AttemptCounter
-    ) -> Iterator[Scalars]:
-        column = findings.request.columns.get("step")
-        key_steps = [step_of(entry, column) for entry in entries]
-        if not any(key_steps) and entries:
-            name = next((n for n in COUNTERS if all(n in e for e in entries)), None)
-            if name is None:
-                findings.note("The array holds no step: its objects are counted from 1.")
-            key_steps = [step_of({name: e[name]} if name else {"": i + 1}, name or "")
-                     for i, e in enumerate(entries)]
-        for entry, key_step in zip(entries, key_steps, strict=True):
-            if key_step is None:
-                findings.skip("entries without a step")
-            elif _SUMMARY not in entry:
-                key, step = key_step
-                data = _data(entry)
-                if values := numbers(data, findings, {key, "epoch", *TIMES}):
-                    yield Scalars(step, values, time_of(entry), attempts_seen.of(step, values))
-
-
-def whole(path: Path, findings: Findings) -> Any:
-    """The value of a JSON file; None, counted, where it is none."""
-    try:
-        with open_file(path) as file:
-            text = file.read(MAX_DOCUMENT + 1)
-        findings.advance(len(text))
-        if len(text) > MAX_DOCUMENT or text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
-            findings.skip(
-                f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
-            )
-            return None
-        return parse_json(text)
-    except (OSError, EOFError, ValueError, RecursionError):
-        findings.skip("JSON documents that are damaged or half written")
-        return None
-
-
-class MetricLines:
-    """One object a line: a step, perhaps a time, and numbers, which may be nested or under `data`.
-
-    verl's FileLogger (0.9.1, `utils/tracking.py`) writes `{"step": 3, "data": {…}}`; prime-rl's
-    `metrics.jsonl` `{"step", "time", …}`, ROLL's `{"step", "metrics": {…}}`; tinker-cookbook's
-    `{"step", "progress/batch", …}`.
-    """
-
-    name = "metric-lines"
-    description = "metrics, one JSON object a step (verl's file logger, prime-rl, Tinker, your own)"
-
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        first = first_object(head)
-        if first is None:
+        if any(isinstance(v, str) and len(v) >= _LONG for v in rows[0].values()):
             return False
+        column = file.columns.get("step")
+        if any(StepReader(column).of(row) is not None for row in rows):
+            return True
         # prime-rl's rows by time, those of its engines among them, have a step of null.
-        by_time = first.get("step", 0) is None and time_of(first) is not None
-        if step_of(first, None) is None and not by_time:
-            return False
-        texts = (v for v in first.values() if isinstance(v, str))
-        return (
-            not any(isinstance(v, list) for v in first.values())
-            and all(len(text) < _LONG for text in texts)
-            and not {"output", "completion", "response", "generation"} & first.keys()
-        )
+        by_time = any("step" in r and r["step"] is None and time_of(r) is not None for r in rows)
+        named = len(rows) > 1 and any(map(meaning, inner(rows[0])))  # alone it is a configuration
+        return column is None and (by_time or named)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        column = findings.request.columns.get("step")
-        for path in paths:
+        exports = [path for path in paths if _PART.search(path.name)]
+        others = [path for path in paths if path not in exports]
+        if exports:
+            exports = of_one_run(exports, findings, lambda path: _PART.sub("", path.name))
+        for path in [*sorted(others, key=natural_key), *exports]:
             # One counter per file: trainer and orchestrator of a run write files of their own.
-            attempts_seen = AttemptCounter()
-            for entry in objects(path, findings):
-                key_step = step_of(entry, column)
-                if key_step is None:
-                    findings.skip("lines without a step")
-                    continue
-                key, step = key_step
-                data = _data(entry)
-                if values := numbers(data, findings, {key, *TIMES}):
-                    yield Scalars(step, values, time_of(entry), attempts_seen.of(step, values))
+            attempts_seen, rows = AttemptCounter(), rows_of(path, findings)
+            for row, key, step in _with_steps(rows, path, findings):
+                if values := numbers(inner(row), findings, {key, "epoch", *TIMES}):
+                    yield Scalars(step, values, time_of(row), attempts_seen.of(step, values))
 
 
-class MetricTable:
-    name = "csv"
-    description = "a CSV file with a column of steps"
+class StepReader:
+    """The step of each row, which is asked about in order: under the name that was given, or the
+    trainer's own count, or else the logger's; once the trainer's was seen, rows of a logger
+    without it belong to the last of them."""
 
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        if path.suffix.lower() not in (".csv", ".tsv"):
-            return False
-        first = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
-        names = next(table([first], _delimiter(first), Findings()), [])
-        return any(name.strip().lower() in STEPS for name in names)
+    def __init__(self, column: str | None = None) -> None:
+        self._names = (*STEPS, _EVALUATED) if column is None else (column,)
+        self._trainers: int | None = None  # as last seen
 
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        for path in paths:
-            text = (line.decode("utf-8-sig", "replace") for line, _ in lines(path, findings))
-            header = next(text, "")
-            delimiter = _delimiter(header)
-            names = [n.strip() for n in next(table([header], delimiter, findings), [])]
-            column = findings.request.columns.get("step")
-            is_step = [n == column if column else n.lower() in STEPS for n in names]
-            at = is_step.index(True) if any(is_step) else None
-            if at is None:
-                findings.skip("tables without a column of steps")
-                findings.note(
-                    f"{path.name} has no column named {column or 'step'}. Say which one counts the "
-                    "steps: --map step=NAME."
-                )
-                continue
-            attempts_seen = AttemptCounter()
-            for row in table(text, delimiter, findings):
-                step = as_step(row[at]) if len(row) == len(names) else None
-                if step is None:
-                    findings.skip("rows without a step, or with too few or many columns")
-                    continue
-                cells = dict(zip(names, row, strict=True))
-                values = {
-                    name: value
-                    for name, cell in cells.items()
-                    if name != names[at] and (value := number(cell)) is not None
-                }
-                if values:
-                    yield Scalars(step, values, time_of(cells), attempts_seen.of(step, values))
+    def of(self, row: Mapping[str, Any]) -> tuple[str, int] | None:
+        """The name that holds the step, and the step; None where there is none."""
+        for name in self._names:
+            if name in row and (step := as_step(row[name])) is not None:
+                if name != _EVALUATED:
+                    self._trainers = step
+                return name, step
+        if _LOGGERS not in row:
+            return None
+        step = as_step(row[_LOGGERS]) if self._trainers is None else self._trainers
+        return None if step is None else (_LOGGERS, step)
 
 
-def _data(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where the numbers of an entry are: in it, or in an object of it (verl's `data`)."""
-    inside = (entry.get(name) for name in ("data", "metrics"))
-    return next((value for value in inside if isinstance(value, dict)), entry)
+def _with_steps(
+    rows: Iterator[dict[str, Any]], path: Path, findings: Findings
+) -> Iterator[tuple[dict[str, Any], str, int]]:
+    """Each row with the name that holds its step, and the step. Where none of the first rows has
+    one, a counter that they all have is taken, or they are counted."""
+    column, first = findings.request.columns.get("step"), list(islice(rows, _PEEK))
+    if column is None and not any(StepReader().of(row) or "step" in row for row in first):
+        have = (n for n in COUNTERS if all(as_step(row.get(n)) is not None for row in first))
+        column = next(have, "")
+    if column == "":
+        findings.note(f"{path.name} has no step: its rows are counted from 1.")
+    steps = StepReader(column)
+    for count, row in enumerate(chain(first, rows), start=1):
+        pair = ("", count) if column == "" else steps.of(row)
+        if _SUMMARY in row:
+            continue
+        if pair is None:
+            findings.skip("rows without a step")
+        else:
+            yield row, *pair
 
 
-def table(lines: Iterable[str], delimiter: str, findings: Findings) -> Iterator[list[str]]:
-    """The rows of CSV text; what is none is counted."""
-    rows = csv.reader(lines, delimiter=delimiter)
-    while True:
-        try:
-            yield next(rows)
-        except StopIteration:
-            return
-        except csv.Error:  # a field that does not end, for example
-            findings.skip("lines that are no CSV")
+def inner(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the numbers of a row are: in it, or in an object of it (verl's `data`)."""
+    inside = (row.get(name) for name in ("data", "metrics"))
+    return next((value for value in inside if isinstance(value, dict)), row)
 
 
-def _delimiter(header: str) -> str:
-    return max(",;\t", key=header.count)
-
-
-def step_of(entry: Mapping[str, Any], column: str | None) -> tuple[str, int] | None:
-    """The key that holds the step, and the step."""
-    for key in STEPS if column is None else (column,):
-        if key in entry and (step := as_step(entry[key])) is not None:
-            return key, step
-    return None
-
-
-def time_of(entry: Mapping[str, Any]) -> float | None:
-    """Unix time of an entry; None where it has none, or seconds since something else."""
-    for key in TIMES:
-        seconds = number(entry[key]) if key in entry else None
-        if seconds is not None and 1e9 < seconds < 1e11:
-            return seconds
-    return None
+def time_of(row: Mapping[str, Any]) -> float | None:
+    """Unix time of a row; None where it has none, or seconds since something else."""
+    return next((t for n in TIMES if n in row and (t := seconds_of(row[n])) is not None), None)
 
 
 def numbers(
-    entry: Mapping[str, Any], findings: Findings, without: set[str], above: str = ""
+    row: Mapping[str, Any], findings: Findings, without: Collection[str] = (), above: str = ""
 ) -> dict[str, float]:
-    """The numbers of an entry, nested ones with their path as name; NaN and Inf may be strings."""
-    if not above and (kinds := set(map(type, entry.values()))) <= {int, float}:  # most, and fast
+    """The numbers of a row, nested ones with their path as name; NaN and Inf may be strings. What
+    begins with _ is the logger's."""
+    if not above and (kinds := set(map(type, row.values()))) <= {int, float}:  # most, and fast
         with suppress(OverflowError):
-            floats = entry.values() if kinds == {float} else map(float, entry.values())
-            values = dict(zip(entry, floats, strict=True))
-            for name in without & values.keys():
+            floats = row.values() if kinds == {float} else map(float, row.values())
+            values = dict(zip(row, floats, strict=True))
+            for name in [n for n in values if n in without or n[:1] == "_"]:
                 del values[name]
             return values
     values = {}
-    for name, value in entry.items():
-        if name in without or value is None or isinstance(value, bool):
+    for name, value in row.items():
+        if name in without or value is None or isinstance(value, bool) or name[:1] == "_":
             continue
-        if isinstance(value, dict):
-            values |= numbers(value, findings, set(), f"{above}{name}/")
+        if isinstance(value, dict) and "_type" not in value:
+            values |= numbers(value, findings, (), f"{above}{name}/")
         elif (result := number(value)) is not None:
             values[above + name] = result
         else:
-            findings.skip("metrics whose value is no number")
+            findings.skip(NO_NUMBER)
     return values
+
+
+class LoggerCalls:
+    """The calls of a logger in a database, in the order in which it was called."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings, self._attempts, self._steps = findings, AttemptCounter(), StepReader()
+
+    def record(self, row: Mapping[str, Any], step: Any, time: float | None) -> Scalars | None:
+        """The numbers of one call; `step` is the logger's own. None for a call without a number,
+        and, counted, if there is no step."""
+        if not (values := numbers(row, self._findings)):
+            return None
+        pair = self._steps.of({_LOGGERS: step, **row})
+        if pair is None:
+            self._findings.skip("rows without a step")
+            return None
+        return Scalars(pair[1], values, time, self._attempts.of(pair[1], values))
+
+
+Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
+
+
+def group_points(points: Iterable[Point]) -> Iterator[Scalars]:
+    """The means at points in the order of writing; neighbours of one step are one item."""
+    attempts_seen, now = AttemptCounter(), None
+    for name, value, step, time in points:
+        attempt = attempts_seen.of(step, (name,))
+        full = now is not None and len(now.values) >= _MOST_NAMES
+        if now is None or full or (now.step, now.attempt) != (step, attempt):
+            if now is not None:
+                yield now
+            now = Scalars(step, {}, time, attempt)
+        now.values[name] = value
+    if now is not None:
+        yield now

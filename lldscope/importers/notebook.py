@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .console import stepped
-from .metrics import whole
+from .console import step_in
 from .reading import as_step, number
-from .source import AttemptCounter, Findings, Scalars
+from .rows import whole
+from .source import AttemptCounter, Candidate, Findings, Scalars
 
 _ROW = re.compile(r"<tr.*?</tr>", re.S)
 _CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.S)
@@ -24,8 +24,8 @@ class Notebook:
     name = "notebook"
     description = "outputs of a Jupyter notebook: the Trainer's tables, printed dictionaries"
 
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        return path.suffix == ".ipynb" and head.lstrip().startswith(b"{")
+    def looks_like(self, file: Candidate) -> bool:
+        return file.path.suffix == ".ipynb" and file.head.lstrip().startswith(b"{")
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         attempts_seen = AttemptCounter()
@@ -61,12 +61,13 @@ def _steps(output: dict[str, Any], findings: Findings) -> Iterator[tuple[int, di
                 if values:
                     yield step, values
     for line in _text(output.get("text")).splitlines():
-        if row := stepped(line.encode()):
+        if row := step_in(line.encode(), findings):
             yield row
 
 
 def _name(title: str) -> str:
-    return "loss" if title == "Training Loss" else title
+    """The name of a column: notebooks put spaces around the slashes of a metric's name."""
+    return "loss" if title == "Training Loss" else title.replace(" / ", "/")
 
 
 def _text(value: Any) -> str:

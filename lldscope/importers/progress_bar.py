@@ -58,10 +58,11 @@ class Bars:
     def steps(self) -> list[int] | None:
         """The step of each dictionary; None where the bars do not tell."""
         for total, _ in self._seen.most_common():
-            pairs = zip(self._after, self._before, strict=True)
-            read = [after.get(total, before.get(total, 0)) for after, before in pairs]
-            if read and _agree(read, self.epochs):
-                return read
+            before = [last.get(total, 0) for last in self._before]
+            pairs = zip(self._after, before, strict=True)
+            for read in ([after.get(total, step) for after, step in pairs], before):
+                if read and _agree(read, self.epochs):
+                    return read
         for total, _ in self._seen.most_common():
             if self.end and self._last[total] == total:
                 estimate = _snapped([epoch * total / self.end for epoch in self.epochs])

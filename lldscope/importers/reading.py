@@ -7,6 +7,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -140,18 +141,6 @@ def first_object(start: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def first_keys(start: bytes) -> frozenset[str]:
-    """The keys on the first line of a .jsonl file, also where it is longer than `start`: then those
-    that can be seen in it."""
-    value = first_object(start)
-    if value is not None:
-        return frozenset(value)
-    if not start.lstrip().startswith(b"{"):
-        return frozenset()
-    line = start.lstrip().partition(b"\n")[0]
-    return frozenset(key.decode() for key in re.findall(rb'"([A-Za-z_]{1,40})"\s*:', line))
-
-
 def strip_ansi(line: bytes) -> bytes:
     """A line of terminal output without what would colour or move it."""
     return _ESCAPES.sub(b"", line) if b"\x1b" in line else line
@@ -163,6 +152,20 @@ def number(value: Any) -> float | None:
         return None
     try:
         return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def seconds_of(value: Any) -> float | None:
+    """Unix time of a number of seconds or milliseconds, or of an ISO date, in UTC unless it says
+    otherwise; None if it is none."""
+    seconds = number(value)
+    if seconds is not None:
+        seconds = seconds / 1000 if seconds > 1e11 else seconds
+        return seconds if 1e9 < seconds < 1e11 else None
+    try:
+        moment = datetime.fromisoformat(str(value))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
 

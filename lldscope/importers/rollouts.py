@@ -1,17 +1,26 @@
-"""Rollouts as text: verl's `<step>.jsonl` dumps and TRL's `completions_<step>.parquet`.
+"""Rollouts, a row each, as trainers dump them: JSON lines, arrays or Parquet.
 
-They hold the text and the reward of every rollout, and no log-probabilities.
+What a row holds is found by the names of `FIELDS`: a step, the response as text or messages, or its
+tokens with a mask and log-probabilities, a reward. Among them
 
-verl 0.9.1 (`trainer/ppo/v1/trainer_base.py`, `trainer.rollout_data_dir`): `input, output, gts,
-score, step`, extras of the reward function, and `uid` = "sample_rollout_output"; without it a group
-is what shares its `input`. TRL 1.16 (`trainer/grpo_trainer.py`, `log_completions`): `step, prompt,
-completion, advantage`, a column per reward function, and what `log_extra` was given.
+- verl 0.9.1 (`trainer/ppo/v1/trainer_base.py`, `trainer.rollout_data_dir`): `input, output, gts,
+  score, step`, and `uid` = "sample_rollout_output"; text and reward alone.
+- TRL 1.16 (`trainer/grpo_trainer.py`, `log_completions`): `step, prompt, completion, advantage` and
+  a column per reward function.
+- NeMo-RL 7ea279a (`algorithms/grpo.py`): `train_data_step<N>.jsonl`, batches of one with the
+  log-probabilities of the engine and of the policy before the update.
+- miniVERL 0.16 (`trajectory/io.py`): `trajectories.jsonl`, with the engine's log-probabilities of
+  the sampled tokens and the version of the policy that sampled them, which counts its updates.
+
+Where the engine's and the trainer's log-probabilities are both there, their difference is
+`engine_gap`. Δ needs the trainer's own from before and after a step's updates.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import UsageError
-from ..recording.batch import Batch, Scores, padded
+from ..recording.batch import Batch, Scores, padded, runs_of
 from ..recording.columns import tables
 from ..recording.episodes import (
     Episode,
@@ -32,16 +41,42 @@ from ..recording.episodes import (
     question_of,
     short_hash,
 )
-from .reading import as_step, first_keys, first_object, natural_key, number, objects
-from .source import Findings, ImportRequest, Rows
+from .reading import as_step, bare_name, natural_key, number
+from .rows import rows_of
+from .source import Candidate, Findings, ImportRequest, Rows
 
 BATCH = 2000  # rollouts in a piece, at most …
 MAX_TOKENS = 4_000_000  # … and of a piece's tokens, the longest rollout's for each …
 MAX_CHARACTERS = 16 << 20  # … and about so much of their text
 INCOMPLETE = 0.5  # of the usual number of rollouts of a step
-MEASURED = ("old", "behaviour", "reference", "entropy")
+MEASURED = ("behaviour", "old", "post", "reference", "entropy")
 _SHOWN = 20  # folders in a message
-_NO_REWARD = {"step", "prompt", "completion", "advantage"}
+_FILE_STEP = re.compile(r"(?<!\d)(\d{1,9})\D*$")  # 12.jsonl, train_data_step12.jsonl
+
+# Ours → what others call it, the first that is there; a dot leads into an object of the row.
+FIELDS: dict[str, tuple[str, ...]] = {
+    "step": ("step", "global_step", "iteration", "policy_version"),
+    "prompt": ("prompt", "question", "query", "input"),
+    "response": ("response", "completion", "output", "generation"),
+    "messages": ("content", "messages", "spans"),
+    "reward": ("reward", "score", "rewards", "verification.reward",
+               "metadata.task_reward.raw_reward"),
+    "group": ("group_id", "group", "prompt_group_id", "prompt_id", "uid"),
+    "correct": ("correct", "acc", "verification.solved"),
+    "advantage": ("advantage", "advantages", "metadata.rl_advantages"),
+    "data_source": ("data_source", "metadata.data_source"),
+    "policy_version": ("policy_version", "metadata.actor_rollout_policy_version"),
+    "tokens": ("token_ids", "response_ids"),
+    "mask": ("token_loss_mask", "loss_mask", "response_mask", "model_generated_mask"),
+    "behaviour": ("generation_logprobs", "behaviour_logprobs", "behavior_logprobs",
+                  "rollout_log_probs", "metadata.actor_rollout_log_probs"),
+    "old": ("prev_logprobs", "old_logprobs", "old_log_probs"),
+    "post": ("post_logprobs", "post_log_probs"),
+    "reference": ("reference_logprobs", "ref_log_probs", "metadata.reference_log_probs"),
+    "entropy": ("entropies",),
+}
+NAMES = tuple(FIELDS)
+_KNOWN = {name for names in FIELDS.values() for name in names}
 
 
 class Rollouts:
@@ -68,7 +103,7 @@ class Rollouts:
         """One rollout; yields the rows of a piece that is complete. A group of None is not known.
 
         row: columns of `responses`. action (T,): number of each token's action, −1 off the actions;
-        None where the log has texts alone. measured: fields of a `Batch`, a number per token,
+        None where the log has texts alone. measurements: fields of a `Batch`, a number per token,
         None where they are not known.
         """
         tokens = 0 if action is None else len(action)
@@ -77,6 +112,7 @@ class Rollouts:
             len(self._rows) >= BATCH
             or self._characters >= MAX_CHARACTERS
             or longest * (len(self._rows) + 1) > MAX_TOKENS
+            or bool(self._rows and (self._rows[0]["action"] is None) != (action is None))
         )
         if step != self._step or full:
             yield from self.flush()
@@ -145,6 +181,7 @@ class Rollouts:
             protocol="tags" if self._tags else None,
             truncated=column("truncated"),
             data_source=column("data_source"),
+            policy_version=_versions(column("policy_version")),
             texts=column("text"),
             questions=column("question"),
             golden=column("golden"),
@@ -161,43 +198,190 @@ def _lists(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {n: v if isinstance(v, list) else [v] * length for n, v in lists.items()}
 
 
-def rollout(
-    rollouts: Rollouts, step: int, group: str, prompt: Any, output: str, row: Mapping[str, Any],
-    **columns: Any,
-) -> Iterator[Rows]:
-    """Add one rollout of texts; `row` may hold golden answers and a verdict. `prompt`: a text or
-    the messages of a conversation."""
-    question, prompt = question_of(prompt), as_text(prompt)
-    episode = rollouts.parse(output, prompt)
-    answer = episode.answer if episode else None
-    response = {
-        "prompt_hash": short_hash(prompt),
-        "data_source": _text(row.get("data_source")),
-        "correct": _correct(rollouts.findings.request, columns["reward"], answer, row),
-        "text": prompt + output,
-        "question": question,
-        "golden": golden_answers(golden_of(row)),
+def is_rollout(row: Mapping[str, Any], columns: Mapping[str, str]) -> bool:
+    """Whether a row is a rollout: it has a response, or tokens with a mask, and what goes with it.
+
+    columns: ours → the names that were given.
+    """
+    response, messages = _of(row, "response", columns), _of(row, "messages", columns)
+    if isinstance(_of(row, "tokens", columns), list) and _of(row, "mask", columns) is not None:
+        return True
+    if not isinstance(response, str | list) and not isinstance(messages, list):
+        return False
+    return any(_of(row, name, columns) is not None for name in ("prompt", "reward", "advantage"))
+
+
+def _of(row: Mapping[str, Any], ours: str, columns: Mapping[str, str]) -> Any:
+    """A part of a rollout, under the name that was given or one of the usual ones."""
+    for name in (columns[ours],) if ours in columns else FIELDS[ours]:
+        value: Any = row
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+    return None
+
+
+class RolloutRows:
+    name = "rollouts"
+    description = "rollouts, a row each: verl's and TRL's dumps, NeMo-RL, miniVERL, your own"
+
+    def looks_like(self, file: Candidate) -> bool:
+        return bool(file.rows) and is_rollout(file.rows[0], file.columns)
+
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
+        _refuse_folders(paths)
+        rollouts = Rollouts(findings)
+        for path in sorted(paths, key=natural_key):
+            named = _FILE_STEP.search(Path(bare_name(path)).stem)
+            for row in rows_of(path, findings):
+                yield from _rollout(row, as_step(named[1]) if named else None, rollouts)
+        yield from rollouts.finish()
+
+
+def _refuse_folders(paths: Sequence[Path]) -> None:
+    """Raises UsageError for dumps of several folders: training and validation look alike."""
+    folders = sorted({path.parent.absolute() for path in paths}, key=natural_key)
+    if len(folders) > 1:
+        where = Path(os.path.commonpath(folders))
+        names = [str(folder.relative_to(where)) for folder in folders]
+        listed = ", ".join([*names[:_SHOWN], "…"] if len(names) > _SHOWN else names)
+        raise UsageError(
+            f"{where} holds rollouts in {len(folders)} folders: {listed}. Those of training and of "
+            "validation look alike: name only the folder of training, which is verl's "
+            "trainer.rollout_data_dir."
+        )
+
+
+def _rollout(row: dict[str, Any], named: int | None, rollouts: Rollouts) -> Iterator[Rows]:
+    """Add one row; `named` is the step in the name of its file, for rows without one."""
+    findings = rollouts.findings
+    request = findings.request
+    part = {name: _of(row, name, request.columns) for name in FIELDS} | {"golden": golden_of(row)}
+    step = as_step(part["step"])
+    step = named if step is None else step
+    prompt, response, text = _texts(part)
+    mask = _mask(part)
+    if step is None or (response is None and not mask):
+        findings.skip("rollouts without a step or a response")
+        return
+    spans = runs_of(mask) if mask else []
+    if mask and not spans:
+        findings.skip("rollouts in which the policy said nothing")
+        return
+    prompt_key = prompt or ",".join(map(str, (part["tokens"] or ())[: spans[0][0] if spans else 0]))
+    group = prompt_key if part["group"] is None else str(part["group"])
+    if group == row.get("uid"):
+        group = group.rsplit("_", 2)[0]  # verl's sample_rollout_output
+    reward = number(single(part["reward"]))
+    extras = {n: v for n, v in row.items() if n not in _KNOWN}
+    if "gts" not in row:  # verl: numbers that the reward function returned beside the score
+        extras = {n: v for n, v in extras.items() if isinstance(v, float)}
+    parts = finite(extras) if "gts" in row or reward is None else {}
+    if reward is None and "advantage" in row:  # TRL: a column of decimal numbers per function
+        amounts = [v for v in extras.values() if isinstance(v, float)]
+        reward = sum(amounts) if amounts else None
+        findings.note(
+            "The reward of a TRL completion is the sum of its columns of decimal numbers: the "
+            "reward functions. Their weights are not in the file."
+        )
+    episode = rollouts.parse(response, prompt)
+    columns = {
+        "prompt_hash": short_hash(prompt_key),
+        "data_source": part["data_source"] if isinstance(part["data_source"], str) else None,
+        "policy_version": as_step(part["policy_version"]),
+        "reward": reward,
+        "advantage": _first_number(part["advantage"], mask),
+        "correct": _correct(findings, reward, episode, part),
+        "text": text or None,
+        "question": question_of(part["prompt"]),
+        "golden": golden_answers(part["golden"]),
+        "reward_parts": parts or None,
     }
-    turns = episode.turns if episode else (Turn("text"),)
-    return rollouts.add(step, group, turns, response | columns)
+    turns = episode.turns if episode is not None else None
+    if not spans:
+        yield from rollouts.add(step, group, (Turn("text"),) if turns is None else turns, columns)
+        return
+    first, last = spans[0][0], spans[-1][1]
+    action = np.full(last - first, -1)  # (T,)
+    for i, (start, end) in enumerate(spans):
+        action[start - first : end - first] = i
+    turns = turns if turns is not None and len(turns) == len(spans) else None
+    measurements = {name: _per_token(part[name], mask, name, findings) for name in MEASURED}
+    cut = {name: values and values[first:last] for name, values in measurements.items()}
+    yield from rollouts.add(step, group, turns, columns, action, **cut)
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among the values of a log."""
+    numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
+    return {str(k): float(v) for k, v in numbers.items() if math.isfinite(v)}
+
+
+def single(value: Any) -> Any:
+    """What is in a list of one, as NeMo-RL slices its batches."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value
+
+
+def _mask(part: Mapping[str, Any]) -> list[Any]:
+    """Which tokens the policy wrote. A row with log-probabilities and no mask has them of the
+    response alone."""
+    mask = single(part["mask"])
+    if isinstance(mask, list):
+        ids = single(part["tokens"])
+        return mask if not isinstance(ids, list) or len(ids) == len(mask) else []
+    scored = (part[name] for name in ("behaviour", "old") if isinstance(part[name], list))
+    return [1] * len(next(scored, ()))
+
+
+def _per_token(
+    value: Any, mask: Sequence[Any], name: str, findings: Findings
+) -> list[float] | None:
+    """A number for each token, of a list over all of them or over those of the policy alone; null
+    is NaN. None for anything else."""
+    value = single(value)
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(value, list):
+        return None
+    numbers = [math.nan if v is None else number(v) for v in value]
+    if None in numbers:
+        return None
+    if len(numbers) == sum(map(bool, mask)) < len(mask):
+        of_policy = iter(numbers)
+        numbers = [next(of_policy) if m else 0.0 for m in mask]
+    if len(numbers) != len(mask):
+        return None
+    if name == "old" and not any(numbers):
+        findings.note("prev_logprobs are all 0: they were not computed (force_on_policy_ratio).")
+        return None
+    return numbers  # type: ignore[return-value]
+
+
+def _first_number(value: Any, mask: Sequence[Any]) -> float | None:
+    """An advantage: a number, or that of the first of the policy's tokens."""
+    value = single(value)
+    if isinstance(value, list):
+        at = next((i for i, m in enumerate(mask) if m), 0) if len(value) == len(mask) else 0
+        value = value[at] if value else None
+    return number(value)
 
 
 def _correct(
-    request: ImportRequest, reward: Any, answer: str | None, row: Mapping[str, Any]
-) -> bool | None:
-    accuracy = row.get("acc")
-    accuracy = float(accuracy) if isinstance(accuracy, bool) else number(accuracy)
-    if not request.exact_match and accuracy in (0.0, 1.0):
-        return accuracy == 1.0
-    return verdict(request, reward, answer, golden_of(row))
-
-
-def verdict(
-    request: ImportRequest, reward: float | None, answer: str | None, golden: Any
+    findings: Findings, reward: float | None, episode: Episode | None, part: Mapping[str, Any]
 ) -> bool | None:
     """Whether a rollout is correct, by the rule of the import; None if that cannot be known."""
+    request = findings.request
     if request.exact_match:
-        return None if golden is None else exact_match(answer, golden_answers(golden))
+        if part["golden"] is None:
+            findings.note("No golden answers are in this log: nothing is known to be correct.")
+            return None
+        return exact_match(episode.answer if episode else None, golden_answers(part["golden"]))
+    verdict = part["correct"]
+    verdict = float(verdict) if isinstance(verdict, bool) else number(verdict)
+    if verdict in (0.0, 1.0):
+        return verdict == 1.0
     return None if reward is None or reward != reward else reward >= request.correct_from
 
 
@@ -210,89 +394,39 @@ def correct_rule(request: ImportRequest) -> str:
     )
 
 
-class VerlRollouts:
-    name = "verl-rollouts"
-    description = "verl's rollout dumps (rollout_data_dir)"
-
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        if first_object(head) is not None:
-            return {"input", "output", "score"} <= first_keys(head)
-        # The first rollout is longer than what can be seen of it.
-        return head.lstrip().startswith(b'{"input":') or {"input", "output"} <= first_keys(head)
-
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        _refuse_folders(paths)
-        rollouts = Rollouts(findings)
-        for path in sorted(paths, key=natural_key):
-            for row in objects(path, findings):
-                step, prompt, output = as_step(row.get("step")), row.get("input"), row.get("output")
-                if step is None or not isinstance(prompt, str) or not isinstance(output, str):
-                    findings.skip("rollouts without a step, input or output")
-                    continue
-                uid = row.get("uid")
-                group = uid.rsplit("_", 2)[0] if isinstance(uid, str) else prompt
-                reward = number(row.get("score"))
-                # what the reward function returned beside the score
-                extras = {k: v for k, v in row.items() if k not in ("step", "score", "acc")}
-                yield from rollout(
-                    rollouts, step, group, prompt, output, row,
-                    reward=reward, reward_parts=finite(extras),
-                )
-        yield from rollouts.finish()
+def _texts(part: Mapping[str, Any]) -> tuple[str, str | None, str]:
+    """Prompt, response (None where it is not separate), and the whole text; tool text in tags."""
+    if part["response"] is not None:
+        prompt, response = as_text(part["prompt"]), as_text(part["response"])
+        return prompt, response, prompt + response
+    content, prompt = single(part["messages"]), as_text(part["prompt"])
+    if not isinstance(content, list):
+        return prompt, None, content if isinstance(content, str) else prompt
+    messages = [_message(one) for one in content]
+    n_actions = len(runs_of(_mask(part)))
+    # Texts alone: the first is the prompt, then actions and tool texts in turn.
+    if not any(role for role, _ in messages) and len(messages) // 2 == n_actions:
+        messages = [(("user", "assistant")[i % 2], text) for i, (_, text) in enumerate(messages)]
+    text = "\n".join(text for _, text in messages)
+    first = next((i for i, (role, _) in enumerate(messages) if role == "assistant"), None)
+    if first is None:
+        return prompt, None, text
+    tagged = any(has_tags(text) for role, text in messages if role == "assistant")
+    response = "\n".join(
+        f"<tool_response>{text}</tool_response>"
+        if tagged and role != "assistant" and not has_tags(text) else text
+        for role, text in messages[first:]
+    )
+    return "\n".join(text for _, text in messages[:first]), response, text
 
 
-def _refuse_folders(paths: Sequence[Path]) -> None:
-    """Raises UsageError for dumps of several folders: training and validation look alike."""
-    folders = sorted({path.parent.absolute() for path in paths}, key=natural_key)
-    if len(folders) > 1:
-        where = Path(os.path.commonpath(folders))
-        names = [str(folder.relative_to(where)) for folder in folders]
-        listed = ", ".join([*names[:_SHOWN], "…"] if len(names) > _SHOWN else names)
-        raise UsageError(
-            f"{where} holds verl's rollouts in {len(folders)} folders: {listed}. Those of training "
-            "and of validation look alike: name only the folder of training, which is "
-            "trainer.rollout_data_dir."
-        )
-
-
-class TrlCompletions:
-    name = "trl-completions"
-    description = "TRL's completions (log_completions)"
-
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        return path.name.startswith("completions") and head.startswith(b"PAR1")
-
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        from .parquet import parquet_rows
-
-        rollouts = Rollouts(findings)
-        for path in sorted(paths, key=natural_key):
-            for row in parquet_rows(path, findings):
-                yield from self._rollout(row, rollouts)
-        yield from rollouts.finish()
-        findings.note(
-            "The reward of a TRL completion is the sum of its columns of decimal numbers: the "
-            "reward functions. Their weights are not in the file."
-        )
-
-    def _rollout(self, row: dict[str, Any], rollouts: Rollouts) -> Iterator[Rows]:
-        step = as_step(row.get("step"))
-        if step is None or row.get("completion") is None:
-            rollouts.findings.skip("completions without a step or text")
-            return
-        prompt = row.get("prompt")
-        parts = {n: v for n, v in row.items() if n not in _NO_REWARD and isinstance(v, float)}
-        yield from rollout(
-            rollouts, step, as_text(prompt), prompt, as_text(row["completion"]), row,
-            reward=sum(parts.values()) if parts else None, reward_parts=finite(parts),
-            advantage=number(row.get("advantage")),
-        )
-
-
-def finite(values: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among the values of a log."""
-    numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
-    return {str(k): float(v) for k, v in numbers.items() if math.isfinite(v)}
+def _message(part: Any) -> tuple[str | None, str]:
+    """Role and text of a message, or of a span of miniVERL."""
+    if not isinstance(part, dict):
+        return None, as_text(part)
+    role = part.get("role") or part.get("span_type")
+    role = "assistant" if isinstance(role, str) and role.startswith("assistant") else role
+    return (role if isinstance(role, str) else None), as_text(part.get("content", part.get("text")))
 
 
 def as_text(value: Any) -> str:
@@ -314,5 +448,5 @@ def as_text(value: Any) -> str:
     return "\n".join(parts)
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _versions(values: Sequence[int | None]) -> list[int] | None:
+    return None if None in values else list(values)  # type: ignore[arg-type]

@@ -15,14 +15,13 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError
-from .logged import LoggerCalls, Point, choose_run, group_points
-from .reading import as_step, parse_json
-from .source import Findings, Rows, Scalars
+from .metrics import LoggerCalls, Point, group_points
+from .reading import as_step, parse_json, seconds_of
+from .source import Candidate, Findings, Rows, Scalars, choose_run
 
 MAGIC = b"SQLite format 3\0"
 _TRIES = 5
@@ -37,11 +36,11 @@ class _Database:
     owner: str
     columns: frozenset[str]
 
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        if not head.startswith(MAGIC):
+    def looks_like(self, file: Candidate) -> bool:
+        if not file.head.startswith(MAGIC):
             return False
         try:
-            with open_copy(path) as connection:
+            with open_copy(file.path) as connection:
                 return self.columns <= _columns(connection)
         except (sqlite3.Error, OSError):
             return False
@@ -121,17 +120,8 @@ class Trackio(_Database):
                 row = None
             if not isinstance(row, dict):
                 findings.skip("rows that are no metrics of Trackio")
-            elif scalars := calls.record(row, step, _seconds(at)):
+            elif scalars := calls.record(row, step, seconds_of(at)):
                 yield scalars
-
-
-def _seconds(text: object) -> float | None:
-    """Unix time of an ISO date, in UTC unless it says otherwise; None if it is none."""
-    try:
-        moment = datetime.fromisoformat(str(text))
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 @contextmanager

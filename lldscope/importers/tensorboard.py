@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .logged import Point, group_points, of_one_run
-from .source import Findings, Rows, Scalars, has_package
+from .metrics import Point, group_points
+from .source import Candidate, Findings, Rows, Scalars, has_package, of_one_run
 
 _NAME = re.compile(r"\.tfevents\.(\d+)")
 _FIRST = b"brain.Event:"  # in the first record of every event file
@@ -20,8 +20,8 @@ class TensorBoard:
     name = "tensorboard"
     description = "TensorBoard event files (*.tfevents.*), scalars"
 
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        return len(head) > 24 and _FIRST in head[:64]
+    def looks_like(self, file: Candidate) -> bool:
+        return len(file.head) > 24 and _FIRST in file.head[:64]
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         # A folder is a run, as for TensorBoard itself.

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .logged import LoggerCalls, of_one_run
+from .metrics import LoggerCalls, time_of
 from .reading import parse_json
-from .source import Findings, Rows, Scalars
+from .source import Candidate, Findings, Rows, Scalars, of_one_run
 
 _HEADER = b":W&B\xe1\xbe"  # and a version
 _BLOCK = 1 << 15
@@ -30,8 +30,8 @@ class WandbOffline:
     name = "wandb"
     description = "W&B run files (*.wandb), metrics"
 
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        return head.startswith(_HEADER)
+    def looks_like(self, file: Candidate) -> bool:
+        return file.head.startswith(_HEADER)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         calls = LoggerCalls(findings)
@@ -43,9 +43,7 @@ class WandbOffline:
                     findings.skip("records that are no W&B history")
                     continue
                 for row, step in rows:
-                    time = row.get("_timestamp")
-                    time = time if isinstance(time, float) else None
-                    if scalars := calls.record(row, row.get("_step", step), time):
+                    if scalars := calls.record(row, row.get("_step", step), time_of(row)):
                         yield scalars
 
 

@@ -28,7 +28,7 @@ SECRET = "the secret of somebody else"
 
 # The first byte of an input chooses the name of the file that holds the rest.
 NAMES = [
-    "metrics.jsonl", "trl.log", "a.csv", "trainer_state.json", "1.jsonl", "traces.jsonl",
+    "metrics.jsonl", "trl.log", "a.csv", "trainer_state.json", "1.jsonl", "rollouts.json",
     "train_data_step1.jsonl", "completions_00001.parquet", "run-a.wandb", "mlflow.db",
     "events.out.tfevents.1.a", "a.runhistory.parquet", "metrics.jsonl.gz", "a.pt", "a.ipynb",
     "trackio.db",

@@ -173,11 +173,12 @@ def nemo_with_a_step_of_many_digits(folder: Path) -> Path:
 
 
 @case
-def trace_of_very_many_messages(folder: Path) -> Path:
-    node = '{"sampled": true, "mask": [1], "logprobs": [-1.0], "message": {"content": "a"}}'
-    nodes = ",".join([node] * 120_000)
-    row = '{"task": 1, "run": {"work": {"step": 1}}, "traces": [{"reward": 1, "nodes": [%s]}]}'
-    return put(folder / "traces.jsonl", (row % nodes).encode())
+def rollout_of_very_many_messages(folder: Path) -> Path:
+    n = 120_000
+    spans = ",".join(['{"span_type": "assistant_text", "text": "a"}'] * n)
+    ones = ",".join(["1"] * n)
+    row = '{"step": 1, "token_ids": [%s], "loss_mask": [%s], "reward": 1, "spans": [%s]}\n'
+    return put(folder / "rollouts.jsonl", (row % (ones, ones, spans)).encode())
 
 
 # -- files that are no files -----------------------------------------------------------------------
@@ -185,7 +186,7 @@ def trace_of_very_many_messages(folder: Path) -> Path:
 
 @case
 def pipes_and_sockets(folder: Path) -> Path:
-    for name in ("traces.jsonl", "train_data_step1.jsonl", "a.pt", "trainer_state.json", "a.csv"):
+    for name in ("train_data_step1.jsonl", "a.pt", "trainer_state.json", "a.csv"):
         os.mkfifo(folder / name)
     listening = socket.socket(socket.AF_UNIX)
     here = os.getcwd()

@@ -11,14 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import lldscope
 from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.core.safe_text import in_one_line
-from lldscope.importers import wandb_api
+from lldscope.importers import addresses
 from lldscope.importers.build import Import, Outcome
 from lldscope.importers.mapping import like_a_reward
 from lldscope.importers.source import ImportRequest
@@ -158,74 +157,13 @@ def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind, packed)
         path.unlink()
         path = path.with_name(f"{path.name}.gz")
     outcome = run_import(path)
-    assert outcome.formats == {"nemo-rl": 1}
+    assert outcome.formats == {"rollouts": 1}
     assert query(outcome, "SELECT n_actions, n_searches, answered FROM responses") == [(2, 1, True)]
     assert [k for (k,) in query(outcome, "SELECT kind FROM actions ORDER BY action_index")] == [
         "search", "answer",
     ]
     ((text,),) = query(outcome, "SELECT text FROM responses")
     assert "Who wrote it?" in text
-
-
-# -- prime-rl, as it writes since September 2026 ---------------------------------------------------
-
-
-def prime_run(folder: Path, packed: bool) -> Path:
-    """Four rollouts of a step, and an evaluation, beside annotations. The files are made
-    after prime-rl's source; none were at hand."""
-
-    def node(role: str, n: int, parent: int | None) -> dict:
-        sampled = role == "assistant"
-        return {
-            "parent": parent, "message": {"role": role, "content": f"{role} text"},
-            "sampled": sampled, "token_ids": list(range(n)), "mask": [sampled] * n,
-            "logprobs": [-0.5] * n if sampled else [],
-        }
-
-    def episode(i: int, kind: str) -> dict:
-        nodes = [node("user", 3, None), node("assistant", 2, 0), node("tool", 2, 1),
-                 node("assistant", 3, 2)]
-        trace = {"id": f"t{i}", "info": {"kind": kind}, "nodes": nodes,
-                 "rewards": {"exact": {"score": float(i % 2), "weight": 1.0}}}
-        work = {"type": kind, "step": 7}
-        return {"id": f"e{i}", "task": {"data": {}}, "group": {"id": "g"}, "traces": [trace],
-                "run": {"work": work}}
-
-    traces = folder / "monitors" / "file" / "traces"
-    stream = [episode(i, "train") for i in range(4)] + [episode(9, "eval")]
-    files = {
-        "stream/00000.jsonl": stream[:2],
-        "stream/00001.jsonl": stream[2:],
-        "annotations/orch/00000.jsonl": [{"version": 1, "trace_id": "t0", "branches": []}],
-    }
-    for name, rows in files.items():
-        lines(traces / name, rows)
-    lines(traces / "stream.index.jsonl", [{"line": 1, "trace_ids": ["t0"], "offset": 0}])
-    lines(traces / "annotations" / "orch.index.jsonl", [{"trace_id": "t0", "chunk": 0}])
-    metrics = [{"step": None, "time": 1.76e9, "vllm/running": 3}]
-    metrics += [{"step": s, "time": 1.76e9 + s, "producer": "trainer", "optim/grad_norm": 0.1}
-                for s in (7, 8)]
-    lines(folder / "monitors" / "file" / "metrics.jsonl", metrics)
-    if packed:  # as a full file of the stream, while the plain one is not removed yet
-        name = "stream/00000.jsonl"
-        with pa.CompressedOutputStream(str(traces / f"{name}.zst"), "zstd") as file:
-            file.write((traces / name).read_bytes())
-    return folder
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_prime_rls_stream_beside_its_annotations(run_import, tmp_path, packed):
-    outcome = run_import(prime_run(tmp_path / "outputs", packed))
-    assert outcome.formats.keys() == {"metric-lines", "verifiers-traces"}
-    rows = query(outcome, "SELECT step, reward, group_id FROM responses ORDER BY reward")
-    assert rows == [(7, 0.0, 0), (7, 0.0, 0), (7, 1.0, 0), (7, 1.0, 0)]
-    sums = query(outcome, "SELECT DISTINCT n_tokens, logp_behaviour_sum FROM actions ORDER BY 1")
-    assert sums == [(2, -1.0), (3, -1.5)]
-    assert outcome.findings.skipped["prime-rl's annotations, which are not read"] == 1
-    assert any("not train on" in note for note in outcome.findings.notes)
-    assert outcome.findings.skipped["episodes of evaluations"] == 1
-    assert signals(outcome)[7]["grad_norm"] == pytest.approx(0.1)
-    assert not any("no known format" in reason for reason in outcome.findings.skipped)
 
 
 # -- rollouts of one's own -------------------------------------------------------------------------
@@ -240,7 +178,7 @@ def test_plain_rollouts_under_any_names(run_import, tmp_path):
     path = lines(tmp_path / "rollouts.jsonl", rows)
     names = {"step": "it", "prompt": "q", "response": "a", "reward": "r"}
     outcome = run_import(path, columns=names)
-    assert outcome.formats == {"rollout-lines": 1}
+    assert outcome.formats == {"rollouts": 1}
     assert query(outcome, "SELECT step, count(*), avg(reward), count(DISTINCT group_id) "
                           "FROM responses GROUP BY step ORDER BY step") == [
         (1, 4, 1.5, 1), (2, 4, 1.5, 1),
@@ -288,9 +226,9 @@ def wandb(monkeypatch):
 
 @pytest.mark.usefixtures("wandb")
 def test_a_run_at_wandb_is_fetched_whole(run_import, tmp_path):
-    path = wandb_api.fetched("wandb://me/project/abc123", tmp_path / "cache")
+    path = addresses.fetched("wandb://me/project/abc123", tmp_path / "cache")
     outcome = run_import(path)
-    assert (outcome.formats, outcome.steps) == ({"wandb-history": 1}, 2500)
+    assert (outcome.formats, outcome.steps) == ({"metrics": 1}, 2500)
     rows = signals(outcome)
     assert rows[2000]["reward"] == pytest.approx(0.8)
     assert math.isnan(rows[5]["grad_norm"])
@@ -299,20 +237,20 @@ def test_a_run_at_wandb_is_fetched_whole(run_import, tmp_path):
 @pytest.mark.usefixtures("wandb")
 def test_what_wandb_refuses_is_reported_and_leaves_nothing(tmp_path):
     with pytest.raises(LldscopeError, match="of me/project/nobody: Could not find run"):
-        wandb_api.fetched("wandb://me/project/nobody", tmp_path)
+        addresses.fetched("wandb://me/project/nobody", tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
 
 
 def test_without_wandb_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(LldscopeError, match=r"pip install 'lldscope\[import\]'"):
-        wandb_api.fetched("wandb://me/project/abc123", tmp_path)
+        addresses.fetched("wandb://me/project/abc123", tmp_path)
 
 
 @pytest.mark.parametrize("source", ["wandb://me/project", "wandb://../../x", "wandb://a/b/c/d"])
 def test_what_is_no_address_of_a_run_is_refused(source, tmp_path):
     with pytest.raises(UsageError, match="ENTITY/PROJECT/RUN"):
-        wandb_api.fetched(source, tmp_path)
+        addresses.fetched(source, tmp_path)
 
 
 # -- how a run ended -------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lldscope
@@ -52,6 +54,12 @@ def verl_line(row: Row) -> str:
     return f"(TaskRunner pid=7) step:{row['step']} - {values}\n"
 
 
+def pairs(row: Row, between: str) -> str:
+    return ("  " if between == "=" else " | ").join(
+        f"{name}{between}{value!r}" for name, value in metrics(row).items()
+    )
+
+
 def table(header: str) -> str:
     lines = [header, *(",".join(map(repr, row.values())) for row in ROWS)]
     return "\n".join(lines) + "\n"
@@ -93,6 +101,24 @@ LOGS: dict[str, Callable[[], str]] = {
     "wandb.csv": lambda: table("_step,reward,entropy,grad_norm"),
     "notebook.ipynb": notebook,
     "dicts.log": lambda: "".join(f"INFO 12:00:01 | {row!r}\n" for row in ROWS),
+    "columns.json": lambda: json.dumps({n: [row[n] for row in ROWS] for n in ROWS[0]}),
+    "inside.json": lambda: json.dumps({"config": {"betas": [0.9, 0.99]}, "run": {"steps": ROWS}}),
+    "by-step.json": lambda: json.dumps({str(row["step"]): metrics(row) for row in ROWS}),
+    "step_logs_dated.json": lambda: json.dumps(
+        [{"step": r["step"], "metrics": metrics(r), "time": "2026-11-01T00:00:00"} for r in ROWS]
+    ),
+    "pairs.log": lambda: "".join(
+        f"12:00:01 INFO | Step {r['step']}/{PLANNED} | " + pairs(r, ": ") + "\n" for r in ROWS
+    ),
+    "pairs-equal.log": lambda: "".join(
+        f"[step {r['step']:04d}] {pairs(r, '=')}\n" for r in ROWS
+    ),
+    "roll-stdout.log": lambda: "".join(  # ROLL's StdoutTracker
+        "[2026-11-01 00:00:00] [INFO] metrics_tag: "
+        + json.dumps({"step": r["step"], "metrics": metrics(r)}) + "\n"
+        for r in ROWS
+    ),
+    "trl-bars-before.log": lambda: "".join(bar(r) + "\n" + printed(r) for r in ROWS),
     "json-dicts.log": lambda: "".join(
         f"[train] step {r['step']}: {json.dumps(metrics(r))}\n" for r in ROWS
     ),
@@ -130,7 +156,7 @@ def test_the_same_log_gives_the_same_alarms_at_the_same_steps(name, tmp_path, ex
 
 
 @pytest.mark.parametrize(
-    "name", ["verl.log", "trl-bars.log", "trainer_state.json", "notebook.ipynb"]
+    "name", ["verl.log", "trl-bars.log", "trainer_state.json", "notebook.ipynb", "pairs.log"]
 )
 def test_the_planned_length_is_read(name, tmp_path):
     outcome = imported(tmp_path, name, LOGS[name]())
@@ -153,6 +179,20 @@ def test_an_array_without_steps_is_counted_from_one_and_says_so(tmp_path):
     assert any("counted from 1" in note for note in outcome.findings.notes)
 
 
+def test_a_table_of_steps_in_parquet_is_a_log(tmp_path, expected):
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "log.parquet")
+    run = tmp_path / "run"
+    task = Import([tmp_path / "log.parquet"], run, ImportRequest(), None)
+    assert alarms(task.build(lambda n: None)) == expected
+
+
+def test_a_configuration_beside_a_log_is_no_step(tmp_path):
+    (tmp_path / "config.json").write_text('{"learning_rate": 1e-6, "loss": 0.5, "of": {"0": 1}}')
+    (tmp_path / "metrics.jsonl").write_text(LOGS["metrics.jsonl"]())
+    outcome = Import([tmp_path], tmp_path / "run", ImportRequest(), None).build(lambda n: None)
+    assert (outcome.formats, outcome.attempts) == ({"metrics": 1}, 1)
+
+
 @pytest.mark.parametrize(
     "name",
     ["mean_reward", "reward_mean", "avg_reward", "performance", "score", "critic/score/mean"],
@@ -171,6 +211,62 @@ def test_verls_kl_and_step_size_are_the_signals_that_rules_read(tmp_path):
     ) as run:
         row = run.signals().iloc[0]
     assert (row["kl"], row["step_kl"], row["clip_share"]) == (0.02, 0.001, 0.03)
+
+
+def test_components_of_the_reward_are_kept_as_such(tmp_path):
+    """TRL's names, old and new, and those of loops of people's own."""
+    names = {"rewards/acc/mean": 0.5, "rewards/acc/std": 0.1, "train/rewards/format": 0.25,
+             "reward/length": -0.5, "reward/std": 0.1, "reward/aime/mean": 0.1, "reward": 0.25}
+    outcome = imported(tmp_path, "m.jsonl", json.dumps({"step": 1, **names}) + "\n")
+    with lldscope.open_run(outcome.run) as run:
+        frame = run.sql("SELECT name, value FROM scalars WHERE name LIKE 'component/%'")
+    assert dict(frame.itertuples(index=False, name=None)) == {
+        "component/acc": 0.5, "component/format": 0.25, "component/length": -0.5,
+    }
+    assert not {"rewards/acc/mean", "reward/length"} & set(outcome.findings.names)
+    assert {"rewards/acc/std", "reward/std", "reward/aime/mean"} <= set(outcome.findings.names)
+
+
+def test_miniverls_trajectories_have_levels_of_the_engine(tmp_path):
+    """Written by miniVERL's own writer; the version of the policy counts its updates."""
+    fixture = ROOT / "tests" / "fixtures" / "miniverl" / "trajectories.jsonl"
+    outcome = Import([fixture], tmp_path / "run", ImportRequest(), None).build(lambda n: None)
+    assert outcome.formats == {"rollouts": 1}
+    with lldscope.open_run(outcome.run) as run:
+        rows = run.sql(
+            "SELECT step, policy_version, reward, correct, advantage, n_actions, n_tokens, "
+            "data_source FROM responses WHERE response_id = 1 ORDER BY step"
+        )
+        sums = run.sql("SELECT DISTINCT step, n_tokens, logp_behaviour_sum FROM actions "
+                       "ORDER BY step, n_tokens")
+    assert list(rows.itertuples(index=False, name=None)) == [
+        (step, step, 1.0, True, 1.0, 2, 5, "trivia") for step in (0, 2)
+    ]
+    assert sums["n_tokens"].tolist() == [2, 3, 2, 3]
+    assert sums["logp_behaviour_sum"].tolist() == pytest.approx([-1.0, -1.5, -1.4, -2.1])
+
+
+@pytest.mark.parametrize("form", ["parquet", "json", "jsonl"])
+def test_rollouts_with_log_probabilities_before_and_after_give_a_change(tmp_path, form):
+    rows = [
+        {"step": s, "prompt": "q", "response": "a b", "reward": float(i % 2), "group_id": "g",
+         "behavior_logprobs": [-1.0, -2.0], "old_logprobs": [-1.1, -2.1],
+         "post_logprobs": [-1.0 - 0.1 * i, -2.0], "policy_version": s}
+        for s in range(3) for i in range(4)
+    ]
+    path = tmp_path / f"rollouts.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif form == "json":
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    outcome = Import([path], tmp_path / "run", ImportRequest(), None).build(lambda n: None)
+    with lldscope.open_run(outcome.run) as run:
+        row = run.signals().iloc[1]
+    assert row["engine_gap"] == pytest.approx(0.1, abs=1e-6)
+    assert row["delta_correct"] == pytest.approx(0.0, abs=1e-6)  # of i = 1 and 3: 0.1, -0.1
+    assert row["delta_incorrect"] == pytest.approx(0.1, abs=1e-6)
 
 
 def test_the_last_step_of_a_dump_that_is_half_written_is_left_out(tmp_path):

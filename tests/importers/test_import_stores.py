@@ -23,12 +23,21 @@ from fixtures.make_stores import time as moment
 
 from lldscope import open_run
 from lldscope.core.errors import UsageError
-from lldscope.importers import logged, sqlite
+from lldscope.importers import source as sourcing
 from lldscope.importers.build import Import
-from lldscope.importers.source import HEAD_BYTES, Findings, ImportRequest, Source, sources
+from lldscope.importers.metrics import LoggerCalls, Metrics
+from lldscope.importers.reading import seconds_of
+from lldscope.importers.source import (
+    HEAD_BYTES,
+    NO_NUMBER,
+    Candidate,
+    Findings,
+    ImportRequest,
+    Source,
+    sources,
+)
 from lldscope.importers.sqlite import MlflowDatabase, Trackio
 from lldscope.importers.tensorboard import TensorBoard
-from lldscope.importers.wandb_export import WandbHistory
 from lldscope.importers.wandb_offline import WandbOffline
 
 HERE = Path(os.environ.get("LLDSCOPE_STORES") or Path(__file__).parents[1] / "fixtures")
@@ -39,7 +48,6 @@ HISTORY = HERE / "wandb/made-up_0.runhistory.parquet"
 UNFINISHED = "records that were not finished"
 REST = "bytes after the last whole record"
 DAMAGED = "bytes between damaged records"
-NO_NUMBER = "values that are no number (texts, tables, histograms)"
 
 
 @pytest.fixture
@@ -93,7 +101,7 @@ def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
     kinds = {
         **dict.fromkeys([*PLAIN, *TENSORS], TensorBoard),
         OFFLINE: WandbOffline,
-        HISTORY: WandbHistory,
+        HISTORY: Metrics,
         mlflow_db: MlflowDatabase,
         trackio_db: Trackio,
     }
@@ -101,7 +109,7 @@ def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
     assert len(mine) == len(set(kinds.values()))
     for path, kind in kinds.items():
         head = path.open("rb").read(HEAD_BYTES) if path.is_file() else b""
-        assert [type(s) for s in mine if s.looks_like(path, head)] == [kind]
+        assert [type(s) for s in mine if s.looks_like(Candidate(path, head))] == [kind]
 
 
 @pytest.mark.parametrize("path", [PLAIN[0], OFFLINE, HISTORY])
@@ -110,9 +118,9 @@ def test_nobody_claims_garbage(path, tmp_path):
     for content in (b"", b"\0" * 100, start + bytes(range(256)) * 8, b"SQLite format 3\0" * 9):
         file = tmp_path / "garbage"
         file.write_bytes(content)
-        for source in (TensorBoard(), WandbOffline(), WandbHistory(),
+        for source in (TensorBoard(), WandbOffline(), Metrics(),
                        MlflowDatabase(), Trackio()):
-            assert not source.looks_like(file, content), (source.name, content[:20])
+            assert not source.looks_like(Candidate(file, content)), (source.name, content[:20])
 
 
 def test_tensorboard_of_torch_with_a_resume():
@@ -130,7 +138,7 @@ def test_tensorboard_of_tensorflow_2_tag_by_tag():
     assert not findings.skipped
 
 
-@pytest.mark.parametrize(("source", "path"), [(WandbOffline(), OFFLINE), (WandbHistory(), HISTORY)])
+@pytest.mark.parametrize(("source", "path"), [(WandbOffline(), OFFLINE), (Metrics(), HISTORY)])
 def test_wandb_run(source, path):
     expected = logs(range(12))
     if path == HISTORY:
@@ -145,7 +153,7 @@ def test_wandb_run(source, path):
 def test_wandb_history_as_csv(tmp_path):
     path = tmp_path / "history.csv"
     path.write_text(',_step,_runtime,reward,table\n0,3,9.5,NaN,\n1,4,,Infinity,{"a"\n2,,1.0,1.0,\n')
-    actual, _, findings = read(WandbHistory(), path)
+    actual, _, findings = read(Metrics(), path)
     assert same(actual, {(1, 3): {"reward": math.nan}, (1, 4): {"reward": math.inf}})
     assert findings.skipped == {NO_NUMBER: 1, "rows without a step": 1}
 
@@ -168,8 +176,8 @@ def test_a_date_without_a_zone_is_in_utc_wherever_it_is_read(zone, monkeypatch):
     time.tzset()
     try:
         dates = ("2026-11-21T19:44:36", "2026-11-21T19:44:36+00:00", "2026-11-22T01:29:36+05:45")
-        assert {sqlite._seconds(date) for date in dates} == {1_795_290_276.0}
-        assert sqlite._seconds("yesterday") is None
+        assert {seconds_of(date) for date in dates} == {1_795_290_276.0}
+        assert seconds_of("yesterday") is None
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -183,27 +191,27 @@ def test_runs_are_named_in_an_order_that_their_ids_do_not_change():
         {1: "b", b"": "a"},
     ):
         with pytest.raises(UsageError, match=r"with --run: a, b\.$"):
-            logged.choose_run(None, runs, HERE)
+            sourcing.choose_run(None, runs, HERE)
 
 
 def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():
     """As Hugging Face's W&B callback logs: two calls a step, and the step among the values."""
     findings = Findings()
-    calls = logged.LoggerCalls(findings)
+    calls = LoggerCalls(findings)
     rows = [
         calls.record({"a": {"b": 2.0, "c": "no"}, "d": {"_type": "histogram"}}, 16, None),
         calls.record({"train/global_step": 5, "x": True, "_wandb": {"a": 1}}, 17, None),
         calls.record({"a": {"b": 3.0}}, 18, None),
     ]
     assert [(r.step, r.values) for r in rows] == [
-        (16, {"a.b": 2.0}),
-        (5, {"train/global_step": 5.0, "x": 1.0}),
-        (5, {"a.b": 3.0}),
+        (16, {"a/b": 2.0}),
+        (5, {"train/global_step": 5.0}),
+        (5, {"a/b": 3.0}),
     ]
     assert calls.record({"table": {"_type": "table"}, "_step": 19}, 19, None) is None
     assert findings.skipped == {NO_NUMBER: 3}
     for step in (None, "x", 1.5, -1, math.nan, math.inf, 2**31, 10**400):
-        assert logged.LoggerCalls(findings).record({"a": 1.0}, step, None) is None
+        assert LoggerCalls(findings).record({"a": 1.0}, step, None) is None
     assert findings.skipped["rows without a step"] == 8
 
 
@@ -211,7 +219,7 @@ def test_files_of_several_runs_are_not_mixed(tmp_path):
     for source, name, path in (
         (TensorBoard(), "{}/" + PLAIN[0].name, PLAIN[0]),
         (WandbOffline(), "run-{}.wandb", OFFLINE),
-        (WandbHistory(), "who_what_{}_0.runhistory.parquet", HISTORY),
+        (Metrics(), "who_what_{}_0.runhistory.parquet", HISTORY),
     ):
         copies = [tmp_path / source.name / name.format(run) for run in ("a", "b")]
         for copy in copies:
@@ -368,8 +376,8 @@ def test_what_a_database_has_in_its_wal_is_followed(trackio_db, tmp_path):
 def test_a_parquet_export_cut_short_says_so(tmp_path):
     file = tmp_path / HISTORY.name
     file.write_bytes(HISTORY.read_bytes()[:-100])
-    assert not WandbHistory().looks_like(file, file.read_bytes())
-    actual, _, findings = read(WandbHistory(), file)
+    assert not Metrics().looks_like(Candidate(file, file.read_bytes()))
+    actual, _, findings = read(Metrics(), file)
     assert not actual
     assert findings.skipped == {"Parquet files that cannot be read to their end": 1}
 

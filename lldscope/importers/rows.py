@@ -1,0 +1,200 @@
+"""Rows of a file as dictionaries, whatever holds them: JSON lines, a JSON document, CSV, Parquet.
+
+What a row means is for `metrics` and `rollouts` to say.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from .reading import bare_name, first_object, head, lines, objects, open_file, parse_json
+from .source import HEAD_BYTES, Findings
+
+MAX_DOCUMENT = 64 << 20  # bytes
+MAX_CONTAINERS = 1_000_000  # lists and objects in it
+_DEPTH = 4  # of objects in which the list of steps is looked for
+_SAMPLE = 20  # rows that a format is recognized by
+_PIECE = 4096  # rows of Parquet that are decoded at once
+_HISTORY = "log_history"  # the Hugging Face Trainer's list of steps
+
+Row = dict[str, Any]
+
+
+def form(path: Path, start: bytes) -> str | None:
+    """How a file holds rows: "parquet", "csv", "document" or "lines"; None where it holds none."""
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    start = start.lstrip()
+    suffix = Path(bare_name(path)).suffix.lower()
+    if start[:1] in (b"{", b"["):
+        is_line = start[:1] == b"{" and (
+            suffix == ".jsonl" or b"\n" not in start or first_object(start) is not None
+        )
+        return "lines" if is_line and suffix != ".json" else "document"
+    first = start.partition(b"\n")[0]
+    if b"\0" in start[:4096]:
+        return None
+    if suffix in (".csv", ".tsv") or b"_step" in first.replace(b'"', b"").split(b","):
+        return "csv"
+    return None
+
+
+def rows_of(path: Path, findings: Findings) -> Iterator[Row]:
+    """The rows of a file, in order. What is no row, or cannot be read, is counted."""
+    kind = form(path, head(path, HEAD_BYTES))
+    if kind == "parquet":
+        yield from _parquet_rows(path, findings)
+    elif kind == "csv":
+        yield from _csv_rows(path, findings)
+    elif kind == "document":
+        yield from _document_rows(path, findings)
+    else:
+        yield from objects(path, findings)
+
+
+def sample(path: Path, start: bytes) -> list[Row]:
+    """The first rows of a file; of Parquet one with the names and kinds of its columns."""
+    kind, nothing = form(path, start), Findings()
+    if kind == "parquet":
+        schema = schema_of(path)
+        return [] if schema is None else [{f.name: _example(f.type) for f in schema}]
+    if kind == "csv":
+        return list(islice(_csv_rows(path, nothing), _SAMPLE))
+    if kind == "document":
+        return list(islice(_document_rows(path, nothing), _SAMPLE))
+    if kind is None:
+        return []
+    complete = start.lstrip().split(b"\n")[:-1]
+    if not complete:  # the first line is longer than what was read of it
+        return list(islice(objects(path, nothing), 1))
+    rows = []
+    for line in complete[:_SAMPLE]:
+        with suppress(ValueError, RecursionError):
+            rows.append(parse_json(line))
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def whole(path: Path, findings: Findings) -> Any:
+    """The value of a JSON file; None, counted, where it is none."""
+    try:
+        with open_file(path) as file:
+            text = file.read(MAX_DOCUMENT + 1)
+        findings.advance(len(text))
+        if len(text) > MAX_DOCUMENT or text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
+            findings.skip(
+                f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
+            )
+            return None
+        return parse_json(text)
+    except (OSError, EOFError, ValueError, RecursionError):
+        findings.skip("JSON documents that are damaged or half written")
+        return None
+
+
+def _document_rows(path: Path, findings: Findings) -> Iterator[Row]:
+    """The steps in a JSON value. A file of JSON lines may be called .json, too."""
+    start, skipped = head(path, HEAD_BYTES), Findings(advance=findings.advance)
+    document = whole(path, skipped)
+    if document is None and first_object(start) is not None:
+        yield from objects(path, findings)
+        return
+    findings.skipped.update(skipped.skipped)
+    if isinstance(document, dict) and isinstance(document.get("max_steps"), int):
+        findings.planned_steps = document["max_steps"]
+    yield from steps_in(document)
+
+
+def steps_in(value: Any, depth: int = _DEPTH) -> list[Row]:
+    """The rows in a JSON value: a list of objects, an object of lists of numbers (a column each),
+    one whose names are the steps, or the longest of these within it."""
+    if isinstance(value, list):
+        return [row for row in value if isinstance(row, dict)]
+    if not isinstance(value, dict) or depth == 0:
+        return []
+    if isinstance(value.get(_HISTORY), list):
+        return steps_in(value[_HISTORY])
+    if value and all(n.isdigit() and isinstance(row, dict) for n, row in value.items()):
+        return [{"step": int(n), **row} for n, row in value.items()]
+    columns = {n: v for n, v in value.items() if v and isinstance(v, list) and _are_numbers(v)}
+    choices = [steps_in(v, depth - 1) for v in value.values() if isinstance(v, dict | list)]
+    if columns:
+        (length, _), *_ = Counter(map(len, columns.values())).most_common(1)
+        columns = {n: v for n, v in columns.items() if len(v) == length}
+        rows = zip(*columns.values(), strict=True)
+        choices.append([dict(zip(columns, row, strict=True)) for row in rows])
+    return max(choices, key=len, default=[]) or [value]
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(v is None or isinstance(v, int | float) for v in values)
+
+
+def _csv_rows(path: Path, findings: Findings) -> Iterator[Row]:
+    """Rows of a table; an empty cell is one that was not logged."""
+    text = (line.decode("utf-8-sig", "replace") + "\n" for line, _ in lines(path, findings))
+    header = next(text, "")
+    delimiter = max(",;\t", key=header.count)
+    names = [name.strip() for name in next(_table([header], delimiter, findings), [])]
+    for cells in _table(text, delimiter, findings):
+        if len(cells) == len(names):
+            yield {n: c for n, c in zip(names, cells, strict=True) if n and c.strip()}
+        elif cells:
+            findings.skip("lines with more or fewer fields than the header has")
+
+
+def _table(text: Iterable[str], delimiter: str, findings: Findings) -> Iterator[list[str]]:
+    """The rows of CSV text; what is none is counted."""
+    rows = csv.reader(text, delimiter=delimiter)
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except csv.Error:  # a field that does not end, for example
+            findings.skip("lines that are no CSV")
+
+
+def _parquet_rows(path: Path, findings: Findings) -> Iterator[Row]:
+    """The rows of a Parquet file without their NULLs, a piece at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        size = path.stat().st_size
+        with pq.ParquetFile(path) as file:
+            for piece in file.iter_batches(_PIECE, use_threads=False):
+                findings.advance(size * piece.num_rows // max(file.metadata.num_rows, 1))
+                for row in piece.to_pylist():
+                    yield {name: value for name, value in row.items() if value is not None}
+    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
+        findings.skip("Parquet files that cannot be read to their end")
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        findings.note(f"{path.name}: {reason[:200]}")
+
+
+def schema_of(path: Path) -> Any:
+    """The schema of a Parquet file; None where it is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError, OverflowError, UnicodeError):
+        return None
+
+
+def _example(kind: Any) -> Any:
+    """A value of an Arrow type."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return {field.name: _example(field.type) for field in kind}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return []
+    return 0 if pa.types.is_primitive(kind) else ""

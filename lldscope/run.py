@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .core.errors import LldscopeError, UsageError
 from .core.palette import PHASES
-from .core.schema import TABLES, VIEWS
+from .core.schema import COMPONENT, TABLES, VIEWS
 from .query.sandbox import SECONDS, Answer, bounded, frame, rows
 from .storage import heartbeats, layout
 from .storage.events import read_journals
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .diagnosis.assess import Assessment
-    from .diagnosis.detectors import Columns
     from .diagnosis.evidence import Restarts
     from .diagnosis.registry import Rule
     from .query.remote import RemoteCopy
@@ -34,6 +33,13 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _STACK = re.compile(r"\n+(?=Stack Trace|Traceback|This error signals)")  # in an error of DuckDB
+
+
+MOST_COMPONENTS = 20  # of the reward
+_COMPONENTS = f"""
+SELECT name, step, avg(value) FROM scalars
+WHERE starts_with(name, '{COMPONENT}') AND isfinite(value) GROUP BY name, step ORDER BY name, step
+"""
 
 
 class Run:
@@ -166,7 +172,7 @@ class Run:
         """One row per step; columns, units and meanings are those of `core.schema.SIGNALS`."""
         return self._frame("signals")
 
-    def columns(self) -> Columns:
+    def columns(self) -> dict[str, Any]:
         """The same signals one by one, as arrays with NaN for NULL; `columns()["reward"]`."""
         with self._lock:
             return self._contents.db.columns()
@@ -230,9 +236,27 @@ class Run:
             arguments = (arl or default_arl(n_steps), tuple(RULES if rules is None else rules))
             key = (*arguments, n_steps, self._contents.parts.version)
             if self._assessed is None or self._assessed_for != key:
-                self._assessed = assess(self.columns(), *arguments, self._restarts(), n_steps)
+                columns = self.columns() | self._components()
+                self._assessed = assess(columns, *arguments, self._restarts(), n_steps)
                 self._assessed_for = key
             return self._assessed
+
+    def _components(self) -> dict[str, Any]:
+        """The components of the reward, by their names in `scalars`, beside the signals. Not of a
+        run on an object store, of which every table would have to be fetched."""
+        parts = self._contents.parts.trusted()
+        if self._remote is not None or not any(part.table == "scalars" for part in parts):
+            return {}
+        import numpy as np
+
+        at = {step: i for i, step in enumerate(self.columns()["step"].tolist())}
+        answer: dict[str, Any] = {}
+        for name, step, value in self.rows(_COMPONENTS).rows:
+            if name not in answer and len(answer) == MOST_COMPONENTS:
+                continue
+            if step in at:
+                answer.setdefault(name, np.full(len(at), np.nan))[at[step]] = value
+        return answer
 
     @property
     def planned_steps(self) -> int | None:

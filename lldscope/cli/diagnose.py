@@ -5,24 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .import_ import columns_of, imported, local_paths, maps_option, run_option
 from .shared import exit_options, print_json
 
 if TYPE_CHECKING:
-    from ..report import PostMortem
-
-LISTED = 5  # sentences of a kind, in the terminal and as JSON
+    from ..importers.source import ImportRequest
 
 
 @click.command()
 @click.argument("source", nargs=-1, required=True)
-@click.option("--run", "run_name", metavar="NAME", help="Which run of a store that holds several.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@run_option
+@maps_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, bounded in size.")
 @click.option(
     "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
     help="Also write the whole post-mortem: .html, .md or .json.",
@@ -33,96 +32,129 @@ LISTED = 5  # sentences of a kind, in the terminal and as JSON
 )
 @exit_options
 def diagnose(
-    source: tuple[str, ...], run_name: str | None, as_json: bool, file: Path | None,
-    cost_per_hour: float | None, fail_on: str, exit_style: str,
+    source: tuple[str, ...], run_name: str | None, maps: tuple[str, ...], as_json: bool,
+    file: Path | None, cost_per_hour: float | None, fail_on: str, exit_style: str,
 ) -> None:
     """Say what is wrong with a training, from any log of it.
 
-    SOURCE is a file, a folder, a run, or wandb://ENTITY/PROJECT/RUN; the format is detected, as by
-    `lldscope import`. Exit codes are those of `lldscope check`.
+    SOURCE is a file, a folder, a run, an address of a file, or wandb://ENTITY/PROJECT/RUN; the
+    format is detected, as by `lldscope import`. Exit codes are those of `lldscope check`.
 
     \b
     lldscope diagnose train.log
+    lldscope diagnose https://host/trainer_state.json -o report.html
     """
+    from ..importers.source import ImportRequest
     from ..report import post_mortem
+    from ..report.brief import brief
     from ..report.document import document
     from ..runs import open_run
     from .check import exit_code
     from .report import form_of, write_document
 
-    run = _run(source, run_name)
-    with open_run(run) as reader:
-        facts = post_mortem(reader, None, cost_per_hour=cost_per_hour)
-    answer = _answer(facts)
+    form = None if file is None else form_of(file, None)
+    with open_run(_run(source, ImportRequest(columns_of(maps), run=run_name))) as run:
+        facts = post_mortem(run, cost_per_hour=cost_per_hour)
+        answer = brief(run, facts, cost_per_hour)
     if as_json:
         print_json(answer)
     else:
-        _show(facts, answer)
-    if file is not None:
-        write_document(facts, document, form_of(file, None), file)
+        _show(answer)
+    if file is not None and form is not None:
+        write_document(facts, document, form, file)
     sys.exit(exit_code(facts.state.verdict, fail_on, exit_style))
 
 
-def _run(sources: tuple[str, ...], run_name: str | None) -> Path:
+def _run(sources: tuple[str, ...], request: ImportRequest) -> Any:
     """A run as it is; of anything else its import in the cache, made anew where it changed."""
-    from ..importers.build import Import
-    from ..importers.source import ImportRequest
+    from ..importers.addresses import is_address
     from ..storage.cache import cache_dir
-    from .import_ import local_paths
+    from ..storage.url import place_of
 
-    if len(sources) == 1 and Path(sources[0], "run.json").is_file():
-        return Path(sources[0])
+    if len(sources) == 1 and not is_address(sources[0]):
+        place = place_of(sources[0])
+        if not isinstance(place, Path) or (place / "run.json").is_file():
+            return place
     paths = local_paths(sources, follow=False)
-    key = "\0".join([*map(os.path.abspath, paths), run_name or ""])
+    key = "\0".join([*map(os.path.abspath, paths), repr(request)])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()
-    run = cache_dir() / "imports" / name / (paths[0].stem or "run")
+    run = cache_dir() / "imports" / name / (paths[0].name or "run")
     run.parent.mkdir(parents=True, exist_ok=True)
-    Import(paths, run, ImportRequest(run=run_name), None).build(lambda n: None)
+    imported(paths, run, request, None, follow=False)
     return run
 
 
-def _answer(facts: PostMortem) -> dict[str, Any]:
-    """What is said, bounded in size."""
-    state = facts.state
-    serious = [alert for alert in state.alerts if alert.severity != "info"]
-    return {
-        "schema": 1,
-        "verdict": state.verdict,
-        "evidence": state.evidence,
-        "cause": state.headline.cause,
-        "action": state.headline.action,
-        "setting": facts.changes[0].setting if facts.changes else None,
-        "onset": facts.events[0].start if facts.events else None,
-        "last_step": state.last_step,
-        "grounds": [
-            {"rule": a.rule, "severity": a.severity, "step": facts.alarm_step(a),
-             "message": a.message}
-            for a in serious[:LISTED]
+def _show(answer: dict[str, Any]) -> None:
+    from ..core.palette import EVIDENCE, SEVERITIES, VERDICTS
+    from ..core.terminal import plain
+
+    sign = VERDICTS[answer["verdict"]]
+    first, last, planned = (answer[n] for n in ("first_step", "last_step", "planned_steps"))
+    steps = "no step" if last is None else f"steps {first:,}–{last:,}"
+    of = f" of {planned:,}" if planned and last is not None else ""
+    click.echo(f"{plain(answer['run'])}  ", nl=False)
+    click.secho(sign.word.upper(), bold=True, nl=False)
+    click.echo(f"  {steps}{of}  {EVIDENCE[answer['evidence']]}")
+    _wrapped(f"{answer['cause']}: {answer['action']}" if answer["action"] else answer["cause"])
+    if change := answer["change"]:
+        value = "" if change["value"] is None else f" ({plain(change['value'])} in this run)"
+        click.echo(f"change first: {change['setting']}{value}: {change['change']}")
+    if answer["onset"] is not None:
+        click.echo(f"first sign: step {answer['onset']}")
+    sections = {
+        "why": [
+            f"{SEVERITIES[g['severity']].shape} {g['rule']}, step {g['step']}: {g['message']}"
+            for g in answer["grounds"]
         ],
-        "summary": facts.summary[:LISTED],
-        "not_in_this_log": facts.gaps[:LISTED],
-        "record_next_time": list(facts.record),
-        "cost": facts.cost and asdict(facts.cost),
+        "in short": [] if answer["grounds"] else answer["summary"],
+        "components of the reward": [
+            f"{c['component']}: {c['first']:.3g} at first, {c['best']:.3g} at best, "
+            f"{c['last']:.3g} at the end"
+            for c in answer["reward_components"]
+        ],
+        "what it cost": _costs(answer["cost"]),
+        "about this log": answer["notes"],
+        "what this log cannot show": answer["not_in_this_log"],
     }
+    for title, sentences in sections.items():
+        if sentences:
+            click.secho(f"\n{title}", dim=True)
+        for sentence in sentences:
+            _wrapped(sentence, "  ")
+    if answer["record_next_time"]:
+        click.secho(f"\nto record it next time ({answer['trainer']})", dim=True)
+        for line in answer["record_next_time"]:
+            click.echo(f"  {line}")
 
 
-def _show(facts: PostMortem, answer: dict[str, Any]) -> None:
-    from ..core.terminal import console, plain
-    from .views import status_line
+def _wrapped(sentence: str, indent: str = "") -> None:
+    import shutil
+    import textwrap
 
-    console().print(status_line(facts.state))
-    for sentence in (answer["cause"], answer["action"]):
-        if sentence:
-            click.echo(plain(sentence))
-    if answer["setting"]:
-        click.echo(f"setting to change first: {answer['setting']}")
-    for title, lines in (
-        ("grounds", [f"{g['rule']}, step {g['step']}: {g['message']}" for g in answer["grounds"]]),
-        ("in short", answer["summary"]),
-        ("not in this log", answer["not_in_this_log"]),
-        ("to record it next time", answer["record_next_time"]),
-    ):
-        if lines:
-            click.echo(f"\n{title}:")
-        for line in lines:
-            click.echo(f"  {plain(line)}")
+    from ..core.terminal import plain
+
+    width = min(100, shutil.get_terminal_size().columns)
+    click.echo(textwrap.fill(
+        plain(sentence), width, initial_indent=indent, subsequent_indent=2 * indent,
+        break_on_hyphens=False,
+    ))
+
+
+def _costs(cost: dict[str, Any]) -> list[str]:
+    sentences = []
+    if after := cost["after_first_alarm"]:
+        sentences.append(f"after the first alarm ({after['rule']}, step {after['step']}): "
+                         f"{_amount(after)}")
+    if idle := cost["no_gradient"]:
+        sentences.append(f"groups of equal rewards, which give no gradient: as much as "
+                         f"{_amount(idle)}")
+    return sentences
+
+
+def _amount(part: dict[str, Any]) -> str:
+    from ..report.sentences import duration
+
+    rollouts = "" if part["rollouts"] is None else f", {part['rollouts']:,} rollouts"
+    hours = "" if part["hours"] is None else f", {duration(3600 * part['hours'])}"
+    money = "" if part["money"] is None else f" (cost {part['money']:,.2f})"
+    return f"{part['steps']:,} steps{rollouts}{hours}{money}"

@@ -24,11 +24,20 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
     """The formats, one a line."""
     if not value:
         return
-    from ..importers.source import sources
+    from ..importers.formats import sources
 
     for source in sources():
         click.echo(f"{source.name:<18} {source.description}")
     context.exit()
+
+
+maps_option = click.option(
+    "--map", "maps", multiple=True, metavar="OURS=THEIRS",
+    help="A signal, step, or part of a rollout, by its name in the file: reward=mean_r.",
+)
+run_option = click.option(
+    "--run", "run_name", metavar="NAME", help="Which run of a store that holds several."
+)
 
 
 @click.command("import")
@@ -43,11 +52,8 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
     "--formats", is_flag=True, is_eager=True, expose_value=False, callback=_formats,
     help="List the formats.",
 )
-@click.option(
-    "--map", "maps", multiple=True, metavar="OURS=THEIRS",
-    help="A signal, step, or part of a rollout, by its name in the file: reward=mean_r.",
-)
-@click.option("--run", "run_name", metavar="NAME", help="Which run of a store that holds several.")
+@maps_option
+@run_option
 @click.option(
     "--correct-from", type=float, default=1.0, metavar="REWARD",
     help="Rollouts with at least this reward count as correct.",
@@ -81,8 +87,8 @@ def import_(
     """
     from ..importers.source import ImportRequest
 
-    request = ImportRequest(_columns(maps), correct_from, exact_match, run_name)
-    task, outcome = _imported(local_paths(source, follow), run, request, format_name, follow)
+    request = ImportRequest(columns_of(maps), correct_from, exact_match, run_name)
+    task, outcome = imported(local_paths(source, follow), run, request, format_name, follow)
     _show(outcome, as_json)
     if follow:
         _follow(task, as_json)
@@ -102,7 +108,7 @@ def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
     return tuple(fetched(s, folder) if is_address(s) else Path(s) for s in sources)
 
 
-def _imported(
+def imported(
     source: tuple[Path, ...], run: Path, request: ImportRequest, format_id: str | None, follow: bool
 ) -> tuple[Import, Outcome]:
     """Whoever follows a trainer that has not logged anything yet waits for it."""
@@ -123,7 +129,7 @@ def _imported(
             time.sleep(POLL_SECONDS)
 
 
-def _columns(maps: tuple[str, ...]) -> dict[str, str]:
+def columns_of(maps: tuple[str, ...]) -> dict[str, str]:
     from ..importers.mapping import SCALAR_SIGNALS
     from ..importers.rollouts import NAMES
 
@@ -189,7 +195,7 @@ def _show(outcome: Outcome, as_json: bool) -> None:
             **{name: getattr(outcome, name) for name in counts},
             "skipped": dict(findings.skipped),
             "unmapped": sorted(findings.names),
-            "notes": list(findings.notes),
+            "notes": [*findings.notes, *findings.differences],
         }
         click.echo(to_json(answer))
         return
@@ -201,7 +207,7 @@ def _show(outcome: Outcome, as_json: bool) -> None:
         click.echo(f"{plain(outcome.run)}: {outcome.steps} steps{attempts} from {formats}.")
         rows = ", ".join(f"{n:,} {table}" for table, n in outcome.rows.items())
         click.echo(f"rows: {rows}")
-    for note in findings.notes:
+    for note in (*findings.notes, *findings.differences):
         click.echo(f"lldscope: {plain(note)}", err=True)
     for reason, n in findings.skipped.items():
         click.echo(f"lldscope: passed over {n} × {plain(reason)}.", err=True)

@@ -6,7 +6,7 @@ a step does not change the state of a detector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +20,8 @@ class Columns(Protocol):
     """Signals by name, as arrays or as columns of a DataFrame."""
 
     def __getitem__(self, name: str, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 MIXTURE = (0.25, 0.5, 0.75, 0.95)  # bets of the e-detector

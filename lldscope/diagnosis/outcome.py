@@ -71,8 +71,14 @@ def reward_series(e: Evidence) -> d.Series:
 @once
 def outcome(e: Evidence) -> Outcome:
     """The outcome at each row. New data (`e.data`) forget the best, the floor and the noise."""
-    answer = on_measured(reward_series(e), lambda values: _judge(values, e), e.data, series=6)
-    return Outcome(*answer[:4], *(answer[4:] > 0))
+    return outcome_of(e, reward_series(e))
+
+
+def outcome_of(e: Evidence, series: d.Series) -> Outcome:
+    """The same of another series that should not fall, such as a component of the reward."""
+    with np.errstate(invalid="ignore"):
+        answer = on_measured(series, lambda values: _judge(values, e), e.data, series=6)
+        return Outcome(*answer[:4], *(answer[4:] > 0))
 
 
 def _judge(values: d.Series, e: Evidence) -> d.Series:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .rule import Declaration, Rule, Severity
 from .rules import (
+    components,
     groups,
     held_out,
     lld,
@@ -20,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     *lld.RULES,
     *policy.RULES,
     *reward.RULES,
+    *components.RULES,
     *held_out.RULES,
     *tools.RULES,
     *groups.RULES,

@@ -104,6 +104,8 @@ def _download(address: str, folder: Path) -> Path:
                     raise LldscopeError(
                         f"{address} is larger than {MAX_BYTES >> 20:,} MB: download it yourself."
                     )
+            if answer.length:
+                raise OSError("the answer was cut")
 
     try:
         return _write(folder / key / name, content)

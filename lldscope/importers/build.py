@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError
+from ..core.trainers import trainer_of
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
 from .detect import Group, files_of, fingerprint, groups
@@ -198,7 +199,9 @@ class Import:
                 "request": request,
                 "skipped": dict(self.findings.skipped),
                 "unmapped": sorted(self.findings.names),
+                "trainer": trainer_of(self.findings.all_names).id,
                 "notes": list(self.findings.notes),
+                "differences": list(self.findings.differences),
             },
         )
         if self.findings.planned_steps:
@@ -213,7 +216,8 @@ class Import:
         if not self.groups:
             sources = ", ".join(str(p) for p in self.paths[:3])
             what = f"Nothing was imported: {sources} has none of the known formats. "
-            what += f"`lldscope import --formats` lists them, --format forces one. {reasons}"
+            what += "`lldscope import --formats` lists them, --format forces one; where metrics "
+            what += f"have names of their own, say which is which: --map reward=NAME. {reasons}"
             return "\n".join([what.rstrip(), *self.findings.notes])
         read = " and ".join(g.source.description for g in self.groups)
         what = f"Nothing was imported: read as {read}, it holds no step."

@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from .formats import Candidate
 from .mapping import meaning
 from .metrics import StepReader, inner, numbers
 from .progress_bar import Bars
 from .reading import lines, number, parse_json, strip_ansi
-from .source import AttemptCounter, Candidate, Findings, Scalars
+from .source import AttemptCounter, Findings, Scalars
 
 _LONGEST = 1 << 20  # bytes of a line
 SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
@@ -50,7 +51,7 @@ class Console:
     description = "console output with a line a step: verl's, a dictionary, or name=value"
 
     def looks_like(self, file: Candidate) -> bool:
-        return _anywhere(file, lambda line: _IN_STEP in line and _known(step_in(line, Findings())))
+        return _anywhere(file, lambda line: _IN_STEP in line and _names_a_signal(line))
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         attempts_seen = AttemptCounter()
@@ -69,8 +70,9 @@ class Console:
                     yield Scalars(step, values, attempt=attempts_seen.of(step, values))
 
 
-def _known(pair: Step | None) -> bool:
-    """Whether one of the names of a step is that of a signal: many lines name a step."""
+def _names_a_signal(line: bytes) -> bool:
+    """Whether a line is a step with a name that is a signal's: many lines name a step."""
+    pair = step_in(line, Findings())
     return pair is not None and any(map(meaning, pair[1]))
 
 

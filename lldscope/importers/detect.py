@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import LldscopeError, UsageError
+from .formats import Candidate, Source, sources
 from .reading import head, natural_key
-from .source import HEAD_BYTES, Candidate, Findings, Source, sources
+from .source import HEAD_BYTES, Findings
 
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle")
 _BLOCK = 1 << 20

@@ -90,12 +90,12 @@ class ScalarBuffer:
             if m.signal in SIGNAL_NAMES:
                 self.signals.add(m.signal)
                 if m.estimator:
-                    findings.note(f"{name} stands for {m.signal}: {m.estimator}.")
+                    findings.differences[f"{name} stands for {m.signal}: {m.estimator}."] = None
                 continue
             if not m.signal.startswith(COMPONENT):
                 findings.unmapped(name)
             if why := why_not_mapped(name):
-                findings.note(f"{name} keeps its name: {why}.")
+                findings.differences[f"{name} keeps its name: {why}."] = None
         if len(self._ours) >= MAX_NAME_SETS or self._remembered > MAX_REMEMBERED:
             self._ours.clear()
             self._remembered = 0

@@ -15,11 +15,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from .formats import Candidate
 from .mapping import meaning
-from .reading import as_step, natural_key, number, seconds_of
+from .reading import as_step, natural_key, number, of_one_run, seconds_of
 from .rollouts import is_rollout
 from .rows import rows_of
-from .source import NO_NUMBER, AttemptCounter, Candidate, Findings, Scalars, of_one_run
+from .source import NO_NUMBER, AttemptCounter, Findings, Scalars
 
 # The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
 # count its calls and put the step among the values, as OpenRLHF does.

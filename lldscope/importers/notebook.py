@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from .console import step_in
+from .formats import Candidate
 from .reading import as_step, number
 from .rows import whole
-from .source import AttemptCounter, Candidate, Findings, Scalars
+from .source import AttemptCounter, Findings, Scalars
 
 _ROW = re.compile(r"<tr.*?</tr>", re.S)
 _CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.S)

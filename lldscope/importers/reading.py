@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
+from ..core.errors import UsageError
 from .source import Findings
 
 PACKED = (".gz", ".zst")
 _BLOCK = 1 << 20
+_SHOWN = 20  # runs in a message
 MAX_LINE = 16 << 20  # bytes; a rollout with its token ids has some hundred KB
 _ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
@@ -181,3 +184,37 @@ def natural_key(path: Path) -> list[Any]:
     """A sort key of file names: step 2 before step 10."""
     parts = re.split(r"(\d+)", str(path))
     return [int(part) if i % 2 else part for i, part in enumerate(parts)]
+
+
+def choose_run(query: str | None, runs: Mapping[str, str], where: Path) -> str | None:
+    """The id of the run that is meant, of `runs` (id → name); None where there is no run.
+
+    Raises UsageError with the sorted names if there are several and none was requested, or if the
+    requested one is not there.
+    """
+    if query is None and len(runs) <= 1:
+        return next(iter(runs), None)
+    matches = [i for i, name in runs.items() if query in (i, name)]
+    if len(matches) == 1:
+        return matches[0]
+    names = list(runs.values())
+    ordered = sorted(((name, run) for run, name in runs.items()), key=str)  # ids may be anything
+    listed = [name if names.count(name) == 1 else f"{name} ({run})" for name, run in ordered]
+    text = ", ".join([*listed[:_SHOWN], "…"] if len(listed) > _SHOWN else listed)
+    if query is None:
+        raise UsageError(f"{where} holds {len(runs)} runs; say which with --run: {text}.")
+    many = "more than one run" if matches else "no run"
+    raise UsageError(f"{where} holds {many} called {query}. It holds: {text}.")
+
+
+def of_one_run(
+    paths: Sequence[Path], findings: Findings, run_of: Callable[[Path], str]
+) -> list[Path]:
+    """Those of the paths that belong to the run that is meant; `run_of` names a path's run.
+
+    Raises UsageError as `choose_run` does.
+    """
+    runs = {run: Path(run).name for run in map(run_of, paths)}
+    where = Path(os.path.commonpath([path.absolute() for path in paths])) if paths else Path()
+    run = choose_run(findings.request.run if len(runs) > 1 else None, runs, where)
+    return sorted((path for path in paths if run_of(path) == run), key=natural_key)

@@ -41,9 +41,10 @@ from ..recording.episodes import (
     question_of,
     short_hash,
 )
+from .formats import Candidate
 from .reading import as_step, bare_name, natural_key, number
 from .rows import rows_of
-from .source import Candidate, Findings, ImportRequest, Rows
+from .source import Findings, ImportRequest, Rows
 
 BATCH = 2000  # rollouts in a piece, at most …
 MAX_TOKENS = 4_000_000  # … and of a piece's tokens, the longest rollout's for each …
@@ -235,6 +236,7 @@ class RolloutRows:
         for path in sorted(paths, key=natural_key):
             named = _FILE_STEP.search(Path(bare_name(path)).stem)
             for row in rows_of(path, findings):
+                findings.all_names.update(row)
                 yield from _rollout(row, as_step(named[1]) if named else None, rollouts)
         yield from rollouts.finish()
 

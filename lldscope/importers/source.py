@@ -1,29 +1,17 @@
-"""What an importer is: it recognizes a file of another trainer, and reads it.
-
-A source names foreign metrics as the file does; `mapping` says which of our signals they are, and
-`build` writes them. A source never raises for bad content: it counts what it passes over in its
-`Findings` and goes on, as far as the file goes.
-"""
+"""What passes between importers: means and rows of a log, the request, and what was found."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import repeat
-from pathlib import Path
-from typing import Any, Protocol
-
-from ..core.errors import UsageError
+from typing import Any
 
 MAX_NOTES = 100
 HEAD_BYTES = 1 << 16  # of a file, for `looks_like`
 NO_NUMBER = "values that are no number (texts, tables, histograms)"
-_SHOWN = 20  # runs in a message
 
 
 @dataclass(frozen=True)
@@ -79,6 +67,7 @@ class Findings:
     names: Counter[str] = field(default_factory=Counter)  # foreign names kept under their own name
     all_names: set[str] = field(default_factory=set)  # foreign names, mapped or not
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
+    differences: dict[str, None] = field(default_factory=dict)  # from what lldscope would measure
     planned_steps: int | None = None  # where the log has the length of the run
 
     def skip(self, reason: str, n: int = 1) -> None:
@@ -99,42 +88,6 @@ def has_package(name: str, what: str, findings: Findings, extra: str = "import")
     findings.note(f"{what} need the package {name}: pip install 'lldscope[{extra}]'")
     findings.skip(f"files that need the package {name}")
     return False
-
-
-def choose_run(query: str | None, runs: Mapping[str, str], where: Path) -> str | None:
-    """The id of the run that is meant, of `runs` (id → name); None where there is no run.
-
-    Raises UsageError with the sorted names if there are several and none was requested, or if the
-    requested one is not there.
-    """
-    if query is None and len(runs) <= 1:
-        return next(iter(runs), None)
-    matches = [i for i, name in runs.items() if query in (i, name)]
-    if len(matches) == 1:
-        return matches[0]
-    names = list(runs.values())
-    ordered = sorted(((name, run) for run, name in runs.items()), key=str)  # ids may be anything
-    listed = [name if names.count(name) == 1 else f"{name} ({run})" for name, run in ordered]
-    text = ", ".join([*listed[:_SHOWN], "…"] if len(listed) > _SHOWN else listed)
-    if query is None:
-        raise UsageError(f"{where} holds {len(runs)} runs; say which with --run: {text}.")
-    many = "more than one run" if matches else "no run"
-    raise UsageError(f"{where} holds {many} called {query}. It holds: {text}.")
-
-
-def of_one_run(
-    paths: Sequence[Path], findings: Findings, run_of: Callable[[Path], str]
-) -> list[Path]:
-    """Those of the paths that belong to the run that is meant; `run_of` names a path's run.
-
-    Raises UsageError as `choose_run` does.
-    """
-    from .reading import natural_key
-
-    runs = {run: Path(run).name for run in map(run_of, paths)}
-    where = Path(os.path.commonpath([path.absolute() for path in paths])) if paths else Path()
-    run = choose_run(findings.request.run if len(runs) > 1 else None, runs, where)
-    return sorted((path for path in paths if run_of(path) == run), key=natural_key)
 
 
 # The last part of names that rows of any kind carry: in one that comes late, they go back too.
@@ -170,56 +123,3 @@ class AttemptCounter:
 
     def _goes_back(self, name: str, step: int) -> bool:
         return step < self._last.get(name, step) and name.rpartition("/")[2] not in _STAMPS
-
-
-@dataclass
-class Candidate:
-    """A file that sources are asked about: its first bytes, and its first rows if it has any."""
-
-    path: Path
-    head: bytes
-    columns: Mapping[str, str] = field(default_factory=dict)  # as in ImportRequest
-
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        from .rows import sample
-
-        return sample(self.path, self.head)
-
-
-class Source(Protocol):
-    """One format: its name for `--format`, and what it is, for people."""
-
-    name: str
-    description: str
-
-    def looks_like(self, file: Candidate) -> bool:
-        """Whether the file is of this format. Cheap, and strict enough that no two sources claim
-        one file; the last ones may be asked only about what no other claims."""
-        ...
-
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
-        """All that the paths of one run hold, in the order in which it was written."""
-        ...
-
-
-# Module of this package → its classes of sources; the first that claims a file reads it. Those of
-# means come before that of rows, because rows are assigned to the attempts that the means show.
-_SOURCES: dict[str, tuple[str, ...]] = {
-    "tensorboard": ("TensorBoard",),
-    "wandb_offline": ("WandbOffline",),
-    "sqlite": ("MlflowDatabase", "Trackio"),
-    "notebook": ("Notebook",),
-    "metrics": ("Metrics",),
-    "console": ("TrlConsole", "Console"),
-    "rollouts": ("RolloutRows",),
-}
-
-
-def sources() -> list[Source]:
-    """All formats."""
-    return [
-        getattr(import_module(f".{module}", __package__), name)()
-        for module, names in _SOURCES.items()
-        for name in names
-    ]

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from .formats import Candidate
 from .metrics import Point, group_points
-from .source import Candidate, Findings, Rows, Scalars, has_package, of_one_run
+from .reading import of_one_run
+from .source import Findings, Rows, Scalars, has_package
 
 _NAME = re.compile(r"\.tfevents\.(\d+)")
 _FIRST = b"brain.Event:"  # in the first record of every event file

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from .formats import Candidate
 from .metrics import LoggerCalls, time_of
-from .reading import parse_json
-from .source import Candidate, Findings, Rows, Scalars, of_one_run
+from .reading import of_one_run, parse_json
+from .source import Findings, Rows, Scalars
 
 _HEADER = b":W&B\xe1\xbe"  # and a version
 _BLOCK = 1 << 15

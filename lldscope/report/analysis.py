@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.charts import UNSMOOTHED, WEIGHTS
 from ..core.schema import SIGNALS, signals_in
+from ..core.trainers import Trainer
 from ..core.version import __version__
 from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import STEPS_AFTER, refine
@@ -25,12 +26,13 @@ from ..figures.series import smooth
 from ..figures.view import subject_of
 from ..monitor.health import check
 from ..runs import Run
+from .cost import cost
 from .events import Event, events_of
 from .examples import examples
-from .facts import Cost, Outline, PostMortem, RunFacts
+from .facts import Outline, PostMortem, RunFacts
 from .losses import losses
 from .sentences import gaps, summary
-from .trainers import Change, Trainer, find_setting, first_change, trainer_of
+from .trainers import Change, find_setting, first_change, trainer_of
 
 REPORT_SCHEMA = 2
 REPORTED = tuple(signals_in("report"))
@@ -76,7 +78,7 @@ def post_mortem(
         examples=examples(run, first, last),
         changes=_changes(trainer, run, state.headline.rule, events),
         record=trainer.record,
-        cost=_cost(e, events, cost_per_hour),
+        cost=cost(e, events, cost_per_hour),
     )
     facts = replace(facts, gaps=gaps(assessment, facts))
     return replace(facts, summary=summary(facts))
@@ -120,21 +122,6 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
     )
 
 
-def _cost(e: Evidence, events: Sequence[Event], per_hour: float | None) -> Cost | None:
-    """What came after the first warning or worse; None where there was none."""
-    first = min(events, key=lambda event: event.alarm_step, default=None)
-    if first is None:
-        return None
-    after = e.step >= first.alarm_step
-    times, rollouts = e.column("time")[after], e.column("n_responses")[after]
-    finite = times[np.isfinite(times)]
-    hours = float(finite[-1] - finite[0]) / 3600 if len(finite) > 1 else None
-    n_rollouts = int(np.nansum(rollouts)) if np.isfinite(rollouts).any() else None
-    money = None if hours is None or per_hour is None else hours * per_hour
-    n_steps = int(np.count_nonzero(after))
-    return Cost(first.rule, first.alarm_step, n_steps, n_rollouts, hours, money)
-
-
 def _changes(
     trainer: Trainer, run: Run, rule: str | None, events: Sequence[Event]
 ) -> list[Change]:
@@ -146,13 +133,13 @@ def _changes(
     if not any(event.rule in ("lld-decay", "lld-collapse") for event in events):
         return changes
     for kind, against, change in (
-        ("LLDS", ("off",), "action, with llds_coefficient 0.2"),
-        ("KL", ("0", "0.0"), "0.001, beside LLDS and not instead of it"),
+        ("llds", ("off",), "action, with llds_coefficient 0.2"),
+        ("kl_coefficient", ("0", "0.0"), "0.001, beside LLDS and not instead of it"),
     ):
         name, value = find_setting(config, kind)
         if name is not None and value in against:
             changes.append(Change(name, value, change))
-    name, value = find_setting(config, "top-p")
+    name, value = find_setting(config, "top_p")
     if name is not None and value not in ("1", "1.0", "null"):
         changes.append(Change(name, value, "1: what the sampler leaves out is never corrected"))
     return changes

@@ -2,61 +2,213 @@
 
 from __future__ import annotations
 
+import http.server
 import json
-import re
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import lldscope
+from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.trainers import trainer_of
+from lldscope.importers import addresses
 
 ROOT = Path(__file__).parents[2]
+VERL = {"reward": "critic/score/mean", "entropy": "actor/entropy", "grad_norm": "actor/grad_norm"}
+
+
+def rows() -> list[dict[str, float]]:
+    """The sample run that collapses, as its means."""
+    with lldscope.open_run(ROOT / "sample_runs" / "grpo") as run:
+        return run.signals()[["step", *VERL]].to_dict("records")
 
 
 @pytest.fixture
 def logs(tmp_path, monkeypatch) -> Path:
-    """The sample run that collapses, as a verl console and as JSON lines of one's own."""
+    """That run as a verl console, as JSON lines of one's own, and with TRL's names."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with lldscope.open_run(ROOT / "sample_runs" / "grpo") as run:
-        rows = run.signals()[["step", "reward", "entropy", "grad_norm"]].to_dict("records")
-    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    theirs = {"critic/score/mean": "reward", "actor/entropy": "entropy"}
-    theirs["actor/grad_norm"] = "grad_norm"
     lines = [
-        " - ".join([f"step:{r['step']}", *(f"{name}:{r[ours]!r}" for name, ours in theirs.items())])
-        for r in rows
+        " - ".join([
+            f"step:{r['step']}", *(f"{theirs}:{r[ours]!r}" for ours, theirs in VERL.items()),
+            "timing_s/gen:60.0", "timing_s/update_actor:30.0",
+        ])
+        for r in rows()
     ]
-    (tmp_path / "verl.log").write_text("\n".join(lines) + "\n")
+    (tmp_path / "verl.log").write_text("Total training steps: 400\n" + "\n".join(lines) + "\n")
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    (tmp_path / "trl.json").write_text(json.dumps({"log_history": [
+        row | {"frac_reward_zero_std": 0.25, "completions/mean_length": 40.0} for row in rows()
+    ]}))
+    (tmp_path / "mine.jsonl").write_text("".join(
+        json.dumps({"it": r["step"], "points": r["reward"]}) + "\n" for r in rows()
+    ))
     return tmp_path
 
 
-def test_a_log_of_verl_is_diagnosed_with_verls_own_names(logs, lldscope_command):
-    done = lldscope_command("diagnose", logs / "verl.log", "--json")
-    assert done.returncode == 11
-    answer = json.loads(done.stdout)
-    assert answer["verdict"] == "critical"
-    assert answer["setting"] == "actor_rollout_ref.actor.optim.lr"
+@pytest.fixture
+def diagnosed(lldscope_command) -> Callable[..., dict]:
+    def run(*arguments: object, code: int = 11) -> dict:
+        done = lldscope_command("diagnose", *arguments, "--json")
+        assert done.returncode == code, done.stderr
+        assert len(done.stdout) < 10_000
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_a_log_of_verl_is_diagnosed_with_verls_own_names(logs, diagnosed):
+    answer = diagnosed(logs / "verl.log", "--cost-per-hour", "20")
+    assert (answer["verdict"], answer["trainer"], answer["planned_steps"]) == (
+        "critical", "verl", 400,
+    )
+    assert answer["change"] == {
+        "setting": "actor_rollout_ref.actor.optim.lr", "value": None, "change": "halve it",
+    }
     assert answer["record_next_time"][0] == "trainer.v1.trainer_mode=lldscope_sync"
     assert answer["onset"] <= min(ground["step"] for ground in answer["grounds"])
+    after = answer["cost"]["after_first_alarm"]
+    assert after["steps"] == 1 + answer["last_step"] - after["step"]
+    assert after["hours"] == pytest.approx(after["steps"] * 90 / 3600)
+    assert after["money"] == pytest.approx(20 * after["hours"])
     assert any("re-score" in sentence for sentence in answer["not_in_this_log"])
-    assert len(done.stdout) < 10_000
     assert not [p for p in logs.iterdir() if p.is_dir() and p.name != "cache"]
+
+
+def test_groups_of_equal_rewards_are_counted_as_cost(logs, diagnosed):
+    answer = diagnosed(logs / "trl.json")
+    assert answer["change"]["setting"] == "GRPOConfig.learning_rate"
+    idle = answer["cost"]["no_gradient"]
+    assert idle["steps"] == round(0.25 * len(rows()))
+    assert idle["hours"] is None  # the log has no times
 
 
 def test_a_terminal_and_a_page_say_the_same(logs, lldscope_command):
     page = logs / "report.html"
     done = lldscope_command("diagnose", logs / "own.jsonl", "-o", page, "--fail-on", "warning")
     assert done.returncode == 11
-    assert done.stdout.startswith("CRITICAL")
+    first, *others = done.stdout.splitlines()
+    assert first.startswith("own.jsonl  CRITICAL  steps 0–129")
+    assert max(map(len, others)) <= 100
     assert "lldscope.Recorder(" in done.stdout
-    # The log has no times, and none are spoken of.
-    steps = re.search(r"([\d,]+) steps \(0–\d+\); imported", done.stdout)
-    assert steps is not None
-    assert "unknown" not in done.stdout
+    assert "change first" not in done.stdout  # whose settings these are is not known
+    assert "unknown" not in done.stdout  # the log has no times, and none are spoken of
     assert "<html" in page.read_text()
+
+
+def test_a_metric_can_be_named_and_a_run_is_taken_as_it_is(logs, diagnosed, lldscope_command):
+    unknown = lldscope_command("diagnose", logs / "mine.jsonl")
+    assert (unknown.returncode, "--map reward=NAME" in unknown.stderr) == (1, True)
+    answer = diagnosed(
+        logs / "mine.jsonl", "--map", "reward=points", "--map", "step=it", "--fail-on", "critical",
+        code=0,
+    )
+    assert (answer["verdict"], answer["last_step"]) == ("warning", 129)
+    recorded = diagnosed(ROOT / "sample_runs" / "grpo")
+    assert recorded["trainer"] == "lldscope"
+    assert recorded["change"]["setting"] == "lr"
+    assert float(recorded["change"]["value"]) > 0
+    assert recorded["record_next_time"] == []
+
+
+def test_components_are_listed_and_the_one_that_takes_over_is_named(logs, diagnosed):
+    log = [
+        {"step": s, "reward": 0.3 + s / 200, "rewards/correct/mean": 0.5 - s / 300 + 0.02 * (s % 3),
+         "rewards/length/mean": s / 120 + 0.02 * (s % 2)}
+        for s in range(130)
+    ]
+    (logs / "trl.json").write_text(json.dumps(log))
+    answer = diagnosed(logs / "trl.json", code=10)
+    assert {c["component"] for c in answer["reward_components"]} == {"correct", "length"}
+    (ground,) = answer["grounds"]
+    assert ground["rule"] == "reward-component"
+    assert ground["message"].startswith("correct is ")
+    assert "length rose by" in ground["message"]
 
 
 def test_what_is_no_log_is_an_error(logs, lldscope_command):
     done = lldscope_command("diagnose", logs / "nothing.log")
     assert done.returncode == 1
     assert "does not exist" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "trainer"),
+    [
+        (["reward", "completions/mean_length"], "trl"), (["train/rewards/acc/mean"], "trl"),
+        (["actor/pg_loss", "critic/score/mean"], "verl"), (["actor/approxkl"], "roll"),
+        (["env/all/reward/total"], "tinker"), (["reward", "mean_reward", "loss"], "other"),
+        (["policy/policy_loss"], "skyrl"), (["ppo_actor/update/lr"], "areal"),
+        (["mismatch_kl/mean"], "prime-rl"), (["input", "output", "gts", "score"], "verl"),
+    ],
+)
+def test_the_names_in_a_log_say_who_wrote_it(names, trainer):
+    assert trainer_of(names).id == trainer
+
+
+# -- addresses ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(logs) -> Iterator[str]:
+    """A web server on the loopback with the logs, and a few answers that are not to be trusted."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, directory=str(logs), **options)
+
+        def do_GET(self):
+            if self.path.startswith("/to/"):
+                self.send_response(302)
+                self.send_header("Location", {
+                    "/to/log.jsonl": "/own.jsonl", "/to/file.jsonl": f"file://{logs}/own.jsonl",
+                    "/to/itself.jsonl": "/to/itself.jsonl",
+                }[self.path])
+                self.end_headers()
+            elif self.path == "/cut.jsonl":
+                self.send_response(200)
+                self.send_header("Content-Length", "5000")
+                self.end_headers()
+                self.wfile.write(b'{"step": 1}\n')
+            else:
+                super().do_GET()
+
+        def log_message(self, *arguments): ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
+        thread = threading.Thread(target=web.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{web.server_port}"
+        web.shutdown()
+
+
+def test_a_file_at_an_address_is_diagnosed(logs, server, diagnosed):
+    here = diagnosed(logs / "own.jsonl")
+    there = diagnosed(f"{server}/own.jsonl?raw=1")
+    assert there["grounds"] == here["grounds"]
+    assert addresses.fetched(f"{server}/to/log.jsonl", logs / "f").read_bytes() == (
+        logs / "own.jsonl"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing.jsonl", "/to/file.jsonl", "/to/itself.jsonl", "/cut.jsonl"]
+)
+def test_what_an_address_refuses_leaves_nothing(logs, server, path):
+    with pytest.raises(LldscopeError, match="was not fetched"):
+        addresses.fetched(server + path, logs / "f")
+    assert not [p for p in (logs / "f").rglob("*") if p.is_file()]
+
+
+def test_a_file_that_is_too_large_is_refused(logs, server, monkeypatch):
+    monkeypatch.setattr(addresses, "MAX_BYTES", 100)
+    with pytest.raises(LldscopeError, match="is larger than"):
+        addresses.fetched(f"{server}/own.jsonl", logs / "f")
+    assert not [p for p in (logs / "f").rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("path", ["", "/", "/..", "/%2e%2e", "/.hidden", "/a%0ab"])
+def test_an_address_without_a_file_is_refused(path, tmp_path):
+    with pytest.raises(UsageError, match="name a file"):
+        addresses.fetched(f"http://127.0.0.1:9{path}", tmp_path)

@@ -18,8 +18,9 @@ from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES
 from lldscope.importers import build, console, metrics
 from lldscope.importers.build import Import, Outcome
+from lldscope.importers.formats import Candidate, sources
 from lldscope.importers.mapping import MEANINGS, NOT_MAPPED, SCALAR_SIGNALS, meaning
-from lldscope.importers.source import Findings, ImportRequest, sources
+from lldscope.importers.source import Findings, ImportRequest
 from lldscope.monitor.health import check
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +94,8 @@ def test_what_is_measured_otherwise_is_labelled_and_not_renamed(run_import):
     assert "correct_logp" not in scalars
     assert "critic/rewards/mean" in scalars  # the score stands for the reward
     assert scalars["grad_norm"] == "mean over the step's updates, not their median"
-    assert any("pos_avg_old_log_prob keeps its name" in note for note in outcome.findings.notes)
+    reason = "pos_avg_old_log_prob keeps its name"
+    assert any(reason in text for text in outcome.findings.differences)
     assert "actor/pos_avg_old_log_prob" in outcome.findings.names
 
 
@@ -492,7 +494,7 @@ def test_following_waits_for_the_first_step(text, tmp_path, monkeypatch, capsys)
     path = text("")
     writes = ["starting Ray\n", "starting Ray\n" + verl_line(1)]
     monkeypatch.setattr(import_.time, "sleep", lambda seconds: text(writes.pop(0)))
-    task, outcome = import_._imported((path,), tmp_path / "run", ImportRequest(), None, follow=True)
+    task, outcome = import_.imported((path,), tmp_path / "run", ImportRequest(), None, follow=True)
     assert (outcome.steps, task.groups[0].source.name) == (1, "console")
     assert capsys.readouterr().err.count("waiting") == 1  # said once
 
@@ -569,7 +571,7 @@ def test_formats_are_listed(lldscope_command):
 def test_fixtures_are_claimed_by_one_format_each():
     """No two sources claim one path, whichever order they are asked in."""
     from lldscope.importers.reading import head
-    from lldscope.importers.source import HEAD_BYTES, Candidate
+    from lldscope.importers.source import HEAD_BYTES
 
     for folder in (VERL, TRL, TEXT):
         for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".py"):

@@ -26,7 +26,7 @@ SAID = {
     "steps_without_end": "more than 1,000,000 steps",
     "half_printed_dictionaries": "dictionaries that are cut",
     "csv_with_a_quote_that_does_not_end": "lines that are no CSV",
-    "pipes_and_sockets": "6 × pipes, devices and sockets",
+    "pipes_and_sockets": "5 × pipes, devices and sockets",
     "a_device": "pipes, devices and sockets",
     "folders_in_folders": "folders deeper than 32",
     "more_files_than_a_run_has": "holds more than 100,000 files",

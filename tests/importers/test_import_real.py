@@ -192,9 +192,9 @@ def test_plain_rollouts_under_any_names(run_import, tmp_path):
 
 
 def test_names_of_rollouts_are_taken_by_the_command():
-    assert import_._columns(("response=a", "reward=r")) == {"response": "a", "reward": "r"}
+    assert import_.columns_of(("response=a", "reward=r")) == {"response": "a", "reward": "r"}
     with pytest.raises(UsageError, match="part of a rollout"):
-        import_._columns(("respons=a",))
+        import_.columns_of(("respons=a",))
 
 
 # -- W&B's server ----------------------------------------------------------------------------------

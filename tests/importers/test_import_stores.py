@@ -23,19 +23,11 @@ from fixtures.make_stores import time as moment
 
 from lldscope import open_run
 from lldscope.core.errors import UsageError
-from lldscope.importers import source as sourcing
 from lldscope.importers.build import Import
+from lldscope.importers.formats import Candidate, Source, sources
 from lldscope.importers.metrics import LoggerCalls, Metrics
-from lldscope.importers.reading import seconds_of
-from lldscope.importers.source import (
-    HEAD_BYTES,
-    NO_NUMBER,
-    Candidate,
-    Findings,
-    ImportRequest,
-    Source,
-    sources,
-)
+from lldscope.importers.reading import choose_run, seconds_of
+from lldscope.importers.source import HEAD_BYTES, NO_NUMBER, Findings, ImportRequest
 from lldscope.importers.sqlite import MlflowDatabase, Trackio
 from lldscope.importers.tensorboard import TensorBoard
 from lldscope.importers.wandb_offline import WandbOffline
@@ -191,7 +183,7 @@ def test_runs_are_named_in_an_order_that_their_ids_do_not_change():
         {1: "b", b"": "a"},
     ):
         with pytest.raises(UsageError, match=r"with --run: a, b\.$"):
-            sourcing.choose_run(None, runs, HERE)
+            choose_run(None, runs, HERE)
 
 
 def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():

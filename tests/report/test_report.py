@@ -16,13 +16,14 @@ from made_up_runs import write_run
 import lldscope
 from lldscope.core.numbers import signed
 from lldscope.core.safe_text import escape_control
+from lldscope.core.trainers import trainer_called
 from lldscope.diagnosis.registry import CAUSES, LABELS, LOOK_ALIKES
 from lldscope.report import PostMortem, post_mortem
 from lldscope.report.charts import STORY, of_run
 from lldscope.report.document import document
 from lldscope.report.html import POLICY, html
 from lldscope.report.markdown import markdown
-from lldscope.report.trainers import OWN, TRL, VERL, first_change, trainer_of
+from lldscope.report.trainers import first_change, trainer_of
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe \"'><img src=x onerror=alert(2)> `|`"
@@ -126,6 +127,9 @@ def test_a_healthy_run_is_reported_as_healthy(well):
     assert "what is wrong" not in text_of(well)
 
 
+TRL, VERL, OWN = map(trainer_called, ("TRL 1.16", "verl 0.9", "lldscope_trainer 0.1"))
+
+
 def test_settings_are_called_by_the_trainers_own_names(died):
     _, facts = died
     assert (facts.changes[0].setting, facts.changes[0].value) == ("lr", "0.0004")
@@ -145,9 +149,10 @@ def test_settings_are_called_by_the_trainers_own_names(died):
     ("info", "record"),
     [
         ({"trainer": "trl 1.16.0"}, ""),
-        ({"imported": {"request": {"sources": [{"format": "trl-console"}]}}}, "instrument("),
-        ({"imported": {"request": {"sources": [{"format": "verl-console"}]}}}, "lldscope_sync"),
-        ({"imported": {"request": {"sources": [{"format": "csv"}]}}}, "lldscope.Recorder("),
+        ({"imported": {"trainer": "trl"}}, "instrument("),
+        ({"imported": {"trainer": "verl"}}, "lldscope_sync"),
+        ({"imported": {"trainer": "other"}}, "lldscope.Recorder("),
+        ({"imported": {"formats": ["csv"]}}, "lldscope.Recorder("),
     ],
 )
 def test_what_to_type_to_record_more_is_in_the_trainer_s_language(info, record):
@@ -334,7 +339,7 @@ def test_the_box_on_top_has_cause_action_cost_and_confidence(lldscope_command) -
     cost = facts.cost
     assert (cost.rule, cost.step, cost.steps) == ("entropy-surge", 32, len(after))
     assert cost.rollouts == after["n_responses"].sum()
-    seconds = after["time"].iloc[-1] - after["time"].iloc[0]
+    seconds = signals["time"].diff()[signals["step"] >= 32].sum()  # each step's own
     assert cost.money == pytest.approx(36 * seconds / 3600)
     assert facts.changes == []  # no setting cures a dead retriever
     box = page_of(facts).split('<dl class="box">')[1].split("</dl>")[0]

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.synonyms import SYNONYMS, suggest
+from lldscope_trainer.synonyms import suggest
+
+from lldscope.core.trainers import SETTINGS, ours
 
 # TRL 1.16's own names among them.
 TRLS = """
@@ -22,9 +24,18 @@ TRLS = """
 """
 
 
+SYNONYMS = ours(TrainConfig.names())
+
+
 def test_each_leads_to_a_setting_and_is_none_itself():
     assert set(SYNONYMS.values()) <= set(TrainConfig.names())
     assert not set(SYNONYMS) & set(TrainConfig.names())
+
+
+def test_one_table_is_read_in_both_directions():
+    for name, theirs in SETTINGS.items():
+        assert name in TrainConfig.names()
+        assert all(suggest(one, TrainConfig.names()) == name for one in theirs.values())
 
 
 @pytest.mark.parametrize(

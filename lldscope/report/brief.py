@@ -1,0 +1,76 @@
+"""The post-mortem in a bounded answer: what `lldscope diagnose` and `lldscope mcp` say of a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ..core.schema import COMPONENT
+from ..diagnosis.evidence import SMOOTH
+from ..explore.trajectories import rows_of
+from ..runs import Run
+from .cost import idle
+from .facts import PostMortem
+from .trainers import trainer_of
+
+BRIEF_SCHEMA = 1
+LISTED = 5  # sentences of a kind
+MOST_COMPONENTS = 12
+
+_COMPONENTS = f"""
+SELECT name[{len(COMPONENT) + 1}:] AS component, list(value ORDER BY step) AS values
+FROM scalars WHERE starts_with(name, '{COMPONENT}') AND isfinite(value)
+GROUP BY name ORDER BY avg(abs(value)) DESC, name LIMIT {MOST_COMPONENTS}
+"""
+
+
+def brief(run: Run, facts: PostMortem, cost_per_hour: float | None = None) -> dict[str, Any]:
+    """Verdict and grounds, onset, cost, what the log cannot show and how to record it, and the
+    setting to change first by the name that the trainer of the run has for it."""
+    state, waste = facts.state, idle(run.assess().evidence, cost_per_hour)
+    serious = [alert for alert in state.alerts if alert.severity != "info"]
+    is_bad = state.verdict in ("warning", "critical")
+    return {
+        "schema": BRIEF_SCHEMA,
+        "run": facts.run.name,
+        "trainer": trainer_of(run.info).name,
+        "verdict": state.verdict,
+        "evidence": state.evidence,
+        "trend": facts.trend,
+        "cause": state.headline.cause,
+        "action": state.headline.action,
+        "change": asdict(facts.changes[0]) if facts.changes and is_bad else None,
+        "onset": facts.events[0].start if facts.events else None,
+        "first_step": facts.run.first_step,
+        "last_step": state.last_step,
+        "planned_steps": run.planned_steps,
+        "grounds": [
+            {"rule": a.rule, "severity": a.severity, "state": a.state,
+             "step": facts.alarm_step(a), "message": a.message}
+            for a in serious[:LISTED]
+        ],
+        "summary": facts.summary[:LISTED],
+        "reward_components": _components(run),
+        "cost": {
+            "after_first_alarm": facts.cost and asdict(facts.cost),
+            "no_gradient": waste and asdict(waste),
+        },
+        "not_in_this_log": facts.gaps[:LISTED],
+        "record_next_time": list(facts.record),
+        "notes": list((run.info.get("imported") or {}).get("notes") or [])[:LISTED],
+    }
+
+
+def _components(run: Run) -> list[dict[str, Any]]:
+    """Each component of the reward at its beginning, at its best and at its end, each a mean of
+    SMOOTH entries; those with the largest values."""
+    answer = []
+    for row in rows_of(run.sql(_COMPONENTS)):
+        values = np.array(row["values"], float)
+        n = min(SMOOTH, len(values))
+        means = np.convolve(values, np.full(n, 1 / n), "valid")
+        first, best, last = (float(m) for m in (means[0], means.max(), means[-1]))
+        answer.append({"component": row["component"], "first": first, "best": best, "last": last})
+    return answer

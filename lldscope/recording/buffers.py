@@ -24,64 +24,78 @@ _LAST_NUMBER = np.dtype(np.float64).num  # numpy types up to this one are fully 
 
 
 class FrozenArray(NamedTuple):
-    """A one-dimensional array of numbers, as bytes that nobody can change."""
+    """A one-dimensional array of numbers in a call's own memory, and perhaps its mask after it."""
 
     dtype: np.dtype[Any]
-    data: bytes
-    mask: bytes | None
-
-    def __len__(self) -> int:
-        return len(self.data) // self.dtype.itemsize
-
-    def array(self) -> np.ndarray:
-        values = np.frombuffer(self.data, self.dtype)
-        if self.mask is None:
-            return values
-        return np.ma.array(values, mask=np.frombuffer(self.mask, np.bool_))
+    length: int
+    has_mask: bool
 
 
-def copy_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns whose lists and arrays the caller may change afterwards. `tobytes` and not `copy`:
-    it keeps the interpreter, for which the call would have to wait again."""
-    copies: dict[str, Any] = {}
+class Call(NamedTuple):
+    """What a call recorded: columns or a line, and one after the other its arrays' bytes."""
+
+    values: dict[str, Any]
+    memory: bytes = b""
+
+    def columns(self) -> dict[str, Any]:
+        columns, at = {}, 0
+        for name, value in self.values.items():
+            if isinstance(value, FrozenArray):
+                dtype, length, has_mask = value
+                value = np.frombuffer(self.memory, dtype, length, at)
+                at += value.nbytes
+                if has_mask:
+                    mask = np.frombuffer(self.memory, np.bool_, length, at)
+                    value, at = np.ma.array(value, mask=mask), at + length
+            columns[name] = value
+        return columns
+
+
+def copy_call(columns: Mapping[str, Any]) -> Call:
+    """Columns whose lists and arrays the caller may change afterwards. Without numpy's own copy: it
+    lets other threads have the interpreter, for which the call would have to wait again."""
+    values: dict[str, Any] = {}
+    arrays: list[np.ndarray] = []
     # This runs in the training thread with cold caches, so the amount of distinct code matters
     # more than how often it runs.
     for name, value in columns.items():
-        if isinstance(value, _SEQUENCES):
-            value = list(value)
-        elif isinstance(value, np.ndarray):
-            is_column = value.ndim == 1 and value.dtype.num <= _LAST_NUMBER
+        if isinstance(value, np.ndarray):
             if value.ndim == 0:
                 value = None if np.ma.is_masked(value) else value.item()
-            elif not is_column:
+            elif value.ndim > 1 or value.dtype.num > _LAST_NUMBER:
                 value = value.copy()
             elif isinstance(value, np.ma.MaskedArray):
-                mask = np.ma.getmaskarray(value).tobytes()
-                value = FrozenArray(value.dtype, np.ma.getdata(value).tobytes(), mask)
+                arrays += [np.ma.getdata(value), np.ma.getmaskarray(value)]
+                value = FrozenArray(value.dtype, len(value), True)
             else:
-                value = FrozenArray(value.dtype, value.tobytes(), None)
-        copies[name] = value
-    return copies
+                arrays.append(value)
+                value = FrozenArray(value.dtype, len(value), False)
+        elif isinstance(value, _SEQUENCES):
+            value = list(value)
+        values[name] = value
+    try:
+        return Call(values, b"".join(arrays))  # type: ignore[arg-type]
+    except TypeError:  # one of them is not contiguous
+        return Call(values, b"".join([a.tobytes() for a in arrays]))
 
 
-def size_of(values: Mapping[str, Any]) -> int:
-    """About how many bytes a queued call holds: copied columns, or a line."""
-    return sum(map(_bytes_of, values.values()))
+def size_of(call: Call) -> int:
+    """About how many bytes a queued call holds."""
+    return len(call.memory) + sum(map(_bytes_of, call.values.values()))
 
 
 def _bytes_of(value: Any) -> int:
     """Of a long list only every n-th element is looked at: this runs in the training thread."""
-    if isinstance(value, FrozenArray):
-        return len(value.data) + len(value.mask or b"")
     if not isinstance(value, list):
         return getsizeof(value)
     stride = len(value) // SAMPLE + 1
     return sum(map(getsizeof, value[::stride])) * stride
 
 
-def rows_of(values: Mapping[str, Any]) -> int:
+def rows_of(call: Call) -> int:
     """How many rows, or lines, a queued call holds."""
-    lengths = [len(v) for v in values.values() if isinstance(v, list | np.ndarray | FrozenArray)]
+    lengths = [len(v) for v in call.values.values() if isinstance(v, list | np.ndarray)]
+    lengths += [v.length for v in call.values.values() if isinstance(v, FrozenArray)]
     return max(lengths, default=1)
 
 
@@ -110,7 +124,6 @@ def to_arrow(
     A scalar is repeated. None if no row is left. Lists in `columns` are emptied.
     """
     schema = arrow_schema(table)
-    columns = {n: v.array() if isinstance(v, FrozenArray) else v for n, v in columns.items()}
     lengths = {len(v) for v in columns.values() if isinstance(v, np.ndarray | list)}
     if len(lengths) > 1:
         drop(f"{table}: columns of different lengths {sorted(lengths)}", max(lengths))

@@ -7,7 +7,7 @@ import threading
 from collections import Counter, deque
 from typing import Any
 
-from .buffers import size_of
+from .buffers import Call, size_of
 
 log = logging.getLogger("lldscope")
 
@@ -50,14 +50,14 @@ class CallQueue:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def put(self, kind: str, values: dict[str, Any]) -> bool:
+    def put(self, kind: str, call: Call) -> bool:
         """Queue copied columns of a table, or a line of a file. False if the queue is full."""
-        size = size_of(values)
+        size = size_of(call)
         with self._lock:
             waiting = len(self._calls)
             if waiting >= QUEUE_CALLS or self.bytes + size > QUEUE_BYTES:
                 return False
-            self._calls.append((kind, values, size))
+            self._calls.append((kind, call, size))
             self.bytes += size
         if waiting == QUEUE_CALLS // 2 or self.bytes > QUEUE_BYTES // 2:
             self.wake.set()

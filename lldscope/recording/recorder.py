@@ -37,7 +37,7 @@ from .attempt import (
     warn_of_live_writer,
     write_run_file,
 )
-from .buffers import copy_columns, deep_copy, whole
+from .buffers import Call, copy_call, deep_copy, whole
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class Recorder(NullRecorder):
 
     @never_raises
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
-        if self._cannot_write() or not self._writer.calls.put(table, copy_columns(columns)):
+        if self._cannot_write() or not self._writer.calls.put(table, copy_call(columns)):
             self._refuse(table)
 
     @never_raises
@@ -284,7 +284,7 @@ class Recorder(NullRecorder):
             if not is_event(line):  # a reader would call it damage
                 self._lost(f"{file}: an event without a kind, or a step that is no count")
                 return
-        if self._cannot_write() or not self._writer.calls.put(file, line):
+        if self._cannot_write() or not self._writer.calls.put(file, Call(line)):
             self._refuse(file)
 
     def _cannot_write(self) -> bool:

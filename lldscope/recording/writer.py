@@ -21,7 +21,7 @@ from ..storage import heartbeats, json_files
 from ..storage.journal import counts, owner_name
 from ..storage.layout import EVENTS_FILE
 from ..storage.manifest import ManifestFile, manifest_names
-from .buffers import rows_of, to_arrow
+from .buffers import Call, rows_of, to_arrow
 from .calls import CallQueue, Losses
 from .merging import Merger
 from .sealer import Sealer
@@ -160,11 +160,11 @@ class Writer(threading.Thread):
                 # On a busy machine there may always be another call.
                 self._guarded("writer", self._tick)
 
-    def _process(self, kind: str, value: dict[str, Any]) -> None:
+    def _process(self, kind: str, call: Call) -> None:
         if kind not in TABLES:
-            self._sealer.add_line(kind, value)
+            self._sealer.add_line(kind, call.values)
             return
-        rows = to_arrow(kind, value, self.attempt, self.rank, self.losses.drop)
+        rows = to_arrow(kind, call.columns(), self.attempt, self.rank, self.losses.drop)
         if rows is None:
             return
         if kind in ("evals", "eval_questions") or (kind != "steps" and self._is_late(rows)):

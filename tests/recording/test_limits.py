@@ -95,7 +95,7 @@ def test_a_step_with_much_text_is_sealed_in_pieces(tmp_path, monkeypatch):
 
 
 def test_the_size_of_a_call_is_that_of_what_it_holds():
-    call = buffers.copy_columns({"a": np.zeros(1000), "text": ["x" * 1000] * 3000})
+    call = buffers.copy_call({"a": np.zeros(1000), "text": ["x" * 1000] * 3000})
     assert 3_000_000 < buffers.size_of(call) < 3_600_000
 
 

@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..core.errors import LldscopeError, NewerSchema
 from ..storage import compaction, json_files, layout
 from ..storage.events import read_journals
 from ..storage.heartbeats import HEARTBEAT_DIR, read_heartbeats
-from ..storage.integrity import REASONS, unlisted_files
+from ..storage.integrity import UNFINISHED, unlisted_files
 from ..storage.manifest import MANIFEST_DIR, manifest_names, manifest_path
 from . import repairs
 from .findings import Context, Examination, Finding, Owner
@@ -86,8 +85,7 @@ def _check_run_file(run: Path) -> tuple[dict[str, Any], list[Finding]]:
 
 def check_manifests(context: Context) -> Iterator[Finding]:
     run = context.run
-    files = unlisted_files(run, context.manifest)
-    owners = {*context.owners, *(f.name.owner for f in files if f.name is not None)}
+    owners = {*context.owners, *(f.name.owner for f in unlisted_files(run, context.manifest))}
     owner_of = {context.name(manifest_path(run, *owner)): owner for owner in owners}
     for where, why in context.manifest.damaged.items():
         owner = owner_of.get(where.split(" ")[0])
@@ -97,9 +95,6 @@ def check_manifests(context: Context) -> Iterator[Finding]:
             offer = "keep the lines that can be read, and list intact parts again"
             action = partial(repairs.rewrite_manifest, run, owner)
             yield Finding("damage", "manifest", where, f"{why}.", offer, action)
-    for path in sorted((run / MANIFEST_DIR).glob("*")):
-        if not layout.is_small_file(f"{MANIFEST_DIR}/{path.name}"):
-            yield Finding("note", "foreign", context.name(path), f"{REASONS['foreign']}.")
 
 
 def check_journals(context: Context) -> list[Finding]:
@@ -129,8 +124,8 @@ def check_writers(context: Context) -> Iterator[Finding]:
     for path in sorted(run.glob(f"**/*{json_files.IN_PROGRESS}")):
         if path.parent in (run, run / HEARTBEAT_DIR) and not context.recording:
             action = partial(path.unlink, missing_ok=True)
-            where, message = context.name(path), f"{REASONS['unfinished']}."
-            yield Finding("note", "leftover", where, message, "remove it", action)
+            where = context.name(path)
+            yield Finding("note", "leftover", where, f"{UNFINISHED}.", "remove it", action)
     if context.info.get("status") == "running" and context.owners and not context.recording:
         message = "its status is running, but no process records the run."
         yield Finding("note", "status", layout.RUN_FILE, message)
@@ -143,26 +138,15 @@ def _closed_by_heartbeat(context: Context, owner: Owner) -> bool:
 
 
 def check_clocks(context: Context) -> Iterator[Finding]:
-    """Clocks that are wrong; only the ages that are shown and `stalled` depend on them."""
-    now = time.time()
+    """A clock that is ahead: `stalled` compares its heartbeats with this machine's clock."""
     for rank, beat in sorted(context.heartbeats.items()):
-        ahead = beat["time"] - now
+        ahead = beat["time"] - time.time()
         if ahead > CLOCK_SECONDS:
             message = (
                 f"its heartbeat is {ahead:.0f} s ahead of this machine's clock: a stall would be "
                 "noticed that much later."
             )
             yield Finding("warning", "clock", f"rank {rank}", message)
-    for owner in context.owners:
-        times = [
-            line["time"]
-            for line in json_files.read_lines(manifest_path(context.run, *owner), context.run)[0]
-            if isinstance(line, dict) and isinstance(line.get("time"), int | float)
-        ]
-        back = max((a - b for a, b in pairwise(times)), default=0.0)
-        if back > 1.0:
-            message = f"the machine's clock was set back by {back:.0f} s during the recording."
-            yield Finding("note", "clock", "attempt {}, rank {}".format(*owner), message)
 
 
 def check_dropped_rows(context: Context) -> Iterator[Finding]:

@@ -12,7 +12,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..storage import json_files, layout
-from ..storage.integrity import REASONS, UnlistedFile, find_damage, unlisted_files
+from ..storage.integrity import (
+    COVERED,
+    REMOVABLE,
+    UNSEALED,
+    UnlistedFile,
+    find_damage,
+    unlisted_files,
+)
 from ..storage.manifest import ManifestReader, commit, manifest_path
 from ..storage.part import PART_KEY, Part, quarantine_reason
 from . import repairs
@@ -85,34 +92,27 @@ def check_unlisted_files(context: Context) -> Iterator[Finding]:
     # The manifests are read again: checking the parts of a long run takes minutes.
     reader = ManifestReader(context.run)
     manifest = layout.read_manifest(context.run, reader)
-    damaged = {where.split(" ")[0] for where in (*context.manifest.damaged, *manifest.damaged)}
-    seals: dict[tuple[int, ...], list[tuple[UnlistedFile, Part]]] = defaultdict(list)
+    damaged = {*context.manifest.bad_files(), *manifest.bad_files()}
+    intact: dict[UnlistedFile, Part] = {}
     for file in unlisted_files(context.run, manifest):
-        where = context.name(file.path)
-        if file.name is None:
-            yield Finding("note", "foreign", where, f"{REASONS['foreign']}.")
-        elif file.name.owner in context.recording:
+        if file.name.owner in context.recording:
             continue  # its recorder is about to list or to remove it
-        elif file.kind == "unsealed" and (part := _intact_part(context.run, file)):
-            seals[*file.name.owner, file.name.first, file.name.last].append((file, part))
-        elif file.kind == "unsealed" and (rows := _readable_rows(file)):
-            why = f"{rows} readable rows that no manifest lists; the file does not say that it is "
-            yield _leftover(context, file, f"{why}the part of this name", reader)
-        elif file.kind in ("unsealed", "passed over"):
-            yield _leftover(context, file, REASONS[file.kind], reader)
-        else:
+        if file.why in REMOVABLE:
             action = partial(repairs.remove_unlisted, context.run, file, reader)
-            message = f"{REASONS[file.kind]}."
-            yield Finding("note", "leftover", where, message, "remove it", action)
-    intact = [part for seal in seals.values() for _, part in seal]
-    for _, seal in sorted(seals.items()):
-        spanned = [
-            f for f, p in seal if any(q.name.covers(p.name) for q in intact if q.table == p.table)
-        ]
-        for file in spanned:
-            yield _leftover(context, file, REASONS["passed over"], reader)
-        if rest := [pair for pair in seal if pair[0] not in spanned]:
-            yield _unlisted(context, rest, damaged)
+            where = context.name(file.path)
+            yield Finding("note", "leftover", where, f"{file.why}.", "remove it", action)
+        elif file.why == UNSEALED and (part := _intact_part(context.run, file)):
+            intact[file] = part
+        else:
+            yield _leftover(context, file, file.why, reader)
+    seals: dict[tuple[int, ...], list[Part]] = defaultdict(list)
+    for file, part in intact.items():
+        if any(q.name.covers(part.name) for q in intact.values() if q.table == part.table):
+            yield _leftover(context, file, COVERED, reader)
+        else:
+            seals[*part.name.owner, part.name.first, part.name.last].append(part)
+    for _, parts in sorted(seals.items()):
+        yield _unlisted(context, parts, damaged)
 
 
 def _leftover(context: Context, file: UnlistedFile, why: str, reader: ManifestReader) -> Finding:
@@ -120,19 +120,17 @@ def _leftover(context: Context, file: UnlistedFile, why: str, reader: ManifestRe
     return Finding("warning", "leftover", context.name(file.path), f"{why}.", MOVE, action)
 
 
-def _unlisted(
-    context: Context, seal: list[tuple[UnlistedFile, Part]], damaged: set[str]
-) -> Finding:
+def _unlisted(context: Context, parts: list[Part], damaged: set[str]) -> Finding:
     """Intact parts of one seal that no manifest lists.
 
     The part of `steps` is written last: if it exists, the seal is complete. Otherwise the parts are
     listed only if the manifest has lost lines, or if they are merged parts.
     """
-    run, parts = context.run, [part for _, part in seal]
-    owner, is_merged = parts[0].name.owner, parts[0].name.first < parts[0].name.last
-    manifest_is_damaged = context.name(manifest_path(run, *owner)) in damaged
+    run, owner = context.run, parts[0].name.owner
+    is_merged = parts[0].name.first < parts[0].name.last
+    manifest_is_damaged = manifest_path(run, *owner).name in damaged
     rows = sum(part.rows for part in parts)
-    where = ", ".join(context.name(file.path) for file, _ in seal)
+    where = ", ".join(f"{part.table}/{part.file}" for part in parts)
     if manifest_is_damaged or is_merged or any(part.table == "steps" for part in parts):
         severity: Severity = "damage" if manifest_is_damaged else "warning"
         message = f"{rows} intact rows that no manifest lists."
@@ -147,23 +145,13 @@ def _unlisted(
     return Finding("warning", "leftover", where, message, "move them into quarantine/", quarantine)
 
 
-def _readable_rows(file: UnlistedFile) -> int:
-    """How many rows a file holds; 0 if they cannot be read."""
-    try:
-        return len(pq.read_table(file.path, page_checksum_verification=True, partitioning=None))
-    except (OSError, pa.ArrowException):
-        return 0
-
-
 def _intact_part(run: Path, file: UnlistedFile) -> Part | None:
     """An unlisted file as a part; None unless it is intact and was written under this name."""
-    assert file.name is not None
-    where = file.path.relative_to(run).as_posix()
     try:
         with open(file.path, "rb") as raw:
             crc, size = json_files.checksum(raw), raw.tell()
         rows = pq.read_table(file.path, page_checksum_verification=True, partitioning=None)
-        if (rows.schema.metadata or {}).get(PART_KEY) != where.encode():
+        if (rows.schema.metadata or {}).get(PART_KEY) != f"{file.table}/{file.path.name}".encode():
             return None
         steps = pc.min_max(rows.column("step")).as_py()
     except (OSError, pa.ArrowException, KeyError):

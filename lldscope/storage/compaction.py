@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import heartbeats, layout
-from .integrity import is_removable, unlisted_files
+from .integrity import REMOVABLE, UNPUBLISHED, is_removable, unlisted_files
 from .manifest import Manifest, ManifestReader, manifest_names, manifest_path
 from .merge import BadPart, merge
 from .part import Part, attempt_spans
@@ -176,15 +176,12 @@ def _remove_leftovers(run: Path, owners: set[tuple[int, int]], result: Compacted
     manifest = layout.read_manifest(run, reader)
     damaged = manifest.bad_files()
     for file in unlisted_files(run, manifest):
-        if file.name is None or file.name.owner not in owners:
+        owner = file.name.owner
+        if owner not in owners or manifest_path(run, *owner).name in damaged:
             continue
-        if manifest_path(run, *file.name.owner).name in damaged:
-            continue
-        if file.kind == "unpublished":  # another compaction may have committed it since
+        if file.why == UNPUBLISHED:  # another compaction may have committed it since
             manifest = layout.read_manifest(run, reader)
-        if file.kind in ("unfinished", "merged away", "unpublished") and is_removable(
-            run, file, manifest
-        ):
+        if file.why in REMOVABLE and is_removable(run, file, manifest):
             with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()
                 result.files_removed += 1

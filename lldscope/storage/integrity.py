@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -86,73 +86,63 @@ def _is_compatible(actual: pa.DataType, declared: pa.DataType) -> bool:
     return any(kind(actual) and kind(declared) for kind in kinds)
 
 
-UnlistedKind = Literal[
-    "unfinished", "merged away", "unpublished", "unsealed", "passed over", "foreign"
-]
-# Why a file of each kind is there.
-REASONS: dict[UnlistedKind, str] = {
-    "unfinished": "a file that was never finished; its writer ended while writing it",
-    "merged away": "its rows are in a merged part",
-    "unpublished": "a merged part that was never listed; what it was made of still counts",
-    "unsealed": "it was never listed, and cannot be read",
-    "passed over": "a merged part spans its seal, and no manifest says that it holds its rows",
-    "foreign": "not a file of lldscope",
-}
+# Why a file is in a table's folder that no manifest lists.
+UNFINISHED = "a file that was never finished; its writer ended while writing it"
+MERGED_AWAY = "its rows are in a merged part"
+UNPUBLISHED = "a merged part that was never listed; what it was made of still counts"
+COVERED = "a merged part spans its seal, and no manifest says that it holds its rows"
+UNSEALED = "it was never listed, and is no intact part of this name"
+REMOVABLE = (UNFINISHED, MERGED_AWAY, UNPUBLISHED)  # no row is lost with it
 
 
 @dataclass(frozen=True)
 class UnlistedFile:
-    """A file in a table's folder that no manifest lists; `name` is None if it cannot be a part."""
+    """A part, or the beginning of one, that no manifest lists, and `why` it is there."""
 
     path: Path
     table: str
-    kind: UnlistedKind
-    name: PartName | None
+    name: PartName
+    why: str
 
 
 def unlisted_files(run: Path, manifest: Manifest) -> Iterator[UnlistedFile]:
-    """The files in the tables' folders that do not count, and why they are there."""
+    """The files of recorders in the tables' folders that do not count."""
     for table in TABLES:
         listed = {p.file: p for p in manifest.parts if p.table == table}
         for path in sorted((run / table).glob("*")):
-            if path.name not in listed:
-                yield _classify(run, manifest, table, path, listed.values())
+            if file := _unlisted(run, manifest, table, path, listed):
+                yield file
 
 
 def is_removable(run: Path, file: UnlistedFile, manifest: Manifest) -> bool:
     """Whether a file can be deleted, by the manifests as they are now: it still does not count, for
     the same reason, and the parts that have its rows exist."""
     listed = {p.file: p for p in manifest.parts if p.table == file.table}
-    name = file.name
-    return (
-        name is not None
-        and file.path.name not in listed
-        and _classify(run, manifest, file.table, file.path, listed.values()) == file
-        and all(p.path(run).exists() for p in listed.values() if p.name.covers(name))
-    )
+    owners = (p for p in listed.values() if p.name.covers(file.name))
+    same = _unlisted(run, manifest, file.table, file.path, listed) == file
+    return same and all(p.path(run).exists() for p in owners)
 
 
-def _classify(
-    run: Path, manifest: Manifest, table: str, path: Path, listed: Iterable[Part]
-) -> UnlistedFile:
+def _unlisted(
+    run: Path, manifest: Manifest, table: str, path: Path, listed: Mapping[str, Part]
+) -> UnlistedFile | None:
     stem, _, suffix = path.name.partition(".parquet")
     name = part_name(f"{stem}.parquet")
-    ours = not suffix or suffix.endswith(json_files.IN_PROGRESS)
-    if name is None or not path.is_file() or not ours:
-        return UnlistedFile(path, table, "foreign", None)
+    if name is None or path.name in listed or not path.is_file():
+        return None
     if suffix:
-        return UnlistedFile(path, table, "unfinished", name)
+        is_ours = suffix.endswith(json_files.IN_PROGRESS)
+        return UnlistedFile(path, table, name, UNFINISHED) if is_ours else None
     replaced = (table, path.name) in manifest.replaced
-    kind: UnlistedKind = "merged away" if replaced else _kind(run, name, listed)
-    return UnlistedFile(path, table, kind, name)
+    why = MERGED_AWAY if replaced else _why_unlisted(run, name, listed.values())
+    return UnlistedFile(path, table, name, why)
 
 
-def _kind(run: Path, name: PartName, listed: Iterable[Part]) -> UnlistedKind:
+def _why_unlisted(run: Path, name: PartName, listed: Iterable[Part]) -> str:
     overlapping = [part for part in listed if name.overlaps(part.name)]
     if any(part.name.covers(name) for part in overlapping):
         # A merged part is made of listed parts; a part of one seal may have lost its commit.
-        single = name.first == name.last and not name.kept_from
-        return "passed over" if single else "merged away"
+        return COVERED if name.first == name.last and not name.kept_from else MERGED_AWAY
     # If the parts it was made of are gone, only the commit of the merged part is missing.
     complete = overlapping and all(part.path(run).exists() for part in overlapping)
-    return "unpublished" if complete else "unsealed"
+    return UNPUBLISHED if complete else UNSEALED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from pathlib import Path
 
@@ -149,10 +148,8 @@ def test_what_a_killed_process_leaves_is_examined_before_it_is_removed(run):
     os.utime(manifest, (old, old))
     (run / "actions/a1-r0-000004.parquet.9.inprogress").write_bytes(b"half")
     (run / "steps/notes.txt").write_text("mine")
-    assert findings(run) == {
-        "unlisted": "warning", "leftover": "note", "foreign": "note", "not-closed": "warning",
-    }
-    assert findings_after_repair(run) == {"foreign": "note", "not-closed": "warning"}
+    assert findings(run) == {"unlisted": "warning", "leftover": "note", "not-closed": "warning"}
+    assert findings_after_repair(run) == {"not-closed": "warning"}
     assert steps(run) == list(range(30))
     manifest.write_text("\n".join(lines[:2]) + "\n")
     os.utime(manifest, (old, old))
@@ -208,7 +205,7 @@ def test_losses_and_clocks_are_reported(run):
     assert "ahead" in messages["clock"]
 
 
-def test_a_clock_that_was_set_back_costs_nothing_and_is_reported(tmp_path, monkeypatch):
+def test_a_clock_that_was_set_back_costs_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
     path = tmp_path / "run"
     real = time.time
@@ -221,11 +218,7 @@ def test_a_clock_that_was_set_back_costs_nothing_and_is_reported(tmp_path, monke
             r.flush()
         monkeypatch.setattr(time, "time", real)
     assert steps(path) == list(range(6))
-    (finding,) = examine(path).findings
-    assert (finding.what, finding.severity) == ("clock", "note")
-    match = re.search(r"set back by (\d+) s", finding.message)
-    assert match, finding.message
-    assert 4900 <= int(match[1]) <= 5000
+    assert examine(path).findings == []
 
 
 def test_the_command(run, tmp_path, lldscope_command):

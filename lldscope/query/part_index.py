@@ -60,21 +60,22 @@ class PartIndex:
             return False
         # Compare whole parts: a copy that was trained on has other parts of the same names.
         before, listed = set(self.parts), set(parts)
-        drops = [p for p in self.parts if p not in listed]
-        new = [p for p in parts if p not in before]
-        for p in drops:
+        gone = [p for p in self.parts if p not in listed]
+        for p in gone:
             self.damaged.pop(f"{p.table}/{p.file}", None)
             self._checked.discard((p.table, p.file))
-        # A merged part holds rows that were counted before; only new rows need new signals.
-        # A manifest says by checksum that just this part, not another of its name, was merged.
-        away = {p for p in drops if manifest.replaced.get((p.table, p.file), -1) == p.crc}
-        for p in new:
-            if not _made_of(p, away):
-                self._mark_dirty(p.first_step)
-        # Rows that are no longer listed, and were not merged into a listed part, are gone.
-        for p in drops:
-            if p not in away or not any(p.table == q.table and q.name.covers(p.name) for q in new):
-                self._mark_dirty(p.first_step)
+        # A merged part holds rows that were counted before; only new rows need new signals. A
+        # manifest says by checksum that just this part, not another of its name, was merged.
+        merged = {p for p in gone if manifest.replaced.get((p.table, p.file), -1) == p.crc}
+        for p in parts:
+            if p not in before:
+                pieces = {q for q in merged if p.table == q.table and p.name.covers(q.name)}
+                if sum(q.rows for q in pieces) == p.rows:
+                    gone = [q for q in gone if q not in pieces]
+                else:
+                    self._mark_dirty(p.first_step)
+        for p in gone:  # with rows that are in no part any more
+            self._mark_dirty(p.first_step)
         self.parts = parts
         self.version += 1
         return True
@@ -128,15 +129,6 @@ class PartIndex:
                 self.damaged[name] = wrong
             self._checked.add(key)
         return name not in self.damaged
-
-
-def _made_of(part: Part, before: Iterable[Part]) -> bool:
-    """Whether a part was merged from earlier ones: from the first to the last seal it spans."""
-    name = part.name
-    pieces = [p.name for p in before if p.table == part.table and name.covers(p.name)]
-    first = min((n.first for n in pieces), default=0)
-    last = max((n.last for n in pieces), default=0)
-    return (first, last) == (name.first, name.last)
 
 
 def step_ranges(

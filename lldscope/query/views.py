@@ -55,10 +55,9 @@ KEYS = {
 
 @cache
 def view_sql(name: str) -> str:
-    """The SELECT behind a view, or the macros of all; the registry fills in lists of signals."""
+    """The SELECT behind a view, or the macros of all. In `step_signals` the registry fills in the
+    means that may have been imported."""
     sql = (SQL / f"{name}.sql").read_text(encoding="utf-8")
-    columns = [c for c in SIGNALS.columns if c.name not in ("step", "tokens_seen", "n_nonfinite")]
-    means = (c.name for c in columns if c.kind == "float")
-    return sql.replace("{signals}", ", ".join(c.name for c in columns)).replace(
-        "{means}", "".join(f"coalesce(m.{name}, s.means['{name}']) AS {name},\n" for name in means)
-    )
+    names = [c.name for c in SIGNALS.columns if c.kind == "float"]
+    means = "".join(f"coalesce(m.{n}, s.means['{n}']) AS {n},\n" for n in names)
+    return sql.replace("{means}", means)

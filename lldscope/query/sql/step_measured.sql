@@ -1,12 +1,9 @@
 -- Grain: one row per step; every signal but tokens_seen, from the rows that the run recorded itself.
--- The signals are listed by the registry; each is a column of one of these views.
 SELECT
-    step,
-    t.n_tokens,
+    * EXCLUDE (n_nonfinite),
     CASE WHEN coalesce(t.n_nonfinite, u.n_nonfinite, a.n_nonfinite) IS NOT NULL
          THEN coalesce(t.n_nonfinite, 0) + coalesce(u.n_nonfinite, 0) + coalesce(a.n_nonfinite, 0)
-         END AS n_nonfinite,
-    {signals}
+         END AS n_nonfinite
 FROM step_totals t
 LEFT JOIN update_totals u USING (step)
 LEFT JOIN step_likelihood l USING (step)

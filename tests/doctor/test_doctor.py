@@ -17,7 +17,6 @@ from lldscope.core.errors import RunNotFound
 from lldscope.doctor.checks import examine, repair
 from lldscope.doctor.findings import worst
 from lldscope.recording import merging, writer
-from lldscope.storage import layout
 from lldscope.storage.manifest import manifest_path
 
 
@@ -57,70 +56,6 @@ def test_an_intact_run_has_no_findings(run):
     assert result.parts == 12
 
 
-DAMAGE = {
-    "truncated": lambda b: b[: len(b) // 2],
-    "zeroed": lambda b: bytes(len(b)),
-    "one bit flipped": lambda b: b[:200] + bytes([b[200] ^ 1]) + b[201:],
-    "empty": lambda b: b"",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_part_goes_into_quarantine_and_stays_reported(run, damage):
-    part = run / "actions/a1-r0-000002.parquet"
-    part.write_bytes(DAMAGE[damage](part.read_bytes()))
-    result = examine(run)
-    (finding,) = result.findings
-    assert (finding.severity, finding.where) == ("damage", "actions/a1-r0-000002.parquet")
-    assert "steps 10 to 19" in finding.message
-    repair(result)
-    assert not part.exists()
-    assert (run / "quarantine/actions-a1-r0-000002.parquet").exists()
-    assert findings(run) == {"quarantine": "warning"}
-    with lldscope.open_run(run) as reader:
-        assert "in quarantine: " in reader.damaged["actions/a1-r0-000002.parquet"]
-        assert len(reader.signals()) == 30
-
-
-def test_swapped_parts_are_reported(run):
-    a, b = (run / f"updates/a1-r0-00000{n}.parquet" for n in (1, 2))
-    first, second = a.read_bytes(), b.read_bytes()
-    a.write_bytes(second)
-    b.write_bytes(first)
-    assert [f.where for f in examine(run).findings] == [
-        "updates/a1-r0-000001.parquet", "updates/a1-r0-000002.parquet",
-    ]
-
-
-def test_a_missing_part_is_damage_that_cannot_be_repaired(run):
-    (run / "steps/a1-r0-000001.parquet").unlink()
-    assert findings(run) == {"part": "damage"}
-    assert findings_after_repair(run) == {"part": "damage"}
-
-
-@pytest.mark.parametrize("line", [0, 1, 2])
-def test_rows_whose_manifest_line_is_lost_are_listed_again(run, line):
-    manifest = manifest_path(run, 1, 0)
-    lines = manifest.read_bytes().splitlines()
-    lines[line] = b"\xff\x00" + lines[line][2:]
-    manifest.write_bytes(b"\n".join(lines) + b"\n")
-    assert len(steps(run)) == 20
-    assert findings(run) == {"manifest": "damage", "unlisted": "damage"}
-    assert findings_after_repair(run) == {}
-    assert steps(run) == list(range(30))
-    assert (run / "quarantine/manifest-a1-r0.jsonl").exists()
-
-
-def test_a_lost_manifest_is_rebuilt_from_the_parts(run):
-    manifest_path(run, 1, 0).unlink()
-    assert steps(run) == []
-    assert findings(run)["manifest"] == "damage"
-    assert findings_after_repair(run) == {
-        "not-closed": "warning"
-    }  # the line that says it was closed is lost as well
-    assert steps(run) == list(range(30))
-
-
 def test_a_merged_part_whose_line_is_lost_is_not_taken_for_a_leftover(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)
@@ -158,21 +93,6 @@ def test_what_a_killed_process_leaves_is_examined_before_it_is_removed(run):
     findings_after_repair(run)
     assert steps(run) == list(range(20))
     assert (run / "quarantine/actions-a1-r0-000003.parquet").exists()
-
-
-def test_a_torn_last_line_is_no_damage(run):
-    manifest = manifest_path(run, 1, 0)
-    manifest.write_bytes(manifest.read_bytes() + b'{"time": 1, "pa')
-    assert findings(run) == {}
-
-
-def test_run_json_can_be_rebuilt(run):
-    (run / "run.json").write_text("{")
-    assert findings(run)["run-json"] == "damage"
-    findings_after_repair(run)
-    assert steps(run) == list(range(30))
-    assert "lost" in layout.read_run(run)["reason"]
-    assert (run / "quarantine/run.json").read_text() == "{"
 
 
 def test_nothing_of_a_running_recorder_is_touched(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,13 +11,10 @@ import pytest
 from recorded_steps import record_steps
 
 import lldscope
-from lldscope.core.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
-from lldscope.doctor import checks as doctor
-from lldscope.monitor.health import check
+from lldscope.core.errors import LldscopeError, NewerSchema, RunNotFound
 from lldscope.recording import merging, writer
 from lldscope.runs import find_runs
 from lldscope.storage import compaction, layout
-from lldscope.storage.manifest import manifest_path
 
 
 def test_a_resumed_run_shows_the_last_attempt(tmp_path):
@@ -105,102 +101,12 @@ def in_parts(tmp_path, monkeypatch):
     return path
 
 
-@pytest.mark.parametrize("harm", ["truncate", "zero", "delete", "garbage inside"])
-def test_a_damaged_part_is_named_and_the_rest_is_read(in_parts, harm):
-    part = _first_part(in_parts, "actions")
-    content = part.read_bytes()
-    if harm == "delete":
-        part.unlink()
-    elif harm == "truncate":
-        part.write_bytes(content[: len(content) // 2])
-    elif harm == "zero":
-        part.write_bytes(b"\0" * len(content))
-    else:
-        part.write_bytes(content[:8] + b"\xff" * (len(content) - 12) + content[-4:])
-    run = lldscope.open_run(in_parts)
-    signals = run.signals()
-    assert list(run.damaged) == [f"actions/{part.name}"]
-    assert len(signals) == 30
-    assert signals["correct_logp"].isna().tolist() == [True] * 10 + [False] * 20
-
-
-def test_a_torn_manifest_tail_is_no_damage_and_a_torn_middle_is(in_parts):
-    manifest = manifest_path(in_parts, 1, 0)
-    whole = manifest.read_bytes()
-    manifest.write_bytes(whole + b'{"time": 1, "parts": {"st')
-    run = lldscope.open_run(in_parts)
-    assert (len(run.signals()), run.damaged) == (30, {})
-    manifest.write_bytes(b"not json\n" + whole)
-    run = lldscope.open_run(in_parts)
-    assert len(run.signals()) == 30
-    assert list(run.damaged) == ["manifest/a1-r0.jsonl line 1"]
-
-
-def test_empty_lines_in_place_of_a_manifest_are_damage_and_named_in_few_words(in_parts):
-    """They were counted as lines that are there, so that the lost ones were not missed."""
-    manifest_path(in_parts, 1, 0).write_bytes(b"\n" * 1000)
-    damaged = lldscope.open_run(in_parts).damaged
-    assert len(damaged) == 21
-    assert damaged["manifest/a1-r0.jsonl line 1"].startswith("it is not JSON")
-    assert damaged["manifest/a1-r0.jsonl other lines"] == "980 more cannot be read"
-
-
-@pytest.mark.parametrize("odd", [{"kind": []}, {"step": 3}, {"kind": "resume", "attempt": [[]]}])
-def test_events_that_are_none_are_left_out_and_named(make_run, odd):
-    path = make_run(steps=range(3))
-    sound = {"kind": "lr_change", "step": 1}
-    (path / "events.jsonl").write_text(f"{json.dumps(odd)}\n{json.dumps(sound)}\n")
-    with lldscope.open_run(path) as run:
-        assert run.events() == [sound]
-        assert "events.jsonl" in run.damaged
-        assert run.assess().last_step == 2
-
-
-def test_a_manifest_cannot_point_outside_the_run(in_parts, tmp_path):
-    secret = tmp_path / "secret.parquet"
-    secret.write_bytes(_first_part(in_parts, "steps").read_bytes())
-    line = {"parts": {"steps": {"file": "../../secret.parquet", "rows": 1, "bytes": 1,
-                                "steps": [0, 1]}}}
-    manifest = manifest_path(in_parts, 1, 0)
-    manifest.write_text(json.dumps(line) + "\n" + manifest.read_text())
-    run = lldscope.open_run(in_parts)
-    assert len(run.signals()) == 30
-    assert run.damaged
-
-
 def test_files_that_no_manifest_lists_do_not_count(make_run):
     path = make_run(steps=range(5))
     part = _first_part(path, "steps")
     (part.parent / "a1-r0-999999.parquet").write_bytes(part.read_bytes())
     (part.parent / "a1-r0-999998.parquet.inprogress").write_bytes(b"half")
     assert len(lldscope.open_run(path).signals()) == 5
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "DROP VIEW steps",
-        "SELECT 1; SELECT 2",
-        "COPY (SELECT 1) TO 'x.csv'",
-        "ATTACH 'x.db'",
-        "SET threads=1",
-        "INSERT INTO stored_signals_rows SELECT * FROM stored_signals_rows",
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "SELECT * FROM read_text('/proc/self/environ')",
-        "SELECT * FROM glob('/*')",
-        "SELECT * FROM nowhere",
-        "SELEC 1",
-        "",
-    ],
-)
-def test_query_reads_the_run_and_nothing_else(make_run, query):
-    path = make_run(steps=range(3))
-    run = lldscope.open_run(path)
-    before = sorted(path.rglob("*"))
-    with pytest.raises(UsageError):
-        run.sql(query)
-    assert sorted(path.rglob("*")) == before
-    assert len(run.sql("SELECT * FROM signals")) == 3
 
 
 def test_a_path_that_is_no_run_says_what_it_is(tmp_path, make_run):
@@ -230,32 +136,6 @@ def test_run_json_of_another_kind(tmp_path):
         (tmp_path / "run.json").write_text(text)
         with pytest.raises(error, match=words):
             lldscope.open_run(tmp_path)
-
-
-@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"a": 1}'])
-def test_a_run_that_lost_its_run_json_opens_and_says_so(make_run, tmp_path, content):
-    """A kill before it was written, a power cut, a stray rm: the rows are all there."""
-    path = make_run("runs/lost", steps=range(40))
-    whole = check(lldscope.open_run(path))
-    (path / "run.json").unlink()
-    if content is not None:
-        (path / "run.json").write_text(content)
-    (tmp_path / "runs" / "other" / "manifest").mkdir(parents=True)
-    (tmp_path / "runs" / "other" / "manifest" / "notes.txt").touch()
-    assert find_runs(tmp_path / "runs") == find_runs(path) == [path]
-    run = lldscope.open_run(path)
-    assert list(run.damaged) == ["run.json"]
-    assert "`lldscope doctor --repair` writes a new one" in run.damaged["run.json"]
-    state = check(run)
-    assert (state.run, state.life) == ("lost", "stopped")
-    if content is None:  # those who must know what the run is are told what to do
-        with pytest.raises(RunNotFound, match="doctor --repair"):
-            layout.read_run(path)
-    assert (state.phase, state.last_step) == (whole.phase, whole.last_step)
-    doctor.repair(doctor.examine(path))
-    run.refresh()
-    assert run.damaged == {}
-    assert len(run.signals()) == 40
 
 
 def test_find_runs_goes_two_levels_down(make_run, tmp_path):

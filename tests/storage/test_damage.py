@@ -1,0 +1,261 @@
+"""Damage to a run, kind by kind: what readers, `check` and the doctor say of it, what a repair
+brings back, and that runs which an earlier version wrote are read as they always were.
+
+The kinds are those of tests/fixtures/make_damaged.py, which also wrote damaged.tar.gz and what is
+read of it (it is never to make those anew), and every way for lines to get lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fixtures.make_damaged import ARCHIVE, DAMAGE, EXPECTED, reading, record
+from recorded_steps import record_steps
+
+import lldscope
+from lldscope.cli import cli
+from lldscope.doctor.checks import examine, repair
+from lldscope.recording import writer
+from lldscope.storage import json_files
+from lldscope.storage.manifest import manifest_path
+from lldscope.storage.notes import write_note
+
+READINGS = json.loads(EXPECTED.read_text(encoding="utf-8"))
+FILES = (
+    "events.jsonl", "alerts.jsonl", "notes.jsonl", "manifest/a1-r0.jsonl", "manifest/a2-r0.jsonl",
+)
+
+
+def lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(b"".join(change(path.read_bytes().splitlines(True))))
+
+
+WAYS: dict[str, Callable[[Path], object]] = {
+    "lost": os.remove,
+    "empty": lines(lambda x: []),
+    "cut in the middle": lines(lambda x: x[:2]),
+    "without its last line": lines(lambda x: x[:-1]),
+    "without its first line": lines(lambda x: x[1:]),
+    "without a line": lines(lambda x: x[:1] + x[2:]),
+    "with a line of garbage": lines(lambda x: [b"\xff\x00" + x[0][2:], *x[1:]]),
+    "of empty lines": lines(lambda x: [b"\n"] * 1000),
+}
+LOST_LINES = {
+    f"{file} {way}": (file, way) for file in FILES for way in WAYS
+    if file in ("events.jsonl", "manifest/a1-r0.jsonl") or way in ("lost", "without its last line")
+}
+
+# What a repair leaves: kinds of findings, and steps whose rows are gone. Otherwise nothing.
+LEFT = {
+    "part-lost": ({"part"}, {1}),
+    "part-cut": ({"quarantine"}, {1}),
+    "part-flipped": ({"quarantine"}, {1}),
+    "part-zeroed": ({"quarantine"}, {1}),
+    "parts-swapped": ({"quarantine"}, {1, 2}),
+    "part-empty": ({"quarantine"}, set()),
+    "heartbeat-lost": ({"heartbeat"}, set()),
+    "heartbeat-garbage": ({"heartbeat"}, set()),
+    "heartbeats-and-events-lost": ({"heartbeat", "lines"}, set()),
+    **dict.fromkeys(("events-lost", "events-cut", "events-flipped"), ({"lines"}, set())),
+    **dict.fromkeys(("notes-lost", "notes-cut"), ({"lines"}, set())),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A run of two attempts and six steps, a part for each; a step of events, alerts and notes."""
+    path = tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "CLOSE_MERGE_BYTES", 0)
+        record(path)
+    return path
+
+
+@pytest.fixture
+def damaged(whole, tmp_path) -> Callable[[str], Path]:
+    def make(kind: str) -> Path:
+        path = shutil.copytree(whole, tmp_path / "run")
+        if kind in LOST_LINES:
+            file, way = LOST_LINES[kind]
+            WAYS[way](path / file)
+        else:
+            DAMAGE[kind](path)
+        return path
+
+    return make
+
+
+def plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def files_named_by(path: Path) -> set[str]:
+    """The files that readers and the doctor report."""
+    return files_of(reading(path))
+
+
+def files_of(read: dict[str, Any]) -> set[str]:
+    named = {where.split(" ")[0] for where in read["damaged"]}
+    assert named <= {where.split(" ")[0] for _, _, where in read["findings"]}
+    return named
+
+
+@pytest.mark.parametrize("kind", [*DAMAGE, *LOST_LINES])
+def test_damage_is_named_and_a_repair_brings_back_what_is_intact(damaged, kind):
+    path = damaged(kind)
+    read, intact = plain(reading(path)), READINGS["intact"]
+    same = all(read[key] == intact[key] for key in ("steps", "responses", "reward", "events"))
+    named = files_of(read)
+    assert same or named, "numbers are wrong without a word"
+    left, lost = LEFT.get(kind, (set(), set()))
+    if kind in LOST_LINES:
+        assert {file for file in named if file.endswith(".jsonl")} == {LOST_LINES[kind][0]}
+        left = set() if kind.startswith("manifest") else {"lines"}
+    else:
+        assert read == READINGS[kind], "as ever"
+        output = CliRunner().invoke(cli, ["check", str(path)], catch_exceptions=False).output
+        assert all(where in output for where in read["damaged"])
+    repair(examine(path))
+    read = plain(reading(path))
+    # The line that says that the recorder was closed may be lost.
+    assert {what for _, what, _ in read["findings"]} - {"not-closed"} == left
+    assert read["steps"] == [row for row in intact["steps"] if row[0] not in lost]
+    if "quarantine" in left:
+        assert len([*(path / "quarantine").glob("*.parquet")]) == max(1, len(lost))
+        assert all("in quarantine: " in why for why in lldscope.open_run(path).damaged.values())
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("damaged")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_a_damaged_run_is_read_as_it_always_was(corpus, name):
+    assert plain(reading(corpus / name)) == READINGS[name]
+
+
+@pytest.mark.parametrize("file", FILES[:3])
+def test_heartbeats_alone_know_of_lost_lines(damaged, file):
+    """Though the manifest has lost what it said."""
+    path = damaged("intact")
+    for manifest in (path / "manifest").glob("*.jsonl"):
+        rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+        rows = [{k: v for k, v in x.items() if k not in ("journals", "crc")} for x in rows]
+        manifest.write_bytes(b"".join(json_files.with_checksum(json.dumps(x)) for x in rows))
+    assert files_named_by(path) == set()
+    (path / file).unlink()
+    assert files_named_by(path) == {file}
+
+
+@pytest.mark.parametrize("file", FILES[:2])
+def test_the_manifest_alone_knows_of_lost_lines(damaged, file):
+    path = damaged("intact")
+    shutil.rmtree(path / "heartbeat")
+    WAYS["cut in the middle"](path / file)
+    assert file in files_named_by(path)
+
+
+def test_lines_by_hand_of_several_ranks_and_of_two_processes_at_once_are_no_damage(tmp_path):
+    path = tmp_path / "run"
+    with lldscope.Recorder(path, world_size=2) as r, lldscope.Recorder(path, rank=1) as other:
+        for step in range(3):
+            for recorder in (other, r):
+                recorder.event("checkpoint", step=step)
+                recorder.step(step=step)
+                recorder.flush()
+        with (path / "events.jsonl").open("a") as file:
+            file.write('{"kind": "by_hand", "step": 2}\n')
+    for step in range(2):
+        write_note(path, "heard", "reward-crash", step)
+    notes = path / "notes.jsonl"
+    notes.write_bytes(notes.read_bytes() + notes.read_bytes().splitlines(True)[-1])
+    write_note(path, "heard", "reward-crash", 2)
+    with lldscope.open_run(path) as run:
+        assert len(run.events()) == 7
+        assert not any("line" in event for event in run.events())
+        assert run.damaged == {}
+
+
+def test_many_bad_lines_are_named_in_few_words(damaged):
+    path = damaged("manifest/a1-r0.jsonl of empty lines")
+    with lldscope.open_run(path) as run:
+        assert len(run.damaged) == 21
+        assert run.damaged["manifest/a1-r0.jsonl line 1"].startswith("it is not JSON")
+        assert run.damaged["manifest/a1-r0.jsonl other lines"] == "980 more cannot be read"
+
+
+@pytest.mark.parametrize("odd", [{"kind": []}, {"step": 3}, {"kind": "resume", "attempt": [[]]}])
+def test_events_that_are_none_are_left_out_and_named(make_run, odd):
+    path = make_run(steps=range(3))
+    sound = {"kind": "lr_change", "step": 1}
+    (path / "events.jsonl").write_text(f"{json.dumps(odd)}\n{json.dumps(sound)}\n")
+    with lldscope.open_run(path) as run:
+        assert run.events() == [sound]
+        assert "events.jsonl" in run.damaged
+        assert run.assess().last_step == 2
+
+
+@pytest.mark.parametrize("way", ["lost", "empty", "cut in the middle", "without a line"])
+def test_a_live_manifest_that_is_changed_under_its_recorder_is_reported_for_good(
+    tmp_path, monkeypatch, way
+):
+    monkeypatch.setattr(writer, "HEARTBEAT_SECONDS", 0.0)
+    path = tmp_path / "run"
+    with lldscope.Recorder(path) as r:
+        for step in range(20):
+            record_steps(r, range(step, step + 1))
+            r.flush()
+            if step == 9:
+                with lldscope.open_run(path) as run:
+                    assert len(run.signals()) == 10
+                WAYS[way](manifest_path(path, 1, 0))
+            if step in (10, 19):
+                assert "manifest/a1-r0.jsonl" in files_named_by(path), step
+    assert files_named_by(path) == {"manifest/a1-r0.jsonl"}
+    repair(examine(path))
+    with lldscope.open_run(path) as run:
+        assert run.damaged == {}
+        assert len(run.signals()) == 20, "the parts were there, and are listed again"
+
+
+def test_parts_are_not_merged_over_those_whose_line_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.001)
+    path = tmp_path / "run"
+    with lldscope.Recorder(path) as r:
+        for step in range(40):
+            r.step(step=step)
+            r.flush()
+            if step == 5:
+                lines(lambda x: x[:3])(manifest_path(path, 1, 0))
+    repair(examine(path))
+    with lldscope.open_run(path) as run:
+        assert run.rows("SELECT count(DISTINCT step), count(*) FROM steps").rows == [(40, 40)]
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"a": 1}'])
+def test_a_run_that_lost_its_run_json_opens_and_says_so(damaged, content):
+    """A kill before it was written, a power cut, a stray rm: the rows are all there."""
+    path = damaged("run-json-lost")
+    if content is not None:
+        (path / "run.json").write_text(content)
+    assert lldscope.find_runs(path) == lldscope.find_runs(path.parent) == [path]
+    with lldscope.open_run(path) as run:
+        assert [*run.damaged] == ["run.json"]
+        assert "`lldscope doctor --repair` writes a new one" in run.damaged["run.json"]
+        assert (run.name, len(run.signals())) == ("run", 6)
+        repair(examine(path))
+        assert run.refresh()
+        assert run.damaged == {}
+        assert "lost" in run.info["reason"]

@@ -60,21 +60,21 @@ class PartIndex:
             return False
         # Compare whole parts: a copy that was trained on has other parts of the same names.
         before, listed = set(self.parts), set(parts)
-        gone = [p for p in self.parts if p not in listed]
-        for p in gone:
+        removals = [p for p in self.parts if p not in listed]
+        for p in removals:
             self.damaged.pop(f"{p.table}/{p.file}", None)
             self._checked.discard((p.table, p.file))
         # A merged part holds rows that were counted before; only new rows need new signals. A
         # manifest says by checksum that just this part, not another of its name, was merged.
-        merged = {p for p in gone if manifest.replaced.get((p.table, p.file), -1) == p.crc}
+        merged = {p for p in removals if manifest.replaced.get((p.table, p.file), -1) == p.crc}
         for p in parts:
             if p not in before:
                 pieces = {q for q in merged if p.table == q.table and p.name.covers(q.name)}
                 if sum(q.rows for q in pieces) == p.rows:
-                    gone = [q for q in gone if q not in pieces]
+                    removals = [q for q in removals if q not in pieces]
                 else:
                     self._mark_dirty(p.first_step)
-        for p in gone:  # with rows that are in no part any more
+        for p in removals:  # with rows that are in no part any more
             self._mark_dirty(p.first_step)
         self.parts = parts
         self.version += 1

@@ -115,7 +115,7 @@ def test_damage_is_named_and_a_repair_brings_back_what_is_intact(damaged, kind):
     same = all(read[key] == intact[key] for key in ("steps", "responses", "reward", "events"))
     named = files_of(read)
     assert same or named, "numbers are wrong without a word"
-    left, lost = LEFT.get(kind, (set(), set()))
+    left, missing_steps = LEFT.get(kind, (set(), set()))
     if kind in LOST_LINES:
         assert {file for file in named if file.endswith(".jsonl")} == {LOST_LINES[kind][0]}
         left = set() if kind.startswith("manifest") else {"lines"}
@@ -127,9 +127,9 @@ def test_damage_is_named_and_a_repair_brings_back_what_is_intact(damaged, kind):
     read = plain(reading(path))
     # The line that says that the recorder was closed may be lost.
     assert {what for _, what, _ in read["findings"]} - {"not-closed"} == left
-    assert read["steps"] == [row for row in intact["steps"] if row[0] not in lost]
+    assert read["steps"] == [row for row in intact["steps"] if row[0] not in missing_steps]
     if "quarantine" in left:
-        assert len([*(path / "quarantine").glob("*.parquet")]) == max(1, len(lost))
+        assert len([*(path / "quarantine").glob("*.parquet")]) == max(1, len(missing_steps))
         assert all("in quarantine: " in why for why in lldscope.open_run(path).damaged.values())
 
 

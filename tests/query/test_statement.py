@@ -1,10 +1,13 @@
-"""Every function that DuckDB has, called in a statement over a run: nothing is written or read
-beside the tables, later answers stay what they were, and the time limit holds."""
+"""Statements over a run: nothing is written or read beside its tables, later answers stay what
+they were, and the limits hold. Among them every function that DuckDB has."""
 
 from __future__ import annotations
 
 import hashlib
-import time
+import re
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -36,6 +39,8 @@ class Place:
             record_steps(recorder, range(3))
         (folder / "secret.txt").write_text(SECRET)
         (folder / "secret.csv").write_text(f"a\n{SECRET}\n")
+        (self.path / "link.txt").symlink_to(folder / "secret.txt")
+        (self.path / "linked").symlink_to(folder)
         self.run = lldscope.open_run(self.path)
         self.files, self.answers = self.look(), self.ask()
 
@@ -61,9 +66,113 @@ class Place:
         ]
 
 
+HOSTILE = [
+    # files of others, in every way there is to name one
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_text('{outside}/secret.txt')",
+    "SELECT * FROM read_blob('{run}/../secret.txt')",
+    "SELECT * FROM read_text('{run}/link.txt')",
+    "SELECT * FROM read_text('{run}/linked/secret.txt')",
+    "SELECT * FROM read_json('/proc/self/environ')",
+    "SELECT * FROM read_parquet('{outside}/*.parquet')",
+    "SELECT * FROM parquet_metadata('{outside}/x.parquet')",
+    "SELECT * FROM sniff_csv('/etc/passwd')",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM '{outside}/secret.csv'",
+    "SELECT * FROM query('SELECT * FROM read_text(''{outside}/secret.txt'')')",
+    "SELECT * FROM query_table('{outside}/secret.csv')",
+    "SELECT getenv('HOME')",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM secret_frame",
+    # the network
+    "SELECT * FROM read_csv('http://127.0.0.1:{port}/x')",
+    "SELECT * FROM 's3://bucket/x.parquet'",
+    "SELECT * FROM 'https://127.0.0.1:{port}/x.parquet'",
+    # writing, openly and inside what looks like reading
+    "COPY (SELECT 1) TO '{run}/x.csv'",
+    "COPY (SELECT 1) TO '{outside}/x.csv'",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{run}/x.csv'",
+    "EXPLAIN ANALYZE INSERT INTO stored_signals_rows SELECT * FROM stored_signals_rows",
+    "EXPLAIN ANALYZE DROP TABLE stored_signals_rows",
+    "WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') SELECT * FROM x",
+    "SELECT * FROM (WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') SELECT * FROM x)",
+    "SELECT (WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') SELECT count(*) FROM x)",
+    "FROM steps UNION ALL (WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') FROM steps)",
+    "WITH x AS (INSERT INTO attempts VALUES (9, 0, 9) RETURNING attempt) SELECT * FROM x",
+    "WITH x AS (DELETE FROM stored_signals_rows RETURNING step) SELECT * FROM x",
+    "WITH x AS (UPDATE stored_signals_rows SET reward = 9 RETURNING step) SELECT * FROM x",
+    "FROM query('WITH x AS (COPY (SELECT 1) TO ''{run}/x.csv'') SELECT * FROM x')",
+    # statements of other kinds, of which one each
+    "INSERT INTO stored_signals_rows SELECT * FROM stored_signals_rows",
+    "CREATE OR REPLACE VIEW steps AS SELECT 1 step",
+    "DROP VIEW signals",
+    "EXPORT DATABASE '{run}/x'",
+    "ATTACH '{run}/x.db'",
+    "INSTALL httpfs",
+    "SET enable_external_access=true",
+    "PRAGMA enable_profiling",
+    "CALL enable_logging()",
+    "SELECT * FROM enable_logging()",
+    "BEGIN TRANSACTION",
+    "PREPARE x AS SELECT 1",
+    "SELECT 1; DROP VIEW signals",
+    "SELECT 1;; SELECT 2",
+    "",
+    "-- nothing",
+    "\0",
+    "SELECT '" + "x" * 100 + "",
+]
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return Place(tmp_path_factory.mktemp("place"))
+
+
+def _closed_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.parametrize("statement", HOSTILE)
+def test_sql_reads_the_run_and_nothing_else(place, statement):
+    secret_frame = place.run.signals()  # noqa: F841  DuckDB looks for tables among variables
+    filled = statement.format(run=place.path, outside=place.folder, port=_closed_port())
+    with pytest.raises(UsageError) as raised:
+        place.run.sql(filled)
+    assert SECRET not in str(raised.value)
+    assert place.is_unchanged()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT step, reward FROM signals ORDER BY step",
+        "FROM steps SELECT count(*)",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) FROM n",
+        "DESCRIBE actions",
+        "SHOW TABLES",
+        "SUMMARIZE steps",
+        "FROM (PIVOT (SELECT step, correct FROM responses) ON correct IN (true) USING count(*))",
+        "SELECT list_transform([1, 2], lambda x: x * step) FROM steps JOIN updates USING (step)",
+        "VALUES (1), (2)",
+        "SELECT step FROM steps UNION SELECT step FROM updates EXCEPT SELECT 1",
+        "SELECT 'COPY_QUERY_NODE' AS word, 'INSERT' AS other",
+        "FROM steps USING SAMPLE 2",
+        "SELECT step::VARCHAR, [1, 2]::DOUBLE[2], 1::DECIMAL(9, 2), DATE '2026-01-01' FROM steps",
+        "SELECT reward, lag(reward) OVER w FROM signals WINDOW w AS (ORDER BY step)",
+        "SELECT * EXCLUDE (text) REPLACE (reward * 2 AS reward) FROM responses",
+        "SELECT COLUMNS('n_.*') FROM steps",
+        "SELECT a.step FROM steps a ASOF JOIN updates b ON a.step >= b.step",
+        "SELECT histogram(step), quantile_cont(step, 0.5) FROM steps",
+        "SELECT table_name FROM information_schema.tables",
+        "SELECT regexp_matches(data_source, 'm.*'), data_source LIKE '%x%' FROM responses",
+    ],
+)
+def test_sql_that_people_write_is_answered(place, statement):
+    assert len(place.run.sql(statement))
 
 
 def names_by_kind() -> dict[str, set[str]]:
@@ -190,16 +299,18 @@ GIANT = [
     "SELECT list_sort(list(range))[1] FROM range(5000000)",
     "SELECT list_reduce(list(range), lambda a, b: a + b) FROM range(5000000)",
     "SELECT count(*) FROM steps a, steps b, range(1000000000) WHERE hash(range) = 1",
+    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r",
+    "SELECT list(range) FROM range(2000000000)",
+    "SELECT * FROM range(20000000000)",
 ]
 
 
 @pytest.mark.parametrize("statement", GIANT)
-def test_the_time_limit_holds(place, statement):
-    began = time.monotonic()
+def test_a_query_that_explodes_ends_with_a_message(place, statement, monkeypatch):
+    monkeypatch.setattr("lldscope.query.sandbox.ANSWER_BYTES", 1 << 24)
     well, text = answer(place, statement, 1.0)
-    assert well or "longer" in text or "memory" in text.lower() or "Error" in text
-    assert time.monotonic() - began < 30  # generous: another process may have the processor
-    assert place.is_unchanged()
+    assert well or re.search("longer|memory|Add a LIMIT|Error", text, re.I)
+    assert place.is_unchanged(), "and the run can be asked again"
 
 
 NESTED = {
@@ -228,9 +339,22 @@ NESTED = {
 
 
 @pytest.mark.parametrize("kind", NESTED)
-@pytest.mark.parametrize("depth", [400, 3000, 20_000])
+@pytest.mark.parametrize("depth", [400, 20_000])
 def test_deep_nesting_gets_a_sentence(place, kind, depth):
-    began = time.monotonic()
     _, text = answer(place, NESTED[kind](depth), 20.0)
     assert text
-    assert time.monotonic() - began < 60
+
+
+def test_a_query_that_does_not_stop_ends_with_the_process(make_run):
+    code = (
+        "import lldscope.cli.query as q, time; q._GRACE = 1.0; "
+        "q._answer = lambda *_: time.sleep(90); from lldscope.cli import main; main()"
+    )
+    path = make_run(steps=range(2))
+    done = subprocess.run(
+        [sys.executable, "-c", code, "query", path, "--timeout", "1", "SELECT 1"],
+        capture_output=True, text=True, timeout=80,
+    )
+    assert done.returncode == 2
+    assert "longer than 1 s" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from lldscope.cli.shared import RunPath, secrets_option
+from lldscope.cli.shared import NO_RUNS, RunPath, here, secrets_option
 from lldscope.core.errors import LldscopeError
 from lldscope.core.listening import user_token
 
 
 @click.command()
-@click.argument("root", default=Path("runs"), type=RunPath())
+@click.argument("root", required=False, type=RunPath())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
 @click.option(
@@ -30,7 +30,7 @@ from lldscope.core.listening import user_token
     help="Require no token: every account on this machine can read the runs.",
 )
 @secrets_option
-def dash(root: Path, host: str, port: int, token: str | None, no_token: bool) -> None:
+def dash(root: Path | None, host: str, port: int, token: str | None, no_token: bool) -> None:
     """Serve the dashboard for the runs under ROOT (default: runs), a folder or an address such as
     s3://bucket/runs. Open the address that it prints: the token in it is needed once."""
     if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
@@ -38,9 +38,14 @@ def dash(root: Path, host: str, port: int, token: str | None, no_token: bool) ->
             f"The dashboard needs {', '.join(missing)}: pip install 'lldscope[dash]'"
         )
     try:
+        from lldscope.runs import find_runs
+
         from .server import serve
 
-        serve(root, host, port, None if no_token else user_token() if token is None else token)
+        place = here(root)
+        if isinstance(place, Path) and place.is_dir() and not find_runs(place):
+            click.echo(f"No runs under {place} yet; they appear when they start. {NO_RUNS}", err=True)
+        serve(place, host, port, None if no_token else user_token() if token is None else token)
     except KeyboardInterrupt:
         pass
     # waitress returns when it is interrupted; threads that are in the middle of reading a run would

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .core.errors import LldscopeError, UsageError
-from .core.palette import PHASES
+from .core.palette import PHASES, VERDICTS
 from .core.schema import COMPONENT, TABLES, VIEWS
 from .query.sandbox import SECONDS, Answer, bounded, frame, rows
 from .storage import heartbeats, layout
@@ -79,7 +79,16 @@ class Run:
         return str(self.info.get("name") or self._folder)
 
     def __repr__(self) -> str:
-        return f"<Run {self.name!r}: {'; '.join([*self._facts(), self.place])}>"
+        """Verdict, last step, status and phase, and the worst alarms that fire."""
+        assessment = self.assess()
+        steps = "no step" if assessment.last_step is None else f"step {assessment.last_step:,}"
+        phase = f", {PHASES[assessment.phase].word}" if assessment.phase else ""
+        firing = [alert.rule for alert in assessment.alerts if alert.state == "firing"]
+        alarms = f"firing: {', '.join(firing)}; " if firing else ""
+        return (
+            f"<Run {self.name!r}: {VERDICTS[assessment.verdict].word}, {steps}, "
+            f"{self.info.get('status') or 'unknown status'}{phase}; {alarms}{self.place}>"
+        )
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows of the run: the first screen of its report."""
@@ -87,18 +96,6 @@ class Run:
 
         cards = entry_points(group="lldscope.card", name="card")
         return next((str(card.load()(self)) for card in cards), None)
-
-    def _facts(self) -> list[str]:
-        """Steps, status, phase and the worst alarms that fire, for people."""
-        assessment = self.assess()
-        steps = len(assessment.phases)
-        upto = f", the last is {assessment.last_step}" if steps else ""
-        phase = [f"phase {PHASES[assessment.phase].word}"] if assessment.phase else []
-        firing = [alert.rule for alert in assessment.alerts if alert.state == "firing"]
-        return [
-            f"{steps:,} steps{upto}", self.info.get("status") or "unknown status", *phase,
-            f"firing: {', '.join(firing)}" if firing else "no alarm is firing",
-        ]
 
     @property
     def damaged(self) -> dict[str, str]:

@@ -30,6 +30,7 @@ COMMANDS = {
     "annotate": "Name a run, tag it, or write a note.",
     "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
     "diagnose": "Any log of a training: what is wrong, what to change, what it cannot show.",
+    "mcp": "Answer agents: the same questions over the Model Context Protocol.",
     "lint": "Whether a run does what its configuration says.",
     "blame": "Run one recorded update again, with one thing changed each time.",
     "compare": "Signals, phases and alarms of runs side by side.",

@@ -10,9 +10,16 @@ import click
 from .shared import LocalRun
 
 
+def _rules(word: str) -> list[str]:
+    """For the shell: the rules whose names begin so."""
+    from ..diagnosis.registry import RULES, STALLED
+
+    return [rule.id for rule in (*RULES, STALLED) if rule.id.startswith(word)]
+
+
 @click.command()
 @click.argument("run", type=LocalRun("What people say is kept in a run's folder only."))
-@click.argument("rule")
+@click.argument("rule", shell_complete=lambda _, __, word: _rules(word))
 @click.option(
     "--for",
     "hours",

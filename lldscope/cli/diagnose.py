@@ -53,7 +53,7 @@ def diagnose(
     from .report import form_of, write_document
 
     form = None if file is None else form_of(file, None)
-    with open_run(_run(source, ImportRequest(columns_of(maps), run=run_name))) as run:
+    with open_run(run_of(source, ImportRequest(columns_of(maps), run=run_name))) as run:
         facts = post_mortem(run, cost_per_hour=cost_per_hour)
         answer = brief(run, facts, cost_per_hour)
     if as_json:
@@ -65,7 +65,7 @@ def diagnose(
     sys.exit(exit_code(facts.state.verdict, fail_on, exit_style))
 
 
-def _run(sources: tuple[str, ...], request: ImportRequest) -> Any:
+def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
     """A run as it is; of anything else its import in the cache, made anew where it changed."""
     from ..importers.addresses import is_address
     from ..storage.cache import cache_dir

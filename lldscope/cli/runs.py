@@ -7,25 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import RunPath, print_json, print_table, verdict_text
+from .shared import NO_RUNS, RunPath, here, print_json, print_table, verdict_text
 
 if TYPE_CHECKING:
     from ..monitor.summary import Summary
 
 
 @click.command()
-@click.argument("root", type=RunPath(), default=Path("runs"))
+@click.argument("root", type=RunPath(), required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
-def runs(root: Path, as_json: bool) -> None:
+def runs(root: Path | None, as_json: bool) -> None:
     """List the runs under ROOT (default: runs) with verdict, phase and age of the last row."""
-    rows = [_row(summary) for summary in _summaries(root)]
+    place = here(root)
+    rows = rows_below(place)
     if as_json:
         print_json(rows)
     elif rows:
         head = ("run", "verdict", "phase", "step", "last row", "alarms")
         print_table(head, map(_cells, rows), right=(3,), wide=False)
     else:
-        click.echo(f"lldscope: no runs under {root} yet.", err=True)
+        click.echo(f"lldscope: no runs under {place} yet. {NO_RUNS}", err=True)
+
+
+def rows_below(root: Any) -> list[dict[str, Any]]:
+    """A row for each run under a folder or at an address."""
+    return [_row(summary) for summary in _summaries(root)]
 
 
 def _summaries(root: Any) -> list[Summary]:

@@ -11,6 +11,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+SHORT = (18, 12)  # characters of a column that stays as it is, the second where it must be
+
 
 class RunPath(click.ParamType):
     """A folder, or an address that fsspec knows, such as s3://bucket/run."""
@@ -25,6 +27,29 @@ class RunPath(click.ParamType):
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
         """The shell completes names of folders."""
         return [CompletionItem(incomplete, type="dir")]
+
+
+NO_RUNS = """\
+To record one, add two lines to your TRL script, before trainer.train():
+  from lldscope.integrations.trl import instrument
+  instrument(trainer, "runs/mine")
+Other trainers: docs/integrations.md. A log that is there: lldscope import LOG --to runs/mine
+Or train a tiny policy here, in front of the dashboard: lldscope demo"""
+
+
+def here(root: Any) -> Any:
+    """The folder of runs that is meant where none was named: `runs`, or this one if runs are in it.
+    Raises LldscopeError with what to type where there is neither."""
+    from ..core.errors import LldscopeError
+    from ..runs import find_runs
+
+    if root is not None:
+        return root
+    if Path("runs").is_dir():
+        return Path("runs")
+    if next(iter(find_runs(Path())), None) is not None:
+        return Path()
+    raise LldscopeError(f"There is no folder runs here yet.\n{NO_RUNS}")
 
 
 class LocalRun(RunPath):
@@ -120,22 +145,44 @@ def print_table(
 ) -> None:
     """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; names
     in `head` are safe already. `right` are the columns of numbers. A table that is not `wide` fits
-    the terminal; the names in its first column stay whole up to 32 characters."""
+    the terminal where it can: long cells go on in the next line."""
     from rich.console import JustifyMethod
     from rich.table import Table
     from rich.text import Text
 
     from ..core.terminal import console, plain
 
+    cells = [[cell if isinstance(cell, Text) else plain(cell) for cell in row] for row in rows]
+    columns = [[str(row[i]) for row in cells if i < len(row)] for i in range(len(head))]
+    out = console(wide=wide)
+    widths = fitting([[name, *of] for name, of in zip(head, columns, strict=True)], out.width)
+    if not widths:  # lines that the terminal breaks are better than words that are cut
+        out = console(wide=True)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    rows = list(rows)
-    names = 0 if wide else min(32, max((len(str(row[0])) for row in rows), default=0))
     for i, name in enumerate(head):
         justify: JustifyMethod = "right" if i in right else "left"
-        table.add_column(name, justify=justify, min_width=0 if i else names)
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else plain(cell) for cell in row))
-    console(wide=wide).print(table)
+        table.add_column(name, justify=justify, width=widths[i] if widths else None,
+                         overflow="fold", no_wrap=not widths)
+    for row in cells:
+        table.add_row(*row)
+    out.print(table, soft_wrap=not widths)
+
+
+def fitting(columns: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The width of each column so that all fit into `width` with two blanks between them: the
+    widest are narrowed, short ones only if it must be. Empty where they cannot fit."""
+    room = width - 2 * (len(columns) - 1)
+    for short in SHORT:
+        widths = [max(map(len, cells)) for cells in columns]
+        words = [max((len(w) for c in cells for w in c.split()), default=0) for cells in columns]
+        least = [min(w, max(short, min(word, SHORT[0])))
+                 for w, word in zip(widths, words, strict=True)]
+        while sum(widths) > room and widths != least:
+            spare = [i for i, w in enumerate(widths) if w > least[i]]
+            widths[max(spare, key=lambda i: widths[i])] -= 1
+        if sum(widths) <= room:
+            return widths
+    return []
 
 
 def progress(items: Sequence[Any], doing: str) -> Iterable[Any]:

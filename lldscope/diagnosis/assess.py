@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -73,6 +73,17 @@ class Assessment:
         """Whether there are enough steps to say anything, and what a run is judged by."""
         e = self.evidence
         return self.judged and bool(e.measured[-1] >= least_rows(e))
+
+    @property
+    def verdict(self) -> Literal["healthy", "warning", "critical", "insufficient"]:
+        """As of the last row, of the rows alone; collapse latches."""
+        firing = {alert.severity for alert in self.alerts if alert.state == "firing"}
+        is_critical = any(alert.severity == "critical" for alert in self.alerts)
+        if "critical" in firing or (self.phase == "collapse" and is_critical):
+            return "critical"
+        if "warning" in firing:
+            return "warning"
+        return "healthy" if self.enough else "insufficient"
 
     @property
     def judged(self) -> bool:

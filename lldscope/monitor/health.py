@@ -31,16 +31,10 @@ Verdict = Literal["healthy", "warning", "critical", "stalled", "insufficient"]
 
 
 def verdict(assessment: Assessment, life: Liveness) -> Verdict:
-    """As of the last row; collapse latches, and a dead run is `stalled` unless it is critical."""
-    firing = {a.severity for a in assessment.alerts if a.state == "firing"}
-    is_critical = any(a.severity == "critical" for a in assessment.alerts)
-    if "critical" in firing or (assessment.phase == "collapse" and is_critical):
-        return "critical"
-    if life.life in ("stalled", "failed"):
-        return "stalled"
-    if "warning" in firing:
-        return "warning"
-    return "healthy" if assessment.enough else "insufficient"
+    """As of the last row; a dead run is `stalled` unless it is critical."""
+    of_rows = assessment.verdict
+    dead = life.life in ("stalled", "failed") and of_rows != "critical"
+    return "stalled" if dead else of_rows
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def dash(root: Path | None, host: str, port: int, token: str | None, no_token: b
 
         place = here(root)
         if isinstance(place, Path) and place.is_dir() and not find_runs(place):
-            click.echo(f"No runs under {place} yet; they appear when they start. {NO_RUNS}", err=True)
+            click.echo(f"No runs under {place} yet; they appear here. {NO_RUNS}", err=True)
         serve(place, host, port, None if no_token else user_token() if token is None else token)
     except KeyboardInterrupt:
         pass

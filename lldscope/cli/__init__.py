@@ -16,7 +16,7 @@ from io import TextIOWrapper
 
 import click
 
-from ..core.errors import LldscopeError, interrupted
+from ..core.errors import LldscopeError, interrupted, missing_package
 from ..core.version import __version__
 
 # Name → one line of help, so that `lldscope --help` imports no command.
@@ -142,6 +142,9 @@ def main() -> None:
     except LldscopeError as error:
         click.echo(f"lldscope: {_printable(error)}", err=True)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        click.echo(f"lldscope: {missing_package(error, 'This')}", err=True)
+        sys.exit(1)
     except MemoryError:
         click.echo(
             "lldscope: The memory that this process may have is not enough. Nothing is lost; "

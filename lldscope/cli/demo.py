@@ -48,8 +48,8 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
     KEY=VALUE settings go to both trainings, as for `lldscope train`. A few minutes on two cores; no
     GPU and no network. Starting again makes new runs beside the old ones.
     """
+    processes.check_installed(dash=dash)
     if dash:
-        processes.check_dashboard_installed()
         processes.check_port_free(port)
     home = processes.make_folder(root)
     click.echo(INTRO, err=True)

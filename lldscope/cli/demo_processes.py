@@ -51,13 +51,13 @@ class Arm:
         return [event.alert for event in update.events] if update else []
 
 
-def check_dashboard_installed() -> None:
-    """Check the packages that `lldscope dash` needs, before anything is trained."""
-    if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
-        raise LldscopeError(
-            f"The dashboard needs {', '.join(missing)}: pip install 'lldscope[dash]', or leave it "
-            "out with --no-dash."
-        )
+def check_installed(*, dash: bool) -> None:
+    """Check the packages that training and the dashboard need, before anything is trained."""
+    needs = ("torch", "transformers", "bm25s", *(("dash", "plotly", "waitress") if dash else ()))
+    if missing := [name for name in needs if find_spec(name) is None]:
+        extras = "train,dash" if dash else "train"
+        packages = ", ".join(missing)
+        raise LldscopeError(f"The demo needs {packages}: pip install 'lldscope[{extras}]'")
 
 
 def check_port_free(port: int) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-SHORT = (18, 12)  # characters of a column that stays as it is, the second where it must be
+# Characters of names, and of other cells, that are not narrowed; the later ones where it must be.
+SHORT = ((32, 18), (32, 8), (18, 8))
 
 
 class RunPath(click.ParamType):
@@ -170,13 +171,13 @@ def print_table(
 
 def fitting(columns: Sequence[Sequence[str]], width: int) -> list[int]:
     """The width of each column so that all fit into `width` with two blanks between them: the
-    widest are narrowed, short ones only if it must be. Empty where they cannot fit."""
+    widest are narrowed first, and the names in the first one last. Empty where they cannot fit."""
     room = width - 2 * (len(columns) - 1)
-    for short in SHORT:
+    words = [max((len(w) for c in cells for w in c.split()), default=0) for cells in columns]
+    for names, others in SHORT:
         widths = [max(map(len, cells)) for cells in columns]
-        words = [max((len(w) for c in cells for w in c.split()), default=0) for cells in columns]
-        least = [min(w, max(short, min(word, SHORT[0])))
-                 for w, word in zip(widths, words, strict=True)]
+        shortest = [names, *(max(others, min(word, names)) for word in words[1:])]
+        least = [min(pair) for pair in zip(widths, shortest, strict=True)]
         while sum(widths) > room and widths != least:
             spare = [i for i, w in enumerate(widths) if w > least[i]]
             widths[max(spare, key=lambda i: widths[i])] -= 1

@@ -27,6 +27,32 @@ class RunExists(LldscopeError):
     """The directory already holds a run, and `resume` was not given."""
 
 
+class MissingPackage(LldscopeError, ImportError):
+    """A package of one of the extras is not installed."""
+
+
+# Package → the extra that brings it.
+EXTRAS = {
+    **dict.fromkeys(("bm25s", "httpx2", "pydantic", "safetensors", "torch", "transformers",
+                     "yaml"), "train"),
+    **dict.fromkeys(("dash", "plotly", "prometheus_client", "waitress"), "dash"),
+    **dict.fromkeys(("trl", "datasets"), "trl"), "verl": "verl", "swift": "swift",
+    **dict.fromkeys(("fsspec", "s3fs"), "remote"), "apprise": "notify", "mcp": "mcp",
+    "peft": "lora", "deepspeed": "deepspeed", "trackio": "mirrors",
+    **dict.fromkeys(("tensorboard", "wandb"), "import"),
+}
+
+
+def missing_package(error: ImportError, what: str, extra: str | None = None) -> MissingPackage:
+    """The error to raise where `what` needs a package that is not there; `extra` by default that
+    which brings it. Raises the error itself where none of the extras has the package."""
+    package = (error.name or "").partition(".")[0]
+    extra = extra or EXTRAS.get(package)
+    if extra is None:
+        raise error
+    return MissingPackage(f"{what} needs the package {package}: pip install 'lldscope[{extra}]'")
+
+
 def interrupted(error: Exception) -> bool:
     """Whether an error is Ctrl-C during a statement of DuckDB 2.0, which then catches the
     KeyboardInterrupt and raises a RuntimeError of its own."""

@@ -11,7 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
+from ..core.errors import missing_package
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise missing_package(error, "lldscope.integrations.callback", "trl") from None
 
 from ..importers.mapping import assign
 from ..recording.recorder import FailOpen, Recorder

@@ -54,7 +54,7 @@ class MetricsExporter:
         if spec is None or spec.origin is None:  # a folder of that name is no package
             raise UsageError(
                 f"--mirror {address} needs the package {tool}, which is not installed here: "
-                f"pip install {tool}"
+                "pip install 'lldscope[mirrors]'"
             )
         self._address = address
         self._answers: dict[int, list[int]] = {}  # by step, as sent

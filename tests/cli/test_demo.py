@@ -95,7 +95,7 @@ def test_without_the_dashboard_nothing_is_trained(tmp_path, monkeypatch):
     monkeypatch.setattr(
         demo_processes, "find_spec", lambda name: None if name == "plotly" else name
     )
-    with pytest.raises(LldscopeError, match=r"The dashboard needs plotly: pip install 'lldscope\["):
+    with pytest.raises(LldscopeError, match=r"The demo needs plotly: pip install 'lldscope\["):
         demo.demo.main(["--root", str(tmp_path)], standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
 

@@ -33,7 +33,7 @@ def ask(tmp_path_factory):
         env=os.environ | {"XDG_CACHE_HOME": str(root.parent / "cache")},
     )
 
-    async def asked(questions: list[tuple[str, dict]]) -> list[Any]:
+    async def answers_of(questions: list[tuple[str, dict]]) -> list[Any]:
         async with mcp.Client(server) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
             assert tools == {"runs", "diagnose", "check", "signals", "responses"}
@@ -41,7 +41,7 @@ def ask(tmp_path_factory):
 
     def ask(*questions: tuple[str, dict]) -> list[Any]:
         answers = []
-        for result in asyncio.run(asked(list(questions))):
+        for result in asyncio.run(answers_of(list(questions))):
             (content,) = result.content
             assert len(content.text) < MOST
             answers.append(content.text if result.is_error else json.loads(content.text))

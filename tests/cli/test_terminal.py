@@ -11,6 +11,7 @@ from rich.console import Console
 
 import lldscope
 from lldscope.cli import cli
+from lldscope.cli.shared import fitting
 from lldscope.core import terminal
 
 
@@ -67,17 +68,42 @@ def test_public_names_are_seen_and_a_run_describes_itself(root):
         assert "&lt;script&gt;" in card
         assert "3 steps (0–2)" in card
         assert "Too few steps to judge" in card
-        assert "3 steps, the last is 2" in repr(run)
-        assert "phase warm-up" in repr(run)
-        assert "no alarm is firing" in repr(run)
+        assert repr(run) == (
+            f"<Run '<script>': too few steps to judge, step 2, finished, warm-up; {root / 'b'}>"
+        )
     with lldscope.open_run(root / "without-rows") as run:
-        assert "0 steps" in repr(run)
+        assert "no step" in repr(run)
 
 
-def test_names_of_folders_complete_in_the_shell():
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [("check ru", "dir,ru\n"), ("acknowledge x lld-d", "plain,lld-decay\n"),
+     ("diag", "plain,diagnose\n")],
+)
+def test_commands_folders_and_rules_complete_in_the_shell(words, output):
     done = CliRunner().invoke(
         cli, prog_name="lldscope",
-        env={"_LLDSCOPE_COMPLETE": "bash_complete", "COMP_WORDS": "lldscope check ru",
-             "COMP_CWORD": "2"},
+        env={"_LLDSCOPE_COMPLETE": "bash_complete", "COMP_WORDS": f"lldscope {words}",
+             "COMP_CWORD": str(len(words.split()))},
     )
-    assert done.output.startswith("dir,")
+    assert done.output == output
+
+
+def test_columns_are_narrowed_to_the_terminal_the_widest_first():
+    columns = [["run", "a" * 60], ["verdict", "healthy"], ["alarms", "reward-crash 3, x"]]
+    assert fitting(columns, 120) == [60, 7, 17]
+    assert fitting(columns, 80) == [80 - 4 - 24, 7, 17]
+    assert fitting(columns, 45) == [18, 7, 16]  # names where nothing else helps
+    assert fitting(columns, 30) == []
+
+
+@pytest.mark.parametrize("command", ["runs", "dash"])
+def test_where_there_are_no_runs_yet_is_said_what_to_type(command, tmp_path, lldscope_command):
+    done = lldscope_command(command, cwd=tmp_path)
+    assert done.returncode == 1
+    assert 'instrument(trainer, "runs/mine")' in done.stderr
+    assert "lldscope demo" in done.stderr
+
+
+def test_runs_are_found_in_this_folder_without_a_name(root, lldscope_command):
+    assert "without-rows" in lldscope_command("runs", cwd=root).stdout

@@ -144,7 +144,7 @@ def test_the_recording_page_says_where_attempts_ran_and_how_they_ended(tmp_path:
         first, second = run.info["attempts"]
         assert (first["status"], second["status"]) == ("failed", "finished")
         assert math.isfinite(first["ended"])
-        assert repr(run).startswith("<Run 'run': 2 steps, the last is 1; finished; phase warm-up;")
+        assert repr(run).startswith("<Run 'run': too few steps to judge, step 1, finished")
     text = texts(page(RunRegistry(tmp_path), "/recording/run", ""))
     assert "failed: RuntimeError: out of memory" in text
     assert first["host"] in text

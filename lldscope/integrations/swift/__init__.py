@@ -16,10 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import TrainerCallback
+from ...core.errors import LldscopeError, missing_package
 
-from ...core.errors import LldscopeError
+try:
+    import torch
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise missing_package(error, "lldscope.integrations.swift", "swift") from None
+
 from ...recording.columns import record
 from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES, Retention

@@ -18,9 +18,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
+from ...core.errors import LldscopeError, missing_package
 
-from ...core.errors import LldscopeError
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise missing_package(error, "lldscope.integrations.trl", "trl") from None
+
 from ...recording.batch import reaches
 from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES

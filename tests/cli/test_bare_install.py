@@ -1,0 +1,89 @@
+"""`pip install lldscope` alone: what is missing is named with the extra that brings it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TENSORBOARD = ROOT / "tests" / "fixtures" / "tensorboard" / "plain"
+
+# Command → (exit code, what stderr says); RUN and FOLDER are replaced.
+COMMANDS = {
+    "check RUN": (11, ""),
+    "diagnose RUN -o FOLDER/page.html": (11, "wrote"),
+    "report RUN -o FOLDER/report.html": (0, "wrote"),
+    "runs FOLDER": (0, ""),
+    "compare RUN RUN": (0, ""),
+    "diff RUN RUN": (0, ""),
+    "lint RUN": (0, ""),
+    "query RUN (FROM+signals)": (0, ""),
+    "export RUN --to FOLDER/csv --format csv": (0, ""),
+    "schema": (0, ""),
+    "rules list": (0, ""),
+    "doctor RUN": (0, ""),
+    "compact RUN": (0, ""),
+    "annotate RUN": (0, ""),
+    "import --formats": (0, ""),
+    "demo": (1, "lldscope[train,dash]"),
+    "demo --no-dash": (1, "lldscope[train]"),
+    "train tiny": (1, "lldscope[train]"),
+    "blame RUN": (1, "lldscope[train]"),
+    "retriever RUN/run.json": (1, "lldscope[train]"),
+    "lint RUN --checkpoint FOLDER": (1, "lldscope[train]"),
+    "dash FOLDER": (1, "lldscope[dash]"),
+    "mcp FOLDER": (1, "lldscope[mcp]"),
+    "check s3://bucket/run": (1, "lldscope[remote]"),
+    "watch RUN --timeout 1 --notify slack://a/b/c": (2, "lldscope[notify]"),
+    "watch RUN --timeout 1 --mirror wandb:project": (2, "lldscope[mirrors]"),
+    "import wandb://a/b/c --to FOLDER/w": (1, "lldscope[import]"),
+    f"import {TENSORBOARD} --to FOLDER/t": (1, "lldscope[import]"),
+}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> Path:
+    """The interpreter of an environment with the wheel and what it depends on, nothing else."""
+    folder = tmp_path_factory.mktemp("bare")
+    pip = [sys.executable, "-m", "pip", "-q"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, ROOT], check=True)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", with_pip=True)
+    python = folder / "venv" / "bin" / "python"
+    options = ["install", "-q", "-c", ROOT / "constraints.txt", wheel]
+    subprocess.run([python, "-m", "pip", *options], check=True)
+    return python
+
+
+@pytest.mark.slow
+def test_every_command_works_or_names_the_extra_that_it_needs(bare, tmp_path):
+    run = shutil.copytree(ROOT / "sample_runs" / "grpo", tmp_path / "runs" / "grpo")
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": ""}
+    for command, (code, words) in COMMANDS.items():
+        arguments = [
+            word.replace("RUN", str(run)).replace("FOLDER", str(run.parent))
+            .replace("+", " ") for word in command.split()
+        ]
+        done = subprocess.run(
+            [bare, "-m", "lldscope", *arguments], capture_output=True, text=True, cwd=tmp_path,
+            env=environment,
+        )
+        assert (done.returncode, words in done.stderr) == (code, True), (command, done.stderr)
+        assert "Traceback" not in done.stderr, command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "extra"), [("trl", "trl"), ("swift", "swift")])
+def test_an_integration_names_its_extra(bare, tmp_path, module, extra):
+    done = subprocess.run(
+        [bare, "-c", f"import lldscope.integrations.{module}"], capture_output=True, text=True,
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": ""},
+    )
+    assert done.returncode == 1
+    assert f"pip install 'lldscope[{extra}]'" in done.stderr

@@ -96,8 +96,8 @@ def timeline(facts: PostMortem, x: Axis | None = None, caption: str = "Timeline"
          f"{event.alarm_step:,}", charts.event_strip(event, x)]
         for event in facts.events
     ]
-    rows.append(["step", "", "", charts.step_strip(x)])
-    return Table(caption, ["", "began", "seen", ""], rows, frozenset({1, 2}))
+    rows.append(["", "", "", charts.step_strip(x)])
+    return Table(caption, ["event", "began", "seen", "steps"], rows, frozenset({1, 2}))
 
 
 def _alarms(facts: PostMortem) -> Iterator[Block]:

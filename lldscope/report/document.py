@@ -9,6 +9,7 @@ from ..core.numbers import number, percent, true_minus
 from ..explore.settings import flat
 from ..figures.svg import Axis, Drawing
 from ..figures.view import coverage, verdict_sign
+from ..monitor.headline import DECLARATION
 from . import charts
 from .blocks import (
     Block,
@@ -70,11 +71,10 @@ def _box(facts: PostMortem) -> Box:
     """State, cause and action: what the reader must begin with."""
     headline = facts.state.headline
     bad = facts.state.verdict in ("warning", "critical", "stalled")
-    action = f"{headline.action[:1].upper()}{headline.action[1:]}"
     change = facts.changes[0] if facts.changes else None
     rows = [
         ("what is wrong" if bad else "verdict", f"{headline.cause}."),
-        ("what to do", action),
+        ("what to do", _sentence(headline.action)),
         ("setting to change", f"{change}." if change else ""),
         ("the run", " ".join(facts.summary)),
         ("cost", spending(facts.cost) if facts.cost else ""),
@@ -107,7 +107,8 @@ def _alarms(facts: PostMortem) -> Iterator[Block]:
     rows: list[Sequence[Cell]] = [
         [palette.SEVERITIES[a.severity], a.rule,
          "–" if (step := facts.alarm_step(a)) is None else f"{step:,}", true_minus(a.message),
-         a.advice, a.false_alarms]
+         _sentence(rule.action if (rule := DECLARATION.get(a.rule)) else a.advice),
+         a.false_alarms]
         for a in sorted(facts.alarms, key=lambda a: starts.get(a.rule, a.start or 0))
     ]
     head = ["severity", "rule", "fired at", "grounds", "what to do", "false alarms"]
@@ -147,7 +148,7 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
     yield Paragraph(
         f"Steps {losses.first_step:,}–{losses.last_step:,}, groups with both classes: correct "
         f"responses lost likelihood on average in {losses.n_displaced:,} of "
-        f"{plural(losses.n_groups, 'group')}{share}. `lldscope blame` tells what takes it away."
+        f"{plural(losses.n_groups, 'group')}{share}. “lldscope blame” tells what takes it away."
     )
     if losses.tokens and not facts.events:
         yield Tokens(losses.tokens)
@@ -194,6 +195,10 @@ def _settings(facts: PostMortem) -> Iterator[Block]:
         more = f"; {left:,} more are in run.json" if left > 0 else ""
         caption = f"{plural(len(rows), 'setting')}{more}"
         yield Table(caption, ["setting", "value"], rows[:MOST_SETTINGS])
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _footer(facts: PostMortem) -> str:

@@ -138,9 +138,12 @@ class Trainer:
 
     def step(self, step: int) -> StepReport:
         """One RL step: sample → score → update → record."""
-        part = self._meter.part
         self._meter.start()
-        sample = self.sample(step)
+        return self.finish(self.sample(step))
+
+    def finish(self, sample: Sample) -> StepReport:
+        """The step after its sampling: its updates, scored and recorded."""
+        part, step = self._meter.part, sample.draw.step
         with part("update"):
             updates = self.update(sample)
         self._report_faults(step, updates)
@@ -176,10 +179,16 @@ class Trainer:
             with part("probes"):
                 self.probes.record(self.recorder, step, batch, _correct(rollouts), draw.groups)
             if self._reference is not None:
-                with part("reference"), torch.no_grad():
-                    forward = partial(action_scores, self._reference)
-                    batch.ref = batch.score_passes(forward, passes).logp  # (B, T)
+                with part("reference"):
+                    self.score_reference(batch, minibatches)
         return Sample(draw, rollouts, batch, minibatches)
+
+    @torch.no_grad()
+    def score_reference(self, batch: RolloutBatch, minibatches: list[list[int]]) -> None:
+        """Fill in the batch's `ref`, in the passes of the updates."""
+        passes = self.updater.passes(batch, minibatches)
+        forward = partial(action_scores, self._reference)
+        batch.ref = batch.score_passes(forward, passes).logp  # (B, T)
 
     def update(self, sample: Sample) -> list[UpdateStats]:
         """All updates of a step; the sample's batch holds what they measure."""

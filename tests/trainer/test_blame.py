@@ -14,7 +14,6 @@ from keeper import SMALL
 from lldscope_trainer import cli
 from lldscope_trainer.blame import blame, variants
 from lldscope_trainer.blame.command import blame as command
-from lldscope_trainer.blame.experiment import interval
 from lldscope_trainer.blame.variants import Variant, correct_rows, influences, measure, update
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config
@@ -22,6 +21,7 @@ from lldscope_trainer.train import Trainer
 
 import lldscope
 from lldscope.core.errors import UsageError
+from lldscope.recording.blame_answer import interval, read_answer
 
 SETTINGS = [
     *SMALL, "group_size=8", "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=2",
@@ -66,14 +66,13 @@ def test_the_replay_is_the_record_to_the_bit(answer):
         ("steps", "updates", "responses", "actions", "retention"), True
     )
     assert answer.differences == {}
-    assert answer.warnings == []
 
 
 @pytest.mark.slow
 def test_every_variant_is_measured_and_changes_what_it_says(answer, run):
     results = {r.name: r for r in answer.variants}
     assert {"as it was", "LLDS, token gate", "LLDS, action gate", "KL 0.05",
-            "one update instead of 2"} <= set(results)
+            "without shared prefixes", "one update instead of 2"} <= set(results)
     was = results["as it was"]
     assert was.change[0] == 0
     assert all(r.measures["kl"] > 0 and r.measures["entropy"] > 0 for r in answer.variants)
@@ -188,7 +187,7 @@ def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypa
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     monkeypatch.setattr("lldscope_trainer.blame.experiment.blame", lambda *_: answer)
-    done = CliRunner().invoke(command, [str(copy), "--step", "2", "--keep"])
+    done = CliRunner().invoke(command, [str(copy), "--step", "2"])
     assert done.exit_code == 0, done.output
     text = done.stdout.replace("\n", " ")
     assert "agrees with the record to the bit" in text
@@ -198,6 +197,24 @@ def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypa
     assert (stored["schema"], stored["step"], stored["same"]) == (1, 2, True)
     done = CliRunner().invoke(command, [str(copy), "--json"])
     assert json.loads(done.stdout) == stored
+    again = read_answer(copy)
+    assert again.sentence == answer.sentence
+    assert again.influence == answer.influence
+    for damage in ("{", "[]", json.dumps(stored | {"variants": []})):
+        (copy / "blame" / "step-2.json").write_text(damage, "utf-8")
+        assert read_answer(copy) is None
+
+
+def test_shared_prefixes_end_where_a_negative_leaves_the_correct_response(trainer):
+    sample = trainer.sample(2)
+    batch, groups = sample.batch, sample.draw.groups
+    shared = variants._shared_prefix(sample)
+    assert correct_rows(sample)
+    for row, ids in enumerate(batch.ids.tolist()):
+        mates = [batch.ids[r].tolist() for r in correct_rows(sample) if groups[r] == groups[row]]
+        longest = max((next((t for t, (a, b) in enumerate(zip(ids, mate, strict=True)) if a != b),
+                            len(ids)) for mate in mates), default=0)
+        assert shared[row].tolist() == [t < longest for t in range(len(ids))]
 
 
 @pytest.mark.parametrize(
@@ -207,15 +224,24 @@ def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypa
         (9, None, "not among the recorded steps"),
         (2, "checkpoints", "no intact checkpoint"),
         (None, "checkpoints", "no checkpoint to start from"),
+        (2, "torch", "was made with torch 2.0.1"),
+        (2, "path", "There is no run"),
+        (2, {"trainer": "lldscope_trainer 0.0.1"}, "was recorded with lldscope_trainer 0.0.1"),
         (2, {"trainer": "trl 1.0"}, "was not recorded by `lldscope train`"),
         (2, {"world_size": 2}, "several processes"),
+        (2, {"config": {"lrr": 1}}, "settings of run cannot be read"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused(run, tmp_path, step, change, words):
+def test_what_cannot_be_replayed_is_refused(run, tmp_path, step, change, words, monkeypatch):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     if change == "checkpoints":
         shutil.rmtree(copy / "checkpoints")
+    elif change == "torch":
+        monkeypatch.setattr(torch, "__version__", "2.0.1")
+        words = "was made with torch"
+    elif change == "path":
+        copy = tmp_path / "nothing"
     elif change:
         info = json.loads((copy / "run.json").read_text("utf-8"))
         (copy / "run.json").write_text(json.dumps(info | change), "utf-8")

@@ -1,5 +1,5 @@
 """One recorded update, run again in other ways, from the checkpoint before it."""
 
-from .experiment import Blame, blame
+from .experiment import blame
 
-__all__ = ["Blame", "blame"]
+__all__ = ["blame"]

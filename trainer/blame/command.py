@@ -13,7 +13,7 @@ from lldscope.core.errors import LldscopeError
 from lldscope.storage import json_files
 
 if TYPE_CHECKING:
-    from .experiment import Blame
+    from lldscope.recording.blame_answer import BlameAnswer
 
 RESPONSES = 5  # shown on a terminal
 
@@ -25,13 +25,13 @@ RESPONSES = 5  # shown on a terminal
 @click.option("--draws", type=click.IntRange(min=6), default=8, show_default=True,
               help="Batches that the same weights play anew, for the intervals.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--keep", is_flag=True, help="Write the answer to RUN/blame/step-STEP.json as well.")
-def blame(run: Path, step: int | None, draws: int, as_json: bool, keep: bool) -> None:
+def blame(run: Path, step: int | None, draws: int, as_json: bool) -> None:
     """Run one recorded update again, each time with one thing changed.
 
     The step is replayed in a temporary folder, from the newest checkpoint at or before it (such as
     `checkpoint_every` makes). Then its update is made again from the same weights with one thing
-    changed, on the recorded batch and on --draws new ones. Without --keep, RUN is only read.
+    changed, on the recorded batch and on --draws new ones. The answer is also kept in
+    RUN/blame/step-STEP.json, for the run's page and its report.
 
     Exit code: 0 answered; 1 internal or I/O error, 2 what cannot be replayed.
     """
@@ -47,20 +47,18 @@ def blame(run: Path, step: int | None, draws: int, as_json: bool, keep: bool) ->
                 tasks[name], completed=done, total=total))
     except ImportError as error:
         raise LldscopeError(f'{error.name} is missing: pip install "lldscope[train]"') from error
-    for line in answer.warnings:
-        click.echo(f"warning: {line}", err=True)
-    text = json_files.to_json(answer.to_dict())
-    if keep:
-        path = run / "blame" / f"step-{answer.step}.json"
-        path.parent.mkdir(exist_ok=True)
-        json_files.replace_file(path, text)
+    try:
+        text = answer.write(run)
+    except OSError as error:
+        text = json_files.to_json(answer.to_dict())
+        click.echo(f"warning: the answer could not be kept in {run}: {error.strerror}", err=True)
     if as_json:
         click.echo(text)
     else:
         _show(answer)
 
 
-def _show(answer: Blame) -> None:
+def _show(answer: BlameAnswer) -> None:
     if all(answer.replay.values()):
         agreement = "agrees with the record to the bit"
     else:

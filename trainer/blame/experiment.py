@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-import math
+import copy
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import NormalDist, fmean, stdev
 from typing import Any
 
-from lldscope import NullRecorder, Recorder, __version__, open_run
+from lldscope import NullRecorder, Recorder, open_run
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.recording.blame_answer import AS_IT_WAS, BlameAnswer, Result
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
-from ..config import TrainConfig
-from ..preflight import check
 from ..train import Sample, Trainer
+from .recorded import changes_by_guard, last_checkpoint, open_recorded, recorded_settings
 from .variants import (
-    AS_IT_WAS,
-    HALF_RATE,
-    POSITIVE,
     Variant,
     correct_rows,
     delta_correct,
@@ -34,149 +28,55 @@ from .variants import (
 )
 from .variants import variants as all_variants
 
-log = logging.getLogger("lldscope")
 GROUPS = 3
 """Groups that are left out, one at a time."""
 TABLES = ("steps", "updates", "responses", "actions", "retention")
 _UNLIKE = re.compile("seconds_|flops|memory_peak|time$|attempt$")  # need not be repeated
 
 
-@dataclass
-class Result:
-    """A variant: what was measured on the recorded batch, and over the draws (mean, low, high) of
-    Δ of the correct responses and of its difference from the update as it was, in nats."""
-
-    name: str
-    measures: dict[str, float | None]
-    delta: tuple[float, float, float] | None = None
-    change: tuple[float, float, float] | None = None
-
-
-@dataclass
-class Blame:
-    """The answer. `replay`: whether each table's rows of the step came out as recorded, to the bit;
-    `differences`: largest absolute differences where they did not. `influence`: of each response,
-    the most harmful first."""
-
-    run: str
-    step: int
-    checkpoint: int
-    draws: int
-    replay: dict[str, bool]
-    differences: dict[str, float]
-    variants: list[Result]
-    influence: list[dict[str, Any]]
-    warnings: list[str] = field(default_factory=list)
-    schema: int = 1
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"sentence": self.sentence, "same": all(self.replay.values())}
-
-    @property
-    def harmful(self) -> int:
-        """The fewest responses that make half of the harmful first-order influence."""
-        values = [-r["influence"] for r in self.influence if r["influence"] < 0]
-        total, n = 0.0, 0
-        while n < len(values) and total < sum(values) / 2:
-            total, n = total + values[n], n + 1
-        return n
-
-    @property
-    def sentence(self) -> str:
-        """What lowers the likelihood of correct responses, over the draws."""
-        results = {r.name: r for r in self.variants}
-        was = results[AS_IT_WAS].delta
-        if was is None:
-            return (
-                "Fewer than six draws have a correct response in a mixed group: "
-                "there is no Δ to explain."
-            )
-        change_once = results[AS_IT_WAS].measures["delta_correct"]
-        once = "has no Δ"
-        if change_once is not None:
-            once = f"changed it by {change_once:+.2f} nats a response"
-        start = (
-            f"{{}} the log-likelihood of correct responses: {was[0]:+.2f} nats a response over "
-            f"{self.draws} new batches from the same weights, 95 % interval {was[1]:+.2f} to "
-            f"{was[2]:+.2f} (the recorded batch {once})"
-        )
-        if was[0] >= 0:
-            return start.format("This update does not lower") + "."
-        luck = "; chance may explain it" if was[2] > 0 else ""
-        parts = [start.format("This update lowers") + luck]
-        if (change := results[POSITIVE].change) is not None:
-            noise = "" if change[1] * change[2] > 0 else ", within noise"
-            parts.append(
-                f"negative advantages account for {-change[0]:+.2f} of {was[0]:+.2f}{noise}"
-            )
-        if self.harmful:
-            what = "response makes" if self.harmful == 1 else "responses make"
-            parts.append(f"{self.harmful} {what} half of the harmful first-order influence")
-        others = (
-            ("LLDS, action gate", "with LLDS it is"), ("without LLDS", "without LLDS it is"),
-            (HALF_RATE, "at half the learning rate it is"),
-        )
-        for name, words in others:
-            if name in results and (delta := results[name].delta):
-                parts.append(f"{words} {delta[0]:+.2f}")
-        return "; ".join(parts) + "."
-
-
 def blame(
     path: Path, step: int | None = None, draws: int = 8,
     advance: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> Blame:
+    *, repeat_all: bool = False,
+) -> BlameAnswer:
     """Run the update of a step again in other ways; the run is only read.
 
-    `draws`: batches that the same weights play anew with the step's questions. `advance` gets what
-    is done, how much of it, and of how much. Raises UsageError for a run, a step or a checkpoint
-    with which this cannot be done.
+    `draws`: batches that the same weights play anew with the step's questions; `repeat_all` makes
+    every change on them, and leaves out no groups. `advance` gets what is done, how much of it, and
+    of how much. Raises UsageError for a run, a step or a checkpoint with which this cannot be done.
     """
-    run = open_run(path)
-    config = _config(run.info)
+    run = open_recorded(path)
+    config = recorded_settings(run)
     step = _step(run, path) if step is None else step
     _check_rows(run, step)
-    checkpoint, cures = _checkpoint(run, path, config, step)
+    checkpoint = last_checkpoint(path, step)
+    start = checkpoint.state.step
+    if any(e["kind"] == "rollback" and start <= e["step"] < step for e in run.events()):
+        raise UsageError(f"The run was rolled back between its checkpoint before step {start} and "
+                         f"step {step}, which a replay cannot follow")
+    cures = changes_by_guard(run, config, start)
     size = 3 * sum(length for length, _ in checkpoint.files.values())
     if shutil.disk_usage(tempfile.gettempdir()).free < size:
         raise UsageError(f"{tempfile.gettempdir()} has no room for a second copy of the weights")
-    warnings = _warnings(run.info, checkpoint)
     with tempfile.TemporaryDirectory(prefix="lldscope-blame-") as folder:
         scratch = Path(folder)
         trainer = Trainer(config, NullRecorder(), checkpoint=checkpoint)
         try:
-            for number in range(checkpoint.state.step, step):
+            for number in range(start, step):
                 trainer.updater.cures = cures(number, trainer.updater.cures)
                 trainer.step(number)
-                advance("replay", number + 1 - checkpoint.state.step, step - checkpoint.state.step)
+                advance("replay", number + 1 - start, step - start)
             trainer.updater.cures = cures(step, trainer.updater.cures)
             if failure := trainer.save(Checkpoints(scratch, keep=1), step):
                 raise LldscopeError(f"The weights could not be copied to {scratch}: {failure}")
             snapshot = find_checkpoint(scratch, step)
-            replay, differences = _replay(trainer, run, scratch / "replay", step)
-            experiment = _Experiment(trainer, snapshot, step, draws, advance)
+            sample = trainer.sample(step)
+            replay, differences = _replay(trainer, sample, run, scratch / "replay")
+            experiment = _Experiment(trainer, snapshot, sample, draws, advance, repeat_all)
             results, influence = experiment.run()
         finally:
             trainer.close()
-    return Blame(
-        str(path), step, checkpoint.state.step, draws, replay, differences, results, influence,
-        warnings,
-    )
-
-
-def _config(info: dict[str, Any]) -> TrainConfig:
-    name = info.get("name")
-    if not str(info.get("trainer") or "").startswith("lldscope_trainer"):
-        raise UsageError(
-            f"{name} was not recorded by `lldscope train` but by {info.get('trainer') or 'another'}"
-            ": its steps cannot be run again here"
-        )
-    config = TrainConfig(**info["config"])
-    if int(info.get("world_size") or 1) > 1 or config.optimizer != "torch":
-        raise UsageError(f"{name} was trained by several processes, or with DeepSpeed: blame runs "
-                         "in one process, with optimizer=torch")
-    check(config)
-    return config
+    return BlameAnswer(str(path), step, start, draws, replay, differences, results, influence)
 
 
 def _step(run: Any, path: Path) -> int:
@@ -203,64 +103,17 @@ def _check_rows(run: Any, step: int) -> None:
                          "responses")
 
 
-def _checkpoint(
-    run: Any, path: Path, config: TrainConfig, step: int
-) -> tuple[Checkpoint, Callable[[int, Any], Any]]:
-    """The newest intact checkpoint that step can be reached from, and what a guard had changed:
-    a function of a step and the cures before it."""
-    steps = [c.state.step for c in Checkpoints(path, keep=1).all() if c.state.step <= step]
-    for start in sorted(steps, reverse=True):
-        try:
-            checkpoint = find_checkpoint(path, start)
-            break
-        except UsageError as error:
-            log.warning("lldscope: %s", error)
-    else:
-        raise UsageError(
-            f"{path} holds no intact checkpoint at or before step {step} "
-            "(checkpoint_every=N makes them, checkpoints_kept=N keeps more)"
-        )
-    events = [e for e in run.events() if isinstance(e.get("step"), int)]
-    if any(e["kind"] == "rollback" and start <= e["step"] < step for e in events):
-        raise UsageError(f"The run was rolled back between its checkpoint before step {start} and "
-                         f"step {step}, which a replay cannot follow")
-
-    def cures(number: int, before: Any) -> Any:
-        for event in events:
-            kind, at = event["kind"], event["step"]
-            if kind == "lr_change" and at == number > start:
-                before = replace(before, lr_share=event["lr"] / config.lr)
-            elif kind == "llds" and at + 1 == number > start:
-                before = replace(before, llds=event["gate"], llds_coefficient=event["coefficient"])
-            elif kind == "importance_sampling" and at + 1 == number > start:
-                before = replace(before, importance_sampling=event["mode"])
-        return before
-
-    return checkpoint, cures
-
-
-def _warnings(info: dict[str, Any], checkpoint: Checkpoint) -> list[str]:
-    import torch
-
-    pairs = [(str(info.get("trainer")), f"lldscope_trainer {__version__}")]
-    if checkpoint.state.torch:
-        pairs.append((f"torch {checkpoint.state.torch}", f"torch {torch.__version__}"))
-    return [
-        f"the run was recorded with {then}, and this is {now}: the replay need not agree to the bit"
-        for then, now in pairs if then != now
-    ]
-
-
 def _replay(
-    trainer: Trainer, run: Any, path: Path, step: int
+    trainer: Trainer, sample: Sample, run: Any, path: Path
 ) -> tuple[dict[str, bool], dict[str, float]]:
     """Do the step as it was, record it elsewhere, and compare the rows."""
+    step = sample.draw.step
     with Recorder(
         path, name="replay", config=trainer.config.to_dict(), trainer=run.info["trainer"],
         correct_rule=run.info.get("correct_rule"),
     ) as recorder:
         trainer.recorder = recorder
-        trainer.step(step)
+        trainer.finish(copy.deepcopy(sample))
     trainer.recorder = NullRecorder()
     other = open_run(path)
     same = {table: _rows(run, table, step) == _rows(other, table, step) for table in TABLES}
@@ -286,24 +139,53 @@ class _Experiment:
     """All variants on the recorded batch and on re-drawn ones, paired within each."""
 
     def __init__(
-        self, trainer: Trainer, snapshot: Checkpoint, step: int, draws: int,
-        advance: Callable[[str, int, int], None],
+        self, trainer: Trainer, snapshot: Checkpoint, sample: Sample, draws: int,
+        advance: Callable[[str, int, int], None], repeat_all: bool,
     ) -> None:
-        self._trainer, self._snapshot, self._step = trainer, snapshot, step
-        self._draws, self._advance = draws, advance
+        self._trainer, self._snapshot, self._sample = trainer, snapshot, sample
+        self._draws, self._advance, self._all = draws, advance, repeat_all
 
     def run(self) -> tuple[list[Result], list[dict[str, Any]]]:
+        trainer, sample = self._trainer, self._sample
+        trainer.restore(self._snapshot)
+        influence = _influence(trainer, sample)
+        groups = [] if self._all else _most_harmful(influence)
+        changes = all_variants(trainer.config, self._snapshot.state.cures, groups)
+        repeats = [v for v in changes if v.repeat or self._all]
+        self._total, self._done = len(changes) + len(repeats) * self._draws, 0
+        if self._all:
+            trainer.load_reference()
+        deltas = self._on_draws(repeats)
+        if sample.batch.ref is None:  # nothing but a KL needs it
+            trainer.load_reference()
+            trainer.score_reference(sample.batch, sample.minibatches)
+        results = [
+            Result(v.name, m) for v, m in zip(changes, self._on_the_record(changes), strict=True)
+        ]
+        for result in results:
+            result.compare(deltas.get(result.name, []), deltas[AS_IT_WAS])
+        return results, influence
+
+    def _on_the_record(self, changes: Sequence[Variant]) -> Iterator[dict[str, float | None]]:
+        """What each change does to the recorded batch."""
         trainer = self._trainer
         trainer.restore(self._snapshot)
-        sample = trainer.sample(self._step)
-        influence = _influence(trainer, sample)
-        changes = all_variants(trainer.config, self._snapshot.state.cures, _most_harmful(influence))
-        repeats = [v for v in changes if v.repeat]
-        self._total, self._done = len(changes) + len(repeats) * self._draws, 0
-        deltas: dict[str, list[float | None]] = {v.name: [] for v in changes}
+        before = {"probe_set": probe_set(trainer)}
+        for variant in changes:
+            trainer.restore(self._snapshot)
+            update(trainer, self._sample, variant)
+            measures = measure(trainer, self._sample, before)
+            em = trainer.evaluate(closed_book=False)[0]
+            yield measures | {"em_greedy": em}
+            self._count()
+
+    def _on_draws(self, repeats: Sequence[Variant]) -> dict[str, list[float | None]]:
+        """Δ of the correct responses of each draw, by variant."""
+        trainer = self._trainer
+        deltas: dict[str, list[float | None]] = {v.name: [] for v in repeats}
         for again in range(1, self._draws + 1):
             trainer.restore(self._snapshot)
-            sample = trainer.sample(self._step, again)
+            sample = trainer.sample(self._sample.draw.step, again)
             if not correct_rows(sample):
                 self._count(len(repeats))
                 continue
@@ -312,31 +194,7 @@ class _Experiment:
                 update(trainer, sample, variant)
                 deltas[variant.name].append(delta_correct(trainer, sample))
                 self._count()
-        results = [
-            Result(v.name, m) for v, m in zip(changes, self._on_the_record(changes), strict=True)
-        ]
-        for result in results:
-            pairs = [(v, w) for v, w in zip(deltas[result.name], deltas[AS_IT_WAS], strict=False)
-                     if v is not None and w is not None]
-            result.delta = interval([v for v, _ in pairs])
-            result.change = interval([v - w for v, w in pairs])
-        return results, influence
-
-    def _on_the_record(self, changes: Sequence[Variant]) -> Iterator[dict[str, float | None]]:
-        """What each change does to the recorded batch."""
-        trainer = self._trainer
-        trainer.restore(self._snapshot)
-        if not trainer.config.kl_coefficient:
-            trainer.load_reference()
-        before = {"probe_set": probe_set(trainer)}
-        sample = trainer.sample(self._step)
-        for variant in changes:
-            trainer.restore(self._snapshot)
-            update(trainer, sample, variant)
-            measures = measure(trainer, sample, before)
-            em = trainer.evaluate(closed_book=False)[0]
-            yield measures | {"em_greedy": em}
-            self._count()
+        return deltas
 
     def _count(self, n: int = 1) -> None:
         self._done += n
@@ -362,16 +220,3 @@ def _most_harmful(influence: Sequence[dict[str, Any]]) -> list[int]:
         sums[row["group_id"]] = sums.get(row["group_id"], 0.0) + row["influence"]
     order = sorted(sums, key=lambda group: (-abs(sums[group]), group))
     return [group for group in order if sums[group]][:GROUPS]
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float] | None:
-    """Mean and 95 % interval over draws by Student's t, whose quantile is approximated from the
-    normal one (Abramowitz and Stegun 1964, 26.7.5; under 0.003 off from six draws on); None for
-    fewer than six."""
-    if len(values) < 6:
-        return None
-    z, nu = NormalDist().inv_cdf(0.975), len(values) - 1
-    t = z + (z**3 + z) / (4 * nu) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * nu**2)
-    t += (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * nu**3)
-    mean, half = fmean(values), t * stdev(values) / math.sqrt(len(values))
-    return mean, mean - half, mean + half

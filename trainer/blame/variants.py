@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lldscope.losses.llds import GATES
 from lldscope.losses.objectives import kl_k3
+from lldscope.recording.blame_answer import AS_IT_WAS, HALF_RATE, POSITIVE
 from lldscope.recording.rescore import mixed_groups
 
 from ..config import TrainConfig
@@ -22,15 +23,15 @@ from ..train import Sample, Trainer
 
 KL = 0.05
 """Coefficient of the KL that is tried where a run has none."""
-AS_IT_WAS, POSITIVE, HALF_RATE = "as it was", "only positive advantages", "half the learning rate"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One change. `leave_out` names the responses that give no policy gradient: `negative`,
-    `positive`, `unlikely negative`, or a group's number; what the loss divides by stays. `cures`
-    and `settings` replace those of the run; `once` makes one update of the step's. Those with
-    `repeat` are made on every batch, the others on the recorded one."""
+    """One change. `leave_out` names what gives no policy gradient: `negative`, `positive` and
+    `unlikely negative` responses, the `shared prefix` of negatives, or a group by its number; what
+    the loss divides by stays. `cures` and `settings` replace those of the run; `once` makes one
+    update of the step's. Those with `repeat` are made on every batch, the others on the recorded
+    one."""
 
     name: str
     leave_out: str | int | None = None
@@ -48,6 +49,7 @@ def variants(config: TrainConfig, cures: Cures, groups: Sequence[int]) -> list[V
         Variant(POSITIVE, "negative", repeat=True),
         Variant("only negative advantages", "positive", repeat=True),
         Variant("without unlikely negatives", "unlikely negative"),
+        Variant("without shared prefixes", "shared prefix"),
         *(Variant(f"LLDS, {gate} gate", cures={"llds": gate}, repeat=gate == "action")
           for gate in GATES if gate != cures.llds),
         Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}, repeat=True),
@@ -88,6 +90,8 @@ def _weights(sample: Sample, leave_out: str | int | None) -> Tensor | None:
     negative = batch.advantages < 0  # (B,)
     if leave_out is None:
         return None
+    if leave_out == "shared prefix":
+        return (~(_shared_prefix(sample) & negative[:, None])).float()
     if isinstance(leave_out, int):
         out = torch.tensor(sample.draw.groups, device=negative.device) == leave_out
     elif leave_out == "unlikely negative":
@@ -96,6 +100,17 @@ def _weights(sample: Sample, leave_out: str | int | None) -> Tensor | None:
     else:
         out = negative if leave_out == "negative" else batch.advantages > 0
     return (~out).float()[:, None].expand_as(batch.old)
+
+
+def _shared_prefix(sample: Sample) -> Tensor:
+    """(B, T): tokens up to which a response is that of a correct one of its group."""
+    batch, groups = sample.batch, torch.tensor(sample.draw.groups)
+    shared = torch.zeros_like(batch.mask, dtype=torch.bool)
+    for row in correct_rows(sample):
+        same = (batch.ids == batch.ids[row]).cummin(1).values  # (B, T)
+        mates = (groups == groups[row]).to(same.device)
+        shared |= same & mates[:, None]
+    return shared
 
 
 def _shorten(batch: RolloutBatch, *, llds: bool) -> RolloutBatch:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -189,6 +189,15 @@ class Checkpoints:
             # A clean one within the margin is the next to be rolled back to.
             if old.state.alarmed or old.state.step < oldest:
                 shutil.rmtree(old.path, ignore_errors=True)
+
+
+def with_settings(checkpoint: Checkpoint, settings: Any, names: Collection[str]) -> Checkpoint:
+    """The checkpoint, to go on from with settings of which `names` were changed: what is asked for
+    now goes before what a guard had made of it."""
+    state = checkpoint.state
+    changes = {f.name: getattr(settings, f.name) for f in fields(state.cures) if f.name in names}
+    changes |= {"lr_share": 1.0} if "lr" in names else {}
+    return replace(checkpoint, state=replace(state, cures=replace(state.cures, **changes)))
 
 
 def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Collection
 from contextlib import closing, nullcontext
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +189,7 @@ def _resumed(
 ) -> tuple[TrainConfig, Checkpoint]:
     """The settings of a run, with overrides put over them, and its last checkpoint, or the one
     before `step`."""
-    from .checkpoint import find_checkpoint
+    from .checkpoint import find_checkpoint, with_settings
     from .config import TrainConfig
     from .settings import apply_overrides
 
@@ -205,13 +204,7 @@ def _resumed(
         raise LldscopeError(f"{run}/run.json holds no settings to go on with")
     checkpoint = find_checkpoint(run, step)
     settings = TrainConfig(**apply_overrides(values, words, TrainConfig.names()))
-    # What is asked for now goes before what the guard had made of it.
-    names = {word.partition("=")[0] for word in words}
-    state = checkpoint.state
-    changes = {f.name: getattr(settings, f.name) for f in fields(state.cures) if f.name in names}
-    changes |= {"lr_share": 1.0} if "lr" in names else {}
-    cures = replace(state.cures, **changes)
-    return settings, replace(checkpoint, state=replace(state, cures=cures))
+    return settings, with_settings(checkpoint, settings, {w.partition("=")[0] for w in words})
 
 
 def _closing_words(summary: Summary) -> str:

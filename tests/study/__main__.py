@@ -3,6 +3,7 @@
 python -m tests.study list      what is done, what is missing, hours to go
 python -m tests.study run       make what is missing; Ctrl-C stops, the same command goes on
 python -m tests.study report    the tables and pictures of docs/, from the bank
+python -m tests.study mechanism one update run again (docs/research/mechanism.md)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lldscope.storage.layout import read_manifest
 
 from .arms import BASE, ROOT, Planned, planned
 from .bank import index
+from .blame_runs import mechanism
 from .driver import Job, drive
 from .runs import State, jobs, keep, left_over, state
 
@@ -172,6 +174,9 @@ def report() -> None:
 
     for file in (*write(), write_rates(), write_counts(), *write_summaries()):
         _say(str(file.relative_to(ROOT)))
+
+
+study.add_command(mechanism)
 
 
 if __name__ == "__main__":

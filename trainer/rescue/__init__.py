@@ -1,0 +1,1 @@
+"""Going back to before the trouble began, and trying what should be changed."""

@@ -1,0 +1,151 @@
+"""Forks of a run from one checkpoint: the same steps with one thing changed, and a fair test.
+
+All forks see the same questions in the same order and are evaluated on the same held-out questions,
+so two of them are compared question by question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lldscope import Recorder, __version__
+from lldscope.core.errors import UsageError
+
+from ..checkpoint import Checkpoint, with_settings
+from ..config import TrainConfig
+from ..environment.reward import CORRECT_RULES
+from ..train import Trainer
+
+ARMS = ("as-it-was", "half-rate", "llds", "kl", "fewer-updates")
+AS_IT_WAS = ARMS[0]
+KL = 0.05
+LEVEL = 0.05
+"""Chance that the test ends any arm whose exact match is not below that of another, at most."""
+
+
+def changes(arm: str, config: TrainConfig, checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """The settings that an arm changes; None where the run has them already."""
+    cures = checkpoint.state.cures
+    if arm == "half-rate":
+        return {"lr": config.lr * cures.lr_share / 2}
+    if arm == "llds":
+        return None if cures.llds != "off" else {"llds": "action", "llds_coefficient": 0.2}
+    if arm == "kl":
+        return None if config.kl_coefficient else {"kl_coefficient": KL}
+    if arm == "fewer-updates":
+        return None if config.updates == 1 else {"updates": config.updates // 2}
+    if arm == AS_IT_WAS:
+        return {}
+    raise UsageError(f"There is no arm {arm!r}: {', '.join(ARMS)}")
+
+
+@dataclass
+class Score:
+    """What an evaluation found: `step` steps are trained; `right` (questions,) is 0 or 1."""
+
+    step: int
+    right: NDArray[np.float64]
+
+    @property
+    def em(self) -> float:
+        return float(self.right.mean())
+
+
+class _Answers(Recorder):
+    """A recorder that keeps which questions the last greedy evaluation answered."""
+
+    right: NDArray[np.float64] = np.zeros(0)
+
+    def eval_questions(self, **columns: Any) -> None:
+        super().eval_questions(**columns)
+        if columns["name"] in ("greedy", "sampled"):
+            self.right = np.asarray(columns["em"])
+
+
+@dataclass
+class Fork:
+    """One arm, recorded as a run of its own in `folder`. `deltas`: of each step, the sum over the
+    re-scored correct responses is not kept, only their mean Δ in nats. `ended`: the step after
+    which the test ended it."""
+
+    arm: str
+    settings: Mapping[str, Any]
+    config: TrainConfig
+    checkpoint: Checkpoint
+    folder: Path
+    scores: list[Score] = field(default_factory=list)
+    deltas: list[float] = field(default_factory=list)
+    ended: int | None = None
+
+    def __post_init__(self) -> None:
+        self.config = self.config.replace(**self.settings, name=f"{self.config.name}: {self.arm}")
+        self.checkpoint = with_settings(self.checkpoint, self.config, self.settings)
+
+    def __enter__(self) -> Fork:
+        self._recorder = _Answers(
+            self.folder, name=self.config.name, config=self.config.to_dict(),
+            trainer=f"lldscope_trainer {__version__}",
+            correct_rule=CORRECT_RULES[self.config.answers_from],
+        )
+        self._trainer = Trainer(self.config, self._recorder, checkpoint=self.checkpoint)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._trainer.close()
+        self._recorder.close("finished" if kind is None else "failed")
+
+    def advance(self, steps: int) -> None:
+        """Train so many steps, and evaluate."""
+        for _ in range(steps):
+            delta = self._trainer.step(self._trainer.next_step).delta_correct
+            if delta is not None:
+                self.deltas.append(delta)
+        self.evaluate()
+
+    def evaluate(self) -> None:
+        """Play the held-out questions."""
+        self._trainer.evaluate(closed_book=False)
+        self.scores.append(Score(self._trainer.next_step, self._recorder.right))
+
+    @property
+    def em(self) -> float:
+        """Mean exact match over the evaluations so far, of which each counts alike."""
+        return float(np.mean([score.em for score in self.scores]))
+
+    @property
+    def delta(self) -> float | None:
+        return float(np.mean(self.deltas)) if self.deltas else None
+
+
+def worse(right: NDArray[np.float64], best: NDArray[np.float64]) -> float:
+    """One-sided p of the exact sign test on questions that only one of two arms answered: the
+    chance that so few are the first one's if both are as likely."""
+    wins, losses = int((right > best).sum()), int((right < best).sum())
+    n = wins + losses
+    return float(sum(comb(n, k) for k in range(wins + 1)) / 2**n)
+
+
+def end_losers(forks: Sequence[Fork], looks: int) -> list[Fork]:
+    """After a round: end each arm that answers fewer held-out questions than the leading one, as a
+    sign test shows at LEVEL over all looks and pairs of arms (Bonferroni). Returns who is left."""
+    running = [fork for fork in forks if fork.ended is None]
+    leader = max(running, key=lambda fork: fork.scores[-1].em)
+    level = LEVEL / (looks * max(1, len(forks) * (len(forks) - 1)))
+    for fork in running:
+        if fork is not leader and worse(fork.scores[-1].right, leader.scores[-1].right) < level:
+            fork.ended = fork.scores[-1].step
+    return [fork for fork in running if fork.ended is None]
+
+
+def winner(forks: Sequence[Fork]) -> Fork:
+    """Of the arms that were not ended, the one with the highest mean exact match over the rounds;
+    of equal ones, the one with the highest mean Δ of correct responses."""
+    left = [fork for fork in forks if fork.ended is None]
+    return max(left, key=lambda fork: (fork.em, fork.delta or 0.0))

@@ -73,6 +73,7 @@ TRAINER = (
     "loop",
     "display",
     "cli",
+    "rescue",
     "__init__",
 )
 DASHBOARD = (

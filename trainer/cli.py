@@ -116,6 +116,7 @@ def _train(
         first = processes.rank == 0
         run_dir = directory if checkpoint else _new_run_dir(directory, settings, processes)
         assert run_dir is not None
+        changed = _changed(run_dir, settings) if checkpoint else {}
         trainer = Trainer(settings, NullRecorder(), processes=processes, checkpoint=checkpoint)
         recorder = _recorder(settings, run_dir, processes, checkpoint)
         make = (ctx.obj or {}).get("monitor") if first else None
@@ -126,7 +127,8 @@ def _train(
         ):
             if checkpoint and first:
                 Checkpoints(run_dir, keep=1).forget_after(trainer.next_step)
-                recorder.event("resume", step=trainer.next_step, settings=settings.to_dict())
+                recorder.event("resume", step=trainer.next_step, settings=settings.to_dict(),
+                               changed=changed)
             summary = run(
                 trainer, recorder, run_dir=run_dir, monitor=monitor,
                 on_step=show.step, on_evaluation=show.evaluation,
@@ -139,6 +141,12 @@ def _train(
             if summary.stopped:
                 recorder.close("stopped", summary.stopped)
     return (summary if first else None), run_dir
+
+
+def _changed(run: Path, settings: TrainConfig) -> dict[str, Any]:
+    """What is set otherwise than in the attempt before."""
+    before = json.loads((run / "run.json").read_text("utf-8"))["config"]
+    return {name: value for name, value in settings.to_dict().items() if before.get(name) != value}
 
 
 def _refuse_early(ctx: click.Context, settings: TrainConfig, checkpoint: Checkpoint | None) -> None:

@@ -13,11 +13,16 @@ import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from typing import TYPE_CHECKING
 
 import click
 
 from ..core.errors import LldscopeError, interrupted, missing_package
 from ..core.version import __version__
+
+if TYPE_CHECKING:
+    from ..monitor.health import Onset
+    from ..runs import Run
 
 # Name → one line of help, so that `lldscope --help` imports no command.
 COMMANDS = {
@@ -33,6 +38,7 @@ COMMANDS = {
     "mcp": "Answer agents: the same questions over the Model Context Protocol.",
     "lint": "Whether a run does what its configuration says.",
     "blame": "Run one recorded update again, with one thing changed each time.",
+    "rescue": "Go back to before the trouble, try changes, go on with the best.",
     "compare": "Signals, phases and alarms of runs side by side.",
     "diff": "From where on one run differs from another, and which settings differ.",
     "rules": "List the rules that raise alarms; try your own on cases and runs.",
@@ -47,7 +53,7 @@ COMMANDS = {
     "upload": "Send what recorders here have left to their object store.",
     "doctor": "Examine a run, and repair what can be.",
 }
-_FROM_ENTRY_POINTS = ("blame", "train", "dash", "retriever")
+_FROM_ENTRY_POINTS = ("blame", "rescue", "train", "dash", "retriever")
 
 
 class _Commands(click.Group):
@@ -92,6 +98,12 @@ def _alarms() -> list[str]:
     return [rule.id for rule in RULES]
 
 
+def _onset(run: Run) -> Onset | None:
+    from ..monitor.health import onset
+
+    return onset(run)
+
+
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
@@ -103,7 +115,7 @@ def _alarms() -> list[str]:
 def cli(ctx: click.Context) -> None:
     """See Lazy Likelihood Displacement before it kills a GRPO run."""
     # What the trainer uses of the analyzer, which it does not import.
-    ctx.obj = {"monitor": _monitor, "alarms": _alarms}
+    ctx.obj = {"monitor": _monitor, "alarms": _alarms, "onset": _onset}
 
 
 def _printable(error: object) -> str:

@@ -155,14 +155,18 @@ def _back(t: Trouble, alert: AnyAlert) -> str:
     """Where to go back to: before the beginning, where that is seen. Otherwise trailing means see a
     fault late, so a checkpoint counts only from SMOOTH steps before the alarm on; of a collapse,
     before the alarm of the decay."""
-    led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
-    first = min(a.step for a in t.alerts if a.rule in led_to and a.step is not None)
-    until = first - SMOOTH if alert.onset is None else alert.onset - 1
-    checkpoint = last_checkpoint(t.events, until)
+    checkpoint = last_checkpoint(t.events, last_sound_step(t.alerts, alert))
     if checkpoint is not None:
         return f"go back to the checkpoint of step {checkpoint}"
     again = "restart" if t.life.over else "stop and restart"
     return f"{again} (no earlier checkpoint is recorded)"
+
+
+def last_sound_step(alerts: Sequence[AnyAlert], alert: AnyAlert) -> int:
+    """The last step that counts as before the trouble of an alarm."""
+    led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
+    first = min(a.step for a in alerts if a.rule in led_to and a.step is not None)
+    return first - SMOOTH if alert.onset is None else alert.onset - 1
 
 
 def last_checkpoint(events: Events, until: int | None = None) -> int | None:

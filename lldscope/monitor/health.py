@@ -19,7 +19,15 @@ from ..diagnosis.rule import Alert, Severity
 from ..runs import Run
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
-from .headline import Headline, Trouble, headline, last_checkpoint, missing, with_checkpoint
+from .headline import (
+    Headline,
+    Trouble,
+    headline,
+    last_checkpoint,
+    last_sound_step,
+    missing,
+    with_checkpoint,
+)
 from .liveness import Life, Liveness, liveness
 
 if TYPE_CHECKING:
@@ -195,3 +203,23 @@ def _drop_counts(run: Run) -> dict[str, int]:
         if isinstance(drops, dict):
             total.update({str(k): n for k, n in drops.items() if isinstance(n, int)})
     return dict(total)
+
+
+@dataclass(frozen=True)
+class Onset:
+    """The trouble of a run: the rule whose alarm names it, the step at which that fired, and the
+    last step before the trouble began."""
+
+    rule: str
+    fired: int
+    sound: int
+
+
+def onset(run: Run) -> Onset | None:
+    """Where the trouble of a run began; None where no warning has fired."""
+    state = check(run)
+    alarms = [a for a in state.alerts if a.severity != "info" and a.step is not None]
+    if not alarms:
+        return None
+    alarm = next((a for a in alarms if a.rule == state.headline.rule), alarms[0])
+    return Onset(alarm.rule, alarm.step or 0, last_sound_step(state.alerts, alarm))

@@ -3,6 +3,7 @@
 python -m tests.study list      what is done, what is missing, hours to go
 python -m tests.study run       make what is missing; Ctrl-C stops, the same command goes on
 python -m tests.study report    the tables and pictures of docs/, from the bank
+python -m tests.study rescue    from the alarm on, four strategies (docs/research/rescue.md)
 python -m tests.study mechanism one update run again (docs/research/mechanism.md)
 """
 
@@ -25,6 +26,7 @@ from .arms import BASE, ROOT, Planned, planned
 from .bank import index
 from .blame_runs import mechanism
 from .driver import Job, drive
+from .rescue_runs import rescue
 from .runs import State, jobs, keep, left_over, state
 
 console = Console(highlight=False, soft_wrap=True)
@@ -177,6 +179,7 @@ def report() -> None:
 
 
 study.add_command(mechanism)
+study.add_command(rescue)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ so two of them are compared question by question.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
@@ -71,9 +71,9 @@ class _Answers(Recorder):
 
 @dataclass
 class Fork:
-    """One arm, recorded as a run of its own in `folder`. `deltas`: of each step, the sum over the
-    re-scored correct responses is not kept, only their mean Δ in nats. `ended`: the step after
-    which the test ended it."""
+    """One arm, recorded as a run of its own in `folder`, in a `with`. `deltas`: mean Δ of the
+    correct responses of each step, nats a response. `ended`: the steps trained when the test ended
+    it."""
 
     arm: str
     settings: Mapping[str, Any]
@@ -101,16 +101,13 @@ class Fork:
         self._trainer.close()
         self._recorder.close("finished" if kind is None else "failed")
 
-    def advance(self, steps: int) -> None:
-        """Train so many steps, and evaluate."""
+    def advance(self, steps: int, on_step: Callable[[], object] = lambda: None) -> None:
+        """Train so many steps, and play the held-out questions."""
         for _ in range(steps):
             delta = self._trainer.step(self._trainer.next_step).delta_correct
             if delta is not None:
                 self.deltas.append(delta)
-        self.evaluate()
-
-    def evaluate(self) -> None:
-        """Play the held-out questions."""
+            on_step()
         self._trainer.evaluate(closed_book=False)
         self.scores.append(Score(self._trainer.next_step, self._recorder.right))
 

@@ -1,0 +1,119 @@
+"""What was tried with a run, as tables for people: `blame`'s answer, `rescue`'s forks, attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..recording.blame_answer import read_answer
+from ..runs import Run
+from ..storage import json_files
+
+RESPONSES = 5
+RESCUE = "rescue"
+"""Folder of a run: the forks of each rescue, and `step-STEP.json` with its answer."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A response to look at, and why."""
+
+    step: int
+    response_id: int
+    words: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """`sentence` is the answer. All is text that may come from a foreign file: escape it."""
+
+    title: str
+    sentence: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    links: list[Link] = field(default_factory=list)
+
+
+def experiments(run: Run) -> list[Experiment]:
+    """What was tried with a run, the most telling first; what cannot be read is left out."""
+    answers = (blame_answer(run), rescue_answer(run), attempts(run))
+    return [answer for answer in answers if answer is not None]
+
+
+def blame_answer(run: Run) -> Experiment | None:
+    """The last answer of `lldscope blame`, or of TRL's trainer with `blame=True`."""
+    answer = read_answer(run.path)
+    if answer is None:
+        return None
+    rows = [
+        (r.name, _number(r.measures.get("delta_correct")), _interval(r.delta), _interval(r.change))
+        for r in answer.variants
+    ]
+    links = [
+        Link(answer.step, r["response_id"],
+             f"group {r['group_id']}, {'negative' if r['negative'] else 'positive'}, "
+             f"{r['influence']:+.3g} nats by first order")
+        for r in answer.influence[:RESPONSES] if r["influence"] < 0
+    ]
+    head = ("update", "Δ, this batch", f"Δ, {answer.draws} new batches [95 %]",
+            "difference [95 %]")
+    title = f"What the update of step {answer.step} did, run again with one thing changed"
+    return Experiment(title, answer.sentence, head, rows, links)
+
+
+def rescue_answer(run: Run) -> Experiment | None:
+    """The last answer of `lldscope rescue`."""
+    answer = _newest(run.path, lambda plain: (
+        str(plain["sentence"])[:2000], int(plain["checkpoint"]),
+        [(str(a["arm"])[:80], [float(em) for em in a["em"]][:100], a["delta"], a["ended"])
+         for a in plain["arms"][:20]],
+    ))
+    if answer is None:
+        return None
+    sentence, checkpoint, arms = answer
+    rows = [
+        (arm, ", ".join(f"{em:.3f}" for em in ems), _number(delta),
+         "" if ended is None else f"step {ended - 1}")
+        for arm, ems, delta, ended in arms
+    ]
+    head = ("fork", "held-out exact match, round by round", "mean Δ, nats", "ended after")
+    title = f"Forks from the checkpoint before step {checkpoint}"
+    return Experiment(title, sentence, head, rows)
+
+
+def _newest(run: Path, parse: Callable[[Any], Any]) -> Any:
+    try:
+        file = max((run / RESCUE).glob("step-*.json"), key=lambda path: path.stat().st_mtime)
+        return parse(json_files.parse(json_files.read_bytes(file, run)))
+    except (OSError, ValueError, TypeError, LookupError):
+        return None
+
+
+def attempts(run: Run) -> Experiment | None:
+    """The attempts of a run that was resumed: where each began, what it changed, and up to which
+    step it counts."""
+    spans = run.rows("SELECT attempt, min(step), max(step) FROM all_steps GROUP BY attempt"
+                     " ORDER BY attempt").rows
+    if len(spans) < 2:
+        return None
+    changes = {e.get("attempt"): e["changed"] for e in run.events()
+               if e.get("kind") == "resume" and isinstance(e.get("changed"), dict)}
+    rows = []
+    for i, (attempt, first, last) in enumerate(spans):
+        counts = min([last, *(start - 1 for _, start, _ in spans[i + 1 :])])
+        until = f"to {counts}" if counts >= first else "superseded"
+        changed = ", ".join(f"{name}={value}" for name, value in changes.get(attempt, {}).items())
+        rows.append((str(attempt), f"{first} to {last}", until, changed))
+    head = ("attempt", "steps", "counts", "changed")
+    sentence = f"{len(spans)} attempts; where steps overlap, the last counts."
+    return Experiment("Attempts", sentence, head, rows)
+
+
+def _number(value: Any) -> str:
+    return f"{value:+.2f}" if isinstance(value, int | float) else "–"
+
+
+def _interval(values: tuple[float, float, float] | None) -> str:
+    return "–" if values is None else "{:+.2f} [{:+.2f}, {:+.2f}]".format(*values)

@@ -1,0 +1,199 @@
+"""rescue: forks from the checkpoint before the trouble, a fair test, and on with the best."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from keeper import SMALL
+from lldscope_trainer import cli
+from lldscope_trainer.checkpoint import find_checkpoint
+from lldscope_trainer.config import load_config
+from lldscope_trainer.rescue import forks
+from lldscope_trainer.rescue.command import rescue as command
+from lldscope_trainer.rescue.forks import Score, end_losers, winner, worse
+from test_blame import content
+
+import lldscope
+from lldscope.explore.experiments import experiments
+from lldscope.monitor.health import Onset
+
+SETTINGS = [*SMALL, "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=1", "eval_questions=16",
+            "checkpoints_kept=5", "seed=1", "warmup_steps=0"]
+ONSET = Onset("reward-decline", 2, 0)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rescue") / "run"
+    done = CliRunner().invoke(cli.train, ["tiny", *SETTINGS, "--run", str(path)])
+    assert done.exit_code == 0, done.output
+    return path
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def invoke(*words, onset=ONSET):
+    return CliRunner().invoke(command, [str(w) for w in words], obj={"onset": lambda run: onset})
+
+
+def fork(name, *rounds, delta=0.0):
+    scores = [Score(i, np.array(right, dtype=float)) for i, right in enumerate(rounds)]
+    return SimpleNamespace(
+        arm=name, scores=scores, ended=None, delta=delta,
+        em=float(np.mean([s.em for s in scores])),
+    )
+
+
+def test_an_arm_ends_where_a_sign_test_shows_that_it_is_worse():
+    right = np.ones(40)
+    half = np.array([1.0, 0.0] * 20)
+    # 20 questions that only the best answered: p = 2^-20. One of 20 the other way: 21 / 2^20.
+    assert worse(half, right) == 2**-20
+    other = half.copy()
+    other[1], right[1] = 1, 0
+    assert worse(other, right) == 21 / 2**20
+    arms = [fork("a", np.ones(40)), fork("b", half), fork("c", [1.0] * 36 + [0.0] * 4)]
+    assert [f.arm for f in end_losers(arms, 4)] == ["a", "c"], "4 of 40 may be chance"
+    assert arms[1].ended == 0
+    assert winner(arms).arm == "a"
+    assert winner([fork("x", [1, 0], delta=0.1), fork("y", [0, 1], delta=0.2)]).arm == "y"
+
+
+def test_the_test_seldom_ends_an_arm_that_is_as_good():
+    """At most LEVEL of the times over all looks and pairs, where all arms answer alike."""
+    rng, ended = np.random.default_rng(0), 0
+    for _ in range(400):
+        arms = [fork(str(i), *(rng.random(64) < 0.5 for _ in range(1))) for i in range(5)]
+        for _ in range(4):
+            for arm in arms:
+                arm.scores.append(Score(0, (rng.random(64) < 0.5).astype(float)))
+            end_losers(arms, 4)
+        ended += any(arm.ended is not None for arm in arms)
+    assert ended <= 0.05 * 400
+
+
+@pytest.mark.slow
+def test_forks_are_compared_and_the_run_goes_on_with_the_best(copy, monkeypatch):
+    before = content(copy)
+    done = invoke(copy, "--steps", 4, "--arms", "half-rate,llds", "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert answer["checkpoint"] == 1
+    arms = {a["arm"]: a for a in answer["arms"]}
+    assert list(arms) == ["as-it-was", "half-rate", "llds"]
+    assert arms["half-rate"]["settings"] == {"lr": 5e-4}
+    assert all(len(a["em"]) == 4 for a in arms.values() if a["ended"] is None)
+    after = content(copy)
+    assert {name: after[name] for name in before} == before, "what was there is as it was"
+    with lldscope.open_run(copy) as source:
+        (shown,) = experiments(source)
+        assert shown.sentence == answer["sentence"]
+        assert [row[0] for row in shown.rows] == list(arms)
+        rows = source.rows("SELECT reward_sum FROM steps WHERE step IN (1, 2) ORDER BY step").rows
+    with lldscope.open_run(copy / "rescue" / "step-1" / "as-it-was") as same:
+        assert same.rows("SELECT reward_sum FROM steps ORDER BY step").rows[:2] == rows, (
+            "the fork as it was repeats the run"
+        )
+
+    path = copy / "rescue" / "step-1.json"
+    path.write_text(json.dumps(answer | {"winner": "half-rate", "settings": {"lr": 5e-4}}))
+    monkeypatch.setattr("lldscope_trainer.rescue.command._train", lambda *_: pytest.fail("trained"))
+    done = invoke(copy, "--apply")
+    assert done.exit_code == 0, done.output
+    with lldscope.open_run(copy) as source:
+        ((lr,),) = source.rows("SELECT DISTINCT lr FROM steps WHERE step >= 1").rows
+        assert lr == pytest.approx(5e-4)
+        attempts = experiments(source)[1]
+    assert attempts.rows == [("1", "0 to 2", "to 0", ""), ("2", "1 to 2", "to 2", "lr=0.0005")]
+
+
+def test_each_arm_changes_what_it_says(run):
+    checkpoint = find_checkpoint(run, 1)
+    config = load_config("tiny", SETTINGS)
+    changes = {arm: forks.changes(arm, config, checkpoint) for arm in forks.ARMS}
+    assert changes == {
+        "as-it-was": {}, "half-rate": {"lr": 5e-4},
+        "llds": {"llds": "action", "llds_coefficient": 0.2}, "kl": {"kl_coefficient": 0.05},
+        "fewer-updates": {"updates": 1},
+    }
+    has_all = config.replace(kl_coefficient=0.1, updates=1)
+    assert forks.changes("kl", has_all, checkpoint) is None
+    assert forks.changes("fewer-updates", has_all, checkpoint) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "onset", "message"),
+    [
+        ((), None, None, "No warning has fired"),
+        (("--arms", "luck"), None, ONSET, "There is no arm 'luck'"),
+        ((), "checkpoints", ONSET, "no intact checkpoint at or before step 1"),
+        ((), None, Onset("step-size", 1, -1), "no intact checkpoint at or before step 0"),
+        ((), {"trainer": "trl 1.16.0"}, ONSET, "was not recorded by `lldscope train`"),
+        ((), {"trainer": "lldscope_trainer 0.0.1"}, ONSET, "was recorded with"),
+        ((), {"config": {"eval_questions": 0}}, ONSET, "no held-out questions"),
+        ((), {"config": {"engine": "server", "engine_url": "http://x"}}, ONSET, "side by side"),
+        (("--plan",), {"trainer": "areal 1.0"}, ONSET, "there is a plan for lldscope train, TRL"),
+        ((), "path", ONSET, "There is no run"),
+    ],
+)
+def test_what_cannot_be_rescued_is_refused(copy, words, change, onset, message):
+    if change == "checkpoints":
+        shutil.rmtree(copy / "checkpoints")
+    elif change == "path":
+        copy = copy.with_name("nothing")
+    elif change is not None:
+        info = json.loads((copy / "run.json").read_text("utf-8"))
+        config = info["config"] | change.get("config", {})
+        (copy / "run.json").write_text(json.dumps(info | change | {"config": config}), "utf-8")
+    before = content(copy)
+    done = invoke(copy, *words, onset=onset)
+    assert message in str(done.exception), done.output
+    assert done.exception.exit_code == 2
+    assert content(copy) == before
+
+
+TRL = {"learning_rate": 1e-6, "output_dir": "out", "num_iterations": 1, "steps_per_generation": 4}
+VERL = {
+    "trainer": {"default_local_dir": "ck"},
+    "actor_rollout_ref": {"actor": {"optim": {"lr": 1e-6}, "ppo_epochs": 1,
+                                    "ppo_mini_batch_size": 64}},
+}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "config", "words"),
+    [
+        ("lldscope_trainer 1.0", {"lr": 1e-6, "updates": 8},
+         ["--checkpoint 11 lr=5e-07", "llds=action", "kl_coefficient=0.05", "updates=4"]),
+        ("trl 1.16.0", TRL,
+         ["learning_rate=5e-07", "base_lrs", 'llds="action"', "beta=0.05",
+          "steps_per_generation=2", "resume_from_checkpoint='out/checkpoint-12'", "resume=True"]),
+        ("verl 0.9.1", VERL,
+         ["actor.optim.lr=5e-07", "load_contents=[model,optimizer]", "loss_mode=llds",
+          "kl_loss_coef=0.05", "ppo_mini_batch_size=128",
+          "trainer.resume_from_path=ck/global_step_12"]),
+    ],
+)
+def test_the_plan_names_checkpoint_and_settings_of_the_trainer(tmp_path, trainer, config, words):
+    path = tmp_path / "run"
+    with lldscope.Recorder(path, trainer=trainer, config=config) as recorder:
+        recorder.event("checkpoint", step=10, resume_from=11, global_step=12)
+        recorder.event("checkpoint", step=20, resume_from=21, global_step=22)
+        recorder.step(step=0)
+    done = invoke(path, "--plan", onset=Onset("lld-decay", 30, 19))
+    assert done.exit_code == 0, done.output
+    assert [w for w in words if w not in done.stdout] == []
+    assert not (path / "rescue").exists()
+    none = invoke(path, "--plan", onset=Onset("lld-decay", 9, 4)).stdout.replace("\n", " ")
+    assert "no checkpoint from before the trouble is recorded" in none
+    assert "_12" not in none
+    assert "-12" not in none

@@ -17,14 +17,14 @@ import browsing
 import hypothesis
 import pytest
 from browsing import CHROMIUM, FLAGS
-from own_environments import BY_HAND, FOLDER, OWN
+from own_environments import FOLDER, OWN
 from recorded_steps import record_steps
 
 import lldscope
 from lldscope.cli import main
 
 collect_ignore = [
-    test for name, tests in (OWN | BY_HAND).items() for test in tests
+    test for name, tests in OWN.items() for test in tests
     if Path(sys.prefix) != FOLDER / name
 ]
 

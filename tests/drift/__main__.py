@@ -17,8 +17,7 @@ from pathlib import Path
 
 from .seams import SEAMS, Seam
 
-TRIED = {"trl": "1.16.0", "ms-swift": "4.6.0", "verl": "0.9.1", "skyrl": "0.4.0",
-         "areal": "1.0.4"}
+TRIED = {"trl": "1.16.0", "ms-swift": "4.6.0", "verl": "0.9.1"}
 """The versions that docs/integrations.md speaks of."""
 Found = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

@@ -55,28 +55,6 @@ SEAMS: dict[str, list[Seam]] = {
     + _seams("verl/trainer/ppo/core_algos.py", "register_policy_loss", "get_policy_loss_fn")
     + _seams("verl/workers/config/actor.py", "PolicyLossConfig")
     + _seams("verl/workers/utils/padding.py", "response_from_nested"),
-    "skyrl": _seams(
-        "skyrl/train/utils/callbacks.py",
-        "TrainingCallback.on_train_start: trainer callback_input control",
-        "TrainingCallback.on_step_end: trainer callback_input control",
-        "TrainingCallback.on_train_end: trainer callback_input control",
-        "CallbackInput: global_step batch metrics",
-        "TrainingControl: should_save",
-    )
-    + _seams(
-        "skyrl/train/trainer.py",
-        "RayPPOTrainer.add_callback: callback",
-        "RayPPOTrainer.fwd_logprobs_values_reward",
-        "RayPPOTrainer._execute_forward_pass: key mini_batch_boundaries",
-    )
-    + _seams("skyrl/train/config/config.py", "TrainerConfig: max_training_steps"),
-    "areal": _seams(
-        "areal/trainer/ppo/actor.py",
-        "PPOActor.compute_logp: data",
-        "PPOActor.compute_advantages: data",
-        "PPOActor.ppo_update: data",
-    )
-    + _seams("areal/api/cli_args.py", "PPOActorConfig.should_compute_prox_logp"),
 }
 """By the name of the package on PyPI. prime-rl is not there, and the packages `nemo-rl` and `slime`
 there are others or empty."""

@@ -15,8 +15,3 @@ OWN = {
         "integrations/test_verl_live.py",
     ],
 }
-BY_HAND = {
-    "areal": ["integrations/test_areal.py"],
-    "skyrl": ["integrations/test_skyrl.py"],
-}
-"""Run by hand: no one list of versions gives their environments (docs/integrations.md)."""

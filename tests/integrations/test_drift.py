@@ -9,35 +9,40 @@ import pytest
 from tests.drift import __main__ as drift
 from tests.drift.seams import SEAMS
 
-ACTOR = """
-class PPOActor:
-    def compute_logp(self, data): ...
-    def compute_advantages(self, batch): ...
-    async def ppo_update(self, data, *, more=1): ...
-"""
-SETTINGS = """
+TRAINER = """
 class Base:
-    def should_compute_prox_logp(self): ...
-class PPOActorConfig(Base): ...
+    def _prepare_batch_inputs(self, samples): ...
+class GRPOTrainer(Base):
+    def _postprocess_batch(self, samples): ...
+    async def _get_per_token_logps_and_entropies(
+        self, model, model_inputs, grpo_batch, *, compute_entropy=False
+    ): ...
+"""
+DATA = """
+class OnPolicySample:
+    prompt_id: str
 """
 
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
-    path = tmp_path / "areal-9.0-py3-none-any.whl"
+    path = tmp_path / "ms_swift-9.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as file:
-        file.writestr("areal-9.0.data/purelib/areal/trainer/ppo/actor.py", ACTOR)
-        file.writestr("areal/api/cli_args.py", SETTINGS)
+        name = "ms_swift-9.0.data/purelib/swift/rlhf_trainers/grpo_trainer.py"
+        file.writestr(name, TRAINER)
+        file.writestr("swift/rl_core/data.py", DATA)
     monkeypatch.setattr(drift, "download", lambda package, folder: zipfile.ZipFile(path))
 
 
 def test_what_a_release_lost_is_named(wheel, capsys):
-    assert drift.main(["areal"]) == 1
+    assert drift.main(["ms-swift"]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "areal 9.0 (tried with 1.0.4): 2 of 4 seams fit",
-        "  areal/trainer/ppo/actor.py: PPOActor.compute_advantages: it has no data",
-        "  areal/api/cli_args.py: PPOActorConfig.should_compute_prox_logp:"
-        " there is no should_compute_prox_logp",
+        "ms-swift 9.0 (tried with 4.6.0): 2 of 5 seams fit",
+        "  swift/rlhf_trainers/grpo_trainer.py: GRPOTrainer._prepare_batch_inputs:"
+        " there is no _prepare_batch_inputs",
+        "  swift/rlhf_trainers/grpo_trainer.py: GRPOTrainer._postprocess_batch:"
+        " it has no batch_encoded_inputs",
+        "  swift/rl_core/data.py: GRPOBatch: there is no GRPOBatch",
     ]
 
 

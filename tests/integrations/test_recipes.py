@@ -1,15 +1,11 @@
-"""Adapters to trainers that do not install here: SkyRL. It runs against a
-stand-in with the calls, fields and alignment of the trainer's source, in the version named in
-docs/integrations.md; what it records is compared with plain loops over the made-up rollouts."""
+"""What adapters stand on: batches by hand, turns, hooks, the example of docs/integrations.md."""
 
 from __future__ import annotations
 
 import importlib
 import re
 import sys
-import types
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +13,7 @@ import pytest
 import torch
 
 import lldscope
-from lldscope.core.errors import RunExists
 from lldscope.integrations.common.hooks import after_import
-from lldscope.monitor.health import check
 from lldscope.recording.batch import Batch, Scores
 from lldscope.recording.columns import record
 from lldscope.recording.episodes import tagged_turns
@@ -94,167 +88,6 @@ def float_(value: float | None) -> float:
 class Tokenizer:
     def decode(self, ids: list[int]) -> str:
         return " ".join(map(str, ids))
-
-
-# -- SkyRL ----------------------------------------------------------------------------------------
-
-
-class SkyBatch(dict):
-    """TrainingInputBatch: tensors by name, and metadata."""
-
-    metadata: dict[str, Any]
-
-    def select(self, keys: list[str], metadata_keys: list[str]) -> SkyBatch:
-        results = SkyBatch({k: self[k] for k in keys})
-        results.metadata = {k: self.metadata[k] for k in metadata_keys}
-        return results
-
-
-def right(rows: list[list[float]], dtype: Any = torch.float32) -> torch.Tensor:
-    """Rows aligned at the right, and one more that SkyRL adds: a copy of the first."""
-    width = max(map(len, rows))
-    return torch.tensor([[0] * (width - len(r)) + list(r) for r in [*rows, rows[0]]], dtype=dtype)
-
-
-class SkyTrainer:
-    """The calls of RayPPOTrainer.train that matter, in their order."""
-
-    def __init__(self) -> None:
-        self.tokenizer, self.global_step = Tokenizer(), 0
-        self.now = OLD
-        self.passes: list[SkyBatch] = []
-        self.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 3)
-        self.cfg = SimpleNamespace(trainer=SimpleNamespace(max_training_steps=None))
-
-    def fwd_logprobs_values_reward(self, batch: SkyBatch) -> SkyBatch:
-        batch["action_log_probs"] = right(OLD)
-        batch["base_action_log_probs"] = right(REFERENCE)
-        return batch
-
-    def _execute_forward_pass(self, model, batch, *, key, mini_batch_boundaries):
-        assert (model, key) == ("policy", "logprobs")
-        self.passes.append(batch)
-        if mini_batch_boundaries is None:
-            return self.entries(batch)
-        assert mini_batch_boundaries == [(0, 2), (2, 4)]
-        return right(self.now)
-
-    def entries(self, batch: SkyBatch) -> torch.Tensor:
-        """Log-probabilities of other sequences than the step's."""
-        assert len(batch["sequences"]) % 3 == 0
-        whole = [p + r for p, r in zip(PROMPTS, RESPONSES, strict=True)]
-        rows = zip(batch["sequences"], batch["attention_mask"].bool(), strict=True)
-        results = [[0.0] * 9 + self.now[whole.index(ids[there].tolist())] for ids, there in rows]
-        k = batch.metadata["response_length"]
-        return torch.tensor([row[-k:] for row in results])
-
-    def train(self, callback: Any) -> None:
-        control = SimpleNamespace(should_save=False)
-        callback.on_train_start(self, SimpleNamespace(global_step=self.global_step), control)
-        self.global_step += 1
-        for _ in range(2):
-            sequences = [p + r for p, r in zip(PROMPTS, RESPONSES, strict=True)]
-            batch = SkyBatch(
-                sequences=right(sequences, torch.long),
-                attention_mask=right([[1] * len(s) for s in sequences], torch.long),
-                response_mask=right([[1] * len(r) for r in RESPONSES], torch.long),
-                loss_mask=right(OWN, torch.long), rollout_logprobs=right(ENGINE),
-                rewards=right([[0.0] * (len(r) - 1) + [x]
-                               for r, x in zip(RESPONSES, REWARDS, strict=True)]),
-                pixel_values=None,
-            )
-            batch["loss_mask"][-1] = 0
-            batch.metadata = {
-                "uids": ["b", "b", "a", "a", "pad0"], "pad_size": 1, "response_length": 5,
-                "policy_mini_batch_boundaries": [(0, 2), (2, 4)],
-            }
-            batch = self.fwd_logprobs_values_reward(batch)
-            batch["advantages"] = right(
-                [[a] * len(r) for a, r in zip(ADVANTAGES, RESPONSES, strict=True)]
-            )
-            batch.pop("rewards")
-            batch.metadata.pop("uids")
-            self.now = POST
-            messages = SimpleNamespace(
-                global_step=self.global_step, batch=batch, metrics={"grad_norm": 0.25}
-            )
-            callback.on_step_end(self, messages, control)
-            self.now = OLD
-            self.global_step += 1
-        callback.on_train_end(self, SimpleNamespace(), control)
-
-
-@pytest.fixture
-def modules(monkeypatch):
-    """Modules of trainers that are not installed: name → what they have."""
-
-    def put(**arguments: Any) -> None:
-        for name, members in arguments.items():
-            parts = name.replace("__", ".").split(".")
-            for k in range(1, len(parts) + 1):
-                module = types.ModuleType(".".join(parts[:k]))
-                module.__path__ = []  # type: ignore[attr-defined]
-                if k == len(parts):
-                    vars(module).update(members)
-                monkeypatch.setitem(sys.modules, module.__name__, module)
-        for name in ("skyrl",):
-            monkeypatch.delitem(sys.modules, f"lldscope.integrations.{name}", raising=False)
-
-    return put
-
-
-@pytest.fixture
-def sky(modules):
-    modules(skyrl__train__utils__callbacks={"TrainingCallback": type("TrainingCallback", (), {})})
-    return importlib.import_module("lldscope.integrations.skyrl")
-
-
-def test_skyrl(tmp_path, sky):
-    trainer = SkyTrainer()
-    trainer.train(sky.LldscopeCallback(tmp_path / "run", tokens_every=1, name="sky"))
-    run = lldscope.open_run(tmp_path / "run")
-    assert (run.info["status"], run.info["name"]) == ("finished", "sky")
-    assert check(run).last_step == 1
-    recorded(run)
-    recorded(run, step=1)
-    assert run.signals()["grad_norm"].tolist() == [0.25, 0.25]
-    assert set(trainer.passes[0]) == {"sequences", "attention_mask"}
-    entries = run.sql("SELECT step, age, response_id, action_index, logp_post_sum FROM retention"
-                   " ORDER BY ALL").to_numpy()
-    expected = [
-        (1, 1, i, j, sum(POST[i][k] for k in a))
-        for i in (0, 2) for j, a in enumerate(actions(OWN[i]))
-    ]
-    assert np.allclose(entries, expected, atol=1e-5)
-
-
-def test_the_page_for_skyrl(tmp_path, sky, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trainer, entries = SkyTrainer(), []
-    trainer.add_callback = entries.append
-    (code,) = examples("skyrl")
-    exec(compile(code, "integrations.md", "exec"), {"trainer": trainer})
-    trainer.train(*entries)
-    recorded(lldscope.open_run("runs/mine"))
-
-
-def test_skyrl_goes_on_after_a_checkpoint_and_survives_its_own_faults(tmp_path, sky, caplog):
-    SkyTrainer().train(sky.LldscopeCallback(tmp_path / "run"))
-    with pytest.raises(RunExists):
-        SkyTrainer().train(sky.LldscopeCallback(tmp_path / "run"))
-    again = SkyTrainer()
-    again.global_step = 2
-    again.train(sky.LldscopeCallback(tmp_path / "run"))
-    assert lldscope.open_run(tmp_path / "run").signals()["step"].tolist() == [0, 1, 2, 3]
-    broken = SkyTrainer()
-    broken._execute_forward_pass = None
-    callback = sky.LldscopeCallback(tmp_path / "broken")
-    broken.train(callback)
-    assert sum("training goes on" in r.message for r in caplog.records) == 1
-    assert sum(callback._recorder.dropped.values()) == 2
-
-
-# -- what all of them stand on --------------------------------------------------------------------
 
 
 def test_a_batch_by_hand(tmp_path):

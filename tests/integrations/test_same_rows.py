@@ -194,42 +194,6 @@ def verl() -> Batch:
     )
 
 
-def skyrl() -> Batch:
-    def right(rows: list[list[float]], dtype: Any = torch.float32) -> torch.Tensor:
-        width = max(map(len, rows))
-        return torch.tensor([[0] * (width - len(r)) + list(r) for r in rows], dtype=dtype)
-
-    hooks = types.ModuleType("skyrl.train.utils.callbacks")
-    hooks.TrainingCallback = object  # type: ignore[attr-defined]
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("skyrl", "skyrl.train", "skyrl.train.utils"):
-            patch.setitem(sys.modules, name, types.ModuleType(name))
-        patch.setitem(sys.modules, hooks.__name__, hooks)
-        patch.delitem(sys.modules, "lldscope.integrations.skyrl", raising=False)
-        from lldscope.integrations.skyrl import LldscopeCallback
-    data = SkyData(
-        sequences=right(SEQUENCES, torch.long), loss_mask=right(OWN),
-        attention_mask=right([[1] * len(s) for s in SEQUENCES]),
-        response_mask=right([[1] * len(r) for r in RESPONSES]), action_log_probs=right(OLD),
-        rollout_logprobs=right(ENGINE), base_action_log_probs=right(REFERENCE),
-        advantages=right([[a] * len(r) for a, r in zip(ADVANTAGES, RESPONSES, strict=True)]),
-    )
-    callback = LldscopeCallback("nowhere")
-    callback._rewards = np.array(REWARDS), [f"q{g}" for g in GROUPS]
-    trainer = SimpleNamespace(
-        tokenizer=SimpleNamespace(decode=str),
-        _execute_forward_pass=lambda *args, **kwargs: right(POST),
-    )
-    return callback._batch(trainer, data, STEP)
-
-
-class SkyData(dict):
-    metadata: dict[str, Any] = {}  # noqa: RUF012
-
-    def select(self, keys, metadata_keys):
-        return self
-
-
 COLUMNS = {
     "responses": ("response_id", "group_id", "prompt_hash", "reward", "advantage", "correct",
                   "n_actions", "n_tokens"),
@@ -264,7 +228,7 @@ def same(one: dict[str, list[tuple]], other: dict[str, list[tuple]], tables: Any
                 assert x == (pytest.approx(y, abs=1e-5) if isinstance(y, float) else y), (a, name)
 
 
-@pytest.mark.parametrize("path", [our_trainer, trl, verl, skyrl])
+@pytest.mark.parametrize("path", [our_trainer, trl, verl])
 def test_every_trainer_gives_the_same_rows(path):
     expected = rows_of(by_hand())
     same(rows_of(path()), expected)

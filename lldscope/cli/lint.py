@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import RunNotFound, UsageError
 from .shared import RunPath, print_json, warn_of_damage
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ def lint(run: Path, checkpoint: Path | None, as_json: bool) -> None:
     from ..lint.weights import compare_weights
     from ..runs import open_run
 
-    with open_run(run) as source:
+    try:
+        opened = open_run(run)
+    except RunNotFound as error:
+        raise UsageError(str(error)) from error
+    with opened as source:
         result = examine(source)
         weights = None if checkpoint is None else compare_weights(source, checkpoint)
         damaged = source.damaged

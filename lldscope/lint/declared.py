@@ -13,7 +13,7 @@ _VERL = "actor_rollout_ref"
 # What is declared → the settings that declare it: of lldscope's trainer, of TRL's GRPOConfig, and
 # of verl, whose names have dots.
 SETTINGS: dict[str, tuple[str, ...]] = {
-    "estimator": ("algorithm.adv_estimator",),
+    "estimator": ("algorithm.adv_estimator", "multi_objective_aggregation"),
     "advantage_std": ("advantage_std", "scale_rewards", "algorithm.norm_adv_by_std_in_grpo"),
     "group_size": ("group_size", "num_generations", f"{_VERL}.rollout.n"),
     "aggregation": ("aggregation", f"{_VERL}.actor.loss_agg_mode"),
@@ -27,7 +27,9 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "top_k": ("top_k", f"{_VERL}.rollout.top_k"),
     "reward_weights": ("reward_weights",),
 }
-GROUP_RELATIVE = ("grpo", "grpo_vectorized", "grpo_passk", "rloo", "gspo", "dr_grpo")
+GROUP_RELATIVE = (
+    "grpo", "grpo_vectorized", "grpo_passk", "rloo", "gspo", "dr_grpo", "sum_then_normalize",
+)
 
 
 @dataclass(frozen=True)

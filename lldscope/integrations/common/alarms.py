@@ -9,6 +9,7 @@ from ...core.errors import LldscopeError
 from ...diagnosis.registry import RULES
 from ...monitor.follow import Monitor
 from ...recording.recorder import FailOpen, Recorder
+from .farewell import farewell
 
 ACTIONS = ("stop", "save")
 DEFAULT_RULES = ("lld-decay", "lld-collapse")
@@ -90,12 +91,14 @@ def record_training(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """The training itself; closes the recorder with how it ended."""
+    """The training itself; closes the recorder with how it ended, and says what was seen."""
     try:
         with recorder:
             result = train(*args, **kwargs)
             if action.stopped is not None:
                 recorder.close("stopped", action.stopped)
-            return result
     finally:
         action.end()
+    if recorder.rank == 0:
+        farewell(recorder.place)
+    return result

@@ -108,6 +108,7 @@ class Observer:
         with self._fail_open("a rollout batch"):
             n = output["completion_ids"].size(0)
             samples = rewarded_samples(self.trainer, self._rewarded, n, self._judge)
+            self._record_parts(step)
         with self._fail_open("a rollout batch"):
             # Every rank takes part in this, also one where recording failed.
             correct = [None] * n if samples is None else samples.correct
@@ -243,6 +244,18 @@ class Observer:
     def _elsewhere(self) -> float:
         """Seconds so far of rollouts and recording, which do not count as update time."""
         return self._sampling + self._fail_open.seconds
+
+    def _record_parts(self, step: int) -> None:
+        """Means of several reward functions, over all ranks, where each gave every rollout one."""
+        names = getattr(self.trainer, "reward_func_names", [])
+        if self._rewarded is None or len(names) < 2 or self.recorder.rank:
+            return
+        per_function = self._rewarded[1]  # (N of all ranks, functions)
+        if not per_function.isnan().any():
+            self.recorder.scalars(
+                step=step, name=[f"rewards/{name}" for name in names],
+                value=per_function.double().mean(0).tolist(),
+            )
 
     def _judge(self, **samples: Any) -> list[bool | None]:
         """Which rollouts are correct; None for all of them where `correct=` fails."""

@@ -1,0 +1,36 @@
+"""After the training one line says what was seen and where to look; in a notebook a figure."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from lldscope.integrations.common.farewell import farewell
+
+
+def test_one_line_says_what_was_seen(make_run, capsys):
+    path = make_run()
+    farewell(path)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("lldscope: ")
+    assert f"steps in {path}" in line
+    assert line.endswith(f"Look: lldscope dash {path}")
+
+
+@pytest.mark.parametrize(("shell", "shown"), [("ZMQInteractiveShell", 1), ("Other", 0)])
+def test_in_a_notebook_the_run_draws_itself(make_run, monkeypatch, shell, shown):
+    displayed = []
+    ipython, parts = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.get_ipython = type(shell, (), {})
+    parts.display = displayed.append
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", parts)
+    farewell(make_run())
+    assert len(displayed) == shown
+
+
+def test_what_cannot_be_read_is_logged_and_raises_nothing(tmp_path, caplog):
+    farewell(tmp_path / "nothing")
+    assert "nothing can be said of the run" in caplog.text

@@ -19,8 +19,8 @@ def test_one_line_says_what_was_seen(make_run, capsys):
     assert line.endswith(f"Look: lldscope dash {path}")
 
 
-@pytest.mark.parametrize(("shell", "shown"), [("ZMQInteractiveShell", 1), ("Other", 0)])
-def test_in_a_notebook_the_run_draws_itself(make_run, monkeypatch, shell, shown):
+@pytest.mark.parametrize(("shell", "n_figures"), [("ZMQInteractiveShell", 1), ("Other", 0)])
+def test_in_a_notebook_the_run_draws_itself(make_run, monkeypatch, shell, n_figures):
     displayed = []
     ipython, parts = ModuleType("IPython"), ModuleType("IPython.display")
     ipython.get_ipython = type(shell, (), {})
@@ -28,7 +28,7 @@ def test_in_a_notebook_the_run_draws_itself(make_run, monkeypatch, shell, shown)
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", parts)
     farewell(make_run())
-    assert len(displayed) == shown
+    assert len(displayed) == n_figures
 
 
 def test_what_cannot_be_read_is_logged_and_raises_nothing(tmp_path, caplog):

@@ -68,7 +68,7 @@ def test_left_out_rollouts_give_no_gradient(tmp_path):
     """By hand: with all rollouts left out nothing moves but by weight decay, which is 0 here."""
     trainer = make(tmp_path, **FOUR, max_steps=8)
     instrument(trainer, tmp_path / "run", blame=True)
-    seen = {}
+    parts = {}
     original = blame.Blamer._experiment
 
     def experiment(self, rollouts):
@@ -77,9 +77,9 @@ def test_left_out_rollouts_give_no_gradient(tmp_path):
         before = weights(self._trainer)
         draw = self._draw()
         for leave_out in ("negative", "positive", "unlikely"):
-            kept = blame._kept_rows(leave_out, draw)
+            weights_of_rows = blame._kept_rows(leave_out, draw)
             advantages = draw.inputs["advantages"]
-            seen[leave_out] = (advantages * (1 - kept))
+            parts[leave_out] = (advantages * (1 - weights_of_rows))
         recorded = blame._Draw(self._trainer._buffered_inputs, draw.inputs, draw.correct,
                                draw.old, blame.ROWS)
         zero = [x | {"advantages": 0 * x["advantages"]} for x in recorded.micro_batches]
@@ -94,10 +94,10 @@ def test_left_out_rollouts_give_no_gradient(tmp_path):
         trainer.train()
     finally:
         blame.Blamer._experiment = original
-    assert (seen["negative"] <= 0).all()
-    assert (seen["positive"] >= 0).all()
-    assert (seen["unlikely"] <= 0).all()
-    assert 0 < (seen["unlikely"] < 0).sum() < (seen["negative"] < 0).sum()
+    assert (parts["negative"] <= 0).all()
+    assert (parts["positive"] >= 0).all()
+    assert (parts["unlikely"] <= 0).all()
+    assert 0 < (parts["unlikely"] < 0).sum() < (parts["negative"] < 0).sum()
 
 
 @pytest.mark.parametrize(

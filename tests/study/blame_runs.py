@@ -94,7 +94,7 @@ def results(file: Path = RESULTS) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in map(json.loads, lines)}
 
 
-def counted(rows: dict[str, dict[str, Any]], family: str, kind: str) -> list[dict[str, Any]]:
+def countable(rows: dict[str, dict[str, Any]], family: str, kind: str) -> list[dict[str, Any]]:
     """The first PAIRS runs of a family that have the label of their recipe, by seed."""
     mine = [r for r in rows.values() if r["family"] == family and r["kind"] == r["label"] == kind]
     return sorted(mine, key=lambda r: r["seed"])[:PAIRS]
@@ -107,7 +107,7 @@ def missing(rows: dict[str, dict[str, Any]]) -> Iterator[Plan]:
             for kind in ("degraded", "held"):
                 for seed in SEEDS:
                     plan = Plan(family, kind, seed)
-                    if len(counted(rows, family, kind)) < n and plan.name not in rows:
+                    if len(countable(rows, family, kind)) < n and plan.name not in rows:
                         yield plan
 
 
@@ -141,8 +141,8 @@ def one(plan: Plan, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return row
     state = last_good(steps, right, verdict.step)
     if plan.kind == "held":  # at the step of the degrading run of the same number
-        number = len(counted(rows, plan.family, "held"))
-        state = counted(rows, plan.family, "degraded")[number]["state"]
+        number = len(countable(rows, plan.family, "held"))
+        state = countable(rows, plan.family, "degraded")[number]["state"]
     answer = blame(folder / "run", state, DRAWS, repeat_all=True)
     row |= {"state": state, "replay": all(answer.replay.values()),
             "blame": {r.name: {"delta": r.delta, "change": r.change, **r.measures}
@@ -193,7 +193,7 @@ def report() -> str:
     for kind in ("degraded", "held"):
         lines = []
         for family in (*FAMILIES, "both"):
-            runs = [r for f in FAMILIES if family in (f, "both") for r in counted(rows, f, kind)]
+            runs = [r for f in FAMILIES if family in (f, "both") for r in countable(rows, f, kind)]
             if runs:
                 lines.append([family, str(len(runs)), *_attribution(runs)])
         head = ("family", "runs", "Δ < 0 in", "Δ as it was, nats", *PARTS)
@@ -202,7 +202,7 @@ def report() -> str:
     lines = []
     for kind in ("degraded", "held"):
         for family in (*FAMILIES, "both"):
-            runs = [r for f in FAMILIES if family in (f, "both") for r in counted(rows, f, kind)]
+            runs = [r for f in FAMILIES if family in (f, "both") for r in countable(rows, f, kind)]
             if runs:
                 lines.append([kind, family, str(len(runs)), *_prediction(runs)])
     head = ("runs", "family", "n", "rank correlation [95 %]", "best by one step",
@@ -227,14 +227,14 @@ def _attribution(runs: Sequence[dict[str, Any]]) -> list[str]:
 def _mean(values: Sequence[float]) -> str:
     if not values:
         return "–"
-    found = interval(values)
-    return f"{fmean(values):+.2f}" + (f" [{found[1]:+.2f}, {found[2]:+.2f}]" if found else "")
+    span = interval(values)
+    return f"{fmean(values):+.2f}" + (f" [{span[1]:+.2f}, {span[2]:+.2f}]" if span else "")
 
 
 def _discrimination(rows: dict[str, dict[str, Any]]) -> str:
     counts = []
     for kind in ("degraded", "held"):
-        runs = [r for f in FAMILIES for r in counted(rows, f, kind)]
+        runs = [r for f in FAMILIES for r in countable(rows, f, kind)]
         was = [r["blame"][AS_IT_WAS]["delta"][0] for r in runs if r["blame"][AS_IT_WAS]["delta"]]
         counts.append((sum(d < 0 for d in was), len(was)))
     (a, n), (b, m) = counts
@@ -245,7 +245,7 @@ def _discrimination(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def _prediction(runs: Sequence[dict[str, Any]]) -> list[str]:
-    correlations, chosen = [], []
+    correlations, choices = [], []
     ends: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for r in runs:
         means = {arm: fmean(r["forks"][arm]["em"]) for arm in ARMS}
@@ -253,10 +253,11 @@ def _prediction(runs: Sequence[dict[str, Any]]) -> list[str]:
             ends[arm].append(value)
         deltas = {arm: d[0] for arm in ARMS if (d := r["blame"][arm]["delta"])}
         if len(deltas) == len(ARMS):
-            chosen.append(means[max(deltas, key=lambda arm: deltas[arm])])
+            choices.append(means[max(deltas, key=lambda arm: deltas[arm])])
             correlations.append(spearman([deltas[a] for a in ARMS], [means[a] for a in ARMS]))
     return [_mean([c for c in correlations if math.isfinite(c)]),
-            f"{fmean(chosen):.3f}" if chosen else "–", *(f"{fmean(v):.3f}" for v in ends.values())]
+            f"{fmean(choices):.3f}" if choices else "–",
+            *(f"{fmean(v):.3f}" for v in ends.values())]
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:

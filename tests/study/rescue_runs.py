@@ -54,7 +54,7 @@ def results(file: Path = RESULTS) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def counted(rows: Sequence[dict[str, Any]], family: str) -> list[dict[str, Any]]:
+def countable(rows: Sequence[dict[str, Any]], family: str) -> list[dict[str, Any]]:
     """The first RUNS runs of a family that an alarm warned of and that degraded when nothing was
     done, by seed."""
     mine = [r for r in rows if r["family"] == family and r.get("label") == "degraded"]
@@ -68,7 +68,7 @@ def missing(rows: Sequence[dict[str, Any]]) -> Iterator[Plan]:
         for family in FAMILIES:
             for seed in SEEDS:
                 plan = Plan(family, "degraded", seed)
-                if len(counted(rows, family)) < n and plan.name not in done:
+                if len(countable(rows, family)) < n and plan.name not in done:
                     yield plan
 
 
@@ -110,7 +110,7 @@ def one(plan: Plan) -> dict[str, Any]:
     half = fork("half-rate", config, start, folder / "half")
     with half:
         half.advance(BUDGET)
-    best, forks = rescued(config, start, folder)
+    best, forks = follow_rescue(config, start, folder)
     final = {"nothing": on.scores[-1].em, "stop": means[-1], "half-rate": half.scores[-1].em,
              "rescue": best.scores[-1].em}
     return row | {"final": final, "winner": best.arm,
@@ -120,14 +120,14 @@ def one(plan: Plan) -> dict[str, Any]:
 def fork(arm: str, config: TrainConfig, start: Checkpoint, folder: Path) -> Fork:
     settings = changes(arm, config, start)
     assert settings is not None
-    return Fork(arm, settings, replaced(config), start, folder)
+    return Fork(arm, settings, longer(config), start, folder)
 
 
-def replaced(config: TrainConfig) -> TrainConfig:
+def longer(config: TrainConfig) -> TrainConfig:
     return config.replace(steps=LIMIT + 2 * BUDGET)
 
 
-def rescued(config: TrainConfig, start: Checkpoint, folder: Path) -> tuple[Fork, list[Fork]]:
+def follow_rescue(config: TrainConfig, start: Checkpoint, folder: Path) -> tuple[Fork, list[Fork]]:
     """Forks as `lldscope rescue` makes and ends them, then the winner's training for what is left
     of the budget. `--apply` trains the winner from the checkpoint again, to the same bit: so the
     winner's fork is continued here, and its steps count twice."""
@@ -184,32 +184,32 @@ def report() -> str:
     rows = results()
     lines = []
     for family in (*FAMILIES, "both"):
-        runs = [r for f in FAMILIES if family in (f, "both") for r in counted(rows, f)]
+        runs = [r for f in FAMILIES if family in (f, "both") for r in countable(rows, f)]
         for name in STRATEGIES if runs else ():
-            within = sum(saved(r, name) for r in runs)
+            within = sum(saves(r, name) for r in runs)
             share = [r["final"][name] / r["best"] for r in runs]
             lines.append([family, name, f"{within} of {len(runs)}", f"{fmean(share):.3f}",
                           f"{min(share):.3f}", "" if name == "rescue" else _against(runs, name)])
     head = ("family", "strategy", "within 5 % of the best", "share of the best, mean", "least",
             "rescue alone saves / it alone, p")
-    winners = [r["winner"] for f in FAMILIES for r in counted(rows, f)]
-    chosen = ", ".join(f"{arm} {winners.count(arm)}" for arm in ARMS)
+    winners = [r["winner"] for f in FAMILIES for r in countable(rows, f)]
+    choices = ", ".join(f"{arm} {winners.count(arm)}" for arm in ARMS)
     others = [f"{r['name']} ({r.get('label') or 'no warning'})" for r in rows
               if r.get("label") != "degraded"]
     return "\n\n".join((
-        table(head, lines), f"What rescue chose: {chosen}.",
+        table(head, lines), f"What rescue chose: {choices}.",
         f"Runs that do not count: {', '.join(others) or 'none'}.",
     ))
 
 
-def saved(row: dict[str, Any], strategy: str) -> bool:
+def saves(row: dict[str, Any], strategy: str) -> bool:
     return bool(row["final"][strategy] >= WITHIN * row["best"])
 
 
 def _against(runs: Sequence[dict[str, Any]], name: str) -> str:
     """Runs that one of the two saves alone, and the one-sided sign test's p."""
-    ours = sum(saved(r, "rescue") and not saved(r, name) for r in runs)
-    theirs = sum(saved(r, name) and not saved(r, "rescue") for r in runs)
+    ours = sum(saves(r, "rescue") and not saves(r, name) for r in runs)
+    theirs = sum(saves(r, name) and not saves(r, "rescue") for r in runs)
     n = ours + theirs
     p = sum(comb(n, k) for k in range(ours, n + 1)) / 2**n
     return f"{ours} / {theirs}, p = {p:.3f}"

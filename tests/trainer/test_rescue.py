@@ -95,9 +95,9 @@ def test_forks_are_compared_and_the_run_goes_on_with_the_best(copy, monkeypatch)
     after = content(copy)
     assert {name: after[name] for name in before} == before, "what was there is as it was"
     with lldscope.open_run(copy) as source:
-        (shown,) = experiments(source)
-        assert shown.sentence == answer["sentence"]
-        assert [row[0] for row in shown.rows] == list(arms)
+        (experiment,) = experiments(source)
+        assert experiment.sentence == answer["sentence"]
+        assert [row[0] for row in experiment.rows] == list(arms)
         rows = source.rows("SELECT reward_sum FROM steps WHERE step IN (1, 2) ORDER BY step").rows
     with lldscope.open_run(copy / "rescue" / "step-1" / "as-it-was") as same:
         assert same.rows("SELECT reward_sum FROM steps ORDER BY step").rows[:2] == rows, (

@@ -66,11 +66,11 @@ def last_checkpoint(path: Path, step: int) -> Checkpoint:
         except UsageError as error:
             log.warning("lldscope: %s", error)
             continue
-        made = checkpoint.state.torch
-        if made and made != torch.__version__:
+        version = checkpoint.state.torch
+        if version and version != torch.__version__:
             raise UsageError(
-                f"The checkpoint before step {start} was made with torch {made}, and this is torch "
-                f"{torch.__version__}: its steps would not come out as they were"
+                f"The checkpoint before step {start} was made with torch {version}, and this is "
+                f"torch {torch.__version__}: its steps would not come out as they were"
             )
         return checkpoint
     raise UsageError(

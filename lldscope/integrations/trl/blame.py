@@ -193,10 +193,10 @@ class Blamer:
             return per_function
 
         def generate(*args: Any, **kwargs: Any) -> Inputs:
-            made = self._originals["_generate_and_score_completions"](*args, **kwargs)
-            output.update(made)
-            rows = torch.arange(len(made["completion_ids"]), device=made["completion_ids"].device)
-            return dict(made) | {ROWS: rows}
+            batch = self._originals["_generate_and_score_completions"](*args, **kwargs)
+            output.update(batch)
+            rows = torch.arange(len(batch["completion_ids"]), device=batch["completion_ids"].device)
+            return dict(batch) | {ROWS: rows}
 
         t._calculate_rewards, t._generate_and_score_completions = rewards, generate
         t._step, t._buffered_inputs = 0, None

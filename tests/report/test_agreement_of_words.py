@@ -1,5 +1,6 @@
-"""A hundred and four generated runs: verdict, headline and report agree on state, cause, onset, action and
-end, and no sentence contradicts an alarm. The numbers are made up; nothing was trained."""
+"""A hundred and four generated runs: verdict, headline and report agree on state, cause, onset,
+action and end, and no sentence contradicts the rows. The numbers are made up; nothing was trained.
+"""
 
 from __future__ import annotations
 

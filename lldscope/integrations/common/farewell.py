@@ -26,7 +26,9 @@ def farewell(place: Any) -> None:
                 f"{in_one_line(state.headline.cause)}. Look: lldscope dash {place}"
             )
             if _in_notebook():
-                _draw(run)
+                from IPython.display import display
+
+                display(run)  # the first screen of its report
     except Exception as error:
         log.warning("lldscope: nothing can be said of the run at %s: %s", place, error)
 
@@ -37,12 +39,3 @@ def _in_notebook() -> bool:
     from IPython import get_ipython
 
     return type(get_ipython()).__name__ == "ZMQInteractiveShell"
-
-
-def _draw(run: Any) -> None:
-    from IPython.display import display
-
-    try:
-        display(run.plot())
-    except Exception:  # without Plotly its facts
-        display(run)

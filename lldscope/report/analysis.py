@@ -21,6 +21,7 @@ from ..diagnosis.changepoints import STEPS_AFTER, refine
 from ..diagnosis.evidence import SMOOTH, Evidence
 from ..diagnosis.registry import Rule
 from ..explore.comparison import onset
+from ..explore.experiments import experiments
 from ..explore.trajectories import rows_of
 from ..figures.series import smooth
 from ..figures.view import subject_of
@@ -76,6 +77,7 @@ def post_mortem(
         evals=rows_of(run.sql(_EVALS)),
         losses=losses(run, first, last),
         examples=examples(run, first, last),
+        experiments=experiments(run),
         changes=_changes(trainer, run, state.headline.rule, events),
         record=trainer.record,
         cost=cost(e, events, cost_per_hour),

@@ -35,6 +35,7 @@ def document(facts: PostMortem) -> Document:
     """The report of a run."""
     drawings = charts.of_run(facts) if facts.run.n_steps else []
     evidence = (
+        ("What was tried", _experiments(facts)),
         ("Alarms", _alarms(facts)),
         ("What looks like LLD", _look_alikes(facts)),
         ("More charts and signals", _signals(facts, drawings)),
@@ -98,6 +99,12 @@ def timeline(facts: PostMortem, x: Axis | None = None, caption: str = "Timeline"
     ]
     rows.append(["", "", "", charts.step_strip(x)])
     return Table(caption, ["event", "began", "seen", "steps"], rows, frozenset({1, 2}))
+
+
+def _experiments(facts: PostMortem) -> Iterator[Block]:
+    for one in facts.experiments:
+        yield Paragraph(true_minus(one.sentence))
+        yield Table(one.title, one.head, [[true_minus(c) for c in row] for row in one.rows])
 
 
 def _alarms(facts: PostMortem) -> Iterator[Block]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..diagnosis.assess import PhaseSpan
 from ..diagnosis.look_alikes import Finding
+from ..explore.experiments import Experiment
 from ..figures.view import Subject
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
@@ -97,6 +98,7 @@ class PostMortem:
     evals: list[dict[str, Any]]  # rows of that table
     losses: Losses
     examples: list[Example]
+    experiments: list[Experiment]
     changes: list[Change]
     record: tuple[str, ...]
     cost: Cost | None = None

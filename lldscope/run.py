@@ -90,12 +90,12 @@ class Run:
             f"{self.info.get('status') or 'unknown status'}{phase}; {alarms}{self.place}>"
         )
 
-    def _repr_html_(self) -> str | None:
+    def _repr_html_(self) -> str:
         """What a notebook shows of the run: the first screen of its report."""
         from importlib.metadata import entry_points
 
-        cards = entry_points(group="lldscope.card", name="card")
-        return next((str(card.load()(self)) for card in cards), None)
+        (card,) = entry_points(group="lldscope.card", name="card")
+        return str(card.load()(self))
 
     @property
     def damaged(self) -> dict[str, str]:
@@ -204,19 +204,12 @@ class Run:
         return self.assess().alert_frame()
 
     def plot(self, signals: Sequence[str] | None = None) -> Any:
-        """Charts of the dashboard, or those of some signals, as one Plotly figure for notebooks."""
+        """Charts of the dashboard, or those of some signals, drawn for a notebook: an object whose
+        `html` they are. Raises UsageError for a name that no chart shows."""
         from importlib.metadata import entry_points
 
-        missing = "plot() needs Plotly: pip install 'lldscope[dash]'."
-        plots = entry_points(group="lldscope.plot", name="plot")
-        if not plots:
-            raise LldscopeError(missing)
-        try:
-            return next(iter(plots)).load()(self, signals)
-        except ModuleNotFoundError as error:
-            if (error.name or "").split(".")[0] not in ("plotly", "lldscope_dashboard"):
-                raise
-            raise LldscopeError(missing) from None
+        (plot,) = entry_points(group="lldscope.card", name="plot")
+        return plot.load()(self, signals)
 
     def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
         """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.

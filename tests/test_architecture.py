@@ -81,7 +81,6 @@ DASHBOARD = (
     "figures",
     "data",
     "pages",
-    "notebook",
     "callbacks",
     "prometheus",
     "routes",

@@ -102,7 +102,7 @@ def test_the_python_example_of_the_post_mortem_runs(monkeypatch):
     (code,) = blocks("python", (ROOT / "docs" / "post-mortem.md").read_text(encoding="utf-8"))
     scope: dict = {}
     exec(compile(code, "post-mortem.md", "exec"), scope)
-    assert scope["figure"].data
+    assert "<figure>" in scope["charts"].html
 
 
 def test_every_command_has_help():

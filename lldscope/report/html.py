@@ -18,8 +18,6 @@ from .examples import Response
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from ..run import Run
-
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 SHORT, LONG = 20, 40  # characters of the longest cell of a column
 STRONG = 2.0  # nats that a token must lose or gain for the full colour
@@ -37,12 +35,8 @@ def html(content: Document) -> str:
     return _template().render(content=content, policy=POLICY, style=_STYLE, whole=True)
 
 
-def card(run: Run) -> str:
-    """The first screen of a run's report as part of a page: what a notebook shows of the run."""
-    from .analysis import post_mortem
-    from .document import document
-
-    content = document(post_mortem(run))
+def fragment(content: Document) -> str:
+    """The beginning of a document as part of another page."""
     return _template().render(content=content, policy=POLICY, style=_STYLE, whole=False)
 
 

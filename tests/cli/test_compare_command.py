@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-import tomllib
-from importlib import metadata
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 
 import lldscope
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import UsageError
 from lldscope.explore.comparison import compare
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -88,39 +84,11 @@ def test_command(lldscope_command):
     assert "difference" in table
 
 
-@pytest.fixture
-def declared(monkeypatch):
-    """The plot that pyproject.toml declares, whatever the installed metadata say."""
-    project = tomllib.loads((SAMPLES.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    ((name, value),) = project["project"]["entry-points"]["lldscope.plot"].items()
-    point = EntryPoint(name, value, "lldscope.plot")
-    points = EntryPoints([point])
-    monkeypatch.setattr(metadata, "entry_points", lambda **options: points.select(**options))
-
-
-@pytest.mark.usefixtures("declared")
-def test_plot_without_plotly_says_what_to_install(runs, monkeypatch):
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    monkeypatch.delitem(sys.modules, "plotly.graph_objects", raising=False)
-    with pytest.raises(LldscopeError, match=r"pip install 'lldscope\[dash\]'"):
-        runs[0].plot()
-
-
-def test_plot_without_the_dashboard_says_what_to_install(runs, monkeypatch):
-    monkeypatch.setattr(metadata, "entry_points", lambda **_: EntryPoints())
-    with pytest.raises(LldscopeError, match=r"pip install 'lldscope\[dash\]'"):
-        runs[0].plot()
-
-
-@pytest.mark.usefixtures("declared")
 def test_plot_shows_the_charts_of_the_dashboard(runs):
-    pytest.importorskip("plotly")
-    figure = runs[0].plot(["reward", "entropy"])
-    names = [trace.name for trace in figure.data]
-    assert "Reward: reward" in names
-    assert "Entropy: entropy" in names
-    assert {trace.yaxis for trace in figure.data} == {"y", "y3"}
-    steps = runs[0].signals()["step"]
-    assert list(figure.data[0].x) == steps.tolist()
+    sheet = runs[0].plot(["reward", "entropy"])
+    assert sheet.html.count("<figure>") == 2
+    assert sheet._repr_html_() == sheet.html
+    for title in ("Reward", "Entropy"):
+        assert f"<b>{title}</b>" in sheet.html
     with pytest.raises(UsageError, match="No chart"):
         runs[0].plot(["nonsense"])

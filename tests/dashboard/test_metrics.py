@@ -150,15 +150,6 @@ def test_the_recording_page_says_where_attempts_ran_and_how_they_ended(tmp_path:
     assert first["host"] in text
 
 
-def test_plot_gives_each_chart_its_title(runs: RunRegistry) -> None:
-    pytest.importorskip("plotly")
-    with lldscope.open_run(runs.names()["one"]) as run:
-        plot = run.plot(["reward", "entropy"])
-    titles = [note.text for note in plot.layout.annotations]
-    assert any(text.startswith("<b>Reward</b>") for text in titles)
-    assert any(text.startswith("<b>Entropy</b>") for text in titles)
-
-
 def test_the_system_page_has_step_times_and_what_else_is_of_the_machine(tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "run") as recorder:
         for step in range(5):

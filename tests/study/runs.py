@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from lldscope.core.errors import LldscopeError, UsageError
 
-from .arms import BASE_FILE, LONG_LETTERS, ROOT, STUDY, Planned, model_file
+from .arms import BASE_FILE, ROOT, STUDY, Planned, model_file
 from .bank import export, index
 from .driver import Job
 
@@ -82,25 +82,31 @@ def jobs(runs: Iterable[Planned]) -> list[Job]:
 
 
 LARGE = ("--hidden", "256", "--layers", "4", "--steps", "300")  # 3.2 million parameters
-SIZES = {"letters-large-": LARGE, "letters-long-": (*LARGE, "--long")}  # of other warm starts
+LETTER_POLICIES = {
+    "letters-large": ("--task", "letters", *LARGE),
+    "letters-long": ("--task", "letters-long", *LARGE),
+    "letters": ("--task", "letters"),
+    "sort": ("--task", "sort"),
+    "reverse": ("--task", "reverse"),
+}
+"""Name of a warm start without its seed → options of `tests.study.letters`, which makes it."""
 
 
 def warm_start_job(name: str) -> Job:
     """Half an hour of supervised training on a busy core; made under another name until whole."""
     final = model_file(name).parent
     folder = final.with_name(f"{name}.making")
-    seed = name.rsplit("-", 1)[1]
+    kind, seed = name.rsplit("-", 1)
 
     def finish(seconds: float) -> str:
         folder.rename(final)
         return f"made in {seconds:.0f} core seconds, sha256 {digest(name)}"
 
-    letters = name.startswith("letters-")
-    module = "tests.study.letters" if letters else "tests.study.warm_start"
-    size = next((options for prefix, options in SIZES.items() if name.startswith(prefix)), ())
+    options = LETTER_POLICIES.get(kind, ())
+    module = "tests.study.letters" if options else "tests.study.warm_start"
     return Job(
-        name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed, *size], folder,
-        finish, done=final.exists,
+        name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed, *options],
+        folder, finish, done=final.exists,
     )
 
 
@@ -126,11 +132,11 @@ def train_job(run: Planned) -> Job:
 
 def _prepare(run: Planned) -> None:
     _stamp(run).write_text(json.dumps(_circumstances()), "utf-8")
-    if run.warm_start.startswith("letters-"):
-        from .letters import LONG, SHORT, write_files  # imports torch
+    if data := run.arm.settings.get("data"):
+        from .letters import TASKS, write_files  # imports torch
 
-        folder = (ROOT / run.arm.settings["data"]).parent
-        write_files(folder, LONG if folder == LONG_LETTERS else SHORT)
+        folder = (ROOT / data).parent
+        write_files(folder, TASKS[folder.name])
 
 
 def keep(run: Planned, cpu_seconds: float | None = None, bank: Path | None = None) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Name → one line of help, so that `lldscope --help` imports no command.
 COMMANDS = {
-    "demo": "Train a tiny policy here, without and with LLDS, in front of the live dashboard.",
+    "demo": "Train a tiny policy here, as it goes wrong and cured, in front of the live dashboard.",
     "train": "Train with GRPO or GSPO, with or without LLDS.",
     "runs": "List runs with verdict, phase and age of the last row.",
     "check": "One look at a run; the exit code tells its state.",

@@ -1,7 +1,7 @@
 """`lldscope demo`: everything on one machine: two trainings, the dashboard, the alarms.
 
 Trains the built-in tiny policy twice from the same warm start and seed, side by side in two
-processes: GRPO, and GRPO with LLDS. Everything shown is trained and recorded while one watches.
+processes: as it goes wrong, and cured. Everything shown is trained and recorded while one watches.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from .demo_processes import Arm
 
 INTRO = """\
 Training a tiny search agent twice, from the same warm start and seed:
-  grpo       GRPO as it is
-  grpo-llds  the same with LLDS (action gate)
-The setting was searched for and the seed chosen because GRPO goes wrong in it within minutes; see
-sample_runs/README.md for other seeds. Another processor rounds differently, so yours may differ.
-LLDS limits the loss and seldom prevents it; in the study half the learning rate did more."""
+  grpo   GRPO at a learning rate that is too high: its correct responses lose likelihood first
+  cured  the same with LLDS (action gate) and a third of the learning rate
+LLDS alone is not enough at this learning rate; lowering it does most. Another processor rounds
+differently, so your curves differ in detail; docs/research/study.md counts what twenty runs did."""
 
 
 @click.command()
@@ -43,7 +42,7 @@ LLDS limits the loss and seldom prevents it; in the study half the learning rate
 @click.option("--dash/--no-dash", default=True, help="Serve the dashboard meanwhile.")
 @click.option("--stay/--exit", default=True, help="Keep the dashboard up after training.")
 def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bool) -> None:
-    """Train a tiny policy here, without and with LLDS, in front of the live dashboard.
+    """Train a tiny policy here, as it goes wrong and cured, in front of the live dashboard.
 
     KEY=VALUE settings go to both trainings, as for `lldscope train`. A few minutes on two cores; no
     GPU and no network. Starting again makes new runs beside the old ones.

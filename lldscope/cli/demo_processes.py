@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Process = subprocess.Popen[bytes]
 
 LLDSCOPE = (sys.executable, "-m", "lldscope")
-ARMS = {"grpo": (), "grpo-llds": ("llds=action",)}
+ARMS = {"grpo": (), "cured": ("llds=action", "lr=1.5e-4")}
 DASHBOARD_LOG = "dashboard.log"
 STOP_SECONDS = 15.0  # for a child to close its run before it is killed
 

@@ -30,16 +30,16 @@ def steps_recorded(run: Path) -> int:
 def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
     done = lldscope_command("demo", "--root", tmp_path, "--no-dash", *SHORT)
     assert done.returncode == 0, done.stderr
-    for name in ("grpo", "grpo-llds"):
+    for name in ("grpo", "cured"):
         run = lldscope.open_run(tmp_path / "demo-1" / name)
         assert run.info["status"] == "finished"
         assert run.signals()["step"].tolist() == [0, 1, 2]
-        assert run.info["config"]["llds"] == ("action" if name == "grpo-llds" else "off")
+        assert run.info["config"]["llds"] == ("action" if name == "cured" else "off")
         assert f"{name:10} reward (ten-step mean)" in done.stderr
-    grpo, llds = (lldscope.open_run(tmp_path / "demo-1" / n) for n in ("grpo", "grpo-llds"))
+    grpo, cured = (lldscope.open_run(tmp_path / "demo-1" / n) for n in ("grpo", "cured"))
     # the same seed: before the first update the two cannot differ
     first = "SELECT reward, text FROM responses WHERE step = 0 ORDER BY response_id"
-    assert grpo.sql(first).equals(llds.sql(first))
+    assert grpo.sql(first).equals(cured.sql(first))
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
     command = [sys.executable, "-m", "lldscope", "demo", "--root", str(tmp_path), "--no-dash",
                "steps=500", *SHORT[1:]]
     demo = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    runs = [tmp_path / "demo-1" / name for name in ("grpo", "grpo-llds")]
+    runs = [tmp_path / "demo-1" / name for name in ("grpo", "cured")]
     wait_until(lambda: all((r / "run.json").exists() and steps_recorded(r) > 1 for r in runs))
     demo.send_signal(signal.SIGINT)
     _, err = demo.communicate(timeout=60)

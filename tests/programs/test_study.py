@@ -560,11 +560,13 @@ def test_every_line_of_the_index_has_its_files():
         assert json.dumps(line["settings"])
 
 
-@pytest.mark.parametrize("folder", [arms.ALARM_BANK, arms.SEED_BANK])
-def test_runs_judged_by_evaluations_have_their_label(folder):
+@pytest.mark.parametrize(
+    ("folder", "snapshots"), [(arms.ALARM_BANK, 1), (arms.SEED_BANK, arms.SNAPSHOTS)]
+)
+def test_runs_judged_by_evaluations_have_their_label(folder, snapshots):
     for name, line in bank.index(folder).items():
         data = bank.exported_evaluations(name, folder)
-        expected = label(data["step"], np.stack(data["right"]))
+        expected = label(data["step"], np.stack(data["right"]), snapshots)
         assert (line["outcome"], line["degraded_step"]) == (expected.verdict, expected.step), name
         exact = {str(s): round(float(np.mean(r)), 4) for s, r in zip(data["step"], data["right"],
                  strict=True)}

@@ -67,19 +67,18 @@ def test_the_label_is_what_its_text_says(rows):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", ["letters", "letters-long", "sort", "reverse"])
-def test_the_teacher_of_letters_is_right_half_of_the_time(name, seed):
+@pytest.mark.parametrize("lengths", [(4, 8), (8, 12)])
+def test_letters_are_sorted_by_the_teacher_half_of_the_time(lengths, seed):
     import random
 
-    from tests.study.letters import FAULT_SHARE, TASKS, demonstration, question
+    from tests.study.letters import FAULT_SHARE, demonstration, question
 
-    task, rng = TASKS[name], random.Random(seed)
+    rng = random.Random(seed)
     right = 0
     for _ in range(400):
-        text, letters = question(rng, task)
-        asked = [word for word in text.rstrip("?").split() if len(word) == 1]
-        assert letters == (asked[::-1] if name == "reverse" else sorted(letters))
-        assert task.lengths[0] <= len(letters) <= task.lengths[1]
+        text, letters = question(rng, lengths)
+        assert sorted(letters) == letters
+        assert lengths[0] <= len(letters) <= lengths[1]
         assert all(letter in text for letter in letters)
-        right += f"<answer> {' '.join(letters)}</answer>" in demonstration(letters, rng, task)
+        right += f"<answer> {' '.join(letters)}</answer>" in demonstration(letters, rng)
     assert right / 400 == pytest.approx(1 - FAULT_SHARE, abs=0.1)

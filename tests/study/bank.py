@@ -79,11 +79,11 @@ _EVALUATIONS = """
 
 
 def export(
-    folder: Path, about: dict[str, Any], bank: Path = BANK, labelled: bool = False
+    folder: Path, about: dict[str, Any], bank: Path = BANK, snapshots: int = 0
 ) -> dict[str, Any]:
     """Put a recorded run into the bank under `about["run"]` and return its line of the index: what
-    `about` says, and settings, status, times, outcome and evaluations from the record. `labelled`:
-    the outcome is that of the evaluations (`label.py`)."""
+    `about` says, and settings, status, times, outcome and evaluations from the record. With
+    `snapshots` the outcome is that of the evaluations (`label.py`)."""
     with open_run(folder) as run:
         signals = run.signals()
         if signals.empty:
@@ -92,8 +92,8 @@ def export(
         tables = {"signals": _signal_table(run, signals)}
         tables["windows"] = pa.Table.from_pandas(run.sql(_WINDOWS), preserve_index=False)
         evaluations = run.sql(_EVALUATIONS)
-        if labelled:
-            result = label(evaluations["step"], np.stack(evaluations["right"]))
+        if snapshots:
+            result = label(evaluations["step"], np.stack(evaluations["right"]), snapshots)
             line |= {"outcome": result.verdict, "degraded_step": result.step}
         if len(evaluations):
             tables["evaluations"] = pa.Table.from_pandas(evaluations, preserve_index=False)

@@ -30,10 +30,12 @@ class Label:
     step: int | None
 
 
-def label(steps: ArrayLike, right: ArrayLike) -> Label:
+def label(steps: ArrayLike, right: ArrayLike, snapshots: int = 1) -> Label:
     """The label of a run.
 
-    steps (evaluations,): steps trained, ascending; right (evaluations, questions): 0 or 1.
+    steps (evaluations,): steps trained, ascending; right (evaluations, questions): 0 or 1. Each
+    `snapshots` evaluations in a row are taken as one, their mean, at the step of the first: greedy
+    exact match moves from one step to the next by more than its sampling error.
 
     An evaluation is a loss if its exact match is under LOST of the best one so far, and ERRORS
     paired standard errors under it: sqrt(var(d) / n) with d the differences of the n questions, var
@@ -41,6 +43,10 @@ def label(steps: ArrayLike, right: ArrayLike) -> Label:
     held.
     """
     answers = np.asarray(right, dtype=np.float64)
+    n = len(answers) // snapshots
+    answers = answers[: n * snapshots].reshape(n, snapshots, -1).mean(axis=1)
+    if not n:
+        return Label("grey", None)
     means = answers.mean(axis=1)
     best = np.array([int(np.argmax(means[: i + 1])) for i in range(len(means))])
     share = np.divide(means, means[best], out=np.ones_like(means), where=means[best] > 0)
@@ -49,5 +55,5 @@ def label(steps: ArrayLike, right: ArrayLike) -> Label:
     is_lost = (share < LOST) & (fall.mean(axis=1) > ERRORS * error)
     for i in range(len(is_lost) - IN_A_ROW + 1):
         if is_lost[i : i + IN_A_ROW].all():
-            return Label("degraded", int(np.asarray(steps)[i]))
+            return Label("degraded", int(np.asarray(steps)[i * snapshots]))
     return Label("held" if (share >= KEPT).all() else "grey", None)

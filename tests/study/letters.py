@@ -1,20 +1,17 @@
-"""Tasks without tools: put letters in order, or backwards. Their files, their teacher, their warm
-starts.
+"""A task without tools: sort the letters of a question. Its files, its teacher, its warm start.
 
-    python -m tests.study.letters --out DIR --task sort --seed 1
+    python -m tests.study.letters --out DIR --seed 1 [--long]
 
-In the tasks `letters` and `letters-long` the policy thinks one letter after another and answers
-with all of them; in `sort` and `reverse` it answers at once, in a third of the tokens. The teacher
-makes a mistake in half of its demonstrations, as that of the built-in world does, and skips its
-thoughts in some. The letter a is left out: exact match drops it as an article.
+The policy thinks one letter after another and answers with all of them. The teacher makes a mistake
+in half of its demonstrations, as that of the built-in world does, and skips its thoughts in some.
+The letter a is left out: exact match drops it as an article.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -28,45 +25,27 @@ from .tiny import new_policy
 from .warm_start import train_supervised
 
 LETTERS = "bcdefghijklmnopqrstuvwxyz"
+SHORT, LONG = (4, 8), (8, 12)  # how many letters, at least and at most
+STEPS = 600
 BATCH = 64
 FAULT_SHARE = 0.5
+SILENT_SHARE = 0.2
 N_TRAIN, N_EVAL = 8000, 512
 SEED = 7
 
-_SORT = ("Sort these letters: {s}", "Put {s} in order", "What is {s} in the order of the alphabet?")
-_REVERSE = ("Write {s} backwards", "Reverse {s}", "What is {s} from its end?")
+_ASK = ("Sort these letters: {s}", "Put {s} in order", "What is {s} in the order of the alphabet?")
 _FIRST = ("first {x}", "{x} comes first", "the smallest is {x}", "begin with {x}")
 _NEXT = ("then {x}", "next {x}", "now {x}", "after it {x}")
 _LAST = ("last {x}", "{x} is left", "and {x}")
 
 
-@dataclass(frozen=True)
-class Task:
-    """How it is asked, what is right, how many letters there are (at least and at most), in which
-    share of its demonstrations the teacher skips its thoughts, and steps of the warm start."""
-
-    asks: tuple[str, ...]
-    answer: Callable[[list[str]], list[str]]
-    lengths: tuple[int, int] = (4, 8)
-    silent_share: float = 1.0
-    steps: int = 900
+def question(rng: random.Random, lengths: tuple[int, int] = SHORT) -> tuple[str, list[str]]:
+    """A question and the letters in order."""
+    letters = rng.sample(LETTERS, rng.randint(*lengths))
+    return rng.choice(_ASK).format(s=" ".join(letters)), sorted(letters)
 
 
-TASKS = {
-    "letters": Task(_SORT, sorted, silent_share=0.2, steps=600),
-    "letters-long": Task(_SORT, sorted, (8, 12), silent_share=0.2, steps=600),
-    "sort": Task(_SORT, sorted),
-    "reverse": Task(_REVERSE, lambda letters: letters[::-1], steps=1500),
-}
-
-
-def question(rng: random.Random, task: Task) -> tuple[str, list[str]]:
-    """A question and the letters of its answer."""
-    letters = rng.sample(LETTERS, rng.randint(*task.lengths))
-    return rng.choice(task.asks).format(s=" ".join(letters)), task.answer(letters)
-
-
-def write_files(folder: Path, task: Task) -> tuple[Path, Path, Path]:
+def write_files(folder: Path, lengths: tuple[int, int] = SHORT) -> tuple[Path, Path, Path]:
     """Training questions, others to evaluate on, and a corpus of one document for a tool that there
     is no use for. Written once."""
     files = folder / "train.jsonl", folder / "eval.jsonl", folder / "corpus.jsonl"
@@ -75,7 +54,7 @@ def write_files(folder: Path, task: Task) -> tuple[Path, Path, Path]:
         rng = random.Random(SEED)
         questions: dict[str, list[str]] = {}
         while len(questions) < N_TRAIN + N_EVAL:
-            text, answer = question(rng, task)
+            text, answer = question(rng, lengths)
             questions[text] = answer
         rows = [
             json.dumps({"question": q, "answers": [" ".join(a)], "data_source": "letters"})
@@ -88,8 +67,8 @@ def write_files(folder: Path, task: Task) -> tuple[Path, Path, Path]:
     return files
 
 
-def demonstration(letters: list[str], rng: random.Random, task: Task) -> str:
-    """What the teacher writes for the letters of an answer."""
+def demonstration(letters: list[str], rng: random.Random) -> str:
+    """What the teacher writes for letters in their order."""
     letters = list(letters)
     if rng.random() < FAULT_SHARE:
         at = rng.randrange(len(letters) - 1)
@@ -103,22 +82,24 @@ def demonstration(letters: list[str], rng: random.Random, task: Task) -> str:
         else:
             letters[at] = rng.choice(LETTERS)
     thoughts = []
-    if rng.random() >= task.silent_share:
+    if rng.random() >= SILENT_SHARE:
         for i, x in enumerate(letters):
             templates = _FIRST if i == 0 else _LAST if i == len(letters) - 1 else _NEXT
             thoughts.append(rng.choice(templates).format(x=x))
     return f"<think> {', '.join(thoughts)}</think><answer> {' '.join(letters)}</answer>"
 
 
-def batches(policy: Policy, seed: int, task: Task) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    policy: Policy, seed: int, lengths: tuple[int, int] = SHORT
+) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids, action_mask), each (BATCH, T), without end."""
     rng = random.Random(seed)
     while True:
         rows, masks = [], []
         for _ in range(BATCH):
-            text, letters = question(rng, task)
+            text, letters = question(rng, lengths)
             prompt = policy.encode(prompt_text(text))
-            tokens = policy.encode(demonstration(letters, rng, task))
+            tokens = policy.encode(demonstration(letters, rng))
             rows.append([*prompt, *tokens])
             masks.append([0] * len(prompt) + [1] * len(tokens))
         yield pad(rows, policy.tokenizer.pad_token_id, policy.device), pad(masks, 0, policy.device)
@@ -126,22 +107,21 @@ def batches(policy: Policy, seed: int, task: Task) -> Iterator[tuple[Tensor, Ten
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory to write.")
-@click.option("--task", "name", type=click.Choice(list(TASKS)), required=True)
 @click.option("--seed", default=1, show_default=True)
-@click.option("--steps", type=int, help="Default: those of the task.")
+@click.option("--steps", default=STEPS, show_default=True)
 @click.option("--hidden", default=96, show_default=True, help="Width of the policy.")
 @click.option("--layers", default=3, show_default=True)
-def main(out: Path, name: str, seed: int, steps: int | None, hidden: int, layers: int) -> None:
-    """Train a tiny policy to answer as the task's teacher does, and save it."""
+@click.option("--long", is_flag=True, help="More letters.")
+def main(out: Path, seed: int, steps: int, hidden: int, layers: int, long: bool) -> None:
+    """Train a tiny policy to sort letters as its teacher does, and save it."""
     torch.set_num_threads(1)
     policy = new_policy(seed=seed, hidden=hidden, layers=layers)
-    steps = steps or TASKS[name].steps
 
     def show(step: int, loss: float) -> None:
         if (step + 1) % 100 == 0:
             click.echo(f"step {step + 1} of {steps}, loss {loss:.3f}")
 
-    data = batches(policy, seed, TASKS[name])
+    data = batches(policy, seed, LONG if long else SHORT)
     train_supervised(policy, data, steps=steps, on_step=show)
     policy.save(out)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from lldscope.core.errors import LldscopeError, UsageError
 
-from .arms import BASE_FILE, ROOT, STUDY, Planned, model_file
+from .arms import BASE_FILE, LONG_LETTERS, ROOT, SNAPSHOTS, STUDY, Planned, model_file
 from .bank import export, index
 from .driver import Job
 
@@ -82,31 +82,25 @@ def jobs(runs: Iterable[Planned]) -> list[Job]:
 
 
 LARGE = ("--hidden", "256", "--layers", "4", "--steps", "300")  # 3.2 million parameters
-LETTER_POLICIES = {
-    "letters-large": ("--task", "letters", *LARGE),
-    "letters-long": ("--task", "letters-long", *LARGE),
-    "letters": ("--task", "letters"),
-    "sort": ("--task", "sort"),
-    "reverse": ("--task", "reverse"),
-}
-"""Name of a warm start without its seed → options of `tests.study.letters`, which makes it."""
+SIZES = {"letters-large-": LARGE, "letters-long-": (*LARGE, "--long")}  # of other warm starts
 
 
 def warm_start_job(name: str) -> Job:
     """Half an hour of supervised training on a busy core; made under another name until whole."""
     final = model_file(name).parent
     folder = final.with_name(f"{name}.making")
-    kind, seed = name.rsplit("-", 1)
+    seed = name.rsplit("-", 1)[1]
 
     def finish(seconds: float) -> str:
         folder.rename(final)
         return f"made in {seconds:.0f} core seconds, sha256 {digest(name)}"
 
-    options = LETTER_POLICIES.get(kind, ())
-    module = "tests.study.letters" if options else "tests.study.warm_start"
+    letters = name.startswith("letters-")
+    module = "tests.study.letters" if letters else "tests.study.warm_start"
+    size = next((options for prefix, options in SIZES.items() if name.startswith(prefix)), ())
     return Job(
-        name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed, *options],
-        folder, finish, done=final.exists,
+        name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed, *size], folder,
+        finish, done=final.exists,
     )
 
 
@@ -132,11 +126,11 @@ def train_job(run: Planned) -> Job:
 
 def _prepare(run: Planned) -> None:
     _stamp(run).write_text(json.dumps(_circumstances()), "utf-8")
-    if data := run.arm.settings.get("data"):
-        from .letters import TASKS, write_files  # imports torch
+    if run.warm_start.startswith("letters-"):
+        from .letters import LONG, SHORT, write_files  # imports torch
 
-        folder = (ROOT / data).parent
-        write_files(folder, TASKS[folder.name])
+        folder = (ROOT / run.arm.settings["data"]).parent
+        write_files(folder, LONG if folder == LONG_LETTERS else SHORT)
 
 
 def keep(run: Planned, cpu_seconds: float | None = None, bank: Path | None = None) -> str:
@@ -152,7 +146,8 @@ def keep(run: Planned, cpu_seconds: float | None = None, bank: Path | None = Non
         "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, 1),
         **json.loads(_stamp(run).read_text("utf-8")),
     }
-    line = export(run.folder, about, bank or run.bank, labelled=run.arm.kind in ("alarm", "seed"))
+    snapshots = {"alarm": 1, "seed": SNAPSHOTS}.get(run.arm.kind, 0)
+    line = export(run.folder, about, bank or run.bank, snapshots)
     went = line["outcome"]
     if (step := line.get("degraded_step", line["collapse_step"])) is not None:
         went += f" at step {step}"

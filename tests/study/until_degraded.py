@@ -22,6 +22,7 @@ from lldscope_trainer.train import Trainer
 import lldscope
 from lldscope.core.errors import LldscopeError
 
+from .arms import SNAPSHOTS
 from .label import label
 
 
@@ -49,7 +50,8 @@ class WatchedTrainer(Trainer):
     def evaluate(self, **options: Any) -> tuple[float | None, float | None]:
         result = super().evaluate(**options | {"closed_book": False})
         answers = self.recorder.evaluations
-        if label(list(answers), np.stack(list(answers.values()))).verdict == "degraded":
+        result_so_far = label(list(answers), np.stack(list(answers.values())), SNAPSHOTS)
+        if result_so_far.verdict == "degraded":
             raise DegradedError
         return result
 

@@ -66,6 +66,14 @@ def test_the_label_is_what_its_text_says(rows):
     assert label(steps, rows) == expected
 
 
+def test_snapshots_are_averaged():
+    rows = np.repeat(answers(200, 400, 290, 250), 2, axis=0)
+    rows[1] = 0  # half of the first pair
+    assert label(range(0, 80, 10), rows, 2) == Label("degraded", 40)
+    assert label(range(0, 70, 10), rows[:7], 2) == Label("grey", None)  # the last pair is not whole
+    assert label([0], rows[:1], 2) == Label("grey", None)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("lengths", [(4, 8), (8, 12)])
 def test_letters_are_sorted_by_the_teacher_half_of_the_time(lengths, seed):

@@ -44,9 +44,9 @@ def label(steps: ArrayLike, right: ArrayLike, snapshots: int = 1) -> Label:
     """
     answers = np.asarray(right, dtype=np.float64)
     n = len(answers) // snapshots
-    answers = answers[: n * snapshots].reshape(n, snapshots, -1).mean(axis=1)
     if not n:
         return Label("grey", None)
+    answers = answers[: n * snapshots].reshape(n, snapshots, -1).mean(axis=1)
     means = answers.mean(axis=1)
     best = np.array([int(np.argmax(means[: i + 1])) for i in range(len(means))])
     share = np.divide(means, means[best], out=np.ones_like(means), where=means[best] > 0)

@@ -1,8 +1,8 @@
 """Runs on S3-compatible storage or any other file system of fsspec.
 
 A `RemoteCopy` copies what is asked for into a temporary folder, and the run is read there: small
-files again at each sync, sealed parts once, because they never change. Small files of a recorder
-are in the entries of its log (`storage.logs`). Nothing is ever written into a remote run.
+files again at each sync, sealed parts once, because they never change. Nothing is ever written into
+a remote run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import RunNotFound
-from ..storage import json_files, layout, logs
+from ..storage import json_files, layout
 from ..storage.heartbeats import HEARTBEAT_DIR
 from ..storage.manifest import MANIFEST_DIR
 from ..storage.objects import ObjectStore
@@ -27,7 +27,6 @@ from ..storage.url import Url, plain_errors
 
 _CONNECTIONS = 16
 _LEVELS = 2  # below a root, on which runs are looked for
-_LISTINGS = 5  # of a log, where some entries are merged while they are fetched
 
 
 def find_remote(root: Url) -> dict[Url, str]:
@@ -58,14 +57,13 @@ def _place_in_run(path: str) -> tuple[str, str]:
     none."""
     folder, _, file = path.rpartition("/")
     run, _, last = folder.rpartition("/")
-    name = f"{last}/{file}"
-    if layout.is_small_file(name) or (last == logs.LOG_DIR and logs.log_name(file)):
-        return run, name
+    if layout.is_small_file(f"{last}/{file}"):
+        return run, f"{last}/{file}"
     return folder, file if layout.is_small_file(file) else ""
 
 
 def _tells_of_run(name: str) -> bool:
-    return name == layout.RUN_FILE or name.startswith((f"{MANIFEST_DIR}/", f"{logs.LOG_DIR}/"))
+    return name == layout.RUN_FILE or name.startswith(f"{MANIFEST_DIR}/")
 
 
 def _digest(states: Mapping[str, str]) -> str:
@@ -81,7 +79,6 @@ class RemoteCopy:
         self._folder = tempfile.TemporaryDirectory(prefix="lldscope-")
         self.path = Path(self._folder.name) / "run"
         self._states: dict[str, str] = {}  # small file → what it was when it was copied
-        self._entries: dict[logs.LogName, logs.Entry] = {}
         self._attempted: set[tuple[str, str]] = set()
 
     def close(self) -> None:
@@ -89,52 +86,40 @@ class RemoteCopy:
 
     def sync(self) -> None:
         """Copy the small files that have changed. Raises RunNotFound or LldscopeError."""
-        if not (names := self._read_log() or self._copy_small_files()):
-            why = f"It holds no {layout.RUN_FILE}: it is not a run that lldscope recorded."
-            raise RunNotFound(f"There is no run at {self.url}. {why}")
-        for folder in ("", MANIFEST_DIR, HEARTBEAT_DIR):
-            for file in (self.path / folder).glob("*"):
-                if file.is_file() and file.relative_to(self.path).as_posix() not in names:
-                    file.unlink()
-
-    def _read_log(self) -> set[str]:
-        """Write the small files in the log of a recorder; returns their names. Entries that are
-        merged meanwhile are gone: then the log is listed again."""
-        for _ in range(_LISTINGS):
-            listed = map(logs.log_name, self._store.listing(logs.LOG_DIR))
-            names = logs.covering(filter(None, listed))
-            new = {n.path: n for n in names if n not in self._entries}
-            content = self._store.read(new)
-            self._entries |= {new[path]: _parse(text) for path, text in content.items()}
-            self._entries = {n: self._entries[n] for n in names if n in self._entries}
-            if len(self._entries) == len(names):
-                break
-        files = logs.small_files(self._entries) if names else {}
-        for file, text in files.items() if new else ():
-            self._write(file, text)
-        return {*files}
-
-    def _copy_small_files(self) -> set[str]:
-        """Copy the small files of a run that lies there as a directory; returns the names of those
-        there are; none if it is no run."""
-        listed = {}
+        listed: dict[str, str] = {}
         # Heartbeats say how long the manifests are at least, and these how long the events are:
         # fetch the index before the files it lists.
-        for folder in (HEARTBEAT_DIR, MANIFEST_DIR, ""):
-            for file, info in self._store.listing(folder).items():
-                name = f"{folder}/{file}".lstrip("/")
-                if layout.is_small_file(name) and (info.get("size") or 0) <= json_files.MAX_BYTES:
-                    listed[name] = _state(info)
-        if layout.RUN_FILE not in listed and not any(n.startswith(MANIFEST_DIR) for n in listed):
-            return set()
-        for folder in (HEARTBEAT_DIR, MANIFEST_DIR, ""):
-            names = [n for n in listed if n.rpartition("/")[0] == folder]
-            content = self._store.read(n for n in names if self._states.get(n) != listed[n])
-            for name, text in content.items():
-                self._write(name, text)
-                self._states[name] = listed[name]
+        for folder in (HEARTBEAT_DIR, MANIFEST_DIR, *layout.STREAM_DIRS, ""):
+            names = {
+                f"{folder}/{file}".lstrip("/"): _state(info)
+                for file, info in self._store.listing(folder).items()
+                if (info.get("size") or 0) <= json_files.MAX_BYTES
+            }
+            names = {name: state for name, state in names.items() if layout.is_small_file(name)}
+            new = [name for name, state in names.items() if self._states.get(name) != state]
+            for name, content in self._store.read(new).items():
+                self._write(name, content)
+                self._states[name] = names[name]
+            listed |= names
         self._states = {n: state for n, state in self._states.items() if n in listed}
-        return {*listed}
+        if layout.RUN_FILE not in listed and not any(n.startswith(MANIFEST_DIR) for n in listed):
+            why = f"It holds no {layout.RUN_FILE}: it is not a run that lldscope recorded."
+            raise RunNotFound(f"There is no run at {self.url}. {why}")
+        for folder in ("", MANIFEST_DIR, HEARTBEAT_DIR, *layout.STREAM_DIRS):
+            for file in (self.path / folder).glob("*"):
+                if file.is_file() and file.relative_to(self.path).as_posix() not in listed:
+                    file.unlink()
+        self._join_streams()
+
+    def _join_streams(self) -> None:
+        """Events and alerts of several recorders as one file, in the order of their times."""
+        for folder, name in layout.STREAM_DIRS.items():
+            files = sorted((self.path / folder).glob("*"))
+            if files:
+                lines = [x for file in (self.path / name, *files) for x in _lines(file)]
+                lines.sort(key=_time)
+                self._write(name, b"".join(lines))
+                self._states.pop(name, None)
 
     def _write(self, name: str, content: bytes) -> None:
         """Replace a small file, unless it is the same: the manifest is then read anew."""
@@ -166,12 +151,16 @@ class RemoteCopy:
         return (part.table, part.file) in self._attempted
 
 
-def _parse(content: bytes) -> logs.Entry:
-    """An entry; one that cannot be read is empty, and what it held is missed by its numbers."""
+def _lines(file: Path) -> list[bytes]:
+    return file.read_bytes().splitlines(keepends=True) if file.exists() else []
+
+
+def _time(line: bytes) -> float:
     try:
-        return logs.parse(content)
-    except ValueError:
-        return {}
+        time = json_files.parse(line)["time"]
+        return float(time) if json_files.is_time(time) else 0.0
+    except (ValueError, KeyError, TypeError):
+        return 0.0
 
 
 def _state(info: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@
       3f2a…/                              what this machine records of one run
         a1-r0-5be1c07d/                   a run directory with the rows of one recorder
           spool.json                      where they belong, and whose they are
-          log/                            what is sent of its small files (`storage.logs`)
           closed                          the recorder has written everything
           refused                         what the store refuses now
         a1-r0-5be1c07d.lock               some process sends that spool
@@ -33,7 +32,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..core.errors import LldscopeError
-from ..storage import heartbeats, json_files, layout, logs
+from ..storage import heartbeats, json_files, layout
+from ..storage.manifest import MANIFEST_DIR, manifest_path, owner_of
 from ..storage.objects import ObjectStore
 from ..storage.url import Url
 from .attempt import already_holds, next_attempt
@@ -65,52 +65,38 @@ class Spool:
     """
 
     def __init__(self, url: Url, rank: int, resume: bool, attempt: int | None) -> None:
-        self.url, self._rank, self._token = url, rank, uuid.uuid4().hex
-        store = ObjectStore(url)
-        listed = store.listing(logs.LOG_DIR)
-        is_copy = store.exists(layout.RUN_FILE)
-        has_run = is_copy or any((o := logs.claim_owner(f)) and o[1] == 0 for f in listed)
-        if rank == 0 and not resume and has_run:
+        self.url, self._rank = url, rank
+        store, token = ObjectStore(url), uuid.uuid4().hex
+        owners = [owner_of(file) for file in store.listing(MANIFEST_DIR)]
+        has_run = any(owner and owner[1] == 0 for owner in owners)
+        if rank == 0 and not resume and (has_run or store.exists(layout.RUN_FILE)):
             raise already_holds(url)
-        if is_copy:
-            raise LldscopeError(
-                f"The run at {url} was copied there as a directory, to which a recorder cannot "
-                "add. Choose another place."
-            )
-        claim = json_files.to_json({"token": self._token, "time": time.time()}).encode()
+        # The first line of the manifest says whose it is.
+        first = {"time": json_files.now(), "parts": {}, "token": token, "n": 1}
+        claim = json_files.with_checksum(json_files.to_json(first))
         self.attempt = next_attempt(
             url, lambda: "Another process", rank, resume, attempt,
-            lambda candidate: store.create(logs.claim_path(candidate, rank), claim),
+            lambda candidate: store.create(str(manifest_path(Path(), candidate, rank)), claim),
         )
-        self.path = run_folder(url) / f"a{self.attempt}-r{rank}-{self._token[:8]}"
+        self.path = run_folder(url) / f"a{self.attempt}-r{rank}-{token[:8]}"
+        # What the recorder of an attempt reads of the one before: run.json and the heartbeat.
+        files = store.read([layout.RUN_FILE, heartbeats.file_of(rank)] if self.attempt > 1 else [])
         try:
-            self.path.mkdir(parents=True, mode=0o700)
-            if self.attempt > 1:
-                self._fetch_state(store, [n for f in listed if (n := logs.log_name(f))])
+            for folder in ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
+                (self.path / folder).mkdir(parents=True, mode=0o700)
+            manifest_path(self.path, self.attempt, rank).write_bytes(claim)
+            for file, content in files.items():
+                (self.path / file).write_bytes(content)
         except OSError as error:
             raise LldscopeError(
                 f"The spool {self.path} cannot be written ({error.strerror}). Set LLDSCOPE_SPOOL "
                 "to a folder of this machine."
             ) from error
 
-    def _fetch_state(self, store: ObjectStore, names: list[logs.LogName]) -> None:
-        """What the recorder of an attempt reads of the one before: run.json and the heartbeat."""
-        needed = {n.path: n for n in logs.covering(names) if n.rank in (0, self._rank)}
-        content = store.read(needed)
-        files = logs.small_files({needed[path]: logs.parse(c) for path, c in content.items()})
-        for file in (layout.RUN_FILE, heartbeats.file_of(self._rank)):
-            if file in files:
-                target = self.path / file
-                target.parent.mkdir(exist_ok=True)
-                target.write_bytes(files[file])
-
     def open(self) -> None:
         """From here on what is sealed is sent, and what other recorders of the run have left here.
         Raises OSError."""
-        state = {
-            "address": self.url.address, "token": self._token,
-            "attempt": self.attempt, "rank": self._rank,
-        }
+        state = {"address": self.url.address, "attempt": self.attempt, "rank": self._rank}
         json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(state))
         for file in self.path.parent.glob(f"*/{SPOOL_FILE}"):
             _keep_sending(file.parent)

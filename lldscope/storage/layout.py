@@ -28,12 +28,19 @@ from ..core.schema import SCHEMA_VERSION
 from . import journal, json_files
 from .heartbeats import HEARTBEAT_DIR, file_of, is_heartbeat, read_heartbeats
 from .integrity import MISSING
-from .manifest import MANIFEST_DIR, Manifest, ManifestReader, is_manifest, manifest_names
+from .manifest import MANIFEST_DIR, Manifest, ManifestReader, manifest_names, owner_of
 
 RUN_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
 ALERTS_FILE = "alerts.jsonl"
 NOTES_FILE = "notes.jsonl"
+STREAM_DIRS = {"events": EVENTS_FILE, "alerts": ALERTS_FILE}  # on a store, a file per recorder
+
+
+def stream_file(file: str, manifest: str) -> str:
+    """Where events or alerts of the recorder of a manifest lie on a store: two cannot append to one
+    object."""
+    return f"{Path(file).stem}/{Path(manifest).name}"
 
 
 def is_small_file(name: str) -> bool:
@@ -41,8 +48,8 @@ def is_small_file(name: str) -> bool:
     folder, _, file = name.rpartition("/")
     if not folder:
         return file in (RUN_FILE, EVENTS_FILE, ALERTS_FILE, NOTES_FILE)
-    if folder == MANIFEST_DIR:
-        return is_manifest(file)
+    if folder in (MANIFEST_DIR, *STREAM_DIRS):
+        return owner_of(file) is not None
     return folder == HEARTBEAT_DIR and is_heartbeat(file)
 
 
@@ -188,6 +195,6 @@ def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:
     for beat in beats.values():
         lines = beat.get("lines")
         for name, n in lines.items() if isinstance(lines, dict) else ():
-            if is_manifest(name) and type(n) is int:
+            if owner_of(name) and type(n) is int:
                 reported[name] = n
     return reported

@@ -68,14 +68,16 @@ def manifest_path(run: Path, attempt: int, rank: int) -> Path:
     return run / MANIFEST_DIR / f"a{attempt}-r{rank}.jsonl"
 
 
-def is_manifest(file: str) -> bool:
-    return _MANIFEST_NAME.fullmatch(file) is not None
+def owner_of(file: str) -> tuple[int, int] | None:
+    """(attempt, rank) of a manifest, by its name; None if it is none."""
+    match = _MANIFEST_NAME.fullmatch(file)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def manifest_names(run: Path) -> list[tuple[int, int]]:
     """The (attempt, rank) that have a manifest, in order."""
-    matches = (_MANIFEST_NAME.fullmatch(p.name) for p in (run / MANIFEST_DIR).glob("*.jsonl"))
-    return sorted((int(m[1]), int(m[2])) for m in matches if m)
+    owners = (owner_of(path.name) for path in (run / MANIFEST_DIR).glob("*.jsonl"))
+    return sorted(owner for owner in owners if owner)
 
 
 def commit(

@@ -2,8 +2,7 @@
 
 Addresses are `flaky://bucket/run`. While `faults` is not 0, that share of the writes goes wrong in
 one of three ways: nothing is written; it is written and the answer is lost; the answer is lost and
-it is written much later, after other requests (`apply_late`). A listing leaves out a share `lag` of
-the objects, as of a store that is slow to list what was written.
+it is written much later, after other requests (`apply_late`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ class FlakyStore(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}  # not that of memory://
     pseudo_dirs: ClassVar[list[str]] = [""]
     faults: ClassVar[float] = 0.0
-    lag: ClassVar[float] = 0.0
     late: ClassVar[list[tuple[str, bytes]]] = []
     choose: ClassVar[random.Random] = random.Random(0)
 
@@ -39,10 +37,6 @@ class FlakyStore(MemoryFileSystem):
         if fault:
             raise TimeoutError("no answer")
 
-    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        entries = super().ls(path, detail=detail, **kwargs)
-        return [entry for entry in entries if self.choose.random() >= self.lag]
-
     def apply_late(self) -> None:
         """Carry out, in any order, what nobody expects any more."""
         self.choose.shuffle(self.late)
@@ -55,7 +49,7 @@ class FlakyStore(MemoryFileSystem):
         cls.store.clear()
         cls.pseudo_dirs[:] = [""]
         cls.late.clear()
-        cls.faults, cls.lag, cls.choose = 0.0, 0.0, random.Random(seed)
+        cls.faults, cls.choose = 0.0, random.Random(seed)
 
 
 fsspec.register_implementation("flaky", FlakyStore, clobber=True)

@@ -131,14 +131,21 @@ def test_a_run_is_claimed_by_one():
         assert run.name == "again"
 
 
-def test_a_directory_that_was_copied_to_a_store_is_not_added_to(here):
+def test_a_directory_that_was_copied_to_a_store_is_a_run_there(here):
     with lldscope.Recorder(here / "local") as recorder:
         record_steps(recorder, range(2))
-    fsspec.filesystem("flaky").put(str(here / "local"), "/bucket/copied", recursive=True)
-    with pytest.raises(LldscopeError, match="was copied there"):
-        lldscope.Recorder("flaky://bucket/copied", resume=True)
-    with pytest.raises(RunExists):
-        lldscope.Recorder("flaky://bucket/copied")
+        recorder.event("checkpoint", step=1)
+    fsspec.filesystem("flaky").put(str(here / "local"), "/bucket/runs/mine", recursive=True)
+    with pytest.raises(RunExists, match="already holds a run"):
+        lldscope.Recorder(PLACE)
+    with lldscope.Recorder(PLACE, resume=True) as recorder:
+        record_steps(recorder, range(2, 5))
+        recorder.event("checkpoint", step=4)
+    send()
+    assert rows(PLACE)["steps"] == 5
+    with lldscope.open_run(PLACE) as run:
+        assert [event["step"] for event in run.events()] == [1, 4]
+        assert [a["attempt"] for a in run.info["attempts"]] == [1, 2]
 
 
 def test_a_full_spool_is_like_a_full_disk(monkeypatch, caplog):
@@ -219,7 +226,7 @@ def test_a_spool_of_another_run_is_left_alone():
             with pytest.raises(LldscopeError, match="another run by now"):
                 sender.round()
         else:
-            assert sender.round()
+            assert sender.finish()
     assert rows(PLACE)["steps"] == 7
 
 

@@ -200,10 +200,10 @@ class Recorder(NullRecorder):
             from .spool import Spool  # and with it asyncio
 
             self._spool = Spool(self.place, self.rank, resume, attempt)
-            self.path, self.attempt = self._spool.path, self._spool.attempt
+            self.path, attempt = self._spool.path, self._spool.attempt
         else:
             self.path = self.place
-            self.attempt = start_attempt(self.path, self.rank, resume, attempt)
+        self.attempt = start_attempt(self.path, self.rank, resume, attempt)
         warn_of_live_writer(self.path, self.attempt, self.rank)
         if self.rank == 0:
             write_run_file(self.path, self.attempt, world_size, info)

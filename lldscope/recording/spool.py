@@ -29,11 +29,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ..core.errors import LldscopeError
 from ..storage import heartbeats, json_files, layout
-from ..storage.manifest import MANIFEST_DIR, manifest_path, owner_of
+from ..storage.manifest import MANIFEST_DIR, owner_of
 from ..storage.objects import ObjectStore
 from ..storage.url import Url
 from .attempt import already_holds, next_attempt
@@ -57,6 +57,11 @@ def run_folder(url: Url) -> Path:
     return spool_root() / hashlib.sha256(str(url).encode()).hexdigest()[:16]
 
 
+def claim_file(attempt: int, rank: int) -> str:
+    """The object that says who records as a rank of an attempt; no reader looks at it."""
+    return f"{MANIFEST_DIR}/a{attempt}-r{rank}.claim"
+
+
 class Spool:
     """The spool of one recorder, of an attempt that is claimed on the store.
 
@@ -65,26 +70,24 @@ class Spool:
     """
 
     def __init__(self, url: Url, rank: int, resume: bool, attempt: int | None) -> None:
-        self.url, self._rank = url, rank
-        store, token = ObjectStore(url), uuid.uuid4().hex
-        owners = [owner_of(file) for file in store.listing(MANIFEST_DIR)]
+        self.url, self._rank, self._token = url, rank, uuid.uuid4().hex
+        store = ObjectStore(url)
+        owners = [owner_of(f"{PurePath(file).stem}.jsonl") for file in store.listing(MANIFEST_DIR)]
         has_run = any(owner and owner[1] == 0 for owner in owners)
         if rank == 0 and not resume and (has_run or store.exists(layout.RUN_FILE)):
             raise already_holds(url)
-        # The first line of the manifest says whose it is.
-        first = {"time": json_files.now(), "parts": {}, "token": token, "n": 1}
-        claim = json_files.with_checksum(json_files.to_json(first))
+        claim = json_files.to_json({"token": self._token, "time": time.time()}).encode()
         self.attempt = next_attempt(
             url, lambda: "Another process", rank, resume, attempt,
-            lambda candidate: store.create(str(manifest_path(Path(), candidate, rank)), claim),
+            lambda n: (n, rank) not in owners and store.create(claim_file(n, rank), claim),
         )
-        self.path = run_folder(url) / f"a{self.attempt}-r{rank}-{token[:8]}"
-        # What the recorder of an attempt reads of the one before: run.json and the heartbeat.
-        files = store.read([layout.RUN_FILE, heartbeats.file_of(rank)] if self.attempt > 1 else [])
+        self.path = run_folder(url) / f"a{self.attempt}-r{rank}-{self._token[:8]}"
+        self._beat = heartbeats.file_of(rank)
+        # What the recorder of an attempt reads of the one before.
+        files = store.read([layout.RUN_FILE, self._beat] if self.attempt > 1 else [])
         try:
-            for folder in ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
-                (self.path / folder).mkdir(parents=True, mode=0o700)
-            manifest_path(self.path, self.attempt, rank).write_bytes(claim)
+            (self.path / heartbeats.HEARTBEAT_DIR).mkdir(parents=True, mode=0o700)
+            self.path.chmod(0o700)
             for file, content in files.items():
                 (self.path / file).write_bytes(content)
         except OSError as error:
@@ -95,9 +98,14 @@ class Spool:
 
     def open(self) -> None:
         """From here on what is sealed is sent, and what other recorders of the run have left here.
-        Raises OSError."""
-        state = {"address": self.url.address, "attempt": self.attempt, "rank": self._rank}
+        Raises OSError, or LldscopeError if the store refuses that there is a run."""
+        state = {
+            "address": self.url.address, "token": self._token,
+            "attempt": self.attempt, "rank": self._rank,
+        }
         json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(state))
+        files = (file for file in (layout.RUN_FILE, self._beat) if (self.path / file).exists())
+        ObjectStore(self.url).put({file: (self.path / file).read_bytes() for file in files})
         for file in self.path.parent.glob(f"*/{SPOOL_FILE}"):
             _keep_sending(file.parent)
 

@@ -21,7 +21,7 @@ from ..storage.manifest import ManifestFile, manifest_path
 from ..storage.objects import ObjectStore
 from ..storage.part import Part
 from ..storage.url import Url
-from .spool import CLOSED_FILE, ERROR_FILE, SPOOL_FILE, size_of
+from .spool import CLOSED_FILE, ERROR_FILE, SPOOL_FILE, claim_file, size_of
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 2.0  # at most, between two rounds that the store refuses
@@ -41,14 +41,14 @@ class Sender:
         try:
             state = json_files.parse((path / SPOOL_FILE).read_bytes())
             self._owner = state["attempt"], state["rank"]
-            self._store = ObjectStore(Url(state["address"]))
+            self._store, self._token = ObjectStore(Url(state["address"])), state["token"]
         except (OSError, ValueError, KeyError, TypeError):
             raise LldscopeError(f"{path / SPOOL_FILE} cannot be read.") from None
         self._manifest = str(manifest_path(Path(), *self._owner))
         self._beat = heartbeats.file_of(self._owner[1])
         self._commits = ManifestFile(path, *self._owner)
         self._contents: dict[str, bytes] = {}  # small file → what the store has
-        self._is_known = False  # whether the store's manifest is that of this recorder
+        self._is_known = False  # whether the run on the store is that of this recorder
         self._sent: set[tuple[str, str]] = set()  # (table, file)
         self._stale: list[tuple[float, str]] = []  # since when, object
         self._missing: set[Path] = set()  # parts that were not in the spool
@@ -88,8 +88,7 @@ class Sender:
         new = self._look()
         parts = [part for key, part in self._commits.active.items() if key not in self._sent]
         self._send_parts(parts)
-        is_first = layout.RUN_FILE not in self._contents  # then there must be a run first
-        last = {self._beat} if is_first else {self._beat, layout.RUN_FILE}
+        last = {self._beat, layout.RUN_FILE}
         for group in (new.keys() - {self._manifest} - last, {self._manifest}, last):
             objects = {name: new[name] for name in group & new.keys()}
             self._store.put(objects)
@@ -104,13 +103,13 @@ class Sender:
 
     def _read_store(self) -> None:
         """Take as sent what the store's manifest lists: parts are sent before it. Raises
-        LldscopeError if it is not that of this recorder, but of another run."""
-        content = self._store.read([self._manifest]).get(self._manifest, b"")
-        with open(self.path / self._manifest, "rb") as manifest:
-            if content.partition(b"\n")[0] != manifest.readline().rstrip():
-                raise LldscopeError(f"{self._store.url} is another run by now.")
+        LldscopeError if the run there is not that of this recorder."""
+        claim = claim_file(*self._owner)
+        content = self._store.read([claim, self._manifest])
+        if json_files.parse(content.get(claim, b"{}")).get("token") != self._token:
+            raise LldscopeError(f"{self._store.url} is another run by now.")
         stored = ManifestFile(self.path, *self._owner)
-        for line in content.splitlines():
+        for line in content.get(self._manifest, b"").splitlines():
             stored.replay(line)
         self._sent = {*stored.active, *stored.replaced}
         self._is_known = True

@@ -17,6 +17,7 @@ from lldscope.core.errors import LldscopeError
 from lldscope.core.schema import arrow_schema
 from lldscope.query.remote import RemoteCopy
 from lldscope.recording import spool, upload
+from lldscope.recording.attempt import start_attempt
 from lldscope.recording.upload import Sender
 from lldscope.storage import heartbeats, journal, json_files, layout, manifest, part
 from lldscope.storage.part import PartName
@@ -31,6 +32,7 @@ class HandMadeRun:
     def __init__(self) -> None:
         self._spool = spool.Spool(PLACE, rank=0, resume=False, attempt=1)
         self.path, self.steps = self._spool.path, 0
+        start_attempt(self.path, 0, False, 1)
         layout.write_run(self.path, layout.new_run(0.0, status="running"))
         self.beat()
         self._spool.open()
@@ -39,8 +41,7 @@ class HandMadeRun:
         owner = journal.owner_name(1, 0)
         heartbeats.write_heartbeat(
             self.path, 0, closed=False, attempt=1, step=self.steps,
-            lines={f"{owner}.jsonl": self.steps + 1},
-            journals={"events.jsonl": {owner: self.steps}},
+            lines={f"{owner}.jsonl": self.steps}, journals={"events.jsonl": {owner: self.steps}},
         )
 
     def step(self) -> None:

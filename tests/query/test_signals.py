@@ -149,7 +149,7 @@ class Log:
         for c in TABLES[table].columns:
             if c.name in stamp:
                 continue
-            value, rng = values[c.name], self.cost if c.name in COST else self.rng
+            value, rng = values.get(c.name), self.cost if c.name in COST else self.rng
             nothing = (table, c.name) in self.missing or rng.random() < self.null
             if nothing and c.name != "time":
                 value = None

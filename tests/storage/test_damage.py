@@ -24,6 +24,7 @@ import lldscope
 from lldscope.cli import cli
 from lldscope.doctor.checks import examine, repair
 from lldscope.recording import writer
+from lldscope.runs import find_runs
 from lldscope.storage import json_files
 from lldscope.storage.manifest import manifest_path
 from lldscope.storage.notes import write_note
@@ -250,7 +251,7 @@ def test_a_run_that_lost_its_run_json_opens_and_says_so(damaged, content):
     path = damaged("run-json-lost")
     if content is not None:
         (path / "run.json").write_text(content)
-    assert lldscope.find_runs(path) == lldscope.find_runs(path.parent) == [path]
+    assert find_runs(path) == find_runs(path.parent) == [path]
     with lldscope.open_run(path) as run:
         assert [*run.damaged] == ["run.json"]
         assert "`lldscope doctor --repair` writes a new one" in run.damaged["run.json"]

@@ -106,19 +106,28 @@ def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> 
         " WHERE regexp_full_match(name, '(train/)?rewards?/[^/]+(/mean)?') AND isfinite(value)"
         " AND isfinite(reward) GROUP BY s.step HAVING count(*) > 1 ORDER BY s.step"
     )
-    declared_weights = settings["reward_weights"].value if "reward_weights" in settings else None
-    faults = []
+    functions, declared_weights = (
+        settings[n].value if n in settings else None for n in ("reward_functions", "reward_weights")
+    )
+    by_name: dict[str, float] = {}
+    if isinstance(functions, list) and isinstance(declared_weights, list):
+        by_name = dict(zip(map(str, functions), declared_weights, strict=False))
+    faults, n_known = [], 0
     for step, reward, names, parts in answer.rows:
-        weights = [1.0] * len(parts)
-        if isinstance(declared_weights, list) and len(declared_weights) == len(parts):
-            weights = declared_weights
-        total = math.fsum(w * part for w, part in zip(weights, parts, strict=True))
+        weights = [by_name.get(name.split("/")[-1 - name.endswith("/mean")]) for name in names]
+        if declared_weights is None:
+            weights = [1.0] * len(parts)
+        if not all(isinstance(w, int | float) for w in weights):
+            continue  # which weight is whose is not declared
+        n_known += 1
+        total = math.fsum(float(w or 0) * part for w, part in zip(weights, parts, strict=True))
         if abs(total - reward) > 0.01 * (1 + abs(reward)):
             named = dict(zip(names, parts, strict=True))
             faults.append({"step": step, "reward": reward, "sum": total, **named})
     effect = "a part of the reward is lost, counted twice or weighted otherwise"
-    _add(result, "reward-parts", PARTS, effect, faults, len(answer.rows),
-         "two or more scalars rewards/NAME", settings, ("reward_weights",))
+    needs = "two or more scalars rewards/NAME, and reward_functions where weights are declared"
+    _add(result, "reward-parts", PARTS, effect, faults, n_known, needs, settings,
+         ("reward_weights", "reward_functions"))
 
 
 def _add(

@@ -78,20 +78,20 @@ FAULTS: dict[str, dict[str, Any]] = {
     "advantage-offset": {"change": shift},
     "advantage-order": {"change": turn},
     "advantage-bound": {"change": blow_up},
-    "advantage-without-signal": {"change": amplify_noise},
+    "advantage-without-signal": {"change": amplify_noise, "max_steps": 12},
     "empty-response": {"change": fail},
     "lr-schedule": {"after": lambda t: setattr(t.args, "lr_scheduler_type", "cosine")},
     "entropy-bound": {"after": lambda t: setattr(t, "entropy_scale", 0.05)},
-    "engine-slope": {"change": engine(lambda old: 1.6 * old)},
-    "kept-mass": {"change": engine(lambda old: old + 0.1)},
+    "engine-slope": {"change": engine(lambda old: 1.6 * old), "max_steps": 20},
+    "kept-mass": {"change": engine(lambda old: old + 0.1), "max_steps": 20},
     "confident-disagreement": {"change": engine(lambda old: torch.full_like(old, -0.1))},
-    "reward-parts": {"after": lambda t: t.reward_weights.mul_(2)},
+    "reward-parts": {"after": lambda t: t.reward_weights.mul_(2),
+                     "reward_funcs": [reward, length], "reward_weights": [1.0, 0.5]},
 }
 
 
-def train(folder, kind=Faulty, change=None, before=None, after=None, seed=5, resume=False):
-    trainer = make(folder, kind=kind, reward_funcs=[reward, length], reward_weights=[1.0, 0.5],
-                   seed=seed)
+def train(folder, kind=Faulty, change=None, before=None, after=None, resume=False, **settings):
+    trainer = make(folder, kind=kind, **settings)
     if change is not None:
         trainer.change = change
     (before or (lambda t: None))(trainer)
@@ -111,7 +111,7 @@ def test_a_fault_in_trl_is_found_by_name(check, tmp_path):
 
 
 def test_nothing_is_found_in_a_sound_training(tmp_path):
-    assert train(tmp_path) == {}
+    assert train(tmp_path, reward_funcs=[reward, length], reward_weights=[1.0, 0.5]) == {}
 
 
 @pytest.mark.slow

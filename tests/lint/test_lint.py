@@ -236,9 +236,12 @@ def test_a_log_of_means_says_what_it_cannot_show(tmp_path):
 
 
 def test_parts_of_the_reward_add_up_with_their_weights(tmp_path):
-    for weights, wrong in (([1.0, 0.5], False), ([1.0, 1.0], True), (None, True)):
-        path = tmp_path / str(weights)
-        with lldscope.Recorder(path, config={"reward_weights": weights}) as recorder:
+    names = ["form", "em"]  # in the order of the weights; without it nothing is said
+    cases = (([0.5, 1.0], names, False), ([1.0, 0.5], names, True), ([1.0, 0.5], None, False),
+             (None, names, True))
+    for i, (weights, functions, wrong) in enumerate(cases):
+        path, config = tmp_path / str(i), {"reward_weights": weights, "reward_functions": functions}
+        with lldscope.Recorder(path, config=config) as recorder:
             for step in range(3):
                 recorder.step(step=step)
                 recorder.scalars(

@@ -79,13 +79,13 @@ class _State:
                        for p, s in self._optimizer.state.items()}
 
     @torch.no_grad()
-    def restore(self, rate: float = 1.0) -> None:
-        """Put all of it back in place; the learning rates times `rate`."""
+    def restore(self) -> None:
+        """Put all of it back in place."""
         for parameter, value in self._weights:
             parameter.copy_(value)
             parameter.grad = None
         for group, values in zip(self._optimizer.param_groups, self._groups, strict=True):
-            group.update(values | {"lr": values["lr"] * rate})
+            group.update(values)
         for parameter in list(self._optimizer.state):
             if parameter not in self._state:
                 del self._optimizer.state[parameter]
@@ -96,6 +96,11 @@ class _State:
                     now[name].copy_(value)
                 else:
                     now[name] = _copy(value)
+
+    def set_rates(self, share: float) -> None:
+        """Set the learning rates to a share of what they were."""
+        for group, values in zip(self._optimizer.param_groups, self._groups, strict=True):
+            group["lr"] = values["lr"] * share
 
 
 def _copy(value: Any) -> Any:
@@ -225,7 +230,7 @@ class Blamer:
         t, n = self._trainer, len(draw.micro_batches)
         window = n if change.once else t.args.gradient_accumulation_steps
         assert self._before is not None
-        self._before.restore(change.rate)
+        self._before.restore()
         weights = _kept_rows(change.leave_out, draw)
         t._buffered_inputs = [_weighted(x, weights, draw.rows) for x in draw.micro_batches]
         t._prepare_inputs = lambda _: t._buffered_inputs[t._step % n]
@@ -238,14 +243,21 @@ class Blamer:
                 for k in range(n if change.once else self._per_batch):
                     t.training_step(t.model_wrapped, {}, None)
                     if (k + 1) % window == 0:
-                        self._step_optimizer()
+                        self._step_optimizer(change.rate * self._schedule(k // window))
                         if llds is not None:
                             llds.next_update()
         finally:
             t.beta = beta
 
-    def _step_optimizer(self) -> None:
+    def _schedule(self, update: int) -> float:
+        """The recorded learning rate of an update of the batch as a share of the first one's."""
+        rates = [u.lr or 0.0 for u in self._rollouts.updates] if self._rollouts else []
+        return rates[update] / rates[0] if update < len(rates) and rates[0] else 1.0
+
+    def _step_optimizer(self, rate: float) -> None:
         t = self._trainer
+        assert self._before is not None
+        self._before.set_rates(rate)
         parameters = [p for p in t.model.parameters() if p.requires_grad]
         if t.args.max_grad_norm:
             torch.nn.utils.clip_grad_norm_(parameters, t.args.max_grad_norm)

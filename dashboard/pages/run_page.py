@@ -10,9 +10,11 @@ from typing import Any
 from dash import dcc, html
 
 from lldscope.core import palette
+from lldscope.core.errors import LldscopeError
 from lldscope.core.numbers import true_minus
 from lldscope.core.terminal import visible
 from lldscope.diagnosis.registry import RULES, STALLED
+from lldscope.explore.experiments import Experiment, experiments, has_experiments
 from lldscope.monitor.alerts import AnyAlert
 from lldscope.monitor.health import RunState
 from lldscope.storage.url import Url, place_of
@@ -89,7 +91,37 @@ def _below(snapshot: Snapshot) -> html.Div:
         html.Div(alarms(snapshot), id=part_id("alarms")),
     ]
     right = [html.Section(alike, className="card"), html.Section(happened, className="card")]
+    if tries := experiments_of(snapshot):
+        right.append(html.Section([html.H2("What was tried"), *tries], className="card"))
     return html.Div([html.Section(left, className="card"), html.Div(right)], className="below")
+
+
+def experiments_of(snapshot: Snapshot) -> list[Any]:
+    """The answers of `blame` and `rescue`, and the attempts."""
+    place = place_of(snapshot.state.path)
+    if isinstance(place, Url) or not has_experiments(place, snapshot.info):
+        return []
+    try:
+        tries = experiments(snapshot.run)
+    except LldscopeError:
+        return []
+    return [part for e in tries for part in _experiment(e, snapshot.name)]
+
+
+def _experiment(e: Experiment, name: str) -> list[Any]:
+    rows = [[visible(cell) for cell in row] for row in e.rows]
+    links = [
+        html.Li([html.A(f"step {x.step}, response {x.response_id}",
+                        href=address("response", name, step=x.step, id=x.response_id)),
+                 f": {visible(x.words)}"])
+        for x in e.links
+    ]
+    return [
+        html.P(visible(e.sentence, 2000)),
+        html.Details([html.Summary(e.title),
+                      html.Div(parts.table(e.head, rows, range(1, len(e.head))), className="wide"),
+                      html.Ul(links)]),
+    ]
 
 
 def alarms(snapshot: Snapshot) -> list[Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..recording.blame_answer import FOLDER as BLAME
 from ..recording.blame_answer import read_answer
 from ..runs import Run
 from ..storage import json_files
@@ -36,8 +37,16 @@ class Experiment:
     links: list[Link] = field(default_factory=list)
 
 
+def has_experiments(path: Path, info: Mapping[str, Any]) -> bool:
+    """Whether anything was tried with the run in a folder, without opening it."""
+    folders = any((path / name).is_dir() for name in (BLAME, RESCUE))
+    return folders or len(info.get("attempts") or []) > 1
+
+
 def experiments(run: Run) -> list[Experiment]:
     """What was tried with a run, the most telling first; what cannot be read is left out."""
+    if not has_experiments(run.path, run.info):
+        return []
     answers = (blame_answer(run), rescue_answer(run), attempts(run))
     return [answer for answer in answers if answer is not None]
 

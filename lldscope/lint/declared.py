@@ -21,6 +21,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "lr": ("lr", "learning_rate", f"{_VERL}.actor.optim.lr"),
     "schedule": ("lr_scheduler_type", f"{_VERL}.actor.optim.lr_scheduler_type"),
     "warmup": ("warmup_steps", f"{_VERL}.actor.optim.lr_warmup_steps"),
+    "warmup_ratio": (f"{_VERL}.actor.optim.lr_warmup_steps_ratio",),
     "steps": ("steps", "max_steps", "trainer.total_training_steps"),
     "temperature": ("temperature", f"{_VERL}.rollout.temperature"),
     "top_p": ("top_p", f"{_VERL}.rollout.top_p"),
@@ -90,14 +91,17 @@ def learning_rate(settings: Mapping[str, Setting], step: int) -> float | None:
     setting = settings.get("schedule")
     kind = "constant_with_warmup" if setting is None else str(setting.value).rpartition(".")[2]
     kind, total = kind.lower(), number(settings, "steps")
-    if peak is None or warmup < 0 or warmup != int(warmup):  # verl: −1 where it is a ratio
+    if warmup < 0:  # in verl a share of all steps then holds
+        share = number(settings, "warmup_ratio")
+        warmup = -1.0 if share is None or (share and not total) else int(share * (total or 0))
+    if peak is None or warmup < 0 or warmup != int(warmup):
         return None
     step = max(step, 0)
-    if kind == "constant":
+    if kind == "constant" and setting is not None and not setting.name.startswith(_VERL):
         return peak
     if step < warmup:
         return peak * step / warmup if setting is not None else peak * (step + 1) / warmup
-    if kind == "constant_with_warmup":
+    if kind in ("constant", "constant_with_warmup"):  # verl warms up to both
         return peak
     if total is None or total <= warmup or kind not in ("linear", "cosine"):
         return None

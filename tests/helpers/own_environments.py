@@ -12,6 +12,7 @@ OWN = {
     "swift": ["integrations/test_swift.py"],
     "verl": [
         "integrations/test_verl.py",
+        "integrations/test_verl_lint.py",
         "integrations/test_verl_live.py",
     ],
 }

@@ -19,6 +19,10 @@ def length(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [len(ids) / 8 for ids in completion_ids]
 
 
+def nothing(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    return [0.0] * len(completion_ids)
+
+
 class Faulty(GRPOTrainer):
     """A trainer whose rollout batches `change` alters before they are trained on."""
 
@@ -71,6 +75,7 @@ def engine(change):
     return changed
 
 
+MANY_TOKENS = {"max_steps": 20, "max_completion_length": 24, "learning_rate": 1e-4}
 FAULTS: dict[str, dict[str, Any]] = {
     "group-size": {"before": lambda t: setattr(t.args, "num_generations", 8)},
     "group-prompt": {"kind": Ungrouped},
@@ -78,12 +83,12 @@ FAULTS: dict[str, dict[str, Any]] = {
     "advantage-offset": {"change": shift},
     "advantage-order": {"change": turn},
     "advantage-bound": {"change": blow_up},
-    "advantage-without-signal": {"change": amplify_noise, "max_steps": 12},
+    "advantage-without-signal": {"change": amplify_noise, "reward_funcs": nothing},
     "empty-response": {"change": fail},
     "lr-schedule": {"after": lambda t: setattr(t.args, "lr_scheduler_type", "cosine")},
     "entropy-bound": {"after": lambda t: setattr(t, "entropy_scale", 0.05)},
-    "engine-slope": {"change": engine(lambda old: 1.6 * old), "max_steps": 20},
-    "kept-mass": {"change": engine(lambda old: old + 0.1), "max_steps": 20},
+    "engine-slope": {"change": engine(lambda old: 1.6 * old), **MANY_TOKENS},
+    "kept-mass": {"change": engine(lambda old: old + 0.1), **MANY_TOKENS},
     "confident-disagreement": {"change": engine(lambda old: torch.full_like(old, -0.1))},
     "reward-parts": {"after": lambda t: t.reward_weights.mul_(2),
                      "reward_funcs": [reward, length], "reward_weights": [1.0, 0.5]},

@@ -263,6 +263,10 @@ def test_parts_of_the_reward_add_up_with_their_weights(tmp_path):
         ({"lr": 1.0, "warmup_steps": 0}, -1, 1.0),
         ({"learning_rate": 1.0, "lr_scheduler_type": "inverse_sqrt"}, 5, None),
         ({"actor_rollout_ref": {"actor": {"optim": {"lr": 2.0, "lr_warmup_steps": 0}}}}, 3, 2.0),
+        ({"actor_rollout_ref": {"actor": {"optim": {
+            "lr": 2.0, "lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.5,
+            "lr_scheduler_type": "constant"}}},
+          "trainer": {"total_training_steps": 8}}, 2, 1.0),
         ({"lr": "fast"}, 3, None),
         ({}, 3, None),
     ],

@@ -104,6 +104,12 @@ class Recording(_VerlTrainer):
         if control.should_training_stop:
             self.total_training_steps = self.global_steps
 
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """verl's own; where it lies is what `lldscope rescue --plan` names."""
+        super()._save_checkpoint(*args, **kwargs)
+        with self._fail_open("a checkpoint"):
+            self._recorder.event("checkpoint", step=self._step, global_step=self.global_steps)
+
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         old = None
         with self._fail_open("π_old"):

@@ -80,7 +80,6 @@ def post_mortem(
         experiments=experiments(run),
         changes=_changes(trainer, run, state.headline.rule, events),
         record=trainer.record,
-        experiments=experiments(run),
         cost=cost(e, events, cost_per_hour),
     )
     facts = replace(facts, gaps=gaps(assessment, facts))

@@ -37,7 +37,6 @@ def document(facts: PostMortem) -> Document:
     evidence = (
         ("What was tried", _experiments(facts)),
         ("Alarms", _alarms(facts)),
-        ("What was tried", _experiments(facts)),
         ("What looks like LLD", _look_alikes(facts)),
         ("More charts and signals", _signals(facts, drawings)),
         ("What lost likelihood", _losses(facts)),
@@ -106,6 +105,8 @@ def _experiments(facts: PostMortem) -> Iterator[Block]:
     for one in facts.experiments:
         yield Paragraph(true_minus(one.sentence))
         yield Table(one.title, one.head, [[true_minus(c) for c in row] for row in one.rows])
+        if one.links:
+            yield Items([f"Step {x.step}, response {x.response_id}: {x.words}" for x in one.links])
 
 
 def _alarms(facts: PostMortem) -> Iterator[Block]:
@@ -121,15 +122,6 @@ def _alarms(facts: PostMortem) -> Iterator[Block]:
     ]
     head = ["severity", "rule", "fired at", "grounds", "what to do", "false alarms"]
     yield Table("Alarms in the order in which they began", head, rows, frozenset({2}))
-
-
-def _experiments(facts: PostMortem) -> Iterator[Block]:
-    for e in facts.experiments:
-        yield Paragraph(true_minus(e.sentence))
-        rows = [[true_minus(cell) for cell in row] for row in e.rows]
-        yield Table(e.title, e.head, rows, frozenset(range(1, len(e.head))))
-        if e.links:
-            yield Items([f"Step {x.step}, response {x.response_id}: {x.words}" for x in e.links])
 
 
 def _look_alikes(facts: PostMortem) -> Iterator[Block]:

@@ -101,7 +101,6 @@ class PostMortem:
     experiments: list[Experiment]
     changes: list[Change]
     record: tuple[str, ...]
-    experiments: list[Experiment] = field(default_factory=list)
     cost: Cost | None = None
     gaps: list[str] = field(default_factory=list)
     summary: list[str] = field(default_factory=list)

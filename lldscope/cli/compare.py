@@ -56,10 +56,9 @@ def compare(
     Values are means over the last ten measured steps; differences are to the first run.
 
     With -o or --format, a report of two arms: how they differ, in sentences, phases and signals
-    over the same steps, alarms, settings, and what the comparison cannot tell. An
-    arm is a run, or a folder of runs that differ in nothing but chance; these are averaged, and
-    their spread is shown. More runs than two are put into arms by the group they were recorded
-    with.
+    over the same steps, alarms, settings, and what the comparison cannot tell. An arm is a run, or
+    a folder of runs that differ in nothing but chance; these are averaged, and their spread is
+    shown.
     """
     from ..explore.comparison import COMPARED
     from ..explore.comparison import compare as side_by_side

@@ -175,14 +175,6 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
           number(r["lld_share"]), number(r["lost"], 4)] for r in losses.by_source],
         frozenset({1, 2, 3, 4}),
     )
-    yield Table(
-        "Groups whose correct responses lost most",
-        ["step", "group", "data source", "Δ correct", "Δ incorrect", "correct : incorrect"],
-        [[str(r["step"]), str(r["group_id"]), r["data_source"] or "–", number(r["delta"]),
-          number(r["delta_incorrect"]), f"{r['n_correct']} : {r['n_incorrect']}"]
-         for r in losses.groups],
-        frozenset({0, 1, 3, 4, 5}),
-    )
 
 
 def _examples(facts: PostMortem) -> Iterator[Block]:

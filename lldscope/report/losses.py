@@ -13,7 +13,6 @@ from ..core.numbers import percent
 from ..explore.trajectories import MOST_CHARACTERS, rows_of
 from ..runs import Run
 
-MOST_GROUPS = 10
 MOST_TOKENS = 3
 CONTEXT = 8  # tokens shown before and after one
 
@@ -50,9 +49,8 @@ class Losses:
     """Losses from `first_step` to `last_step`, both included; rows have the columns of their query.
 
     `by_action` is mean Δ by action index and class, before the window and in it; `by_source` has
-    the correct responses of each data source (`lost`: the sum of their negative Δ, positive);
-    `groups` are those whose correct responses lost most on average. `tokens` are the worst of
-    correct responses, one of each.
+    the correct responses of each data source (`lost`: the sum of their negative Δ, positive).
+    `tokens` are the worst of correct responses, one of each.
     """
 
     first_step: int
@@ -61,7 +59,6 @@ class Losses:
     n_displaced: int
     by_action: list[Row]
     by_source: list[Row]
-    groups: list[Row]
     tokens: list[WorstToken]
 
 
@@ -75,15 +72,11 @@ WHERE n_delta > 0 GROUP BY action_index, correct ORDER BY correct DESC, action_i
 """
 
 _GROUPS = """
-SELECT step, data_source, group_id,
-    count(*) FILTER (correct)                             AS n_correct,
-    count(*) FILTER (NOT correct)                         AS n_incorrect,
-    avg(delta) FILTER (correct AND isfinite(delta))       AS delta,
-    avg(delta) FILTER (NOT correct AND isfinite(delta))   AS delta_incorrect
-FROM response_likelihood
-WHERE mixed AND group_id IS NOT NULL AND step BETWEEN $1 AND $2
-GROUP BY ALL HAVING avg(delta) FILTER (correct AND isfinite(delta)) IS NOT NULL
-ORDER BY delta, step, data_source, group_id
+SELECT count(*) AS n, count(*) FILTER (delta < 0) AS n_displaced FROM (
+    SELECT avg(delta) FILTER (correct AND isfinite(delta)) AS delta FROM response_likelihood
+    WHERE mixed AND group_id IS NOT NULL AND step BETWEEN $1 AND $2
+    GROUP BY step, data_source, group_id
+) WHERE delta IS NOT NULL
 """
 
 _SOURCES = """
@@ -119,15 +112,14 @@ FROM (SELECT position, left(text, $6) AS part FROM tokens
 def losses(run: Run, first: int, last: int) -> Losses:
     """What lost likelihood from step `first` to `last`."""
     window = [first, last]
-    groups = run.sql(_GROUPS, window)
+    (groups,) = rows_of(run.sql(_GROUPS, window))
     return Losses(
         first_step=first,
         last_step=last,
-        n_groups=len(groups),
-        n_displaced=int((groups["delta"] < 0).sum()),
+        n_groups=groups["n"],
+        n_displaced=groups["n_displaced"],
         by_action=rows_of(run.sql(_BY_ACTION, window)),
         by_source=rows_of(run.sql(_SOURCES, window)),
-        groups=rows_of(groups[groups["delta"] < 0].head(MOST_GROUPS)),
         tokens=[_token(run, row) for row in rows_of(run.sql(_TOKENS, [*window, MOST_TOKENS]))],
     )
 

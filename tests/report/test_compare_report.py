@@ -144,23 +144,6 @@ def test_names_are_no_settings_and_seeds_vary():
     assert varying(arms) == ["seed"]
 
 
-def test_values_that_begin_alike_are_compared_whole_and_shown_where_they_differ():
-    def arm(prompt: str) -> list[RunFacts]:
-        return [run("a", prompt=prompt, other="y" * 500)]
-
-    begins = "x" * 300
-    (row,) = differences([arm(f"{begins}left{begins}"), arm(f"{begins}right{begins}")])
-    assert row.values == [[f"{begins}left{begins}"], [f"{begins}right{begins}"]]
-    assert row.shown() == [
-        f"… {'x' * 20}left{'x' * 56} …", f"… {'x' * 20}right{'x' * 55} …"
-    ]
-    (row,) = differences([arm(begins), arm(f"{begins}more")])
-    assert row.shown() == [f"… {'x' * 20}", f"… {'x' * 20}more"]
-    (row,) = differences([arm(f"a{begins}"), arm("b")])
-    assert row.shown() == [f"a{'x' * 79} …", "b"]
-    assert varying([[*arm(f"{begins}1"), *arm(f"{begins}2")]] * 2) == ["prompt"]
-
-
 def test_an_empty_run_and_hostile_names_are_reported(tmp_path):
     config = {HOSTILE: HOSTILE, "nested": {"list": [HOSTILE]}}
     with lldscope.Recorder(tmp_path / "evil", name=HOSTILE, config=config) as recorder:
@@ -189,35 +172,33 @@ def test_an_empty_run_and_hostile_names_are_reported(tmp_path):
     assert "\\<script" in markdown(document(facts))
 
 
-def test_arms_need_two_groups(four):
+def test_an_arm_is_a_run_or_a_folder(four):
     _, runs = four
-    flat = [[run] for of in runs for run in of]
-    assert {name: len(of) for name, of in arms_of(flat).items()} == {"dying": 2, "healthy": 2}
+    assert list(arms_of(runs)) == ["dying", "healthy"]
+    assert list(arms_of([runs[0][:1], runs[0][1:]])) == ["run-0", "run-1"]
     with pytest.raises(UsageError, match="both sides"):
         arms_of([runs[0], runs[0][:1]])
-    with pytest.raises(UsageError, match="one group"):
-        arms_of([[runs[0][0]], [runs[0][1]], [runs[0][0]]])
-    with lldscope.open_run(SAMPLES / "grpo") as alone, pytest.raises(UsageError, match="group"):
-        arms_of([[alone], *flat])
+    with pytest.raises(UsageError, match="name two runs"):
+        arms_of([runs[0]])
 
 
 @pytest.mark.slow
 def test_command_writes_a_report_of_two_arms(lldscope_command, folder, tmp_path):
-    page = tmp_path / "c.html"
-    done = lldscope_command("compare", folder / "dying", folder / "healthy", "-o", page)
+    page, both = tmp_path / "c.html", (folder / "dying", folder / "healthy")
+    done = lldscope_command("compare", *both, "-o", page)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert page.read_text().startswith("<!doctype html>")
-    result = lldscope_command("compare", folder, "--format", "json")
+    result = lldscope_command("compare", *both, "--format", "json")
     facts = json.loads(result.stdout)
     assert facts["schema"] == 2
     assert [len(arm["runs"]) for arm in facts["arms"]] == [2, 2]
-    points = lldscope_command("compare", folder, "-o", page, "--every", "50")
+    points = lldscope_command("compare", *both, "-o", page, "--every", "50")
     assert points.returncode == 2
     assert "--every" in points.stderr
-    both = lldscope_command("compare", folder, "--json", "-o", page)
-    assert both.returncode == 2
-    assert "--format json" in both.stderr
+    two = lldscope_command("compare", *both, "--json", "-o", page)
+    assert two.returncode == 2
+    assert "--format json" in two.stderr
 
 
 def test_a_minus_is_a_minus_only_before_numbers():

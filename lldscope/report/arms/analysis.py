@@ -23,38 +23,22 @@ Arms = Sequence[Sequence[RunFacts]]
 
 
 def arms_of(run_groups: Sequence[Sequence[Run]]) -> dict[str, list[Run]]:
-    """Two arms, by what the reader named: two runs or folders of runs, each an arm; or more, whose
-    runs were recorded with one `group` each, of which there must be two.
-
-    `run_groups` are the runs of each place that was named. Raises UsageError with the way out.
-    """
-    if len(run_groups) == 2:
-        if {run.place for run in run_groups[0]} & {run.place for run in run_groups[1]}:
-            raise UsageError("A run is on both sides; name two different ones.")
-        return dict(zip(_names(run_groups), map(list, run_groups), strict=True))
-    groups: dict[str, list[Run]] = {}
-    for run in (run for of in run_groups for run in of):
-        group = run.info.get("group")
-        if not group:
-            raise UsageError(
-                f"A report puts two arms side by side, and {run.name} was recorded without a "
-                "group. Name two runs, or two folders with the runs of an arm each."
-            )
-        groups.setdefault(str(group), []).append(run)
-    if len(groups) != 2:
-        number = f"{len(groups)} groups" if len(groups) > 1 else "one group"
-        raise UsageError(f"A report puts two arms side by side; these runs are of {number}.")
-    return groups
-
-
-def _names(run_groups: Sequence[Sequence[Run]]) -> list[str]:
-    """Names of runs, and of the folders that hold several; places where these are the same."""
+    """Two arms by name, from the runs of each place that was named: a run, or a folder of runs that
+    differ in nothing but chance. Raises UsageError with the way out."""
+    if len(run_groups) != 2:
+        raise UsageError(
+            "A report puts two arms side by side: name two runs, or two folders with the runs of "
+            "an arm each."
+        )
+    if {run.place for run in run_groups[0]} & {run.place for run in run_groups[1]}:
+        raise UsageError("A run is on both sides; name two different ones.")
     places = [of[0].place if len(of) == 1 else of[0].place.rsplit("/", 1)[0] for of in run_groups]
     names = [
         of[0].name if len(of) == 1 else place.rsplit("/", 1)[-1]
         for of, place in zip(run_groups, places, strict=True)
     ]
-    return names if names[0] != names[1] else places
+    names = names if names[0] != names[1] else places  # places where names are the same
+    return dict(zip(names, map(list, run_groups), strict=True))
 
 
 def compare_arms(

@@ -100,7 +100,7 @@ def _alarms(facts: Comparison) -> Iterator[Block]:
 
 
 def _settings(facts: Comparison) -> Iterator[Block]:
-    rows = [[row.setting, *row.shown()] for row in facts.settings[:MOST_SETTINGS]]
+    rows = [[row.setting, *row.values_of_arms()] for row in facts.settings[:MOST_SETTINGS]]
     if rows:
         yield Table("Recorded settings", ["setting", "A", "B"], rows)
     if len(facts.settings) > len(rows):

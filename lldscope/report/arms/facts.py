@@ -5,16 +5,14 @@ An arm is a run, or several runs that differ in nothing but chance, such as seed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...explore.settings import NOT_SET
-from ..examples import shared_prefix
 from ..facts import PostMortem
 
 LONGEST = 80  # characters of a setting's value that are shown
-BEFORE = 20  # of them that are in front of a difference
 
 # What the comparison says of each run; the rest is in the report of the run itself.
 _OF_A_RUN = (
@@ -67,22 +65,13 @@ class Setting:
         """Whether an arm did not record it."""
         return [NOT_SET] in self.values
 
-    def shown(self) -> list[str]:
-        """The values of each arm, shortened: long ones from their beginning, or, where several
-        begin alike, from where these begin to differ."""
-        alike: dict[str, set[str]] = {}
-        for value in (v for of in self.values for v in of):
-            alike.setdefault(value[:LONGEST], set()).add(value)
-        return [", ".join(_cut(v, alike[v[:LONGEST]]) for v in of) for of in self.values]
+    def values_of_arms(self) -> list[str]:
+        """The values of each arm; of long ones the beginning."""
+        return [", ".join(map(_beginning, of)) for of in self.values]
 
 
-def _cut(value: str, alike: Collection[str]) -> str:
-    """LONGEST characters of a value, among them where it differs from those that begin like it."""
-    least, most = min(alike), max(alike)  # all between them share the prefix of these two
-    shared = shared_prefix(least, most) if least != most else 0
-    start = max(0, shared - BEFORE)
-    end = start + LONGEST
-    return f"{'… ' if start else ''}{value[start:end]}{' …' if len(value) > end else ''}"
+def _beginning(value: str) -> str:
+    return value if len(value) <= LONGEST else f"{value[:LONGEST]} …"
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def _settings(facts: Comparison) -> str:
     rows = [row for row in facts.settings if not row.one_sided]
     if not rows:
         return "No setting that both recorded differs."
-    cells = [(row.setting, *row.shown()) for row in rows[:NAMED]]
+    cells = [(row.setting, *row.values_of_arms()) for row in rows[:NAMED]]
     text = "; ".join(f"{name} {a} in A, {b} in B" for name, a, b in cells)
     more = f"; and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
     many = "One setting differs" if len(rows) == 1 else f"{len(rows)} settings differ"

@@ -144,7 +144,8 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     (tmp_path / "wandb").mkdir()  # what W&B itself leaves where it ran
-    with pytest.raises(UsageError, match=r"needs the package wandb.*pip install wandb"):
+    words = r"needs the package wandb.*pip install 'lldscope\[mirrors\]'"
+    with pytest.raises(UsageError, match=words):
         MetricsExporter("wandb:mine")
 
 

@@ -222,4 +222,4 @@ def onset(run: Run) -> Onset | None:
     if not alarms:
         return None
     alarm = next((a for a in alarms if a.rule == state.headline.rule), alarms[0])
-    return Onset(alarm.rule, alarm.step or 0, last_sound_step(state.alerts, alarm))
+    return Onset(alarm.rule, alarm.start or 0, last_sound_step(state.alerts, alarm))

@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 import numpy as np
-from lldscope_trainer.blame import blame
+from lldscope_trainer.blame.experiment import blame
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import TrainConfig, load_config
 from lldscope_trainer.rescue.forks import Fork

@@ -12,8 +12,9 @@ import torch
 from click.testing import CliRunner
 from keeper import SMALL
 from lldscope_trainer import cli
-from lldscope_trainer.blame import blame, variants
+from lldscope_trainer.blame import variants
 from lldscope_trainer.blame.command import blame as command
+from lldscope_trainer.blame.experiment import blame
 from lldscope_trainer.blame.variants import Variant, correct_rows, influences, measure, update
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config

@@ -1,5 +1,1 @@
 """One recorded update, run again in other ways, from the checkpoint before it."""
-
-from .experiment import blame
-
-__all__ = ["blame"]

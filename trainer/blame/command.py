@@ -39,6 +39,9 @@ def blame(run: Path, step: int | None, draws: int, as_json: bool) -> None:
     from rich.progress import Progress
 
     try:
+        from .recorded import open_recorded
+
+        open_recorded(run).close()  # before torch loads
         from .experiment import blame as ask
 
         with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:

@@ -67,7 +67,7 @@ def rescue(
 
 
 def _names(arms: str | None) -> list[str]:
-    from .forks import ARMS, AS_IT_WAS
+    from .plan import ARMS, AS_IT_WAS
 
     names = [name.strip() for name in (arms or ",".join(ARMS)).split(",")]
     for name in names:
@@ -90,8 +90,8 @@ def _show_plan(source: Any, onset: Any, arms: Sequence[str], as_json: bool) -> N
             {"schema": 1, "rule": onset.rule, "fired": onset.fired, "sound": onset.sound,
              "plan": [{"from": start, "command": text} for start, text in ways]}, indent=1))
         return
-    click.echo(_lines(f"{_trouble(onset.rule, onset.fired, onset.sound)} Any of these "
-                      f"{ways[0][0]}:"))
+    click.echo(_lines(f"{_trouble(onset.rule, onset.fired, onset.sound)} Commands "
+                      f"to try, {ways[0][0]}:"))
     for _, text in ways:
         click.echo("\n" + textwrap.indent(text, "  "))
 
@@ -169,7 +169,8 @@ def _train(forks: Sequence[Any], steps: int) -> None:
 def _to_dict(
     path: Path, onset: Any, start: int, steps: int, forks: Sequence[Any]
 ) -> dict[str, Any]:
-    from .forks import AS_IT_WAS, winner
+    from .forks import winner
+    from .plan import AS_IT_WAS
 
     best = winner(forks)
     others = [f.arm for f in forks if f.ended is None and f is not best]

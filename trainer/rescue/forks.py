@@ -22,10 +22,8 @@ from ..checkpoint import Checkpoint, with_settings
 from ..config import TrainConfig
 from ..environment.reward import CORRECT_RULES
 from ..train import Trainer
+from .plan import ARMS, AS_IT_WAS, KL
 
-ARMS = ("as-it-was", "half-rate", "llds", "kl", "fewer-updates")
-AS_IT_WAS = ARMS[0]
-KL = 0.05
 LEVEL = 0.05
 """Chance that the test ends any arm whose exact match is not below that of another, at most."""
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
-from .forks import KL
-
+ARMS = ("as-it-was", "half-rate", "llds", "kl", "fewer-updates")
+AS_IT_WAS = ARMS[0]
+KL = 0.05
 ACTOR = "actor_rollout_ref.actor"
 LLDS = "LLDSPolicyLossConfig"
 
@@ -122,5 +123,5 @@ def _verl(
 
 def _title(step: int | None) -> str:
     if step is None:
-        return "from the start: no checkpoint from before the trouble is recorded"
+        return "from the start (no checkpoint from before the trouble is recorded)"
     return f"from the checkpoint of step {step}"

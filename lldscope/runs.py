@@ -88,4 +88,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / layout.RUN_FILE).is_file() or bool(manifest_names(path))
+    try:
+        return (path / layout.RUN_FILE).is_file() or bool(manifest_names(path))
+    except PermissionError:
+        return False

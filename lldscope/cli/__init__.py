@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 # Name → one line of help, so that `lldscope --help` imports no command.
 COMMANDS = {
-    "demo": "Train a tiny policy here, as it goes wrong and cured, in front of the live dashboard.",
+    "demo": "Watch a tiny policy collapse, and its cure, in the dashboard.",
     "train": "Train with GRPO or GSPO, with or without LLDS.",
-    "runs": "List runs with verdict, phase and age of the last row.",
-    "check": "One look at a run; the exit code tells its state.",
+    "runs": "List runs: verdict, phase, last step, alarms.",
+    "check": "The state of a run; scripts read it from the exit code.",
     "watch": "Follow a live run and report its alarms.",
-    "acknowledge": "Say that an alarm is known: it is not sent again.",
-    "annotate": "Name a run, tag it, or write a note.",
+    "acknowledge": "Stop notifications of an alarm that you know about.",
+    "annotate": "Name a run, tag it, or add a note.",
     "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
-    "diagnose": "Any log of a training: what is wrong, what to change, what it cannot show.",
-    "mcp": "Answer agents: the same questions over the Model Context Protocol.",
-    "lint": "Whether a run does what its configuration says.",
-    "blame": "Run one recorded update again, with one thing changed each time.",
-    "rescue": "Go back to before the trouble, try changes, go on with the best.",
-    "compare": "Signals, phases and alarms of runs side by side.",
-    "diff": "From where on one run differs from another, and which settings differ.",
-    "rules": "List the rules that raise alarms; try your own on cases and runs.",
+    "diagnose": "What is wrong with a run, from any trainer's log of it.",
+    "mcp": "Serve these answers to agents (Model Context Protocol).",
+    "lint": "Compare the rows of a run with its configuration.",
+    "blame": "Repeat one recorded update, with one thing changed each time.",
+    "rescue": "Try changes from the last good checkpoint, go on with the best.",
+    "compare": "Runs side by side: verdicts, phases, alarms, signals.",
+    "diff": "The first step at which one run departs from another.",
+    "rules": "List the rules that raise alarms; test your own.",
     "dash": "Serve the dashboard on this machine.",
     "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",
-    "evaluate": "Judge the alarms on a bank of runs whose end is known.",
-    "import": "Logs of other trainers, as a run that every command can read.",
-    "export": "Write tables and signals as plain Parquet or CSV.",
-    "query": "Query a run in SQL; read-only.",
+    "evaluate": "Score the alarms on a bank of runs whose outcome is known.",
+    "import": "Convert another trainer's logs into a run.",
+    "export": "Write tables and signals as Parquet or CSV.",
+    "query": "Query a run in SQL, read-only.",
     "schema": "Tables and columns: type, unit, meaning.",
-    "compact": "Merge the parts of a run; delete old token rows.",
-    "upload": "Send what recorders here have left to their object store.",
-    "doctor": "Examine a run, and repair what can be.",
+    "compact": "Merge the files of a run; delete old token rows.",
+    "upload": "Send recorded parts that have not reached their object store.",
+    "doctor": "Check the files of a run, and repair them.",
 }
 _FROM_ENTRY_POINTS = ("blame", "rescue", "train", "dash", "retriever")
 
@@ -107,13 +107,16 @@ def _onset(run: Run) -> Onset | None:
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog='Completion in bash: eval "$(_LLDSCOPE_COMPLETE=bash_source lldscope)"; zsh and fish '
-    "likewise, with zsh_source and fish_source.",
+    epilog='Tab completion: eval "$(_LLDSCOPE_COMPLETE=bash_source lldscope)", or zsh_source, '
+    "fish_source.",
 )
 @click.version_option(__version__, prog_name="lldscope")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """See Lazy Likelihood Displacement before it kills a GRPO run."""
+    """Find out why a GRPO run collapses, before the reward shows it.
+
+    A log of any trainer: lldscope diagnose LOG. A run recorded by lldscope: lldscope check RUN.
+    """
     # What the trainer uses of the analyzer, which it does not import.
     ctx.obj = {"monitor": _monitor, "alarms": _alarms, "onset": _onset}
 
@@ -168,6 +171,6 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        where = f" {_printable(error.filename)}" if error.filename else ""
-        click.echo(f"lldscope:{where} {error.strerror or error}", err=True)
+        where = f" {_printable(error.filename)}:" if error.filename else ""
+        click.echo(f"lldscope:{where} {error.strerror or error}.", err=True)
         sys.exit(1)

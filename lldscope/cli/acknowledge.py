@@ -1,4 +1,4 @@
-"""`lldscope acknowledge RUN RULE`: an alarm is known, or is to be quiet for a while."""
+"""`lldscope acknowledge RUN RULE`: no more notifications of an alarm, for good or for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .shared import LocalRun
 
 
 def _rules(word: str) -> list[str]:
-    """For the shell: the rules whose names begin so."""
+    """For the shell: the rules whose names begin like this."""
     from ..diagnosis.registry import RULES, STALLED
 
     return [rule.id for rule in (*RULES, STALLED) if rule.id.startswith(word)]
@@ -25,15 +25,14 @@ def _rules(word: str) -> list[str]:
     "hours",
     type=click.FloatRange(min=0, min_open=True),
     metavar="HOURS",
-    help="Only for so long (snooze). [default: until it fires anew]",
+    help="Only for this long (snooze). [default: until it fires anew]",
 )
-@click.option("--undo", is_flag=True, help="It is to be heard again.")
+@click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
 def acknowledge(run: Path, rule: str, hours: float | None, undo: bool) -> None:
-    """Say that the alarm RULE of RUN is known.
+    """Acknowledge the alarm RULE of RUN: `watch` sends no more notifications of it.
 
-    It goes on firing and counts in the verdict, but `watch` does not send it again, and the
-    dashboard marks it. It is kept with the run, in notes.jsonl, and holds for this episode: when
-    the alarm is resolved and fires anew, it is heard again.
+    It goes on firing and counts in the verdict; the dashboard marks it as acknowledged. When it is
+    resolved and fires anew, notifications are sent again. Stored in the run's notes.jsonl.
     """
     from ..core.errors import UsageError
     from ..monitor.health import check
@@ -50,5 +49,5 @@ def acknowledge(run: Path, rule: str, hours: float | None, undo: bool) -> None:
     kind = "heard" if undo else "acknowledge" if hours is None else "snooze"
     until = None if hours is None else time.time() + 3600 * hours
     write_note(run, kind, rule, firing[rule], until)
-    quiet = "is acknowledged" if hours is None else f"is quiet for {hours:g} h"
-    click.echo(f"{rule} {'is heard again' if undo else quiet}", err=True)
+    done = "acknowledged" if hours is None else f"snoozed for {hours:g} h"
+    click.echo(f"{rule}: {'acknowledgement removed' if undo else done}", err=True)

@@ -11,17 +11,17 @@ from .shared import LocalRun
 
 @click.command()
 @click.argument("run", type=LocalRun("Names, tags and notes are kept in a run's folder only."))
-@click.option("--name", help="What it is called from now on; empty: as before.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag more; may be repeated.")
-@click.option("--untag", "untags", multiple=True, metavar="TAG", help="A tag less.")
-@click.option("--note", help="A note; empty: none.")
+@click.option("--name", help="The new name; empty: the recorded one.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Add a tag; repeatable.")
+@click.option("--untag", "untags", multiple=True, metavar="TAG", help="Remove a tag.")
+@click.option("--note", help="Replace the note; empty: remove it.")
 def annotate(
     run: Path, name: str | None, tags: tuple[str, ...], untags: tuple[str, ...], note: str | None
 ) -> None:
-    """Name RUN, tag it, or write a note; without options, show what there is.
+    """Name RUN, tag it, or add a note; without options, show them.
 
-    It is kept with the run, in notes.jsonl. Lists, pages, messages and reports call the run by its
-    name; the list in the dashboard finds it by its tags.
+    Stored in the run's notes.jsonl. The name appears in lists, pages, messages and reports; the
+    dashboard filters its list by tags.
     """
     from ..core.terminal import plain
     from ..runs import open_run

@@ -37,11 +37,11 @@ def check(
     run: Path, as_json: bool, arl: float | None, steps: int | None, rules: Path | None,
     fail_on: str, exit_style: str,
 ) -> None:
-    """Look at RUN once.
+    """Show the state of RUN: verdict, cause, what to do, signals, alarms.
 
     Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 too few steps to judge;
     1 internal or I/O error, 2 wrong usage. With --exit-style nagios one line with performance data,
-    and 3 whatever is wrong with the question.
+    and 3 for every error.
     """
     from ..core.errors import LldscopeError
     from ..monitor.health import check as check_run
@@ -77,14 +77,15 @@ def nagios_line(state: RunState, signals: Columns, code: int) -> str:
     blanks, labels without quotes and equals signs, values of digits, point and minus, `U` for
     undetermined.
     """
-    from ..core.palette import PHASES, VERDICTS
+    from ..core.palette import VERDICTS
     from ..core.schema import signals_in
     from ..diagnosis.detectors import as_recorded
+    from .views import phase_words
 
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
-    phase = f", phase {PHASES[state.phase].word}" if state.phase else ""
-    summary = f"{VERDICTS[state.verdict].word}{phase}{worst}"
+    phase = phase_words(state.phase)
+    summary = f"{VERDICTS[state.verdict].word}{phase and f', {phase}'}{worst}"
     data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
     for name in signals_in("plugin"):
         series = as_recorded(signals, name)

@@ -18,15 +18,14 @@ COMPACT_SCHEMA = 1
     "--keep-tokens",
     type=click.IntRange(min=1),
     metavar="STEPS",
-    help="Of the rows of `tokens` keep those of the last STEPS steps; the others are deleted.",
+    help="Delete the rows of `tokens` that are older than the last STEPS steps.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def compact(run: Path, keep_tokens: int | None, as_json: bool) -> None:
-    """Merge the parts of RUN, and remove files that a killed process left behind.
+    """Merge the parts of RUN into fewer files, and remove what a killed process left behind.
 
-    A running recorder merges its own parts; what it writes is left alone. `tokens`, one row
-    a sampled token with its text, is what makes a long run large, and is read where an alarm
-    fired: --keep-tokens deletes what is older. Nothing else is ever deleted.
+    What a running recorder writes is left alone. Most of a long run is its table `tokens`, a row
+    per sampled token: --keep-tokens deletes the older ones. No other row is ever deleted.
     """
     from ..storage.compaction import compact as merge
     from ..storage.layout import read_run

@@ -31,13 +31,14 @@ MOST_FITTING = 4  # runs whose values stand side by side in 80 columns
     "--align",
     type=click.Choice(["step", "tokens", "onset"]),
     default="step",
-    help="What --every counts: steps, tokens trained on, or steps since the likelihood of correct "
+    help="Unit of --every: steps, tokens trained on, or steps since the likelihood of correct "
     "responses began to fall.",
 )
 @click.option(
     "--every",
     type=click.FloatRange(min=0, min_open=True),
-    help="Values at multiples of this. [default: at each run's start, best reward and end]",
+    metavar="N",
+    help="Values at multiples of N. [default: at each run's start, best reward and end]",
 )
 @click.option("--signals", metavar="NAME,…", help="Only these. [default: the main ones]")
 @click.option("--json", "as_json", is_flag=True, help="The table as one JSON object on stdout.")
@@ -50,15 +51,14 @@ def compare(
     file: Path | None, kind: str | None, arl: float | None, steps: int | None,
     rules: Path | None,
 ) -> None:
-    """Put up to 20 runs side by side: verdicts, phases, alarms, and signals at matched points.
+    """Show up to 20 runs side by side: verdicts, phases, alarms, and signals at matched points.
     A folder stands for the runs in it.
 
-    Values are means over the last ten measured steps; differences are to the first run.
+    Values are means over the last ten measured steps. Of two runs the difference is shown.
 
-    With -o or --format, a report of two arms: how they differ, in sentences, phases and signals
-    over the same steps, alarms, settings, and what the comparison cannot tell. An arm is a run, or
-    a folder of runs that differ in nothing but chance; these are averaged, and their spread is
-    shown.
+    With -o or --format, write a report of two arms: how they differ, in sentences and charts, and
+    what the comparison cannot tell. An arm is a run, or a folder of runs that differ only by
+    chance, which are averaged.
     """
     from ..explore.comparison import COMPARED
     from ..explore.comparison import compare as side_by_side
@@ -106,22 +106,23 @@ def _with_bar(runs: Sequence[Any]) -> Iterable[Any]:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    head = ("run", "verdict", "evidence", "fall from", "phases", "alarms")
+    head = ("run", "verdict", "fall from", "phases", "alarms")
     print_table(head, map(_run, answer["runs"]), wide=False)
     click.echo()
     _show_signals(answer)
 
 
 def _run(run: dict[str, Any]) -> list[Any]:
-    from ..core.palette import EVIDENCE, PHASES
+    from ..core.palette import PHASES
 
     phases = " → ".join(f"{PHASES[p['phase']].word} {p['start_step']}–{p['end_step']}"
                         for p in run["phases"] if p["phase"])
-    alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
-                       for a in run["alerts"])
+    worst = [f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
+             for a in run["alerts"][:1]]
+    more = [f"+{len(run['alerts']) - 1}"] if len(run["alerts"]) > 1 else []
     fall = "–" if run["onset"] is None else run["onset"]
-    verdict = verdict_text(run["verdict"])
-    return [run["label"], verdict, EVIDENCE[run["evidence"]], fall, phases or "–", alarms or "–"]
+    alarms = " ".join([*worst, *more]) or "–"
+    return [run["label"], verdict_text(run["verdict"]), fall, phases or "–", alarms]
 
 
 def _show_signals(answer: dict[str, Any]) -> None:
@@ -135,7 +136,8 @@ def _show_signals(answer: dict[str, Any]) -> None:
     head += ["difference"] if two else []
     rows = []
     for of in answer["signals"]:
-        name = f"{of['signal']}, {of['unit']}" if of["unit"] else of["signal"]
+        unit = "" if of["unit"] in ("", of["signal"]) else f", {of['unit']}"
+        name = f"{of['signal']}{unit}"
         points = zip(answer["points"], of["values"], of["differences"], strict=True)
         for i, (point, values, (*_, gap)) in enumerate(points):
             place = point if isinstance(point, str) else f"{point:,.10g}"

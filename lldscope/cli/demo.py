@@ -36,16 +36,17 @@ differently, so your curves differ in detail; docs/research/study.md counts what
     "--root",
     type=click.Path(path_type=Path),
     default=Path("runs"),
-    help="Folder under which the runs are made.",
+    help="Folder for the new runs.",
 )
 @click.option("--port", type=click.IntRange(1, 65535), default=8050, help="Port of the dashboard.")
-@click.option("--dash/--no-dash", default=True, help="Serve the dashboard meanwhile.")
+@click.option("--dash/--no-dash", default=True, help="Serve the dashboard.")
 @click.option("--stay/--exit", default=True, help="Keep the dashboard up after training.")
 def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bool) -> None:
-    """Train a tiny policy here, as it goes wrong and cured, in front of the live dashboard.
+    """Train a tiny policy twice, once so that it collapses and once cured, with the dashboard
+    live.
 
-    KEY=VALUE settings go to both trainings, as for `lldscope train`. A few minutes on two cores; no
-    GPU and no network. Starting again makes new runs beside the old ones.
+    Takes a few minutes on two cores, without GPU and network. KEY=VALUE settings go to both
+    trainings, as for `lldscope train`. Starting again makes new runs beside the old ones.
     """
     processes.check_installed(dash=dash)
     if dash:
@@ -92,7 +93,7 @@ def _follow(arms: list[Arm]) -> None:
             is_over = not any(arm.running for arm in arms)
             for arm in arms:
                 for alert in arm.refresh():
-                    out.print(f"{arm.name:10}", alert_text(alert))
+                    out.print(f"{arm.name:10}", alert_text(out, alert))
             show(arms)
             if not is_over:
                 time.sleep(2.0)

@@ -16,6 +16,8 @@ from .shared import exit_options, print_json
 if TYPE_CHECKING:
     from ..importers.source import ImportRequest
 
+_NAMED = 5  # runs that a message names
+
 
 @click.command()
 @click.argument("source", nargs=-1, required=True)
@@ -28,16 +30,16 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--cost-per-hour", type=click.FloatRange(min=0), metavar="PRICE",
-    help="What an hour of the run costs.",
+    help="Price of an hour of training.",
 )
 @exit_options
 def diagnose(
     source: tuple[str, ...], run_name: str | None, maps: tuple[str, ...], as_json: bool,
     file: Path | None, cost_per_hour: float | None, fail_on: str, exit_style: str,
 ) -> None:
-    """Say what is wrong with a training, from any log of it.
+    """Say what is wrong with a training run, from any log of it, and what to change.
 
-    SOURCE is a file, a folder, a run, an address of a file, or wandb://ENTITY/PROJECT/RUN; the
+    SOURCE is a file, a folder, a run, the address of a file, or wandb://ENTITY/PROJECT/RUN; the
     format is detected, as by `lldscope import`. Exit codes are those of `lldscope check`.
 
     \b
@@ -67,7 +69,9 @@ def diagnose(
 
 def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
     """A run as it is; of anything else its import in the cache, made anew where it changed."""
+    from ..core.errors import UsageError
     from ..importers.addresses import is_address
+    from ..runs import find_runs
     from ..storage.cache import cache_dir
     from ..storage.url import place_of
 
@@ -75,6 +79,12 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
         place = place_of(sources[0])
         if not isinstance(place, Path) or (place / "run.json").is_file():
             return place
+        if place.is_dir() and (several := find_runs(place)):
+            if len(several) == 1:
+                return several[0]
+            names = ", ".join(str(run.relative_to(place)) for run in several[:_NAMED])
+            more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
+            raise UsageError(f"{place} holds runs; diagnose one of them: {names}{more}.")
     paths = local_paths(sources, follow=False)
     key = "\0".join([*map(os.path.abspath, paths), repr(request)])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()
@@ -85,22 +95,28 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from ..core.palette import EVIDENCE, SEVERITIES, VERDICTS
-    from ..core.terminal import plain
+    from rich.text import Text
 
-    sign = VERDICTS[answer["verdict"]]
+    from ..core.palette import EVIDENCE, SEVERITIES, VERDICTS
+    from ..core.terminal import console, paragraph, plain
+
+    out, sign = console(), VERDICTS[answer["verdict"]]
     first, last, planned = (answer[n] for n in ("first_step", "last_step", "planned_steps"))
     steps = "no step" if last is None else f"steps {first:,}–{last:,}"
     of = f" of {planned:,}" if planned and last is not None else ""
-    click.echo(f"{plain(answer['run'])}  ", nl=False)
-    click.secho(sign.word.upper(), bold=True, nl=False)
-    click.echo(f"  {steps}{of}  {EVIDENCE[answer['evidence']]}")
-    _wrapped(f"{answer['cause']}: {answer['action']}" if answer["action"] else answer["cause"])
+    evidence = EVIDENCE[answer["evidence"]]
+    lines: list[Text | str] = [
+        Text.assemble((plain(answer["run"]), "bold"), "  ", (sign.word.upper(), sign.style),
+                      f"  {steps}{of}  {evidence}"),
+        f"{answer['cause']}: {answer['action']}" if answer["action"] else answer["cause"],
+    ]
     if change := answer["change"]:
-        value = "" if change["value"] is None else f" ({plain(change['value'])} in this run)"
-        click.echo(f"change first: {change['setting']}{value}: {change['change']}")
+        value = "" if change["value"] is None else f" ({change['value']} in this run)"
+        lines.append(f"first change: {change['setting']}{value}, {change['change']}")
     if answer["onset"] is not None:
-        click.echo(f"first sign: step {answer['onset']}")
+        lines.append(f"first sign: step {answer['onset']}")
+    for line in lines:
+        out.print(paragraph(out, line))
     sections = {
         "why": [
             f"{SEVERITIES[g['severity']].shape} {g['rule']}, step {g['step']}: {g['message']}"
@@ -118,26 +134,13 @@ def _show(answer: dict[str, Any]) -> None:
     }
     for title, sentences in sections.items():
         if sentences:
-            click.secho(f"\n{title}", dim=True)
+            out.print(f"\n{title}", style="dim")
         for sentence in sentences:
-            _wrapped(sentence, "  ")
+            out.print(paragraph(out, sentence, 2))
     if answer["record_next_time"]:
-        click.secho(f"\nto record it next time ({answer['trainer']})", dim=True)
+        out.print(f"\nto record it next time ({answer['trainer']})", style="dim")
         for line in answer["record_next_time"]:
-            click.echo(f"  {line}")
-
-
-def _wrapped(sentence: str, indent: str = "") -> None:
-    import shutil
-    import textwrap
-
-    from ..core.terminal import plain
-
-    width = min(100, shutil.get_terminal_size().columns)
-    click.echo(textwrap.fill(
-        plain(sentence), width, initial_indent=indent, subsequent_indent=2 * indent,
-        break_on_hyphens=False,
-    ))
+            out.print(f"  {line}")
 
 
 def _costs(cost: dict[str, Any]) -> list[str]:
@@ -145,7 +148,7 @@ def _costs(cost: dict[str, Any]) -> list[str]:
     if after := cost["after_first_alarm"]:
         sentences.append(f"after the first alarm ({after['rule']}, step {after['step']}): "
                          f"{_amount(after)}")
-    if idle := cost["no_gradient"]:
+    if (idle := cost["no_gradient"]) and idle["steps"]:
         sentences.append(f"groups of equal rewards, which give no gradient: as much as "
                          f"{_amount(idle)}")
     return sentences

@@ -14,14 +14,14 @@ from .shared import RunPath, print_json, print_table, secrets_option
 @click.argument("a", type=RunPath())
 @click.argument("b", type=RunPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--all", "every", is_flag=True, help="Also the signals that do not differ.")
+@click.option("--all", "every", is_flag=True, help="Include signals that do not differ.")
 @secrets_option
 def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
-    """Say from where on run B differs from run A, by more than A's own noise, and which settings
-    differ.
+    """Show from which step on run B differs from run A by more than A's own noise, by signal, and
+    which settings differ.
 
-    Steps are compared with the same steps of the other run. Runs of different seeds soon differ;
-    what this finds best is the step at which a copy of a run went another way.
+    Equal steps are compared. Runs of different seeds differ soon; this is for finding the step at
+    which a copy of a run departed from it.
     """
     from ..explore.divergence import diff as between
     from ..runs import open_run
@@ -36,22 +36,23 @@ def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
 
 def _show(answer: dict[str, Any], every: bool) -> None:
     from ..core.numbers import short
-    from ..core.terminal import plain
+    from ..core.terminal import console, paragraph, plain
     from ..explore.divergence import sentence
 
     first, second = names = [plain(run["run"]) for run in answer["runs"]]
-    signals = answer["signals"]
-    click.echo(sentence(first, second, [(s["signal"], s["step"]) for s in signals]))
-    click.echo()
+    signals, out = answer["signals"], console()
+    words = sentence(first, second, [(s["signal"], s["step"]) for s in signals])
+    out.print(paragraph(out, words), end="\n\n")
     if answer["settings"]:
-        print_table(["setting", *names], [[s["setting"], *s["values"]] for s in answer["settings"]])
+        rows = [[s["setting"], *s["values"]] for s in answer["settings"]]
+        print_table(["setting", *names], rows, wide=False)
     else:
-        click.echo("no setting differs")
+        click.echo("No setting differs.")
     click.echo()
     entries = signals if every else [s for s in signals if s["step"] is not None]
     if not entries:
         return
-    head = ["signal", "from step", *names, "in sd", "unequal from"]
+    head = ["signal", "from step", *names, "sd apart", "unequal from"]
     rows = [
         [s["signal"], _or_dash(s["step"]), short(s["first"]), short(s["second"]),
          short(s["sigmas"]), _or_dash(s["differs"])]

@@ -21,15 +21,15 @@ STYLE = {"note": "dim", "warning": "yellow", "damage": "bold red"}
 
 @click.command()
 @click.argument("run", type=RunPath())
-@click.option("--repair", is_flag=True, help="Do what is offered for each finding.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def doctor(run: Path | Url, repair: bool, as_json: bool) -> None:
-    """Examine every file of RUN.
+    """Check every file of RUN.
 
-    Exit code: 0 intact, 10 something to know or to clean up, 11 damage; 1 internal or I/O error,
-    2 wrong usage. --repair moves damaged parts into RUN/quarantine, lists parts whose manifest line
-    is lost, and removes what a killed process left; it touches nothing that a recorder is writing.
-    A run on an object store is copied here and examined; there is no --repair for it.
+    Exit code: 0 intact, 10 something to clean up, 11 damage; 1 internal or I/O error, 2 wrong
+    usage. --repair moves damaged parts into RUN/quarantine, restores lost manifest lines, and
+    removes what a killed process left; what a recorder is writing is left alone. A run on an
+    object store is copied and checked here, without --repair.
     """
     from ..core.errors import UsageError
     from ..doctor import checks
@@ -74,10 +74,10 @@ def _examine_copy(run: Url) -> Examination:
 def _show(summary: str, findings: list[Finding]) -> None:
     from rich.text import Text
 
-    from ..core.terminal import console, plain
+    from ..core.terminal import console, paragraph, plain
 
     out = console()
-    out.print(plain(summary))
+    out.print(paragraph(out, summary))
     for f in findings:
         line = Text.assemble(
             (f.severity, STYLE[f.severity]), f"  {f.what}  {plain(f.where)}: {plain(f.message)}"
@@ -86,6 +86,6 @@ def _show(summary: str, findings: list[Finding]) -> None:
             line.append(f"  repaired: {f.repair}")
         elif f.repair:
             line.append(f"  --repair: {f.repair}")
-        out.print(line)
+        out.print(paragraph(out, line))
     if not findings:
-        out.print("nothing is wrong")
+        out.print("no damage, nothing to clean up")

@@ -26,32 +26,29 @@ FAULTS = "faults"  # column of the table; --json tells them apart
     "--split",
     type=click.Choice(["development", "test", "all"]),
     default="development",
-    help="Runs to judge by. Detectors are tuned on development; look at test once.",
+    help="Runs to score on. Tune detectors on development; look at test once.",
 )
 @click.option(
     "--detector", type=click.Path(path_type=Path), metavar="FILE.py",
-    help="Rank your own too: a Python file, which is run, with a function score(signals).",
+    help="Rank your own detector: a Python file, which is run, with a function score(signals).",
 )
 @arl_option("2000")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def evaluate(
     bank: Path, split: Any, detector: Path | None, arl: float | None, as_json: bool
 ) -> None:
-    """Judge every rule on BANK, a folder of runs with known outcomes.
+    """Score every rule on BANK, a folder of runs with known outcomes.
 
     BANK/index.jsonl has one JSON object per run: run, outcome (held, declined, collapsed with
-    collapse_step; or, by held-out evaluations, held, grey, degraded with degraded_step), and if
-    wanted split, arm (the recipe), fault and path (a run directory, or a Parquet file of signals;
-    default signals.parquet, whose column run names the run). For each rule: on how many runs of
-    each outcome it fired, false alarms per 1,000 steps of runs that held, how many collapses and
-    degradations it warned of and how many steps before, and how many falls of the reward it came
-    before.
+    collapse_step; or, by held-out evaluations, held, grey, degraded with degraded_step), and
+    optionally split, arm (the recipe), fault and path (a run directory, or a Parquet file of
+    signals; default signals.parquet, whose column run names the run).
 
-    A second table ranks single signals, and the detector of FILE.py, by how well they tell runs
-    that end from runs of the same arm that hold. Its score(signals) gets a DataFrame with the
-    columns of `lldscope schema signals`, one row per step, and returns one number per row, higher
-    where it is more alarmed, from that row and those before. Held-out scores are left out where
-    they define the label. Three controls that must fail are ranked beside it.
+    A second table ranks single signals, and the detector in FILE.py, by how well they separate
+    runs that end from runs of the same arm that hold. score(signals) gets a DataFrame with the
+    columns of `lldscope schema signals`, a row per step, and returns a number per row, from that
+    row and those before: the higher, the more alarming. Held-out scores are left out where they
+    define the label. Three controls that must fail are ranked as well.
     """
     from ..core.errors import LldscopeError
     from ..diagnosis.assess import DEFAULT_ARL

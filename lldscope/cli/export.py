@@ -16,14 +16,14 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
     "folder",
     type=click.Path(path_type=Path),
     required=True,
-    help="Where to write; made if it is not there.",
+    help="Where to write; created if missing.",
 )
 @click.option(
     "--format",
     "kind",
     type=click.Choice(["parquet", "csv"]),
     default="parquet",
-    help="One file of this kind per table.",
+    help="Format of the files.",
 )
 @click.option(
     "--tables",
@@ -34,10 +34,9 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
 @click.option(
     "--raw",
     is_flag=True,
-    help="In CSV: text as it is. By default text that a spreadsheet would take for a formula gets "
-    "a leading apostrophe.",
+    help="In CSV: do not put an apostrophe before text that a spreadsheet would compute.",
 )
-@click.option("--json", "as_json", is_flag=True, help="What was written, as one JSON array.")
+@click.option("--json", "as_json", is_flag=True, help="List the files as one JSON array.")
 def export(
     run: Path,
     folder: Path,
@@ -48,8 +47,8 @@ def export(
 ) -> None:
     """Write the tables and signals of RUN into FOLDER, one file each.
 
-    Each row once: merged parts are not counted twice, and where attempts overlap the last one
-    stands. No file is overwritten. In CSV a NULL is an empty field.
+    Where attempts overlap, the rows of the last one are written. No file is overwritten. In CSV a
+    NULL is an empty field.
     """
     from ..explore.export import export_run
     from ..runs import open_run

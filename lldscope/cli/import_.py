@@ -33,20 +33,20 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 
 maps_option = click.option(
     "--map", "maps", multiple=True, metavar="OURS=THEIRS",
-    help="A signal, step, or part of a rollout, by its name in the file: reward=mean_r.",
+    help="Name of a signal, of the step, or of a part of a rollout in the file: reward=mean_r.",
 )
 run_option = click.option(
-    "--run", "run_name", metavar="NAME", help="Which run of a store that holds several."
+    "--run", "run_name", metavar="NAME", help="The run to read from a store that holds several."
 )
 
 
 @click.command("import")
 @click.argument("source", nargs=-1, required=True)
 @click.option(
-    "--to", "run", required=True, type=click.Path(path_type=Path), help="Directory of the run."
+    "--to", "run", required=True, type=click.Path(path_type=Path), help="Directory of the new run."
 )
 @click.option(
-    "--format", "format_name", metavar="NAME", help="The format, instead of detecting it."
+    "--format", "format_name", metavar="NAME", help="Skip detection and read this format."
 )
 @click.option(
     "--formats", is_flag=True, is_eager=True, expose_value=False, callback=_formats,
@@ -62,8 +62,8 @@ run_option = click.option(
     "--exact-match", is_flag=True,
     help="Judge rollouts by comparing <answer> with the golden answers in the file.",
 )
-@click.option("--follow", is_flag=True, help="Keep up with sources that grow, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="What was done, as one JSON object.")
+@click.option("--follow", is_flag=True, help="Follow growing sources until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def import_(
     source: tuple[str, ...],
     run: Path,
@@ -75,11 +75,11 @@ def import_(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Import the logs of one run, of whatever trainer, as a run that every command can read.
+    """Convert the logs of one training run, of any trainer, into a run that every command reads.
 
-    The format is detected. Several files, and folders, of one run go together. Importing
-    again gives the same run; a run that was recorded is never overwritten. What could not be read
-    is counted, and metrics that stand for no signal are kept under their own names.
+    The format is detected; several files and folders of one run can be named together. Importing
+    again gives the same run; a recorded run is never overwritten. What cannot be read is counted,
+    and unknown metrics keep their own names.
 
     \b
     lldscope import train.log --to runs/theirs

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,14 +24,14 @@ FINDINGS = 10  # exit code
 @click.argument("run", type=RunPath())
 @click.option(
     "--checkpoint", type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Also say whether these weights gave the recorded log-probabilities.",
+    help="Also test whether these weights gave the recorded log-probabilities.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def lint(run: Path, checkpoint: Path | None, as_json: bool) -> None:
     """Compare the rows of RUN with its configuration and with each other.
 
-    Nothing is run again. Each finding names the rows that contradict, what the fault does to
-    training, and the settings it is about; what the run does not record is listed as not checked.
+    Nothing is trained. Each finding names the contradicting rows, what the fault does to training,
+    and the settings involved; checks that need rows that were not recorded are listed.
 
     Exit code: 0 nothing found, 10 findings; 1 internal or I/O error, 2 wrong usage.
     """
@@ -61,41 +60,34 @@ def lint(run: Path, checkpoint: Path | None, as_json: bool) -> None:
 
 
 def _show(result: Result) -> None:
+    from ..core.terminal import console, paragraph
+
+    out = console()
     for finding in result.findings:
-        _show_finding(finding)
+        out.print(finding.check, style="bold yellow")
+        for line in _lines(finding):
+            out.print(paragraph(out, line, 2))
+        out.print()
     n = len(result.findings)
-    click.echo(f"{n} {'finding' if n == 1 else 'findings'}, {len(result.passed)} checks passed")
-    if result.passed:
-        _show_names("passed", result.passed)
-    if result.declared:
-        _show_names("not checked, as the settings declare otherwise", result.declared)
-    for check, needs in result.unseen.items():
-        click.echo(f"not checked: {check} needs {needs}")
+    out.print(f"{n} {'finding' if n == 1 else 'findings'}, {len(result.passed)} checks passed")
+    names = {"passed": result.passed, "switched off by the settings": result.declared}
+    lines = [f"{title}: {', '.join(of)}" for title, of in names.items() if of]
+    lines += [f"not checked: {check} needs {needs}" for check, needs in result.unseen.items()]
+    for line in lines:
+        out.print(paragraph(out, line))
 
 
-def _show_names(title: str, names: list[str]) -> None:
-    text = f"{title}: {', '.join(names)}"
-    click.echo(textwrap.fill(text, 100, subsequent_indent="  ", break_on_hyphens=False))
-
-
-def _show_finding(finding: Finding) -> None:
-    from ..core.terminal import plain
-
+def _lines(finding: Finding) -> list[str]:
     first, last = finding.first_step, finding.last_step
     where = f"step {first}" if first == last else f"steps {first} to {last}"
     rows = f"{finding.rows:,} {'row' if finding.rows == 1 else 'rows'}"
-    click.secho(f"{finding.check}", fg="yellow", bold=True, nl=False)
-    click.echo(f"  violated: {finding.asks} ({rows}, {where})")
-    click.echo(f"  effect: {finding.effect}")
-    for name, value in finding.settings.items():
-        click.echo(f"  setting: {plain(name)} = {plain(value)}")
-    for row in finding.evidence:
-        click.echo("    " + ", ".join(f"{k} {_cell(plain, v)}" for k, v in row.items()))
-    click.echo()
-
-
-def _cell(plain: Any, value: Any) -> str:
-    return plain(repr(value) if isinstance(value, str) else value)
+    return [
+        f"violated: {finding.asks} ({rows}, {where})",
+        f"effect: {finding.effect}",
+        *(f"setting: {name} = {value}" for name, value in finding.settings.items()),
+        *("  " + ", ".join(f"{k} {repr(v) if isinstance(v, str) else v}" for k, v in row.items())
+          for row in finding.evidence),
+    ]
 
 
 def _show_weights(weights: list[Comparison]) -> None:

@@ -33,15 +33,14 @@ _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types o
 @click.option(
     "--raw",
     is_flag=True,
-    help="With --csv: text as it is. By default text that a spreadsheet would take for a formula "
-    "gets a leading apostrophe.",
+    help="With --csv: do not put an apostrophe before text that a spreadsheet would compute.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
     default=60.0,
     metavar="SECONDS",
-    help="Stop a query that takes longer, printing included.",
+    help="Stop a query that takes longer, output included.",
 )
 def query(run: Path, sql: str, as_json: bool, as_csv: bool, raw: bool, timeout: float) -> None:
     """Run one SELECT over the tables and views of RUN.
@@ -51,7 +50,7 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, raw: bool, timeout: 
     probe_signals and those they are built from. The run is never changed.
 
     \b
-    lldscope query runs/a "SELECT step, reward, delta_correct FROM signals LIMIT 5"
+    lldscope query runs/a "SELECT step, reward FROM signals LIMIT 5"
     """
     from ..core.errors import UsageError
     from ..core.terminal import plain

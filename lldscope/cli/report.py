@@ -29,7 +29,7 @@ def document_options(default: str) -> Callable[[_F], _F]:
     def add(command: _F) -> _F:
         output = click.option(
             "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
-            help="Where to write; an old file is replaced. [default: stdout]",
+            help="The file to write; an old one is replaced. [default: stdout]",
         )
         form = click.option(
             "--format", "kind", type=click.Choice(["html", "md", "json"]),
@@ -61,6 +61,7 @@ def write_document(
     facts: _Facts, document: Callable[[_Facts], Document], kind: str, file: Path | None
 ) -> None:
     """The facts as data, or as a document in Markdown or HTML, to a file or to stdout."""
+    from ..core.errors import LldscopeError
     from ..storage.json_files import replace_file, to_json
 
     if kind == "json":
@@ -76,7 +77,10 @@ def write_document(
     if file is None:
         click.echo(text, nl=False)
     else:
-        replace_file(file, text)
+        try:
+            replace_file(file, text)
+        except OSError as error:
+            raise LldscopeError(f"{file} cannot be written ({error.strerror or error}).") from error
         click.echo(f"lldscope: wrote {file} ({len(text.encode()) / 1000:,.0f} kB)", err=True)
 
 
@@ -87,7 +91,8 @@ def write_document(
     "--cost-per-hour",
     type=click.FloatRange(min=0),
     metavar="PRICE",
-    help="What an hour of the run costs: the report then says what came after the first alarm.",
+    help="Price of an hour of training: the report then names the cost of the steps after the "
+    "first alarm.",
 )
 @rate_options
 @rules_option
@@ -99,8 +104,8 @@ def report(
     """Write the post-mortem of RUN: what is wrong and what to change, when it began and when it
     was seen, what lost likelihood, and what the log cannot tell.
 
-    The HTML is one file that opens from disk and loads nothing. A healthy run has a report, too;
-    one that is still going is described as of its last row.
+    The HTML is one file that opens from disk and loads nothing. Healthy and running runs have a
+    report, too, as of their last row.
     """
     from ..report import post_mortem
     from ..report.document import document

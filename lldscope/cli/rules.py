@@ -18,13 +18,13 @@ RULES_SCHEMA = 1
 
 @click.group()
 def rules() -> None:
-    """The rules that raise alarms: what they are, and tests for your own."""
+    """List the rules that raise alarms, or test your own."""
 
 
 @rules.command("list")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--markdown", is_flag=True, help="The built-in rules as in docs/alarms.md.")
+@click.option("--markdown", is_flag=True, help="The built-in rules as docs/alarms.md lists them.")
 def list_rules(file: Path | None, as_json: bool, markdown: bool) -> None:
     """List the built-in rules, and those of FILE."""
     if markdown:
@@ -42,6 +42,7 @@ def list_rules(file: Path | None, as_json: bool, markdown: bool) -> None:
         ("rule", "severity", "fires after", "clears after", "looks at"),
         [(r.id, r.severity, _steps(r.for_steps), _steps(r.clear_steps), ", ".join(r.needs))
          for r in every],
+        wide=False,
     )
 
 
@@ -60,8 +61,8 @@ def _about(rule: Rule) -> dict[str, Any]:
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
-    """Check FILE, and show where its rules fire in recorded RUNs. Exit 1 if one looks at later
-    steps or cannot be evaluated."""
+    """Check the rules in FILE, and show where they fire in recorded RUNs. Exit code 1 if one looks
+    at later steps or cannot be evaluated."""
     from ..core.errors import UsageError
     from ..diagnosis.assess import assess
     from ..runs import open_run

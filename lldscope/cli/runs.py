@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("root", type=RunPath(), required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
 def runs(root: Path | None, as_json: bool) -> None:
-    """List the runs under ROOT (default: runs) with verdict, phase and age of the last row."""
+    """List the runs under ROOT (default: runs): verdict, phase, last step, alarms."""
     place = here(root)
     rows = rows_below(place)
     if as_json:

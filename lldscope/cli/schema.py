@@ -12,9 +12,9 @@ from .shared import print_json
 @click.command()
 @click.argument("table", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--markdown", is_flag=True, help="As it stands in docs/schema.md.")
+@click.option("--markdown", is_flag=True, help="As in docs/schema.md.")
 def schema(table: str | None, as_json: bool, markdown: bool) -> None:
-    """Tables and columns: kind, unit, meaning. NULL always means: not measured."""
+    """Show tables and columns: type, unit, meaning. NULL means: not measured."""
     from ..core.errors import UsageError
     from ..core.schema import SCHEMA_VERSION, TABLES, VIEWS
 

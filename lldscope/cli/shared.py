@@ -84,29 +84,31 @@ def secrets_option(function: Any) -> Any:
 
 
 def rate_options(function: Any) -> Any:
-    """--arl and --steps, the two ways to say how often the decay alarm may be false."""
+    """--arl and --steps, two ways to set how often the decay alarm may be false."""
 
     @wraps(function)
     def command(*args: Any, arl: float | None, steps: int | None, **others: Any) -> Any:
         if arl and steps:
-            raise click.UsageError("--arl and --steps both say how often an alarm may be false.")
+            raise click.UsageError("Give --arl or --steps: each sets the false-alarm rate.")
         return function(*args, arl=arl, steps=steps, **others)
 
     command = click.option(
         "--steps",
         type=click.IntRange(min=10),
-        help="The planned length: at most 5 % of runs so long raise a false decay alarm.",
-        show_default="what the trainer has recorded",
+        metavar="STEPS",
+        help="Planned length of the run: at most 5 % of such runs raise a false decay alarm.",
+        show_default="as recorded",
     )(command)
     return arl_option("20 × the planned length, or 2000")(command)
 
 
 def arl_option(default: str) -> Any:
-    """--arl, None where it is not given; `default` says what then holds."""
+    """--arl, None where it is not given; `default` describes what then holds."""
     return click.option(
         "--arl",
         type=click.FloatRange(min=10),
-        help="Steps between false decay alarms, at least, on average.",
+        metavar="STEPS",
+        help="Mean number of steps between false decay alarms, at least.",
         show_default=default,
     )
 
@@ -114,7 +116,7 @@ def arl_option(default: str) -> Any:
 rules_option = click.option(
     "--rules",
     type=click.Path(path_type=Path),
-    help="A file with rules of your own; `lldscope rules test` tries them.",
+    help="A file with rules of your own; `lldscope rules test` checks it.",
 )
 
 
@@ -130,7 +132,7 @@ def exit_options(function: Any) -> Any:
         "--fail-on",
         type=click.Choice(["warning", "critical"]),
         default="warning",
-        help="The mildest state that is not exit 0.",
+        help="The least severe state that does not exit with 0.",
     )(function)
 
 

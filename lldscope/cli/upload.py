@@ -12,14 +12,14 @@ import click
     "--follow",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="FOLDER",
-    help="Send one folder of the spool until its recorder has ended. A recorder starts this.",
+    help="Send one folder of the spool until its recorder ends; recorders start this.",
 )
 def upload(follow: Path | None) -> None:
-    """Send what recorders on this machine have left to their object store.
+    """Send recorded parts that have not reached their object store yet.
 
-    A run that is recorded to an address, such as s3://bucket/run, is sealed here first, in
-    LLDSCOPE_SPOOL or ~/.local/state/lldscope/spool. Where the machine was switched off, or the
-    store did not answer to the end, this sends the rest. Exit code 1 if something still waits.
+    A run recorded to an address, such as s3://bucket/run, is written to LLDSCOPE_SPOOL or
+    ~/.local/state/lldscope/spool first. After an outage of the machine or of the store this sends
+    the rest. Exit code 1 if something is still unsent.
     """
     from ..core.errors import LldscopeError
     from ..recording.spool import SPOOL_FILE, sending, spool_root
@@ -31,7 +31,10 @@ def upload(follow: Path | None) -> None:
                 Sender(follow).follow()
         return
     waits = False
-    for path in sorted(file.parent for file in spool_root().glob(f"*/*/{SPOOL_FILE}")):
+    paths = sorted(file.parent for file in spool_root().glob(f"*/*/{SPOOL_FILE}"))
+    if not paths:
+        click.echo(f"lldscope: nothing waits in {spool_root()}.", err=True)
+    for path in paths:
         with sending(path) as free:
             if not free:
                 click.echo(f"lldscope: {path} is being sent by another process.", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.numbers import short
-from ..core.palette import PHASES, SEVERITIES, VERDICTS
+from ..core.palette import ANSWERS, PHASES, SEVERITIES, VERDICTS
 from ..core.safe_text import in_one_line
 from ..core.schema import signals_in
-from ..core.terminal import age, console, plain, sparkline
+from ..core.terminal import age, console, paragraph, plain, sparkline
 from ..diagnosis.detectors import as_recorded, floats
 
 if TYPE_CHECKING:
@@ -31,13 +31,19 @@ def status_line(state: RunState) -> Text:
     return Text.assemble(_head(state), _firing(state, "  "), (f"  {life_text(state)}", "dim"))
 
 
+def phase_words(phase: str | None) -> str:
+    """The phase to name beside a verdict; nothing where there is no sign of LLD."""
+    return "" if phase in (None, "healthy") else f"phase {PHASES[phase].word}"
+
+
 def _head(state: RunState) -> Text:
     verdict = VERDICTS[state.verdict]
+    phase = phase_words(state.phase)
     return Text.assemble(
         (verdict.word.upper(), verdict.style),
-        (f"  phase {PHASES[state.phase].word}" if state.phase else "", "bold"),
-        (f"  evidence: {state.evidence_words}", "dim"),
-        (f"  step {_or_dash(state.last_step)}", ""),
+        (f"  {phase}" if phase else "", "bold"),
+        f"  step {_or_dash(state.last_step)}",
+        (f"  {state.evidence_words}", "dim"),
     )
 
 
@@ -63,74 +69,83 @@ def live_block(run: Run, state: RunState, width: int) -> Group:
 
 
 def life_text(state: RunState) -> str:
-    parts = []
+    """Whether the run goes on, and the age of its last row."""
     reason = plain(in_one_line(state.reason or ""))
-    if state.life == "finished":
-        parts.append(reason or state.life)
-    elif state.life != "live":
-        parts.append(f"{state.life} ({reason})" if reason else state.life)
+    word = reason if state.life == "finished" and reason else state.life
+    if reason and state.life not in ("finished", "live"):
+        word = f"{state.life} ({reason})"
     if state.last_step is None:
-        parts.append("no row yet")
-    elif state.last_row_age_seconds is not None:
-        parts.append(f"last row {age(state.last_row_age_seconds)} ago")
-    return ", ".join(parts)
+        return "no row yet" if state.life == "live" else f"{word}, no row"
+    seconds = state.last_row_age_seconds
+    if seconds is None:
+        return "" if state.life == "live" else word
+    if word == "finished":
+        return f"finished {age(seconds)} ago"
+    before = "" if state.life == "live" else f"{word}, "
+    return f"{before}last row {age(seconds)} ago"
 
 
 def show_state(run: Run, state: RunState) -> None:
-    """`check`: the status line, the signals as sparklines, phases, alarms and look-alikes."""
-    from ..monitor.health import full_length
-
+    """`check`: the answer, the signals as sparklines, phases, alarms, and what else it could be."""
     out = console()
-    out.print(plain(run.name), style="bold", end="  ")
-    out.print(status_line(state))
-    out.print(f"→ {plain(state.headline)}", style="bold")
-    for what, why in state.missing.items():
-        out.print(f"not recorded {plain(what)}: {plain(why)}")
+    lines: list[Text | str] = [
+        Text.assemble((plain(run.name), "bold"), "  ", _head(state), f"  {life_text(state)}"),
+        Text(f"→ {plain(state.headline)}", "bold"),
+        *(f"not recorded: {what} ({why})" for what, why in state.missing.items()),
+    ]
+    _print(out, lines)
     if state.last_step is None:
         return
+    out.print()
     out.print(signal_table(run, out.width))
+    out.print()
     spans = [s for s in state.phases if s.phase is not None]
     words = [f"{PHASES[s.phase].word} {s.start_step}–{s.end_step}" for s in spans]
-    out.print(f"phases       {' → '.join(words)}")
+    _print(out, [f"phases: {' → '.join(words)}"] if words else [])
     for alert in state.alerts:
-        out.print(alert_text(alert, state.silenced))
-    for alert in state.pending:
-        out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
-    _show_look_alikes(out, state)
-    rounding = as_recorded(run.columns(), "delta_correct_rounding")
-    if (rounding := rounding[rounding == rounding]).size:
-        out.print(
-            f"resolution   a step's Δ is rounded to ± {short(float(rounding[-1]))} nats/response: "
-            "the trainer's log-probabilities are bfloat16 or half precision",
-            style="dim",
-        )
-    if state.false_alarm_bound is not None:
-        out.print(
-            f"decay test   a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "
-            f"of {full_length(run, state.last_step):,} steps, see docs/research/decay-alarm.md",
-            style="dim",
-        )
+        out.print(alert_text(out, alert, state.silenced))
+    _print(out, [f"· pending {a.rule}, step {a.step}: {a.message}" for a in state.pending])
+    out.print()
+    _print(out, _look_alikes(state), "dim")
+    _print(out, _precision(run, state), "dim")
     if state.reason and "\n" in state.reason.strip():
-        out.print("its end, as it was recorded:", style="dim")
-        for line in state.reason.strip().splitlines()[-_REASON_LINES:]:
-            out.print(f"  {plain(line)}", style="dim")
+        end = state.reason.strip().splitlines()[-_REASON_LINES:]
+        _print(out, ["how it ended, as recorded:", *(f"  {line}" for line in end)], "dim")
 
 
-def _show_look_alikes(out: Console, state: RunState) -> None:
+def _print(out: Console, lines: Iterable[Text | str], style: str | None = None) -> None:
+    for line in lines:
+        out.print(paragraph(out, line), style=style)
+
+
+def _look_alikes(state: RunState) -> Iterator[str]:
     """Causes that the log supports with their evidence, then in a line each the others."""
     by_answer: dict[str, list[str]] = {}
     for name, answer in state.look_alikes.items():
         by_answer.setdefault(answer, []).append(name)
-    for name in by_answer.get("supported", []):
-        out.print(f"cause        {name}: {plain(state.look_alike_evidence[name])}")
-    for name in by_answer.get("consequence", []):
-        evidence = plain(state.look_alike_evidence[name])
-        out.print(f"consequence  {name}: {evidence}", style="dim")
-    for answer, word in (
-        ("not_shown", "not shown"), ("ruled_out", "ruled out"), ("not_observable", "unobservable"),
-    ):
+    for answer, word in (("supported", "cause"), ("consequence", "consequence")):
+        for name in by_answer.get(answer, []):
+            yield f"{word}: {name}, {state.look_alike_evidence[name]}"
+    for answer in ("not_shown", "ruled_out", "not_observable"):
         if names := by_answer.get(answer):
-            out.print(f"{word:<12} {' · '.join(names)}", style="dim")
+            yield f"{ANSWERS[answer].word}: {', '.join(names)}"
+
+
+def _precision(run: Run, state: RunState) -> Iterator[str]:
+    """How finely Δ was recorded where that matters, and how often its alarm is false."""
+    from ..monitor.health import full_length
+
+    rounding = as_recorded(run.columns(), "delta_correct_rounding")
+    if (rounding := rounding[rounding == rounding]).size:
+        yield (
+            f"resolution: a step's Δ is rounded to ± {short(float(rounding[-1]))} nats/response, "
+            "as the trainer's log-probabilities are bfloat16 or half precision"
+        )
+    if state.false_alarm_bound is not None and state.last_step is not None:
+        yield (
+            f"decay test: a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "
+            f"of {full_length(run, state.last_step):,} steps (docs/research/decay-alarm.md)"
+        )
 
 
 def signal_table(run: Run, width: int = 100) -> Table:
@@ -161,23 +176,24 @@ def signal_table(run: Run, width: int = 100) -> Table:
 
 
 def alert_text(
-    alert: AnyAlert, silenced: Mapping[str, float | None] = MappingProxyType({})
+    out: Console, alert: AnyAlert, silenced: Mapping[str, float | None] = MappingProxyType({})
 ) -> Text:
-    """An alarm: what and when, and, while it fires, what to do."""
+    """An alarm in lines that fit: what and when, and, while it fires, what to do."""
     start, resolved = alert.episodes[-1]
     sign = SEVERITIES[alert.severity]
     head = f"{sign.shape} {alert.severity} {alert.rule}"
     if resolved is not None:
-        words = f"  resolved at step {resolved} after firing at step {start}"
-        return Text.assemble((head, "dim"), words)
+        words = f", fired at step {_or_dash(start)}, resolved at step {resolved}"
+        return paragraph(out, Text.assemble((head, "dim"), words))
     first = alert.episodes[0][0]
-    again = "" if start == first else f" again, for the first time at step {first}"
-    return Text.assemble(
+    again = "" if start == first else f" again (first at step {first})"
+    what = Text.assemble(
         (head, sign.style),
         (_silenced(alert.rule, silenced), "dim"),
-        f"  step {_or_dash(start)}{again}: {plain(alert.message)}\n",
-        (f"  → {alert.advice}", "dim"),
+        f", step {_or_dash(start)}{again}: {plain(alert.message)}",
     )
+    advice = Text(f"→ {plain(alert.advice)}", "dim")
+    return Text("\n").join([paragraph(out, what), paragraph(out, advice, 2)])
 
 
 def _silenced(rule: str, silenced: Mapping[str, float | None]) -> str:

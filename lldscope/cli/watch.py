@@ -35,47 +35,49 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
     multiple=True,
     metavar="URL",
     envvar="LLDSCOPE_NOTIFY",
-    help="Send alarms to this address, a webhook or what apprise knows; may be given again. "
-    "Better named in $LLDSCOPE_NOTIFY (blanks between), which `ps` does not show; the option wins.",
+    help="Send alarms to this address: a webhook or a service of apprise. Repeatable. Addresses "
+    "in $LLDSCOPE_NOTIFY, separated by blanks, are hidden from `ps`; the option wins.",
 )
 @click.option(
     "--repeat",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Tell addresses again of an alarm that still fires after this long. [default: never]",
+    help="Send an alarm again at this interval while it fires. [default: once]",
 )
-@click.option("--on-alert", metavar="CMD", help="Run CMD with the alarm as JSON on its stdin.")
+@click.option("--on-alert", metavar="CMD", help="Run CMD with the alarm as JSON on stdin.")
 @click.option(
     "--mirror",
     "mirrors",
     multiple=True,
     metavar="TOOL:PLACE",
-    help="Put phases and alarms into tensorboard:DIR, wandb:PROJECT[/RUN_ID] or trackio:PROJECT; "
-    "may be given again.",
+    help="Log phases and alarms to tensorboard:DIR, wandb:PROJECT[/RUN_ID] or trackio:PROJECT. "
+    "Repeatable.",
 )
 @click.option(
     "--until",
     type=click.Choice(["end", "firing"]),
     default="end",
-    help="firing: stop at the first alarm, of the severity of --fail-on or worse.",
+    help="firing: stop at the first alarm of the severity of --fail-on or worse.",
 )
 @click.option(
     "--grace",
     type=click.FloatRange(min=0),
     default=120.0,
     metavar="SECONDS",
-    help="Go on watching so long after the run has died or was stopped: it may be resumed.",
+    help="Keep watching this long after the run failed or was stopped: it may be resumed.",
 )
 @click.option(
     "--dashboard-url",
     metavar="URL",
     envvar="LLDSCOPE_DASHBOARD_URL",
-    help="Alarms carry a link to the run there: the address that `lldscope dash` prints, or that "
-    "of the run's page.",
+    help="Address of the dashboard, or of the run's page in it: alarms then carry a link.",
 )
-@click.option("--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.2), default=2.0, help="Seconds between looks."
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after this long."
+)
+@click.option(
+    "--interval", type=click.FloatRange(min=0.2), default=2.0, metavar="SECONDS",
+    help="Time between two looks.",
 )
 @rate_options
 @rules_option
@@ -101,7 +103,7 @@ def watch(
     """Follow RUN, which need not exist yet, until it ends.
 
     On a terminal: a status block with sparklines; otherwise a line per change. Alarms of severity
-    info are shown, but not sent to anybody. Exit codes are those of check; Ctrl-C is 130.
+    info are shown but not sent. Exit codes are those of check; 130 after Ctrl-C.
     """
     from ..core.terminal import console
     from ..diagnosis.registry import STALLED
@@ -220,7 +222,7 @@ def _plain_lines() -> Show:
                 out.print("resumed" if again else "", status_line(update.state), sep="  " * again)
         over = update is not None and update.state.over
         for event in update.events if update else ():
-            out.print(alert_text(event.alert, event.state.silenced))
+            out.print(alert_text(out, event.alert, event.state.silenced))
         sys.stdout.flush()
 
     return show
@@ -239,7 +241,8 @@ def _live() -> Iterator[Show]:
 
         def show(follower: Follower, update: RunUpdate | None) -> None:
             for event in update.events if update else ():
-                screen.console.print(alert_text(event.alert, event.state.silenced))
+                out = screen.console
+                out.print(alert_text(out, event.alert, event.state.silenced))
             if update is None or follower.run is None:
                 screen.update(Text(_waiting(follower), "dim"), refresh=True)
             else:

@@ -11,8 +11,10 @@ from .safe_text import is_invisible
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 UNLIMITED = 100_000  # columns
+READABLE = 100  # columns of a paragraph, on a terminal of more
 MOST_CHARACTERS = 300  # of one text from a run
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -32,6 +34,19 @@ def console(*, stderr: bool = False, wide: bool = False, live: bool = False) -> 
     if wide or not out.is_terminal:
         out.width = UNLIMITED
     return out
+
+
+def paragraph(out: Console, text: Text | str, indent: int = 0) -> Text:
+    """A text as lines that fit the terminal, all but the first two columns further in; one line
+    where the output is no terminal. A str is made safe to print."""
+    from rich.text import Text
+
+    whole = text if isinstance(text, Text) else Text(plain(text))
+    width = min(out.width, READABLE) if out.is_terminal else out.width
+    lines = whole.wrap(out, max(width - indent - 2, 20))
+    for line in lines:
+        line.rstrip()
+    return Text(" " * indent) + Text("\n" + " " * (indent + 2)).join(lines)
 
 
 def plain(text: object) -> str:

@@ -215,10 +215,14 @@ class Import:
         reasons = "; ".join(f"{n} × {why}" for why, n in self.findings.skipped.items())
         if not self.groups:
             sources = ", ".join(str(p) for p in self.paths[:3])
-            what = f"Nothing was imported: {sources} has none of the known formats. "
-            what += "`lldscope import --formats` lists them, --format forces one; where metrics "
-            what += f"have names of their own, say which is which: --map reward=NAME. {reasons}"
-            return "\n".join([what.rstrip(), *self.findings.notes])
+            if all(map(_is_empty, self.paths)):
+                return f"Nothing was imported: {sources} is empty."
+            what = (
+                f"Nothing was imported: {sources} has none of the known formats, which "
+                "`lldscope import --formats` lists. Where metrics have names of their own, say "
+                "which is the reward: --map reward=NAME."
+            )
+            return "\n".join([what, *self.findings.notes])
         read = " and ".join(g.source.description for g in self.groups)
         what = f"Nothing was imported: read as {read}, it holds no step."
         return "\n".join([f"{what} {reasons}".rstrip(), *self.findings.notes])
@@ -230,6 +234,10 @@ class Import:
             w = self._writer
             outcome.rows, outcome.steps, outcome.attempts = dict(w.rows), w.steps, len(w.attempts)
         return outcome
+
+
+def _is_empty(path: Path) -> bool:
+    return not any(path.iterdir()) if path.is_dir() else path.stat().st_size == 0
 
 
 def _no_reward(names: Iterable[str]) -> str:

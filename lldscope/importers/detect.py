@@ -47,9 +47,13 @@ def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> 
     for path in paths:
         if not _exists(path):
             raise LldscopeError(f"{path} does not exist.")
+        if not os.access(path, os.R_OK):
+            raise LldscopeError(f"{path} cannot be read: permission denied.")
         for file in _files(path, findings):
             if not file.is_file():
                 findings.skip("pipes, devices and sockets, which are not read")
+            elif not os.access(file, os.R_OK):
+                findings.skip("files without permission to read them")
             elif format_id is not None:
                 claimed.setdefault(format_id, {})[file] = None
             elif source := _source_of(file, candidates, findings):

@@ -83,7 +83,10 @@ def read_run(
     if not run.exists():
         raise RunNotFound(f"There is no run at {place}: the path does not exist.")
     if not run.is_dir():
-        raise RunNotFound(f"{place} is a file; a run is a directory with a {RUN_FILE} in it.")
+        raise RunNotFound(
+            f"{place} is a file; a run is a directory with a {RUN_FILE} in it. Of a log: "
+            f"lldscope diagnose {place}"
+        )
     try:
         info = json_files.parse(json_files.read_bytes(run / RUN_FILE, run))
     except FileNotFoundError:
@@ -147,7 +150,10 @@ def _why_no_run(run: Path) -> str:
         return f"{run} is a folder of runs, not a run. Name one of: {', '.join(runs[:8])}."
     if not any(run.iterdir()):
         return f"{run} is empty: nothing has been recorded there."
-    return f"{run} holds no {RUN_FILE}: it is not a run that lldscope recorded."
+    return (
+        f"{run} holds no {RUN_FILE}: it is not a run that lldscope recorded. If it holds logs: "
+        f"lldscope diagnose {run}"
+    )
 
 
 def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:

@@ -111,7 +111,7 @@ def test_the_planned_length_decides_when_the_decay_alarm_fires(lldscope_command,
     assert f"at most {100 * plain['false_alarm_bound']:.1f} % of runs of" in text
     both = lldscope_command("check", dying_run, "--steps", "500", "--arl", "100")
     assert both.returncode == 2
-    assert "--arl and --steps" in both.stderr
+    assert "--arl or --steps" in both.stderr
 
 
 def test_arl_decides_when_the_decay_alarm_fires(lldscope_command, dying_run):
@@ -200,6 +200,11 @@ ERRORS = [
     (("check", "{tmp}/empty"), 1, "is empty"),
     (("check", "{tmp}/foreign"), 1, "not a run that lldscope recorded"),
     (("check", "{tmp}/newer"), 1, "Upgrade lldscope"),
+    (("check", "{tmp}/foreign/x"), 1, "lldscope diagnose"),
+    (("diagnose", "{tmp}/foreign/x"), 1, "x is empty"),
+    (("diagnose", "{tmp}/binary"), 1, "none of the known formats"),
+    (("diagnose", "{tmp}"), 2, "diagnose one of them: newer, run"),
+    (("report", "{tmp}/run", "-o", "{tmp}/none/x.html"), 1, "There is no folder"),
     (("query", "{tmp}/run", "DROP TABLE steps"), 2, "exactly one SELECT"),
     (("query", "{tmp}/run", "SELECT nothing FROM signals"), 2, "nothing"),
     (("query", "{tmp}/run", "SELECT 1", "--json", "--csv"), 2, "Choose one"),
@@ -222,10 +227,11 @@ def test_errors_are_a_sentence_and_an_exit_code(
     (tmp_path / "empty").mkdir()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "x").write_text("")
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "run.json").write_text('{"schema": 99}')
     before = sorted(tmp_path.rglob("*"))
-    done = lldscope_command(*(a.format(tmp=tmp_path) for a in arguments))
+    done = lldscope_command(*(a.format(tmp=tmp_path) for a in arguments), cwd=tmp_path)
     assert done.returncode == code
     assert words in done.stderr
     assert "Traceback" not in done.stderr

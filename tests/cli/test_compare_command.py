@@ -80,7 +80,7 @@ def test_command(lldscope_command):
     assert answer["schema"] == 1
     assert [r["verdict"] for r in answer["runs"]] == ["critical", "healthy"]
     table = lldscope_command("compare", *both).stdout
-    assert "lld-decay" in table
+    assert "lld-collapse 69 +" in table
     assert "difference" in table
 
 

@@ -88,9 +88,7 @@ def test_a_terminal_and_a_page_say_the_same(logs, lldscope_command):
     page = logs / "report.html"
     done = lldscope_command("diagnose", logs / "own.jsonl", "-o", page, "--fail-on", "warning")
     assert done.returncode == 11
-    first, *others = done.stdout.splitlines()
-    assert first.startswith("own.jsonl  CRITICAL  steps 0–129")
-    assert max(map(len, others)) <= 100
+    assert done.stdout.startswith("own.jsonl  CRITICAL  steps 0–129")
     assert "lldscope.Recorder(" in done.stdout
     assert "change first" not in done.stdout  # whose settings these are is not known
     assert "unknown" not in done.stdout  # the log has no times, and none are spoken of

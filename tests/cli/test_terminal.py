@@ -6,11 +6,12 @@ import io
 
 import pytest
 from click.testing import CliRunner
+from phase_runs import SAMPLES
 from recorded_steps import record_steps
 from rich.console import Console
 
 import lldscope
-from lldscope.cli import cli
+from lldscope.cli import cli, views
 from lldscope.cli.shared import fitting
 from lldscope.core import terminal
 
@@ -34,19 +35,33 @@ def screen(monkeypatch) -> io.StringIO:
         return Console(file=out, force_terminal=True, no_color=True, width=width, highlight=False)
 
     monkeypatch.setattr(terminal, "console", console)
+    monkeypatch.setattr(views, "console", console)
     return out
+
+
+def widest(screen: io.StringIO) -> int:
+    return max(map(len, map(terminal.plain, screen.getvalue().splitlines())))
 
 
 @pytest.mark.parametrize("command", ["runs", "compare"])
 def test_tables_of_runs_fit_80_columns(root, screen, command):
     done = CliRunner().invoke(cli, [command, str(root)])
     assert done.exception is None, done.output
-    lines = screen.getvalue().splitlines()
-    assert max(map(len, map(terminal.plain, lines))) <= 80
+    assert widest(screen) <= 80
     text = " ".join(screen.getvalue().split())
     assert "a-run-with-a-name-of-30-columns" in text
     assert "– ago" not in text
     assert "without-rows" in text
+
+
+@pytest.mark.parametrize(
+    "words", ["check {grpo}", "diagnose {grpo}", "diff {grpo} {grpo}-llds --all", "lint {grpo}",
+              "doctor {grpo}", "rules list"],
+)
+def test_answers_about_a_run_fit_80_columns(screen, words):
+    CliRunner().invoke(cli, words.format(grpo=SAMPLES / "grpo").split())
+    assert screen.getvalue()
+    assert widest(screen) <= 80
 
 
 def test_a_form_that_a_report_does_not_have_is_refused(root):

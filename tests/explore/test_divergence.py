@@ -117,7 +117,7 @@ def test_the_command_and_the_page_say_the_same(lldscope_command) -> None:
     assert f"{first['signal']} " in text
     assert "llds" in text.splitlines()[4]
     same = lldscope_command("diff", samples / "grpo", samples / "grpo").stdout
-    assert "no setting differs" in same
+    assert "No setting differs." in same
     assert "stays within the noise" in same
     from lldscope_dashboard.data.run_registry import RunRegistry
     from lldscope_dashboard.pages.router import page

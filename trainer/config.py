@@ -137,10 +137,8 @@ class TrainConfig(Settings):
     llds_normalizer: Literal["preserved", "all"] = "preserved"
     """Tokens the LLDS sum is divided by."""
 
-    engine: Literal["in-process", "vllm", "server"] = "in-process"
-    """What samples: this process, vLLM in this process, or a vLLM server at engine_url."""
-    engine_url: str = ""
-    """Address of the vLLM server, for engine=server."""
+    engine: Literal["in-process", "vllm"] = "in-process"
+    """What samples: the trainer's own sampler, or vLLM in the same process."""
     engine_memory: AboveZeroShare = 0.6
     """Share of a GPU's memory that vLLM may take."""
     temperature: Above0 = 1.0
@@ -252,8 +250,8 @@ class TrainConfig(Settings):
             )
         if self.turn_end == "length" and self.engine == "in-process":
             raise UsageError(
-                "turn_end=length needs engine=vllm or engine=server: the in-process sampler feeds "
-                "every token back as it draws it, and cannot take back what follows a closing tag"
+                "turn_end=length needs engine=vllm: the in-process sampler feeds every token back "
+                "as it draws it, and cannot take back what follows a closing tag"
             )
         if self.micro_tokens and self.micro_batch:
             raise UsageError(
@@ -264,8 +262,6 @@ class TrainConfig(Settings):
             raise UsageError(
                 "dual_clip is not allowed with objective=cispo, which has no surrogate"
             )
-        if self.engine == "server" and not self.engine_url:
-            raise UsageError("engine=server needs engine_url=http://HOST:PORT")
         if self.data != BUILT_IN and self.corpus == BUILT_IN and not self.retriever_url:
             raise UsageError(
                 f"data={self.data} has nothing to search in: name a corpus file (corpus=FILE) or a "

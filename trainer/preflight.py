@@ -1,5 +1,5 @@
 """What can be refused is refused before torch is loaded, which takes seconds, and before there is a
-run: files that are missing, packages, a retriever or a server that does not answer."""
+run: files that are missing, packages, a retriever that does not answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from lldscope.core.errors import UsageError
 
 from .config import BUILT_IN, TrainConfig
 from .data.corpus import is_lines
-from .engines.server_client import check_server
 from .environment.retriever_client import HttpRetriever
 from .packages import need_deepspeed, need_gpu_build, need_peft, need_vllm, torch_build
 from .policy.directory import model_directory
@@ -25,8 +24,6 @@ def check(config: TrainConfig) -> None:
     model_directory(config.model)
     _check_files(config)
     check_packages(config)
-    if config.engine == "server":
-        check_server(config)
     if config.retriever_url:
         HttpRetriever(
             config.retriever_url, top_k=config.top_k, timeout=config.retriever_seconds

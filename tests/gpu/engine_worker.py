@@ -18,6 +18,8 @@ from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.tokens import Sampling
 
+from tests.helpers.plain_engine import write_turns
+
 from .checks import Place
 from .made import settings
 
@@ -27,7 +29,7 @@ SYNCS = 10
 def gap(policy: Policy, engine: VllmEngine, place: Place) -> float:
     """Mean over tokens that the engine samples now."""
     rows = [policy.encode(f"Question: What is the capital of {x}?\n") for x in ("Chad", "Peru")]
-    turns = engine.generate(rows, [24] * len(rows), 1, Sampling())
+    turns = write_turns(engine, rows, [24] * len(rows), 1, Sampling())
     total = tokens = 0.0
     for row, turn in zip(rows, turns, strict=True):
         ids = torch.tensor([row + turn.ids], device=place.device)
@@ -87,7 +89,7 @@ def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
         records |= slept(policy, engine, place)
     rows = [policy.encode("Question: Why?\n")] * 32
     start = time.perf_counter()
-    turns = engine.generate(rows, [64] * 32, 0, replace(Sampling(), turn_end="length"))
+    turns = write_turns(engine, rows, [64] * 32, 0, replace(Sampling(), turn_end="length"))
     records["tokens_per_second"] = sum(len(t.ids) for t in turns) / (time.perf_counter() - start)
     worker: Any = engine._llm.llm_engine.model_executor.driver_worker.worker
     kind = type(worker.model_runner)

@@ -1,8 +1,9 @@
-"""Engines for tests: one that samples plainly, one that says what it is told to."""
+"""Engines for tests: one that samples plainly, one that follows a script, one that writes a token
+at a time. And how to have any engine write turns without an environment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import torch
 from lldscope_trainer.engines.turn_player import Turn
@@ -12,7 +13,22 @@ from lldscope_trainer.rollout.tokens import Sampling
 from torch import Tensor
 
 
-class PlainEngine:
+class InTests:
+    """What the engines of tests have in common: room for everything, and no weights to keep."""
+
+    capacity = 10**9
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        pass
+
+    def sleep(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class PlainEngine(InTests):
     """Draws one token at a time, one context after the other, each from a forward pass over
     everything so far. `stop` False goes on behind a closing tag, to the limit or the end."""
 
@@ -20,20 +36,18 @@ class PlainEngine:
         self.policy = policy
         self.temperature = temperature
         self.stop = stop
+        self.requests: list[tuple[int, list[int], int, int]] = []
 
-    def generate(
-        self,
-        contexts: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        seed: int,
-        sampling: Sampling,
-    ) -> list[Turn]:
-        generator = torch.Generator().manual_seed(seed)
-        pairs = zip(contexts, limits, strict=True)
-        return [self._turn(list(context), limit, generator) for context, limit in pairs]
+    def submit(self, row, context, limit, seed, sampling) -> None:
+        self.requests.append((row, list(context), limit, seed))
+
+    def step(self) -> list[tuple[int, Turn]]:
+        requests, self.requests = self.requests, []
+        return [(row, self._turn(*request)) for row, *request in requests]
 
     @torch.inference_mode()
-    def _turn(self, context: list[int], limit: int, generator: torch.Generator) -> Turn:
+    def _turn(self, context: list[int], limit: int, seed: int) -> Turn:
+        generator = torch.Generator().manual_seed(seed)
         ids: list[int] = []
         logps: list[float] = []
         while len(ids) < limit:
@@ -53,44 +67,68 @@ class PlainEngine:
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         self.policy.model.load_state_dict(dict(weights), strict=False)
 
-    def sleep(self) -> None:
-        pass
 
-    def close(self) -> None:
-        pass
-
-
-class ScriptedEngine:
-    """Says what `script(call, row, context)` gives, up to the limit; remembers its calls."""
+class ScriptedEngine(InTests):
+    """Says what `script(call, row, context)` gives, up to the limit; remembers its calls, one for
+    each step: (contexts, limits)."""
 
     def __init__(self, script: Callable[[int, int, list[int]], list[int]]) -> None:
         self.script = script
-        self.calls: list[tuple[list[list[int]], list[int], int]] = []
+        self.calls: list[tuple[list[list[int]], list[int]]] = []
+        self.requests: list[tuple[int, list[int], int]] = []
 
-    def generate(
-        self,
-        contexts: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        seed: int,
-        sampling: Sampling,
-    ) -> list[Turn]:
+    def submit(self, row, context, limit, seed, sampling) -> None:
+        self.requests.append((row, list(context), limit))
+
+    def step(self) -> list[tuple[int, Turn]]:
+        requests, self.requests = self.requests, []
         n = len(self.calls)
-        self.calls.append(([list(c) for c in contexts], list(limits), seed))
+        self.calls.append(([c for _, c, _ in requests], [limit for *_, limit in requests]))
         turns = []
-        for row, (context, limit) in enumerate(zip(contexts, limits, strict=True)):
-            ids = self.script(n, row, list(context))
+        for place, (row, context, limit) in enumerate(requests):
+            ids = self.script(n, place, context)
             logps = [-0.1 * (k + 1) for k in range(len(ids))]
-            turns.append(Turn(ids[:limit], logps[:limit], len(ids) >= limit))
+            turns.append((row, Turn(ids[:limit], logps[:limit], len(ids) >= limit)))
         return turns
 
-    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        pass
 
-    def sleep(self) -> None:
-        pass
+class SteppingEngine(InTests):
+    """Writes one token of every turn under way in a step, as a real one does; a turn is
+    `script(context)`. Remembers what began and ended, and the tokens it held at most."""
 
-    def close(self) -> None:
-        pass
+    def __init__(self, script: Callable[[list[int]], list[int]], capacity: int = 10**9) -> None:
+        self.script, self.capacity = script, capacity
+        self.writing: dict[int, tuple[list[int], list[int], int]] = {}
+        self.log: list[tuple[str, int]] = []
+        self.n_steps = self.most_rows = 0
+
+    def submit(self, row, context, limit, seed, sampling) -> None:
+        assert row not in self.writing
+        self.writing[row] = (list(context), [], limit)
+        self.log.append(("begin", row))
+        self.most_rows = max(self.most_rows, len(self.writing))
+
+    def step(self) -> list[tuple[int, Turn]]:
+        self.n_steps += 1
+        finished = []
+        for row, (context, ids, limit) in list(self.writing.items()):
+            whole = self.script(context)
+            ids.append(whole[len(ids)])
+            if len(ids) == min(len(whole), limit):
+                del self.writing[row]
+                self.log.append(("end", row))
+                finished.append((row, Turn(ids, [-0.5] * len(ids), len(ids) < len(whole))))
+        return finished
+
+
+def write_turns(engine, contexts, limits, seed: int, sampling: Sampling) -> list[Turn]:
+    """A turn after each context, in order."""
+    for row, (context, limit) in enumerate(zip(contexts, limits, strict=True)):
+        engine.submit(row, context, limit, seed + row, sampling)
+    turns: dict[int, Turn] = {}
+    while len(turns) < len(contexts):
+        turns |= dict(engine.step())
+    return [turns[row] for row in range(len(contexts))]
 
 
 def _closed(text: str) -> bool:

@@ -46,7 +46,6 @@ def test_what_is_missing_is_named_before_torch_is_loaded(tmp_path, nobody):
         (["tiny", f"data={there}"], "has nothing to search in"),
         (["tiny", "corpus=none.jsonl"], "none.jsonl: there is no such corpus file"),
         (["tiny", f"retriever_url={nobody}"], "it cannot be reached"),
-        (["tiny", "engine=server", f"engine_url={nobody}"], "No vLLM server answers at"),
         (["tiny", "--run", str(tmp_path)], "something is there already"),
         (["tiny", "--run", str(tmp_path / "taken")], "something is there already"),
         (["--resume", "--run", str(tmp_path)], "There is no run at"),

@@ -201,11 +201,6 @@ def test_a_prompt_without_room_is_named(policy, world):
         ask(policy, Question("Who " * 20, ("x",), "mine", "17"), sequence_tokens=16)
 
 
-def test_cutting_afterwards_is_not_for_lock_step(policy):
-    with pytest.raises(UsageError, match="turn_end=length"):
-        Sampler(policy, Sampling(turn_end="length"))
-
-
 MESSAGES = ({"role": "system", "content": "Be brief. "}, {"role": "user", "content": "Who?"})
 
 

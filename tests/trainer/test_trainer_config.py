@@ -46,7 +46,6 @@ def test_file_and_overrides(tmp_path):
         ("guard=panic", ["guard=panic", "rollback"]),
         ("guard=save,rollback", ["guard=save,rollback", "checkpoint_every"]),
         ("turn_end=length", ["engine=vllm"]),
-        ("engine=server", ["engine_url"]),
         ("group_size=1", ["group_size=1", ">= 2"]),
         ("updates=65", ["updates=65", "64"]),
         ("llds_coeficient=1", ["llds_coeficient", "llds_coefficient"]),

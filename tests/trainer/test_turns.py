@@ -4,6 +4,7 @@ that was not sampled."""
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 import torch
@@ -11,15 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.questions import Question
+from lldscope_trainer.engines import turn_player
 from lldscope_trainer.engines.turn_player import TurnPlayer
 from lldscope_trainer.environment.protocol import CLOSING, INVALID, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout, Sampling, retokenisation_drift
-from plain_engine import PlainEngine, ScriptedEngine
+from plain_engine import PlainEngine, ScriptedEngine, SteppingEngine
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+
+from lldscope.core.errors import LldscopeError
 
 LIMA = Question("What is the capital of Peru?", ("Lima",), "test", "7")
 STORY = st.lists(st.lists(st.integers(0, 255), max_size=12), min_size=1, max_size=6)
@@ -98,6 +102,81 @@ def test_sampled_play_repeats_with_its_generator(tiny, world, environment):
 def test_no_questions_no_rollouts(tiny, environment):
     assert play(tiny, says(), environment, []) == []
     assert Sampler(tiny, Sampling()).play(environment, [], torch.Generator()) == []
+
+
+# -- who runs when ---------------------------------------------------------------------------------
+
+
+def uneven(tiny, n: int) -> tuple[list[Question], SteppingEngine]:
+    """Rollouts whose turns differ much in length: row i searches with 4 i + 1 words."""
+    word, search = tiny.encode(" Peru")[0], tiny.encode("<search>")
+    closing, answer = tiny.encode("</search>"), tiny.encode("<answer> Lima</answer>")
+    questions = [Question(f"{'city ' * i}capital of Peru?", ("Lima",), "t", str(i))
+                 for i in range(n)]
+    prompts = [tuple(tiny.encode(f"Question: {q.text}\n")) for q in questions]
+
+    def script(context: list[int]) -> list[int]:
+        row = next(i for i, p in enumerate(prompts) if tuple(context[: len(p)]) == p)
+        if context.count(closing[-1]) == 2:
+            return answer
+        return [*search, *[word] * (4 * row + 1), *closing]
+
+    return questions, SteppingEngine(script)
+
+
+def test_a_finished_turn_goes_on_while_longer_ones_are_written(tiny, environment):
+    questions, engine = uneven(tiny, 8)
+    rollouts = play(tiny, engine, environment, questions)
+    assert [len(r.episode.actions) for r in rollouts] == [3] * 8
+    assert all(r.episode.correct for r in rollouts)
+    assert [r.episode.question for r in rollouts] == questions
+    # The shortest row is at its last turn before the longest has ended its first one.
+    begins = [i for i, entry in enumerate(engine.log) if entry == ("begin", 0)]
+    assert begins[-1] < engine.log.index(("end", 7))
+    # A round for each turn would take as long as the longest turn of every round.
+    longest = [max(len(turn) for turn in turns) for turns in zip(*(r.turns() for r in rollouts),
+                                                                 strict=True)]
+    assert engine.n_steps <= sum(longest) + 3 * turn_player.TOOL_STEPS
+
+
+def test_a_rollout_enters_when_its_keys_and_values_fit(tiny, environment):
+    questions, engine = uneven(tiny, 8)
+    free = play(tiny, engine, environment, questions)
+    assert engine.most_rows == 8
+    engine.capacity, engine.most_rows = 400, 0
+    few = play(tiny, engine, environment, questions)
+    assert 1 < engine.most_rows <= 3
+    assert [r.ids for r in few] == [r.ids for r in free]
+    engine.capacity, engine.most_rows = 1, 0  # less than a single one needs
+    assert [r.ids for r in play(tiny, engine, environment, questions)] == [r.ids for r in free]
+    assert engine.most_rows == 1
+
+
+def test_what_runs_together_does_not_depend_on_how_fast_the_tool_is(tiny, world, retriever):
+    class Slow:
+        def __init__(self, seed: int) -> None:
+            self.random = random.Random(seed)
+
+        def retrieve(self, queries):
+            time.sleep(self.random.random() / 100)
+            return retriever.retrieve(queries)
+
+    logs = []
+    for seed in (1, 2):
+        questions, engine = uneven(tiny, 6)
+        play(tiny, engine, Environment(Slow(seed), max_turns=4), questions)
+        logs.append(engine.log)
+    assert logs[0] == logs[1]
+
+
+def test_what_goes_wrong_at_the_tool_ends_the_play(tiny):
+    class Broken:
+        def retrieve(self, queries):
+            raise LldscopeError("no tool")
+
+    questions, engine = uneven(tiny, 4)
+    with pytest.raises(LldscopeError, match="no tool"):
+        play(tiny, engine, Environment(Broken(), max_turns=4), questions)
 
 
 # -- what counts of a turn ------------------------------------------------------------------------
@@ -201,7 +280,7 @@ def test_what_is_trained_on_is_what_was_sampled(tiny, world, retriever, story, t
         # Put together again from what the engine was asked and what it said.
         position = len(prompt)
         for number in range(len(episode.actions)):
-            contexts, limits, _ = engine.calls[number]
+            contexts, limits = engine.calls[number]
             row = contexts.index(rollout.ids[:position])
             message = script(number, row, [])[: limits[row]]
             copies = [t for t, a in zip(rollout.ids, rollout.action, strict=True) if a == number]

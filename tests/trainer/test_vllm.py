@@ -15,13 +15,14 @@ import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.engines.turn_player import Turn, TurnPlayer
-from lldscope_trainer.engines.vllm_engine import row_seeds, turn_request
+from lldscope_trainer.engines.vllm_engine import turn_request
 from lldscope_trainer.environment.protocol import CLOSING, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Sampling
+from plain_engine import write_turns
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -115,15 +116,15 @@ def test_log_probabilities_are_the_trainers_before_and_after_a_sync(which, sampl
     limits = [20] * len(before)
     saved = {name: weight.clone() for name, weight in policy.model.state_dict().items()}
     generator = torch.Generator().manual_seed(5)
-    assert largest_gap(policy, before, engine.generate(before, limits, 1, sampling)) < 1e-4
+    assert largest_gap(policy, before, write_turns(engine, before, limits, 1, sampling)) < 1e-4
     for _ in range(2):
         for weight in policy.model.parameters():  # every one, so that none can be stale
             noise = torch.randn(weight.shape, generator=generator)
             with torch.no_grad():
                 weight += 0.05 * weight.abs().mean() * noise
-        assert largest_gap(policy, before, engine.generate(before, limits, 1, sampling)) > 1e-3
+        assert largest_gap(policy, before, write_turns(engine, before, limits, 1, sampling)) > 1e-3
         engine.sync(policy.named_weights())
-        assert largest_gap(policy, before, engine.generate(before, limits, 1, sampling)) < 1e-4
+        assert largest_gap(policy, before, write_turns(engine, before, limits, 1, sampling)) < 1e-4
     policy.model.load_state_dict(saved)
     engine.sync(policy.named_weights())
 
@@ -132,9 +133,9 @@ def test_log_probabilities_are_the_trainers_before_and_after_a_sync(which, sampl
 def test_seeds_repeat_and_rows_of_one_context_differ(tied):
     engine, policy = tied
     same = [contexts(policy, 1)[0]] * 8
-    first = engine.generate(same, [20] * 8, 7, Sampling())
-    assert first == engine.generate(same, [20] * 8, 7, Sampling())
-    assert first != engine.generate(same, [20] * 8, 8, Sampling())
+    first = write_turns(engine, same, [20] * 8, 7, Sampling())
+    assert first == write_turns(engine, same, [20] * 8, 7, Sampling())
+    assert first != write_turns(engine, same, [20] * 8, 8, Sampling())
     assert len({tuple(turn.ids) for turn in first}) > 1
 
 
@@ -144,14 +145,14 @@ def test_many_long_prompts_with_seeds(tied):
     engine, policy = tied
     long = [[7 + i] + contexts(policy, 1)[0] * 16 for i in range(64)]
     assert sum(map(len, long)) > 10_000
-    assert len(engine.generate(long, [2] * 64, 0, Sampling())) == 64
+    assert len(write_turns(engine, long, [2] * 64, 0, Sampling())) == 64
 
 
 @real
 def test_limits_are_kept_and_told(untied):
     engine, policy = untied
-    turns = engine.generate(contexts(policy, 4), [3, 0, -2, 1], 0, Sampling())
-    assert [len(t.ids) for t in turns] == [3, 0, 0, 1]
+    turns = write_turns(engine, contexts(policy, 2), [3, 1], 0, Sampling())
+    assert [len(t.ids) for t in turns] == [3, 1]
     assert all(t.truncated and len(t.logps) == len(t.ids) for t in turns)
 
 
@@ -161,12 +162,12 @@ def test_turns_end_at_tags_that_are_single_special_tokens(tied):
     closing = {policy.encode(tag)[0]: tag for tag in CLOSING}
     assert all(len(policy.encode(tag)) == 1 for tag in CLOSING)
     before = contexts(policy, 24)
-    turns = engine.generate(before, [40] * 24, 0, Sampling())
+    turns = write_turns(engine, before, [40] * 24, 0, Sampling())
     assert {policy.decode(t.ids[-1:]) for t in turns} >= {CLOSING[0]}
     for turn in turns:
         assert [t for t in turn.ids[:-1] if t in closing] == []
         assert (turn.ids[-1] in closing) != turn.truncated
-    through = engine.generate(before, [40] * 24, 0, Sampling(turn_end="length"))
+    through = write_turns(engine, before, [40] * 24, 0, Sampling(turn_end="length"))
     assert all(len(t.ids) == 40 and t.truncated for t in through)
 
 
@@ -180,13 +181,13 @@ def test_turns_end_at_tags_of_many_tokens_and_at_the_end_of_text(untied, ending)
     engine.sync(policy.named_weights())
     context, end = policy.encode("text="), 2 + len(tail)
 
-    message = engine.generate([context], [40], 0, Sampling(temperature=0))[0]
+    message = write_turns(engine, [context], [40], 0, Sampling(temperature=0))[0]
     assert message.ids == script[:end]
     assert not message.truncated
-    exact = engine.generate([context], [end], 0, Sampling(temperature=0))[0]
+    exact = write_turns(engine, [context], [end], 0, Sampling(temperature=0))[0]
     assert exact == message  # the limit and the tag at once: the turn is whole
     whole = Sampling(temperature=0, turn_end="length")
-    through = engine.generate([context], [len(script)], 0, whole)[0]
+    through = write_turns(engine, [context], [len(script)], 0, whole)[0]
     assert through.ids == (script[:end] if ending == "<eos>" else script)
     assert through.truncated == (ending != "<eos>")
 
@@ -219,6 +220,27 @@ def test_greedy_rollouts_are_the_samplers(tied):
     assert max(len(r.episode.actions) for r in here) > 1
     for ours, mine in zip(here, there, strict=True):
         assert ours.behaviour == pytest.approx(mine.logp, abs=1e-4)
+    assert engine.capacity > 10_000
+    tight = TurnPlayer(policy, engine, greedy)
+    engine.capacity, room = 500, engine.capacity
+    few = tight.play(environment, questions, torch.Generator())
+    engine.capacity = room
+    assert [r.ids for r in few] == [r.ids for r in here]
+
+
+@real
+def test_sampled_play_repeats(tied):
+    engine, policy = tied
+    world = World.real()
+    environment = Environment(Bm25Retriever(world.documents), max_turns=3)
+    player = TurnPlayer(policy, engine, Sampling())
+    first, again, other = (
+        player.play(environment, world.questions(random.Random(0), 24),
+                    torch.Generator().manual_seed(seed))
+        for seed in (3, 3, 4)
+    )
+    assert [r.ids for r in first] == [r.ids for r in again]
+    assert [r.ids for r in first] != [r.ids for r in other]
 
 
 @real
@@ -233,13 +255,6 @@ def test_a_run_trains_on_vllm_and_logs_the_gap(lldscope_command, tmp_path):
     signals = lldscope.open_run(run).signals()
     assert list(signals["step"]) == [0, 1, 2]
     assert signals["engine_gap"].abs().max() < 1e-4  # old weights would show from step 1 on
-
-
-def test_rows_get_seeds_of_their_own():
-    assert len(set(row_seeds(3, 100))) == 100
-    assert row_seeds(3, 100) == row_seeds(3, 100)
-    assert set(row_seeds(3, 100)).isdisjoint(row_seeds(4, 100))
-    assert all(0 <= seed < 2**63 for seed in row_seeds(3, 100))
 
 
 def test_a_request_leaves_nothing_to_the_models_own_sampling_settings():

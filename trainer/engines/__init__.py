@@ -1,1 +1,1 @@
-"""What samples the rollouts: this process, vLLM in it, or a vLLM server."""
+"""What samples the rollouts: this process, or vLLM in it."""

@@ -1,4 +1,4 @@
-"""Who plays the rollouts: the sampler in this process, or vLLM's, in it or beside it."""
+"""Who plays the rollouts: the trainer's own sampler, or vLLM."""
 
 from __future__ import annotations
 
@@ -46,22 +46,16 @@ def sampling_of(config: TrainConfig) -> Sampling:
 
 def make_player(config: TrainConfig, policy: Policy) -> Players:
     """The players that `config.engine` names. Raises LldscopeError for an engine that is not
-    installed or does not answer."""
+    installed or does not start."""
     sampling = sampling_of(config)
     evaluating = replace(sampling, temperature=config.eval_temperature)
     if config.engine == "in-process":
         return Players(Sampler(policy, sampling), Sampler(policy, evaluating), policy)
-    if config.engine == "vllm":
-        from .vllm_engine import VllmEngine
+    from .vllm_engine import VllmEngine
 
-        engine: Engine = VllmEngine(config, policy.eos_id)
-    else:
-        from .server_engine import ServerEngine
-
-        engine = ServerEngine(config, policy.eos_id)
+    engine = VllmEngine(config, policy.eos_id)
     players = Players(
         TurnPlayer(policy, engine, sampling), TurnPlayer(policy, engine, evaluating), policy, engine
     )
-    # The policy may be further than the model's files, and a server may hold another run's weights.
-    players.sync()
+    players.sync()  # the policy may be further than the model's files
     return players

@@ -7,7 +7,6 @@ from then on; the trainer draws from generators of its own and sets its threads 
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -72,36 +71,39 @@ class VllmEngine:
         self._sleeps = not cpu
         self._asleep = False
         self._core: Any = self._llm.llm_engine.engine_core
+        self._rows: dict[str, int] = {}
+        self._n_requests = 0
+        cache = self._llm.llm_engine.vllm_config.cache_config
+        self.capacity = cache.num_gpu_blocks * cache.block_size
         if shared_group:
             keep_process_group(self._core)
 
-    def generate(
-        self,
-        contexts: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        seed: int,
-        sampling: Sampling,
-    ) -> list[Turn]:
-        """See `Engine`. The same call on the same weights gives the same turns."""
+    def submit(
+        self, row: int, context: Sequence[int], limit: int, seed: int, sampling: Sampling
+    ) -> None:
+        """See `Engine`."""
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
-        seeds = row_seeds(seed, len(limits))
-        rows = [i for i, limit in enumerate(limits) if limit > 0]
-        outputs = self._llm.generate(
-            [{"prompt_token_ids": list(contexts[i])} for i in rows],
-            [
-                SamplingParams(**turn_request(sampling, self._eos_id, limits[i], seeds[i]))
-                for i in rows
-            ],
-            use_tqdm=False,
+        self._n_requests += 1  # names of requests are not used twice
+        self._rows[str(self._n_requests)] = row
+        settings = turn_request(sampling, self._eos_id, limit, seed)
+        self._llm.llm_engine.add_request(
+            str(self._n_requests),
+            {"prompt_token_ids": list(context)},
+            SamplingParams(**settings, output_kind=RequestOutputKind.FINAL_ONLY),
         )
-        turns = [Turn([], [], True)] * len(limits)
-        for i, output in zip(rows, outputs, strict=True):
-            completion = output.outputs[0]
-            ids = list(completion.token_ids)
-            logps = [at[t].logprob for t, at in zip(ids, completion.logprobs, strict=True)]
-            turns[i] = Turn(ids, logps, completion.finish_reason == "length")
-        return turns
+
+    def step(self) -> list[tuple[int, Turn]]:
+        """See `Engine`. The same calls on the same weights give the same turns."""
+        finished = []
+        for output in self._llm.llm_engine.step():
+            written = output.outputs[0]
+            ids = list(written.token_ids)
+            logps = [at[t].logprob for t, at in zip(ids, written.logprobs, strict=True)]
+            turn = Turn(ids, logps, written.finish_reason == "length")
+            finished.append((self._rows.pop(output.request_id), turn))
+        return finished
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Sample from these weights from now on; what was computed with the old ones is dropped.
@@ -145,22 +147,9 @@ def _set_environment() -> None:
         os.environ.setdefault(name, value)
 
 
-# -- what a turn is asked for, in Python and over the OpenAI-compatible API -----------------------
-
-
-def row_seeds(seed: int, n: int) -> list[int]:
-    """A seed for each of `n` rows: rows of one question must not write the same thing."""
-    rng = random.Random(seed)
-    return [rng.getrandbits(62) for _ in range(n)]
-
-
 def turn_request(sampling: Sampling, eos_id: int | None, limit: int, seed: int) -> dict[str, Any]:
-    """Fields of `vllm.SamplingParams` and of a `/v1/completions` body.
-
-    Everything that could bend the distribution is named, because a server takes what a request
-    leaves out from the model's generation_config.json. `logprobs` 0 gives the sampled token's
-    log-probability, which vLLM takes before temperature and top_p by default.
-    """
+    """Fields of `vllm.SamplingParams`; everything that could bend the distribution is named.
+    `logprobs` 0 gives the sampled token's log-probability, before temperature and top_p."""
     return {
         "max_tokens": limit,
         "seed": seed,

@@ -17,8 +17,6 @@ from enum import Enum, auto
 import torch
 from torch import Tensor
 
-from lldscope.core.errors import UsageError
-
 from ..data.questions import Question
 from ..environment.protocol import Environment
 from ..policy.head import head_logits
@@ -93,18 +91,11 @@ def schedule(rows: Sequence[Row]) -> list[Row]:
 
 
 class Sampler:
-    """Plays questions in an environment with a policy. Randomness is the caller's generator.
-
-    Raises UsageError for turn_end=length: rows move in lock step and what was sampled has been fed
-    back by the time a turn is cut, so nothing can be taken back.
-    """
+    """Plays questions in an environment with a policy. Randomness is the caller's generator. Every
+    turn ends at its closing tag: what was sampled has been fed back by the time a turn is cut, so
+    turn_end=length is not possible here."""
 
     def __init__(self, policy: Policy, sampling: Sampling) -> None:
-        if sampling.turn_end != "tag":
-            raise UsageError(
-                f"turn_end={sampling.turn_end} is not possible with engine=in-process, which feeds "
-                "every token back as it draws it: take turn_end=tag, or engine=vllm or server"
-            )
         self._policy = policy
         self._sampling = sampling
         self._protocol = TokenProtocol(policy, sampling)

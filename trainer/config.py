@@ -88,9 +88,8 @@ class TrainConfig(Settings):
     grad_clip: Above0 = 1.0
     """Largest global gradient norm applied."""
 
-    objective: Literal["grpo", "gspo", "cispo"] = "grpo"
-    """Importance ratio per token or per sequence, or per token with a gradient where it is clipped
-    (CISPO)."""
+    objective: Literal["grpo", "gspo"] = "grpo"
+    """Importance ratio per token or per sequence."""
     aggregation: Literal["token-mean", "sequence-mean", "dr-grpo"] = "token-mean"
     """How token losses become one number."""
     advantage_std: bool = True
@@ -111,9 +110,6 @@ class TrainConfig(Settings):
     trainer's."""
     importance_cap: Above0 = 2.0
     """Largest weight of importance_sampling."""
-    ess_scaling: bool = False
-    """Multiply the step's learning rate by the root of the effective sample size's share of its
-    responses (arXiv 2602.17616 v1)."""
     kl_coefficient: NonNegative = 0.0
     """Weight of the k3 KL to the starting policy."""
     entropy_coefficient: NonNegative = 0.0
@@ -257,10 +253,6 @@ class TrainConfig(Settings):
             raise UsageError(
                 f"micro_tokens={self.micro_tokens} is not allowed with "
                 f"micro_batch={self.micro_batch}: either says how large a pass is"
-            )
-        if self.dual_clip is not None and self.objective == "cispo":
-            raise UsageError(
-                "dual_clip is not allowed with objective=cispo, which has no surrogate"
             )
         if self.data != BUILT_IN and self.corpus == BUILT_IN and not self.retriever_url:
             raise UsageError(

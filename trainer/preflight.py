@@ -50,12 +50,11 @@ def warnings(config: TrainConfig) -> list[str]:
             f"llds={config.llds} does nothing with updates=1: old and new policy are the same when "
             "the loss is computed, and every gate is closed; take updates of 2 or more"
         )
-    corrected = config.importance_sampling != "off" or config.ess_scaling
     exact = config.dtype == config.head_dtype == "float32"
-    if corrected and config.engine == "in-process" and exact:
+    if config.importance_sampling != "off" and config.engine == "in-process" and exact:
         sentences.append(
-            "importance_sampling and ess_scaling do nothing with engine=in-process: what samples "
-            "is the policy that is trained, and every weight is 1"
+            "importance_sampling does nothing with engine=in-process: what samples is the policy "
+            "that is trained, and every weight is 1"
         )
     if config.engine == "vllm" and config.dtype == "float32" and _on_gpu(config):
         sentences.append(

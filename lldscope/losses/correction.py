@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from .objectives import check_choice, check_shapes, log_ratio
 
 MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
-MAX_LOG_WEIGHT = 20.0  # in a sum of weights a logarithm counts as this at most: squares stay finite
 
 
 def importance_weights(
@@ -50,25 +48,6 @@ def importance_weights(
     if kind == "mask":
         weights = weights.masked_fill(over, 0.0)
     return weights * action_mask.bool()
-
-
-def response_weights(logp_old: Tensor, logp_behaviour: Tensor, action_mask: Tensor) -> Tensor:
-    """(B,) w of each response that has action tokens, π_old/π_behaviour as a product over them, in
-    double precision; its logarithm counts as MAX_LOG_WEIGHT at most."""
-    log_w = _log_weights(logp_old, logp_behaviour, action_mask).double().sum(1)
-    return log_w.clamp(max=MAX_LOG_WEIGHT).exp()[action_mask.bool().any(1)]
-
-
-def effective_share(sums: Tensor) -> float:
-    """Effective sample size as a share of the samples, (Σw)²/(n·Σw²), from n, Σw and Σw² of
-    weights w; 1 for none. 1/n: one sample has all the weight."""
-    n, total, squares = sums.tolist()
-    return total**2 / (n * squares) if n and squares else 1.0
-
-
-def sums_of(weights: Tensor) -> Tensor:
-    """(3,): what `effective_share` needs, which adds up over processes."""
-    return torch.stack([weights.new_tensor(len(weights)), weights.sum(), weights.square().sum()])
 
 
 def _log_weights(logp_old: Tensor, logp_behaviour: Tensor, action_mask: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from torch import Tensor
 from .advantages import token_advantages
 
 # Largest log-ratio that enters the loss, see the module docstring.
-LOG_RATIO_CAP = {"grpo": math.log(100.0), "gspo": 10.0, "cispo": math.log(100.0)}
+LOG_RATIO_CAP = {"grpo": math.log(100.0), "gspo": 10.0}
 AGGREGATIONS = ("token-mean", "sequence-mean", "dr-grpo")
 
 
@@ -68,13 +68,9 @@ def policy_loss(
     - "grpo": r = π_θ/π_old per token (arXiv 2512.04220 v2, §3; arXiv 2402.03300 v3, Eq. 3).
     - "gspo": r = sg[s_i]·π_θ/sg[π_θ], s_i = exp(mean_k(ln π_θ − ln π_old)) over the response's
       action tokens (arXiv 2507.18071 v2, Eq. 7 and 14).
-    - "cispo": −sg[clip(r, 1−clip_low, 1+clip_high)]·Â·ln π_θ, r as in "grpo": a clipped token
-      keeps a gradient (arXiv 2506.13585 v1, Eq. 4 and 5). The paper leaves r unbounded from below,
-      clip_low=1. Its value is no surrogate of the reward.
 
     clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476 v2, §3.1). dual_clip c > 1 bounds
-    the surrogate of a negative advantage from below by cÂ (arXiv 1912.09729 v3, Eq. 5); not for
-    "cispo".
+    the surrogate of a negative advantage from below by cÂ (arXiv 1912.09729 v3, Eq. 5).
 
     weights (B, T): what each token's surrogate is multiplied by (`correction.py`); they are not in
     what the aggregation divides by.
@@ -102,8 +98,6 @@ def policy_loss(
             f"aggregation 'dr-grpo' needs max_tokens >= 1, the generation budget per response; "
             f"got {max_tokens}"
         )
-    if dual_clip is not None and objective == "cispo":
-        raise ValueError("dual_clip bounds a surrogate, and objective 'cispo' has none")
     check_shapes(logp_new, logp_old=logp_old, action_mask=action_mask)
     mask = action_mask.bool()
     log_r = log_ratio(logp_new, logp_old, mask)
@@ -111,8 +105,6 @@ def policy_loss(
     surrogate, ratio, is_clipped = _surrogate(
         log_r, advantage, mask, objective, clip_low, clip_high, dual_clip
     )
-    if objective == "cispo":
-        surrogate = surrogate.detach() * logp_new.to(log_r.dtype).masked_fill(~mask, 0.0)
     if weights is not None:
         check_shapes(logp_new, weights=weights)
         surrogate = surrogate * weights.detach().to(surrogate.dtype).masked_fill(~mask, 0.0)
@@ -190,16 +182,13 @@ def _surrogate(
     log_r: Tensor, advantage: Tensor, mask: Tensor,
     objective: str, clip_low: float, clip_high: float, dual_clip: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(surrogate, ratio, clipped), each (B, T); for "cispo" the factor of ln π_θ instead of the
-    surrogate."""
+    """(surrogate, ratio, clipped), each (B, T)."""
     if objective == "gspo":
         log_r = _sequence_log_ratio(log_r, mask)
     r = log_r.clamp(max=LOG_RATIO_CAP[objective]).exp()
     ratio = log_r.detach().exp()
     inside = r.clamp(1 - clip_low, 1 + clip_high) * advantage
     below, above = ratio < 1 - clip_low, ratio > 1 + clip_high
-    if objective == "cispo":
-        return inside, ratio, mask & (below | above)
     surrogate = torch.minimum(r * advantage, inside)
     ceiling = math.exp(LOG_RATIO_CAP[objective])  # above it a negative advantage is cut off
     if dual_clip is not None:

@@ -9,13 +9,7 @@ import pytest
 import torch
 from test_objectives import random_rows, tensors
 
-from lldscope.losses.correction import (
-    MODES,
-    effective_share,
-    importance_weights,
-    response_weights,
-    sums_of,
-)
+from lldscope.losses.correction import MODES, importance_weights
 from lldscope.losses.objectives import policy_loss
 
 
@@ -103,24 +97,6 @@ def test_the_mean_under_another_policy_is_recovered() -> None:
     assert float((w * values[draws]).mean()) == pytest.approx(float(old @ values), abs=0.02)
     cut = importance_weights(*logs, ones, mode="token_truncate", cap=2.0)[:, 0]
     assert float((cut * values[draws]).mean()) < float(old @ values) - 0.05  # the price of a cap
-
-
-def test_effective_share_by_hand_and_over_processes() -> None:
-    # Weights 1, 1, 2: (4)² / (3 · 6) = 8/9.
-    assert effective_share(sums_of(torch.tensor([1.0, 1.0, 2.0]))) == pytest.approx(8 / 9)
-    assert effective_share(sums_of(torch.tensor([0.0, 0.0, 5.0, 0.0]))) == pytest.approx(1 / 4)
-    assert effective_share(sums_of(torch.tensor([]))) == 1.0
-    weights = torch.rand(20, generator=torch.Generator().manual_seed(1))
-    parts = sums_of(weights[:7]) + sums_of(weights[7:])
-    assert effective_share(parts) == pytest.approx(effective_share(sums_of(weights)))
-
-
-def test_response_weights_leave_out_padding_and_stay_finite() -> None:
-    rows = [[0.1, None, 0.2], [None], [40.0, 40.0], [math.nan, 0.5]]
-    old, behaviour, mask = tensors(rows)
-    actual = response_weights(old, behaviour, mask)
-    assert actual.tolist() == pytest.approx([math.exp(0.3), math.exp(20), math.exp(0.5)])
-    assert math.isfinite(sums_of(actual)[2])
 
 
 def test_wrong_arguments_are_refused() -> None:

@@ -133,46 +133,6 @@ def test_twin(
             assert not result.clipped[i, len(row) :].any()
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "dr-grpo"])
-@pytest.mark.parametrize(("low", "high"), [(0.2, 0.2), (1.0, 3.0)])
-def test_cispo_twin(aggregation: str, low: float, high: float) -> None:
-    n_clipped = 0
-    for seed in range(40):
-        rng = random.Random(seed)
-        rows = random_rows(rng)
-        advantages = [rng.choice([-1.3, -0.4, 0.0, 0.7, 2.0]) for _ in rows]
-        new, old, mask = tensors(rows, seed)
-        result = policy_loss(
-            new, old, mask, torch.tensor(advantages, dtype=torch.float64), objective="cispo",
-            clip_low=low, clip_high=high, aggregation=aggregation, max_tokens=7,
-        )
-        result.loss.backward()
-        lengths = [sum(x is not None for x in row) for row in rows]
-        loss = 0.0
-        for i, (row, a) in enumerate(zip(rows, advantages, strict=True)):
-            share = {
-                "token-mean": 1 / max(sum(lengths), 1),
-                "sequence-mean": 1 / max(lengths[i], 1) / max(sum(n > 0 for n in lengths), 1),
-                "dr-grpo": 1 / (len(rows) * 7),
-            }[aggregation]
-            for t, x in enumerate(row):
-                r = 0.0 if x is None else min(max(math.exp(x), 1 - low), 1 + high)
-                loss -= 0.0 if x is None else share * r * a * new[i, t].item()
-                assert new.grad[i, t].item() == pytest.approx(-share * r * a, rel=1e-9, abs=1e-12)
-                assert result.clipped[i, t].item() == (x is not None and r != math.exp(x))
-                n_clipped += result.clipped[i, t].item()
-        assert result.loss.item() == pytest.approx(loss, rel=1e-9, abs=1e-12)
-    assert n_clipped > 20
-
-
-def test_cispo_keeps_the_gradient_that_a_clip_takes() -> None:
-    # Ratio 2 and Â = 1, ε = 0.2: GRPO's gradient is 0, that of CISPO −1.2.
-    for objective, target in (("grpo", 0.0), ("cispo", -1.2)):
-        new, old, mask = tensors([[math.log(2)]])
-        policy_loss(new, old, mask, torch.tensor([1.0]), objective=objective).loss.backward()
-        assert new.grad.item() == pytest.approx(target)
-
-
 def test_winner_advantage_policy_optimization_is_a_combination() -> None:
     """WAPO (arXiv 2606.16154 v1; its code: advantage r − mean, winners only, an upper clip of
     1 + 9, divided by group size × longest length) by settings there are."""
@@ -443,7 +403,7 @@ def test_arguments_are_not_written_and_device_is_not_read() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"objective": "ppo"}, "objective must be one of 'grpo', 'gspo', 'cispo'; got 'ppo'"),
+        ({"objective": "ppo"}, "objective must be one of 'grpo', 'gspo'; got 'ppo'"),
         ({"aggregation": "mean"}, "'token-mean', 'sequence-mean', 'dr-grpo'"),
         ({"clip_low": 1.5}, r"clip_low must be in \[0, 1\]"),
         ({"clip_high": -0.1}, "clip_high"),

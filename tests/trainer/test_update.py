@@ -209,7 +209,7 @@ def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) ->
         {"aggregation": "sequence-mean", "llds_normalizer": "all", "llds": "response"},
         {"aggregation": "dr-grpo", "llds": "token"},
         {"aggregation": "sequence-mean", "objective": "gspo", "llds": "token"},
-        {"objective": "cispo", "importance_sampling": "token_truncate", "importance_cap": 1.1},
+        {"importance_sampling": "token_truncate", "importance_cap": 1.1},
     ],
     ids=lambda s: "-".join(map(str, s.values())),
 )
@@ -398,20 +398,6 @@ def test_the_learning_rate_warms_up():
         one_step(updater, made_up_batch(), step, seed=0, answer_weight=0.25)
         rates.append(updater.lr)
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_the_learning_rate_is_scaled_by_the_effective_sample_size_of_all_ranks(size):
-    batch = made_up_batch(12)
-    weights = [math.exp(x) for x in (batch.old - batch.behaviour).sum(1).tolist()]
-    share = sum(weights) ** 2 / (12 * sum(w * w for w in weights))
-    assert share < 0.8
-    models = [Bigrams() for _ in range(size)]
-    on_ranks(configured(lr=0.5, ess_scaling=True), batch, models)
-    assert [m.lr for m in models] == pytest.approx([0.5 * math.sqrt(share)] * size)
-    batch.behaviour = None  # the policy itself sampled
-    on_ranks(configured(lr=0.5, ess_scaling=True), batch, models)
-    assert [m.lr for m in models] == [0.5] * size
 
 
 def test_llds_can_be_switched_on_and_raised_between_steps():

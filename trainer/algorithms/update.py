@@ -8,7 +8,6 @@ minibatch, however it is split.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +19,7 @@ from torch import Tensor
 
 from lldscope.core.errors import LldscopeError
 from lldscope.losses.advantages import positive_part
-from lldscope.losses.correction import (
-    effective_share,
-    importance_weights,
-    response_weights,
-    sums_of,
-)
+from lldscope.losses.correction import importance_weights
 from lldscope.losses.llds import LLDS, llds_loss
 from lldscope.losses.objectives import PolicyLoss, entropy_bonus, kl_k3, policy_loss
 
@@ -139,8 +133,8 @@ class Updater:
         """
         self._answer_weight = answer_weight
         warm = min(1.0, (step + 1) / max(1, self.config.warmup_steps))
-        share = warm * self.cures.lr_share * self._correct(batch)
-        self._optimizer.lr = self.config.lr * share
+        self._optimizer.lr = self.config.lr * (warm * self.cures.lr_share)
+        self._correct(batch)
         return [self._update(batch, rows) for rows in minibatches]
 
     def losses(
@@ -153,21 +147,15 @@ class Updater:
             for part, count in zip(parts, counts, strict=True):
                 yield part[0], self._loss(batch, part, count, whole, _Sums())
 
-    def _correct(self, batch: RolloutBatch) -> float:
-        """Weigh the tokens for the engine that sampled them, as configured, and return the factor
-        of the learning rate: √(effective sample size / responses) of the whole step on all ranks
-        (arXiv 2602.17616 v1; the authors take each minibatch, and the policy as it is then)."""
-        c = self.config
-        if batch.behaviour is None:
-            return 1.0
-        policies = (batch.old, batch.behaviour, batch.mask)
-        if (mode := self.cures.importance_sampling) != "off":
-            weights = importance_weights(*policies, mode=mode, cap=c.importance_cap)
-            batch.weights = weights if batch.weights is None else batch.weights * weights
-        if not c.ess_scaling:
-            return 1.0
-        sums = self._processes.sum(sums_of(response_weights(*policies)))
-        return math.sqrt(effective_share(sums))
+    def _correct(self, batch: RolloutBatch) -> None:
+        """Weigh the tokens for the engine that sampled them, as configured."""
+        mode = self.cures.importance_sampling
+        if batch.behaviour is None or mode == "off":
+            return
+        weights = importance_weights(
+            batch.old, batch.behaviour, batch.mask, mode=mode, cap=self.config.importance_cap
+        )
+        batch.weights = weights if batch.weights is None else batch.weights * weights
 
     def _update(self, batch: RolloutBatch, rows: Sequence[int]) -> UpdateStats:
         sums = None

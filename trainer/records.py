@@ -39,16 +39,19 @@ def recorded_batch(
 ) -> recording.Batch:
     """This rank's rollouts of one step. Group numbers are counted over all ranks; a group's
     `group_size` rollouts follow each other."""
-    starts = [next((t for t, a in enumerate(r.action) if a >= 0), len(r.ids)) for r in rollouts]
+    written = batch.mask.numpy(force=True) != 0  # (N, T)
+    starts = np.where(written.any(1), written.argmax(1), batch.lengths).tolist()
+    ends = list(zip(starts, batch.lengths, strict=True))  # of prompts, and of rollouts
+    shape = (len(ends), max(end - start for start, end in ends))
 
     def completions(tensor: Tensor | None) -> np.ndarray | None:
-        """(rows, positions) without the prompts."""
+        """(N, positions) without the prompts."""
         if tensor is None:
             return None
-        values = recording.array(tensor)
-        return recording.padded(
-            [row[a:b] for row, a, b in zip(values, starts, batch.lengths, strict=True)]
-        )
+        table = np.zeros(shape, float if tensor.is_floating_point() else int)
+        for to, row, (start, end) in zip(table, tensor.numpy(force=True), ends, strict=True):
+            to[: end - start] = row[start:end]
+        return table
 
     episodes = [r.episode for r in rollouts]
     return recording.Batch(

@@ -121,7 +121,7 @@ def array(values: Any) -> np.ndarray:
         values = values.detach()
         values = (values.double() if values.is_floating_point() else values).cpu().numpy()
     numbers = np.asanyarray(values)
-    return numbers.astype(np.float64) if numbers.dtype.kind == "f" else numbers
+    return numbers.astype(np.float64, copy=False) if numbers.dtype.kind == "f" else numbers
 
 
 def padded(rows: Sequence[np.ndarray]) -> np.ndarray:

@@ -137,11 +137,8 @@ class TokenProtocol:
         `</search>` if there is any, else the first `</answer>`, as the reference code does.
         """
         kinds = [CLOSING] if self._sampling.turn_end == "tag" else [(tag,) for tag in CLOSING]
-        for tags in kinds:
-            for end in range(1, len(ids) + 1):
-                if self.closes(ids, end, tags):
-                    return end
-        return None
+        ends = [end for end, token in enumerate(ids, 1) if token in self._may_close]
+        return next((end for tags in kinds for end in ends if self.closes(ids, end, tags)), None)
 
     def respond(
         self,

@@ -52,6 +52,9 @@ class TrainConfig(Settings):
     opens LLDS' strict gates."""
     gradient_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, more time."""
+    packing: bool = False
+    """Lay the rows of a pass behind each other instead of padding them; on a GPU with
+    dtype=bfloat16."""
     lora_rank: Natural = 0
     """Train adapters of this rank only; 0 trains all."""
     lora_alpha: Above0 = 16.0
@@ -74,6 +77,9 @@ class TrainConfig(Settings):
     micro_tokens: Natural = 0
     """Tokens per forward and backward pass of an update, padding included, instead of rollouts; 0
     takes micro_batch."""
+    skip_constant_groups: bool = False
+    """Leave rollouts without an advantage out of the updates where they give no gradient: without
+    LLDS, KL and entropy bonus, with optimizer=torch."""
     optimizer: Literal["torch", "deepspeed"] = "torch"
     """What applies the gradients: plain torch, or DeepSpeed's ZeRO."""
     zero_stage: Annotated[int, Field(ge=1, le=3)] = 2
@@ -248,6 +254,11 @@ class TrainConfig(Settings):
             raise UsageError(
                 "turn_end=length needs engine=vllm: the in-process sampler feeds every token back "
                 "as it draws it, and cannot take back what follows a closing tag"
+            )
+        if self.skip_constant_groups and self.optimizer == "deepspeed":
+            raise UsageError(
+                "skip_constant_groups=true needs optimizer=torch: under ZeRO all processes make "
+                "their passes together, and some would have fewer"
             )
         if self.micro_tokens and self.micro_batch:
             raise UsageError(

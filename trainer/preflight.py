@@ -11,7 +11,14 @@ from lldscope.core.errors import UsageError
 from .config import BUILT_IN, TrainConfig
 from .data.corpus import is_lines
 from .environment.retriever_client import HttpRetriever
-from .packages import need_deepspeed, need_gpu_build, need_peft, need_vllm, torch_build
+from .packages import (
+    need_deepspeed,
+    need_gpu_build,
+    need_packed_attention,
+    need_peft,
+    need_vllm,
+    torch_build,
+)
 from .policy.directory import model_directory
 
 NVIDIA = Path("/proc/driver/nvidia/version")
@@ -34,6 +41,8 @@ def check_packages(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to install, for a package that the settings need."""
     if config.device == "cuda":
         need_gpu_build()
+    if config.packing and _on_gpu(config):
+        need_packed_attention(config.dtype)
     if config.engine == "vllm":
         need_vllm()
     if config.optimizer == "deepspeed":

@@ -104,6 +104,7 @@ class Trainer:
             lora_alpha=config.lora_alpha,
             half_layers=config.optimizer == "deepspeed",
             head_dtype=config.head_dtype,
+            packing=config.packing,
         )
         self._reference = None
         if config.kl_coefficient > 0:
@@ -133,7 +134,8 @@ class Trainer:
         """Load the policy that the KL is to: the one that training starts from."""
         c, device = self.config, self.processes.device
         self._reference = load_policy(
-            c.model, device, getattr(torch, c.dtype), half_layers=True, head_dtype=c.head_dtype
+            c.model, device, getattr(torch, c.dtype), half_layers=True, head_dtype=c.head_dtype,
+            packing=c.packing,
         ).model
 
     def step(self, step: int) -> StepReport:

@@ -18,7 +18,7 @@ TRLS = """
     per_device_train_batch_size gradient_accumulation_steps num_iterations steps_per_generation beta
     epsilon epsilon_high delta loss_type importance_sampling_level scale_rewards
     vllm_importance_sampling_mode vllm_importance_sampling_cap max_completion_length
-    max_tool_calling_iterations bf16 optim use_vllm vllm_mode vllm_server_base_url
+    max_tool_calling_iterations bf16 optim use_vllm vllm_mode
     vllm_gpu_memory_utilization eval_steps save_steps save_total_limit
     run_name
 """

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .head import head_logits
+from .packing import packed_hidden
 
 LOGITS_BYTES = 256 * 2**20
 """Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
@@ -60,7 +61,7 @@ def action_scores(
         action_mask: (B, T), 1 where the policy emitted the token; never at position 0.
     """
     where = action_mask.flatten().nonzero()[:, 0]  # (n,) positions of action tokens in B · T
-    before = _hidden_before(model, ids, where)  # (n, H)
+    before = _hidden_before(model, ids, action_mask, where)  # (n, H)
     targets = ids.flatten().index_select(0, where)  # (n,)
     size = logits_rows(model)
     # With several chunks their logits would all wait for the backward pass; recompute instead.
@@ -87,13 +88,16 @@ def action_scores(
 def action_hidden(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
     """(action tokens, hidden size): the final hidden states that predict the action tokens, row by
     row."""
-    return _hidden_before(model, ids, action_mask.flatten().nonzero()[:, 0])
+    return _hidden_before(model, ids, action_mask, action_mask.flatten().nonzero()[:, 0])
 
 
-def _hidden_before(model: Any, ids: Tensor, where: Tensor) -> Tensor:
-    """The final hidden states that predict the tokens at the positions `where` of the flattened
-    rows. They are found once for all uses: a GPU is waited for to know how many there are."""
+def _hidden_before(model: Any, ids: Tensor, action_mask: Tensor, where: Tensor) -> Tensor:
+    """The final hidden states that predict the action tokens, which are at the positions `where` of
+    the flattened rows. They are found once for all uses: a GPU is waited for to know how many there
+    are."""
     with compute(model), _recomputing(model):
+        if getattr(model, "packing", False):
+            return packed_hidden(model, ids, action_mask, where)
         hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     return hidden.flatten(0, 1).index_select(0, where - 1)
 

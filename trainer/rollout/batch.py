@@ -27,8 +27,9 @@ class RolloutBatch:
     in-process sampler measured them while sampling, for other engines `measure` does, and for a
     sampler whose policy or rounding is another. `behaviour` is whoever sampled, None
     where its log-probabilities are `old`. The rest
-    is filled in as the step goes on: `post` holds for the rows in `rescored`; None is a
-    measurement that this run does not make. A NaN in what was measured is a NaN.
+    is filled in as the step goes on: `inner` does not hold for the rows in `skipped`, `post` holds
+    for those in `rescored`; None is a measurement that this run does not make. A NaN in what was
+    measured is a NaN.
     """
 
     ids: Tensor
@@ -47,6 +48,7 @@ class RolloutBatch:
     penalty: Tensor | None = None
     answer_mask: Tensor | None = None
     weights: Tensor | None = None
+    skipped: Tensor | None = None
 
     @classmethod
     def of(

@@ -82,6 +82,9 @@ class TrainConfig(Settings):
     LLDS, KL and entropy bonus, with optimizer=torch."""
     optimizer: Literal["torch", "deepspeed"] = "torch"
     """What applies the gradients: plain torch, or DeepSpeed's ZeRO."""
+    offload_moments: bool = False
+    """Keep AdamW's moments in main memory while rollouts are sampled and scored: 8 bytes a trained
+    weight are free on the GPU; with optimizer=torch."""
     zero_stage: Annotated[int, Field(ge=1, le=3)] = 2
     """DeepSpeed's ZeRO stage."""
 
@@ -255,11 +258,14 @@ class TrainConfig(Settings):
                 "turn_end=length needs engine=vllm: the in-process sampler feeds every token back "
                 "as it draws it, and cannot take back what follows a closing tag"
             )
-        if self.skip_constant_groups and self.optimizer == "deepspeed":
-            raise UsageError(
-                "skip_constant_groups=true needs optimizer=torch: under ZeRO all processes make "
-                "their passes together, and some would have fewer"
-            )
+        reasons = {
+            "skip_constant_groups": "all processes make their passes together, and some would "
+            "have fewer",
+            "offload_moments": "the moments are split over the processes instead",
+        }
+        for name, reason in reasons.items():
+            if getattr(self, name) and self.optimizer == "deepspeed":
+                raise UsageError(f"{name}=true needs optimizer=torch: under ZeRO {reason}")
         if self.micro_tokens and self.micro_batch:
             raise UsageError(
                 f"micro_tokens={self.micro_tokens} is not allowed with "

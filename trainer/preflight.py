@@ -43,6 +43,11 @@ def check_packages(config: TrainConfig) -> None:
         need_gpu_build()
     if config.packing and _on_gpu(config):
         need_packed_attention(config.dtype)
+    if config.offload_moments and not _on_gpu(config):
+        raise UsageError(
+            "offload_moments=true needs a GPU: without one AdamW's moments are in main memory "
+            "already"
+        )
     if config.engine == "vllm":
         need_vllm()
     if config.optimizer == "deepspeed":

@@ -200,7 +200,10 @@ class Trainer:
             batch.answer_mask = answer_mask(
                 self.policy, sample.rollouts, batch.ids.shape, span=self.config.llds_answer_span
             )
-        return self.updater.run(batch, sample.draw.step, sample.minibatches, answer_weight=weight)
+        with self.optimizer.moments_at_hand():
+            return self.updater.run(
+                batch, sample.draw.step, sample.minibatches, answer_weight=weight
+            )
 
     def _batch(self, rollouts: Sequence[Rollout]) -> RolloutBatch:
         """The rollouts' tensors, with advantages within groups."""

@@ -103,17 +103,17 @@ def test_the_kernel_of_a_gpu_is_called_as_torch_declares_it(monkeypatch):
     signature = inspect.signature(varlen.varlen_attn)
 
     def imitation(*args, **kwargs):
-        """Rows as they stand in (N, heads, D), causal."""
-        given = signature.bind(*args, **kwargs).arguments
-        assert given["query"].shape == given["key"].shape == given["value"].shape
-        assert all(given[n].is_contiguous() for n in ("query", "key", "value"))
-        assert given["cu_seq_q"].dtype == torch.int32
-        assert given["max_q"] >= given["cu_seq_q"].diff().max()
-        assert given["window_size"] == (-1, 0)
+        """Row by row in (N, heads, D), causal."""
+        inputs = signature.bind(*args, **kwargs).arguments
+        assert inputs["query"].shape == inputs["key"].shape == inputs["value"].shape
+        assert all(inputs[n].is_contiguous() for n in ("query", "key", "value"))
+        assert inputs["cu_seq_q"].dtype == torch.int32
+        assert inputs["max_q"] >= inputs["cu_seq_q"].diff().max()
+        assert inputs["window_size"] == (-1, 0)
         parts = []
-        for a, b in zip(given["cu_seq_q"][:-1], given["cu_seq_q"][1:], strict=True):
-            q, k, v = (given[n][a:b].transpose(0, 1) for n in ("query", "key", "value"))
-            scores = (q @ k.mT * given["scale"]).masked_fill(
+        for a, b in zip(inputs["cu_seq_q"][:-1], inputs["cu_seq_q"][1:], strict=True):
+            q, k, v = (inputs[n][a:b].transpose(0, 1) for n in ("query", "key", "value"))
+            scores = (q @ k.mT * inputs["scale"]).masked_fill(
                 torch.ones(b - a, b - a).triu(1).bool(), -torch.inf
             )
             parts.append((scores.softmax(-1) @ v).transpose(0, 1))

@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,10 @@ class Optimizer(ABC):
         """While open, the policy's model holds all its weights, and each rank may run it without
         gradients, and read it, as often as it likes. Entered and left by all ranks together."""
 
+    def moments_at_hand(self) -> AbstractContextManager[None]:
+        """What updates are made in."""
+        return nullcontext()
+
     @abstractmethod
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Put these values into the parameters that are trained, by name. Raises LldscopeError for
@@ -123,6 +127,8 @@ class TorchOptimizer(Optimizer):
         super().__init__(policy, config, processes)
         self._clip = config.grad_clip
         self._parameters = list(self._named.values())
+        self._offload = config.offload_moments
+        self._main_memory: dict[Any, dict[str, Tensor]] = {}  # by parameter: its moments
         processes.copy_from_first([p.data for p in self._parameters])
 
     def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
@@ -157,6 +163,30 @@ class TorchOptimizer(Optimizer):
     def full_weights(self) -> Iterator[None]:
         yield
 
+    @contextmanager
+    def moments_at_hand(self) -> Iterator[None]:
+        """With `offload_moments` they come from main memory, and go back there."""
+        for parameter, moments in self._main_memory.items():
+            for name, moment in moments.items():
+                self._adamw.state[parameter][name] = moment.to(parameter.device, non_blocking=True)
+        yield
+        if self._offload:
+            self._move_out()
+
+    def _move_out(self) -> None:
+        """Into pinned memory, which is asked for once: copies to and from it are several times as
+        fast as from other memory."""
+        cuda = self._processes.device.type == "cuda"
+        for parameter, state in self._adamw.state.items():
+            buffers = self._main_memory.setdefault(parameter, {})
+            for name in MOMENTS:
+                if name not in buffers:
+                    buffers[name] = torch.empty_like(state[name], device="cpu", pin_memory=cuda)
+                state[name] = buffers[name].copy_(state[name], non_blocking=True)
+        if cuda:
+            torch.cuda.synchronize()  # before anything reads or overwrites them
+            torch.cuda.empty_cache()
+
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         check_weights(weights, self._shapes())
         with torch.no_grad():
@@ -173,6 +203,7 @@ class TorchOptimizer(Optimizer):
     def load(self, directory: Path) -> None:
         tensors, steps = load_moments(directory, self._shapes())
         self._adamw.state.clear()
+        self._main_memory.clear()
         for name, parameter in self._named.items():
             if f"{name}.{MASTER}" in tensors:
                 parameter.data.copy_(tensors[f"{name}.{MASTER}"])
@@ -183,6 +214,8 @@ class TorchOptimizer(Optimizer):
                     ),
                     **{m: tensors[f"{name}.{m}"].to(parameter.device) for m in MOMENTS},
                 }
+        if self._offload:
+            self._move_out()
 
 
 def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:

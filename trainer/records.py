@@ -39,8 +39,8 @@ def recorded_batch(
 ) -> recording.Batch:
     """This rank's rollouts of one step. Group numbers are counted over all ranks; a group's
     `group_size` rollouts follow each other."""
-    written = batch.mask.numpy(force=True) != 0  # (N, T)
-    starts = np.where(written.any(1), written.argmax(1), batch.lengths).tolist()
+    of_policy = batch.mask.numpy(force=True) != 0  # (N, T)
+    starts = np.where(of_policy.any(1), of_policy.argmax(1), batch.lengths).tolist()
     ends = list(zip(starts, batch.lengths, strict=True))  # of prompts, and of rollouts
     shape = (len(ends), max(end - start for start, end in ends))
 

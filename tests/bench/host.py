@@ -78,16 +78,16 @@ def make_rollouts(policy: Policy, groups: int) -> list[Rollout]:
         for _ in range(GROUP):
             rollout = Rollout(Episode(question), [], [], behaviour=[])
             for kind in ("search", "search", "answer"):
-                shown = rng.choices(words, k=rng.randrange(SHOWN // 2, 3 * SHOWN // 2))
-                written = rng.choices(words, k=rng.randrange(WRITTEN // 2, 3 * WRITTEN // 2))
-                written += [*opening, *closing] if kind == "search" else answer
+                observation = rng.choices(words, k=rng.randrange(SHOWN // 2, 3 * SHOWN // 2))
+                message = rng.choices(words, k=rng.randrange(WRITTEN // 2, 3 * WRITTEN // 2))
+                message += [*opening, *closing] if kind == "search" else answer
                 number = len(rollout.episode.actions)
-                rollout.ids += shown + written
-                rollout.action += [-1] * len(shown) + [number] * len(written)
-                rollout.behaviour += [0.0] * len(shown) + [-rng.random() for _ in written]
+                rollout.ids += observation + message
+                rollout.action += [-1] * len(observation) + [number] * len(message)
+                rollout.behaviour += [0.0] * len(observation) + [-rng.random() for _ in message]
                 documents = [Document(rng.randrange(1000), "", "")] if kind == "search" else None
                 rollout.episode.actions.append(Action(kind, "", documents, bool(documents) or None))
-                rollout.episode.turns.append(policy.decode(written))
+                rollout.episode.turns.append(policy.decode(message))
             rollouts.append(rollout)
     return rollouts
 

@@ -98,10 +98,10 @@ class VllmEngine:
         """See `Engine`. The same calls on the same weights give the same turns."""
         finished = []
         for output in self._llm.llm_engine.step():
-            written = output.outputs[0]
-            ids = list(written.token_ids)
-            logps = [at[t].logprob for t, at in zip(ids, written.logprobs, strict=True)]
-            turn = Turn(ids, logps, written.finish_reason == "length")
+            completion = output.outputs[0]
+            ids = list(completion.token_ids)
+            logps = [at[t].logprob for t, at in zip(ids, completion.logprobs, strict=True)]
+            turn = Turn(ids, logps, completion.finish_reason == "length")
             finished.append((self._rows.pop(output.request_id), turn))
         return finished
 

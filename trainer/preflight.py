@@ -9,7 +9,7 @@ from pathlib import Path
 from lldscope.core.errors import UsageError
 
 from .config import BUILT_IN, TrainConfig
-from .data.corpus import is_lines
+from .data.corpus import check_corpus
 from .environment.retriever_client import HttpRetriever
 from .packages import (
     need_deepspeed,
@@ -95,7 +95,7 @@ def _check_files(config: TrainConfig) -> None:
             if not Path(path).is_file():
                 raise UsageError(f"{setting}={value}: there is no file {path}")
     if config.corpus != BUILT_IN and not config.retriever_url:
-        is_lines(Path(config.corpus))
+        check_corpus(Path(config.corpus))
 
 
 def _on_gpu(config: TrainConfig) -> bool:

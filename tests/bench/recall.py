@@ -23,7 +23,7 @@ from typing import Any
 import bm25s
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
-from lldscope_trainer.data.corpus import Document, read_corpus
+from lldscope_trainer.data.corpus import Document, contents
 from lldscope_trainer.environment.corpus_index import CorpusIndex, open_index
 from lldscope_trainer.environment.index_build import words
 
@@ -43,17 +43,35 @@ class Asked:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A corpus and questions about it."""
+    """Documents and questions about them."""
 
     name: str
-    corpus: Path
+    documents: list[Document]
     asked: list[Asked]
+
+    def write(self, folder: Path) -> Path:
+        """The corpus as a file."""
+        path = folder / "corpus.jsonl"
+        records = ({"id": d.id, "contents": contents(d)} for d in self.documents)
+        path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+        return path
+
+
+def _documents(path: Path) -> list[Document]:
+    """Of a list of {title, text}, or titles with their sentences."""
+    value = _json(path)
+    pairs = (
+        [(title, " ".join(s.strip() for s in sentences)) for title, sentences in value.items()]
+        if isinstance(value, dict)
+        else [(record["title"], record["text"]) for record in value]
+    )
+    return [Document(str(row), title, text) for row, (title, text) in enumerate(pairs)]
 
 
 def hotpotqa(data: Path) -> Benchmark:
     """100 training questions; gold are the paragraphs of the supporting facts."""
-    corpus = data / "hotpotqa" / "hipporag_train100_corpus.json.gz"
-    rows = {d.title: str(d.id) for d in read_corpus(corpus)}
+    corpus = _documents(data / "hotpotqa" / "hipporag_train100_corpus.json.gz")
+    rows = {d.title: str(d.id) for d in corpus}
     questions = [
         Asked(q["question"], (q["answer"],), frozenset(rows[t] for t, _ in q["supporting_facts"]))
         for q in _json(data / "hotpotqa" / "hipporag_train100.json.gz")
@@ -63,8 +81,8 @@ def hotpotqa(data: Path) -> Benchmark:
 
 def musique(data: Path) -> Benchmark:
     """100 training questions; gold are the paragraphs marked as supporting."""
-    corpus = data / "musique" / "hipporag_train100_corpus.json.gz"
-    rows = {(d.title, d.text): str(d.id) for d in read_corpus(corpus)}
+    corpus = _documents(data / "musique" / "hipporag_train100_corpus.json.gz")
+    rows = {(d.title, d.text): str(d.id) for d in corpus}
     questions = [
         Asked(
             q["question"],
@@ -80,8 +98,8 @@ def musique(data: Path) -> Benchmark:
 
 def two_wiki(data: Path) -> Benchmark:
     """The questions whose support was found in the corpus by matching strings: a heuristic."""
-    corpus = data / "2wikimultihopqa" / "hipporag_corpus_6119.json.gz"
-    rows = {d.title: str(d.id) for d in read_corpus(corpus)}
+    corpus = _documents(data / "2wikimultihopqa" / "hipporag_corpus_6119.json.gz")
+    rows = {d.title: str(d.id) for d in corpus}
     path = data / "derived" / "2wiki_supported_by_hipporag_corpus.jsonl"
     questions = [
         Asked(q["question"], (q["answer"],), frozenset(rows[t] for t in q["support"]))
@@ -133,8 +151,9 @@ def _as_shipped(benchmarks: list[Benchmark]) -> None:
     print(f"{'':16}{'passages':>9}{'questions':>10}  gold {head} answer {head} index  queries/s")
     for b in benchmarks:
         with tempfile.TemporaryDirectory() as folder:
+            path = b.write(Path(folder))
             start = time.process_time()
-            index = open_index(b.corpus, Path(folder))
+            index = open_index(path)
             built = time.process_time() - start
             start = time.process_time()
             results = search(index, b.asked)
@@ -149,7 +168,7 @@ def _as_shipped(benchmarks: list[Benchmark]) -> None:
 
 def _compare_words(benchmarks: list[Benchmark]) -> None:
     for b in benchmarks:
-        documents = list(read_corpus(b.corpus))
+        documents = b.documents
         print(f"{b.name:34}" + "  ".join(f"@{cut:<4}" for cut in CUTS) + "  queries/s")
         for name, in_documents, in_query in _choices():
             index = bm25s.BM25()

@@ -8,6 +8,7 @@ hardly changes; only the server's are those of the clock.
 
 from __future__ import annotations
 
+import gzip
 import json
 import resource
 import subprocess
@@ -18,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from pathlib import Path
 
-from lldscope_trainer.data.corpus import contents, read_corpus
+from lldscope_trainer.data.corpus import contents, parse_document
 from lldscope_trainer.environment.corpus_index import CorpusIndex, open_index
 from lldscope_trainer.environment.retriever_client import HttpRetriever
 
@@ -89,7 +90,8 @@ def _serve(path: Path, queries: list[str]) -> None:
 
 def _write(path: Path, passages: int) -> Path:
     assert DATA is not None
-    documents = list(read_corpus(DATA / "derived" / "wiki18_retrieved_passages.jsonl.gz"))
+    with gzip.open(DATA / "derived" / "wiki18_retrieved_passages.jsonl.gz") as lines:
+        documents = [parse_document(json.loads(line)) for line in lines]
     with path.open("w", encoding="utf-8") as file:
         for i, document in enumerate(islice(cycle(documents), passages)):
             file.write(json.dumps({"id": str(i), "contents": contents(document)}) + "\n")

@@ -169,27 +169,22 @@ def test_more_documents_than_there_are_cannot_be_asked_for(kind):
 # -- the index on disk ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["c.jsonl", "c.json"])
-def test_a_second_start_takes_the_index_from_disk(tmp_path, form, no_building):
-    path = tmp_path / form
+def test_a_second_start_takes_the_index_from_disk(tmp_path, no_building):
+    path = tmp_path / "c.jsonl"
     records = [{"title": "t", "text": text} for text in random_texts()]
-    if form == "c.json":
-        path.write_text(json.dumps(records))
-    else:
-        path.write_text("\n\n".join(map(json.dumps, records)))
+    path.write_text("\n\n".join(map(json.dumps, records)))
     first = open_index(path).search("oslo harbour", 9)
-    assert (tmp_path / f"{form}.bm25" / "documents.jsonl").exists() == (form == "c.json")
     no_building()
     again = open_index(path)
     assert again.search("oslo harbour", 9) == first
     assert len(again) == len(records)
 
 
-def test_a_changed_corpus_is_indexed_again_whatever_its_size_and_time(corpus, caplog):
+def test_a_changed_corpus_is_indexed_again(corpus, caplog):
     open_index(corpus)
     before = corpus.stat()
     corpus.write_bytes(corpus.read_bytes().replace(b"oslo", b"ulan"))
-    os.utime(corpus, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(corpus, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert corpus.stat().st_size == before.st_size
     index = open_index(corpus)
     assert index.search("ulan", 1)
@@ -202,13 +197,6 @@ def spoil_truncate(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:-5])
 
 
-def spoil_one_bit(folder: Path) -> None:
-    file = folder / "indices.csc.index.npy"
-    data = bytearray(file.read_bytes())
-    data[-9] ^= 1
-    file.write_bytes(data)
-
-
 def spoil_missing(folder: Path) -> None:
     (folder / "vocab.index.json").unlink()
 
@@ -217,13 +205,7 @@ def spoil_meta(folder: Path) -> None:
     (folder / "meta.json").write_text("[{")
 
 
-def spoil_meta_shape(folder: Path) -> None:
-    (folder / "meta.json").write_text("[]")
-
-
-@pytest.mark.parametrize(
-    "spoil", [spoil_truncate, spoil_one_bit, spoil_missing, spoil_meta, spoil_meta_shape]
-)
+@pytest.mark.parametrize("spoil", [spoil_truncate, spoil_missing, spoil_meta])
 def test_a_damaged_index_is_built_again_and_said(corpus, caplog, spoil, no_building):
     right = open_index(corpus).search("oslo harbour", 9)
     spoil(corpus.with_name("c.jsonl.bm25"))
@@ -246,9 +228,6 @@ def test_nothing_in_an_index_is_unpickled(corpus, tmp_path, name, caplog):
     right = open_index(corpus).search("oslo", 3)
     folder, boom = corpus.with_name("c.jsonl.bm25"), tmp_path / "boom"
     np.save(folder / name, np.array([Bomb(boom)], dtype=object), allow_pickle=True)
-    meta = json.loads((folder / "meta.json").read_text())
-    meta["files"][name] = corpus_index._checksum(folder / name)
-    (folder / "meta.json").write_text(json.dumps(meta))
     assert open_index(corpus).search("oslo", 3) == right
     assert "cannot be used" in caplog.text
     assert not boom.exists()
@@ -261,14 +240,17 @@ def test_nothing_in_an_index_is_unpickled(corpus, tmp_path, name, caplog):
 
 
 def test_an_interrupted_build_leaves_nothing_that_could_be_taken_for_an_index(corpus, monkeypatch):
-    def interrupted(sample, folder, meta):
+    build = corpus_index.build
+
+    def interrupted(path, folder):
+        build(path, folder)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_index, "_keep", interrupted)
+        patch.setattr(corpus_index, "build", interrupted)
         with pytest.raises(KeyboardInterrupt):
             open_index(corpus)
-    assert [file.name for file in corpus.with_name("c.jsonl.bm25").iterdir()] == ["lock"]
+    assert {file.name for file in corpus.parent.iterdir()} == {"c.jsonl", "c.jsonl.lock"}
     assert open_index(corpus).search("oslo", 1)
 
 
@@ -303,26 +285,23 @@ def test_a_corpus_that_changes_while_it_is_indexed_is_not_kept(corpus, monkeypat
     assert open_index(corpus).search("oslo", 1)
 
 
-def test_an_index_goes_where_it_is_told_or_home_if_the_folder_is_read_only(
-    tmp_path, corpus, monkeypatch, no_building
-):
-    open_index(corpus, tmp_path / "elsewhere")
-    assert not corpus.with_name("c.jsonl.bm25").exists()
+def test_an_index_goes_home_if_the_folder_is_read_only(tmp_path, corpus, monkeypatch, no_building):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     open_index(corpus)
     assert not corpus.with_name("c.jsonl.bm25").exists()
-    (copies,) = (tmp_path / "home" / ".cache" / "lldscope").iterdir()
-    assert copies.name.startswith("c.jsonl-")
+    index = min((tmp_path / "home" / ".cache" / "lldscope").iterdir())
+    assert index.name.startswith("c.jsonl-")
     no_building()
     open_index(corpus)
-    open_index(corpus, tmp_path / "elsewhere")
 
 
-def test_no_place_for_the_index_is_an_error_that_names_it(corpus, tmp_path):
+def test_no_place_for_the_index_is_an_error_that_names_it(corpus, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(LldscopeError, match=r"cannot be written into .*file"):
-        open_index(corpus, tmp_path / "file")
+        open_index(corpus)
 
 
 @pytest.mark.parametrize("text", ["", '{"title": "", "text": "?!"}\n'])
@@ -350,7 +329,7 @@ def test_a_corpus_written_to_while_it_is_searched_fails_visibly(corpus, caplog):
 @needs_data
 def test_recall_on_hotpotqa_does_not_fall(tmp_path):
     benchmark = hotpotqa(DATA)
-    results = search(open_index(benchmark.corpus, tmp_path), benchmark.asked)
+    results = search(open_index(benchmark.write(tmp_path)), benchmark.asked)
     recall = {cut: gold_recall(results, benchmark.asked, cut) for cut in (3, 10)}
     assert recall[3] > 0.65  # measured: 0.675 and 0.895 (docs/retrieval.md)
     assert recall[10] > 0.87

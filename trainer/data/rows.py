@@ -1,14 +1,13 @@
 """The rows of a data file, one at a time: Parquet, JSON lines or a JSON list, gzipped or not.
 
-What a file is shows in its first bytes; its name does not matter. Memory holds one row of JSON or
-one batch of Parquet rows.
+What a file is shows in its first bytes; its name does not matter. Memory holds one row of JSON
+lines, one batch of Parquet rows, or a whole JSON list.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
-import json
 import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from .corpus import decode
 Row = dict[str, Any]
 
 LONGEST = 2**24
-"""Bytes (JSON lines) or characters (JSON list) of the longest row that is read."""
+"""Bytes of the longest line that is read."""
 _CHUNK = 2**16
 _BATCH = 512
 _BOM = b"\xef\xbb\xbf"
@@ -40,7 +39,7 @@ def read_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, Row]]
     number = 0
     try:
         with path.open("rb") as file:
-            for number, row in _rows(file, path, columns):
+            for number, row in _rows(file, columns):
                 if not isinstance(row, dict):
                     raise UsageError(
                         f"{path}, row {number}: found {shorten(row)}, expected an object"
@@ -59,81 +58,37 @@ def shorten(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def _rows(file: BinaryIO, path: Path, columns: Collection[str]) -> Iterator[tuple[int, Any]]:
+def _rows(file: BinaryIO, columns: Collection[str]) -> Iterator[tuple[int, Any]]:
+    """Raises ValueError, in words, for what is no row or none of the three kinds."""
     head = file.read(4)
     file.seek(0)
     if head == b"PAR1":
-        return _parquet_rows(file, columns)
+        return enumerate(_parquet_rows(file, columns), 1)
     is_gzip = head[:2] == b"\x1f\x8b"
     stream = cast(io.BufferedReader, gzip.GzipFile(fileobj=file) if is_gzip else file)
     start = stream.peek(_CHUNK).removeprefix(_BOM).lstrip()
     if start.startswith(b"["):
-        return _list_rows(io.TextIOWrapper(stream, "utf-8-sig"), path)
+        return enumerate(decode(stream.read()), 1)
     if start.startswith(b"{") or not start:
-        return _line_rows(stream, path)
-    raise UsageError(
-        f"{path} is neither Parquet nor JSON lines nor a JSON list: it starts with "
-        f"{shorten(start[:20])}"
+        return _line_rows(stream)
+    raise ValueError(
+        f"neither Parquet nor JSON lines nor a JSON list starts with {shorten(start[:20])}"
     )
 
 
-def _parquet_rows(file: BinaryIO, columns: Collection[str]) -> Iterator[tuple[int, Any]]:
+def _parquet_rows(file: BinaryIO, columns: Collection[str]) -> Iterator[Any]:
     parquet = pq.ParquetFile(file)
     names = parquet.schema_arrow.names
     selection = [name for name in names if name in columns] or names
-    number = 0
     for batch in parquet.iter_batches(_BATCH, columns=selection):
-        for row in batch.to_pylist():
-            number += 1
-            yield number, row
+        yield from batch.to_pylist()
 
 
-def _line_rows(stream: BinaryIO, path: Path) -> Iterator[tuple[int, Any]]:
+def _line_rows(stream: BinaryIO) -> Iterator[tuple[int, Any]]:
     number = 0
     while line := stream.readline(LONGEST + 1):
         number += 1
         if len(line) > LONGEST:
-            raise UsageError(f"{path}, row {number}: longer than {LONGEST} bytes")
+            raise ValueError(f"the next one is longer than {LONGEST} bytes")
         if not line.isspace():
-            try:
-                yield number, decode(line)
-            except ValueError as error:
-                raise UsageError(f"{path}, row {number}: {error}") from None
-
-
-def _list_rows(text: io.TextIOBase, path: Path) -> Iterator[tuple[int, Any]]:
-    """The elements of a JSON list, read and decoded piece by piece."""
-    decoder = json.JSONDecoder()
-    number = 0
-
-    def ahead(buffer: str) -> str:
-        """`buffer` from its next visible character on, read further if it has none."""
-        while not (buffer := buffer.lstrip()):
-            buffer = text.read(_CHUNK)
-            if not buffer:
-                raise UsageError(f"{path}: the list does not end after row {number}")
-        return buffer
-
-    buffer = ahead("")[1:]
-    while (buffer := ahead(buffer))[0] != "]":
-        if number:
-            if buffer[0] != ",":
-                raise UsageError(f"{path}: found {shorten(buffer[:20])} after row {number}, "
-                                 "expected a comma or the list's end")
-            buffer = ahead(buffer[1:])
-        number += 1
-        while True:
-            try:
-                row, end = decoder.raw_decode(buffer)
-                break
-            except RecursionError:
-                raise UsageError(f"{path}, row {number}: nested too deeply") from None
-            except ValueError as error:
-                more = text.read(max(_CHUNK, len(buffer))) if len(buffer) <= LONGEST else ""
-                if not more:
-                    raise UsageError(f"{path}, row {number}: this is not JSON ({error})") from None
-                buffer += more
-        yield number, row
-        buffer = buffer[end:]
-    if rest := (buffer[1:] + text.read(_CHUNK)).strip():
-        raise UsageError(f"{path}: found {shorten(rest[:20])} after the list, expected its end")
+            yield number, decode(line)

@@ -1,9 +1,9 @@
 """BM25 over a corpus file, with the index on disk.
 
 An index is a folder of numpy arrays and JSON, memory-mapped when it is used: what a search needs of
-it comes into memory, and nothing in it can run code. It belongs to the corpus by the corpus'
-checksum and is used only if its own checksums hold; otherwise it is built again (index_build.py).
-Texts stay on disk as well: a document is read when it is found.
+it comes into memory, and nothing in it can run code. It belongs to the corpus by the corpus' size
+and time; one that does not fit or cannot be opened is built again (index_build.py). Texts stay in
+the corpus: a document is read when it is found.
 
 Words are lower-cased runs of letters and digits, without stemming; stop words are indexed, but
 asked for only in a query that has nothing else (docs/retrieval.md has the recall of each choice).
@@ -12,15 +12,13 @@ asked for only in a query that has nothing else (docs/retrieval.md has the recal
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 import os
+import shutil
 import tempfile
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import bm25s
@@ -29,15 +27,15 @@ from bm25s.stopwords import STOPWORDS_EN
 
 from lldscope.core.errors import LldscopeError
 
-from ..data.corpus import Document, decode, is_lines, parse_document
-from .index_build import COPY, OFFSETS, build, progress, words
+from ..data.corpus import Document, check_corpus, decode, parse_document
+from .index_build import OFFSETS, build, words
 
 _log = logging.getLogger(__name__)
 _STOP_WORDS = frozenset(STOPWORDS_EN)
-_META, _LOCK = "meta.json", "lock"
-_REMEMBERED = 4096  # searches: the rollouts of a group often ask the same
+_META = "meta.json"
+_CACHED = 4096  # searches: the rollouts of a group often ask the same
 _BLOCK = 1024
-_FORMAT = 1  # counts up where an index written before must not be used any more
+_FORMAT = 2  # counts up where an index written before must not be used any more
 
 
 class CorpusIndex:
@@ -47,9 +45,9 @@ class CorpusIndex:
         """Open the index in `folder`; `open_index` checks or makes it first."""
         self._bm25 = bm25s.BM25.load(folder, mmap=True, show_progress=False)
         self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
-        self._path = folder / COPY if (folder / COPY).exists() else path
-        self._file = self._path.open("rb")
-        self._best = lru_cache(_REMEMBERED)(self._find)
+        self._path = path
+        self._file = path.open("rb")
+        self._best = lru_cache(_CACHED)(self._find)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -87,88 +85,68 @@ class CorpusIndex:
             ) from None
 
 
-def open_index(path: Path, cache_dir: Path | None = None) -> CorpusIndex:
-    """The index of a corpus file: from disk if there is one that fits, else built and stored.
+def open_index(path: Path) -> CorpusIndex:
+    """The index of a corpus file: from disk if there is one that fits, else built and stored,
+    beside the corpus, or in ~/.cache/lldscope where the corpus' folder cannot be written.
 
-    It is stored in `cache_dir`, or beside the corpus, or in ~/.cache/lldscope where the corpus'
-    folder cannot be written. Raises as `read_corpus` does, and LldscopeError where the index
-    cannot be written.
+    Raises as `read_corpus` does, and LldscopeError where the index cannot be written.
     """
-    in_place = is_lines(path) and path.suffix != ".gz"
-    corpus = {"format": _FORMAT, "bm25s": bm25s.__version__, "sha256": _checksum(path)}
-    shared = f"{path.name}-{crc32(os.fsencode(path.resolve())):08x}.bm25"
-    if cache_dir is not None:
-        places = [cache_dir / shared]
-    else:
-        places = [path.with_name(f"{path.name}.bm25"), Path.home() / ".cache" / "lldscope" / shared]
-    for folder in places:
-        try:
-            return _from_disk(path, folder, corpus)
-        except _Unusable as error:
-            if str(error):
-                _log.warning("the index in %s %s: indexing %s again", folder, error, path)
-    folder = places[0] if cache_dir or os.access(path.parent, os.W_OK) else places[-1]
+    check_corpus(path)
+    folder = path.with_name(f"{path.name}.bm25")
+    if not os.access(path.parent, os.W_OK) and not folder.exists():
+        name = f"{path.name}-{crc32(os.fsencode(path.resolve())):08x}.bm25"
+        folder = Path.home() / ".cache" / "lldscope" / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         # One process builds; the others of a run that starts with several wait for it.
-        with (folder / _LOCK).open("w") as lock:
+        with folder.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with suppress(_Unusable):
-                return _from_disk(path, folder, corpus)
-            _make(path, folder, corpus, in_place)
-        return CorpusIndex(path, folder)
+            return _from_disk(path, folder) or _make(path, folder)
+    except PermissionError as error:
+        if index := _from_disk(path, folder):  # no lock is needed to read
+            return index
+        raise _unwritable(path, folder, error) from None
     except OSError as error:
-        raise LldscopeError(
-            f"The index of {path} cannot be written into {folder}: {error.strerror or error}."
-        ) from None
+        raise _unwritable(path, folder, error) from None
 
 
-class _Unusable(Exception):
-    """Why the index in a folder cannot be used; empty if there is none yet."""
+def _unwritable(path: Path, folder: Path, error: OSError) -> LldscopeError:
+    return LldscopeError(
+        f"The index of {path} cannot be written into {folder}: {error.strerror or error}."
+    )
 
 
-def _from_disk(path: Path, folder: Path, corpus: dict[str, Any]) -> CorpusIndex:
-    """The index in a folder if it is whole and belongs to the corpus; raises _Unusable if not."""
-    if not (folder / _META).is_file():
-        raise _Unusable
+def _key(path: Path) -> dict[str, object]:
+    """What an index fits, as JSON keeps it."""
+    stat = path.stat()
+    return {"format": _FORMAT, "bm25s": bm25s.__version__, "bytes": stat.st_size,
+            "time": stat.st_mtime_ns}
+
+
+def _from_disk(path: Path, folder: Path) -> CorpusIndex | None:
+    """The index in a folder, None if there is none that fits the corpus and can be opened."""
+    if not folder.exists():
+        return None
     try:
-        meta = json.loads((folder / _META).read_text("utf-8"))
-        if meta["corpus"] != corpus:
-            raise _Unusable("is out of date")
-        for name, checksum in meta["files"].items():
-            if _checksum(folder / Path(name).name) != checksum:
-                raise ValueError(f"{name} is damaged")
-        return CorpusIndex(path, folder)
+        if json.loads((folder / _META).read_text("utf-8")) == _key(path):
+            return CorpusIndex(path, folder)
+        why = "is out of date"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _Unusable(f"cannot be used ({error})") from None
+        why = f"cannot be used ({error})"
+    _log.warning("the index in %s %s: indexing %s again", folder, why, path)
+    return None
 
 
-def _make(path: Path, folder: Path, corpus: dict[str, Any], in_place: bool) -> None:
-    with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
-        before = path.stat()
-        build(path, Path(scratch), in_place)
-        after = path.stat()
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+def _make(path: Path, folder: Path) -> CorpusIndex:
+    """Build an index, and put it in place once it is whole; who has an old one mapped keeps it."""
+    key = _key(path)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as scratch:
+        draft = Path(scratch) / "index"
+        draft.mkdir()
+        build(path, draft)
+        if _key(path) != key:
             raise LldscopeError(f"{path} changed while it was indexed. Start again.")
-        _keep(Path(scratch), folder, corpus)
-
-
-def _keep(draft: Path, folder: Path, corpus: dict[str, Any]) -> None:
-    """Move the files of a new index into place. The checksums go last, so that a half-moved index
-    is not taken for a whole one; who has the old files mapped keeps them."""
-    (folder / _META).unlink(missing_ok=True)
-    (folder / COPY).unlink(missing_ok=True)
-    files = {file.name: _checksum(file) for file in sorted(draft.iterdir())}
-    (draft / _META).write_text(json.dumps({"corpus": corpus, "files": files}, indent=1), "utf-8")
-    for name in (*files, _META):
-        os.replace(draft / name, folder / name)
-
-
-def _checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    sha = hashlib.sha256()
-    with progress(f"checking {path.name}", path.stat().st_size) as advance, path.open("rb") as file:
-        while block := file.read(1 << 20):
-            sha.update(block)
-            advance(len(block))
-    return sha.hexdigest()
+        (draft / _META).write_text(json.dumps(key), "utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    return CorpusIndex(path, folder)

@@ -6,7 +6,6 @@ bytes per different word of a passage at its peak; never the texts.
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from collections.abc import Callable, Iterator
@@ -19,9 +18,9 @@ from bm25s.tokenization import Tokenized
 
 from lldscope.core.errors import LldscopeError
 
-from ..data.corpus import read_corpus, read_lines
+from ..data.corpus import read_corpus
 
-OFFSETS, COPY = "offsets.npy", "documents.jsonl"
+OFFSETS = "offsets.npy"
 _SMALL = 1 << 20
 _STEPS = 500  # a bar that moves for each of 20 million documents is slower than they are
 _PASSES = 3  # how often bm25s goes through the documents
@@ -33,16 +32,14 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def build(path: Path, folder: Path, in_place: bool) -> None:
-    """Write the index of a corpus file into `folder`: bm25s' files, and where each document's
-    line starts; a copy of the documents too unless lines can be read from the corpus itself
-    (`in_place`). Raises as `read_corpus` does, and LldscopeError for a corpus without a word."""
-    lines = path if in_place else _copy(path, folder / COPY)
+def build(path: Path, folder: Path) -> None:
+    """Write the index of a corpus file into `folder`: bm25s' files, and where each document's line
+    starts. Raises as `read_corpus` does, and LldscopeError for a corpus without a word."""
     vocabulary: dict[str, int] = {}
     numbers, ends, offsets = array("i"), array("q", [0]), array("q")
-    size = lines.stat().st_size
+    size = path.stat().st_size if path.exists() else 0
     with progress(f"reading {path.name}", size) as advance:
-        for offset, document in read_lines(lines):
+        for offset, document in read_corpus(path):
             for word in words(f"{document.title} {document.text}"):
                 numbers.append(vocabulary.setdefault(word, len(vocabulary)))
             ends.append(len(numbers))
@@ -76,14 +73,6 @@ class _Documents:
         for i in range(len(self)):
             yield self._numbers[self._ends[i] : self._ends[i + 1]].tolist()
             self._advance(1)
-
-
-def _copy(path: Path, copy: Path) -> Path:
-    """The documents of a packed or JSON corpus as JSON lines, which can be read one by one."""
-    with copy.open("w", encoding="utf-8") as file:
-        for d in read_corpus(path):
-            file.write(json.dumps({"id": d.id, "title": d.title, "text": d.text}) + "\n")
-    return copy
 
 
 @contextmanager

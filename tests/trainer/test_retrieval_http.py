@@ -263,7 +263,7 @@ def test_a_server_that_dies_and_comes_back(corpus, caplog):
         process, _ = start(corpus, port)
         assert there.retrieve(["Quito"]) == [before]
         assert len(warnings(caplog)) == 2
-        assert "answers again; 3 calls failed" in warnings(caplog)[1]
+        assert "answers again" in warnings(caplog)[1]
     finally:
         stop(process)
 

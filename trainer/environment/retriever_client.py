@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -58,8 +57,7 @@ class HttpRetriever:
         self._retries = retries
         # No proxy from the environment: it would catch a retriever on this machine too.
         self._client = httpx2.Client(timeout=timeout, trust_env=False)
-        self._lock = threading.Lock()
-        self._failed_calls = 0
+        self._is_down = False
 
     def check(self) -> None:
         """Ask it something. Raises LldscopeError, saying why, if no documents come back: then every
@@ -76,24 +74,26 @@ class HttpRetriever:
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query; None where the retriever failed. No queries, no call."""
         results: dict[str, list[Document] | None] = dict.fromkeys(queries)
-        different = list(results)
-        failure = None
-        # Known to fail: one attempt per call finds out whether that is over.
-        retries = 0 if self._failed_calls else self._retries
+        different, failure = list(results), None
+        # Known to be down: one attempt per call finds out whether that is over.
+        attempts = 1 if self._is_down else 1 + self._retries
         for start in range(0, len(different), _BATCH):
             batch = different[start : start + _BATCH]
             try:
-                results.update(zip(batch, self._ask(batch, retries), strict=True))
+                results.update(zip(batch, self._ask(batch, attempts), strict=True))
             except _Failed as error:
                 failure = error
                 if error.unreachable:
                     break
-        if different:
-            self._note(failure)
+        if different and (failure is not None) != self._is_down:
+            # Once when an outage begins and once when it is over, not at every call in between.
+            self._is_down = failure is not None
+            news = f"{failure}. Searches fail (tool_ok false) until it is back"
+            _log.warning("retriever %s: %s.", self._shown, news if failure else "it answers again")
         return [results[query] for query in queries]
 
-    def _ask(self, queries: list[str], retries: int) -> list[list[Document]]:
-        for attempt in range(retries):
+    def _ask(self, queries: list[str], attempts: int) -> list[list[Document]]:
+        for attempt in range(attempts - 1):
             try:
                 return self._answer(queries)
             except _Failed as error:
@@ -108,9 +108,7 @@ class HttpRetriever:
         request = {"queries": queries, "topk": self._top_k, "return_scores": True}
         try:
             with self._client.stream(
-                "POST",
-                self._url,
-                content=json.dumps(request).encode(),
+                "POST", self._url, content=json.dumps(request).encode(),
                 headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
                 timeout=timeout or self._client.timeout,
             ) as response:
@@ -143,21 +141,6 @@ class HttpRetriever:
 
     def _too_slow(self) -> _Failed:
         return _Failed(f"no answer within {self._timeout:g} s", again=True, unreachable=True)
-
-    def _note(self, failure: _Failed | None) -> None:
-        """Say it when an outage begins and when it is over, not at every call in between."""
-        with self._lock:
-            count, self._failed_calls = self._failed_calls, self._failed_calls + 1
-            if failure is None:
-                self._failed_calls = 0
-        if failure and not count:
-            _log.warning(
-                "retriever %s: %s. Searches fail (tool_ok false) until it is back.",
-                self._shown,
-                failure,
-            )
-        elif count and not failure:
-            _log.warning("retriever %s answers again; %d calls failed.", self._shown, count)
 
 
 def _address(url: str) -> httpx2.URL:

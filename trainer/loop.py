@@ -30,8 +30,7 @@ class Monitor(Protocol):
 
 @dataclass
 class Summary:
-    """How a run went. Times in seconds over all steps; `recorder_calls` is part of `record`.
-    `stopped` says why, where the guard ended the run."""
+    """How a run went, in seconds over all steps; `stopped` says why, where the guard ended it."""
 
     steps: int
     final_reward: float | None
@@ -41,7 +40,6 @@ class Summary:
     rollout: float = 0.0
     update: float = 0.0
     record: float = 0.0
-    recorder_calls: float = 0.0
 
 
 def run(

@@ -1,15 +1,14 @@
-"""The train loop: rollouts -> rewards -> advantages -> updates -> re-score -> recorder rows.
+"""One step of training: sample -> score -> update -> record.
 
 Where the sampler runs in this process with the trainer's own weights, the log-probabilities it kept
 are `old`; another engine's are `behaviour`, and `old` is scored by the trainer before its first
-update. Every random choice of a step comes from generators seeded by (seed, step): a run repeats
-bit by bit on the same machine, and a resumed one goes on as if it had never stopped.
+update. Every random choice of a step comes from generators seeded by (seed, step): on the same CPU
+a run repeats bit by bit, and a resumed one goes on as if it had never stopped.
 """
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,8 +50,6 @@ class StepReport:
     step: int
     reward: float
     delta_correct: float | None
-    entropy: float
-    grad_norm: float
     tokens_per_second: float
     mfu: float | None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -106,7 +103,7 @@ class Trainer:
             head_dtype=config.head_dtype,
             packing=config.packing,
         )
-        self._reference = None
+        self._reference: Any = None
         if config.kl_coefficient > 0:
             self.load_reference()
         self._meter = Meter(self.policy.model, device)
@@ -122,7 +119,7 @@ class Trainer:
             self._players = make_player(config, self.policy)
         self.probes = Probes(config, self.policy)
         self.retention = Retention(-(-config.retention // self.processes.size))
-        self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
+        self.seconds = dict.fromkeys(("rollout", "update", "record"), 0.0)
         self.next_step = 0
         self.answered: tuple[str, ...] = ()  # alarms that the guard had acted on before a resume
         if checkpoint is not None:
@@ -149,15 +146,14 @@ class Trainer:
         with part("update"):
             updates = self.update(sample)
         self._report_faults(step, updates)
-        draw, rollouts, batch = sample.draw, sample.rollouts, sample.batch
         with self.optimizer.full_weights():
             # Before the engine wakes, which takes the memory that scoring needs.
             with part("record"):
-                self._rescore(step, batch, sample.correct, draw.groups)
+                self._rescore(step, sample.batch, sample.correct, sample.draw.groups)
                 retained = self.score_retained(step)
             with part("sync"):
                 self._players.sync()
-        return self._record(draw, rollouts, batch, updates, retained)
+        return self._record(sample, updates, retained)
 
     def sample(self, step: int, again: int = 0) -> Sample:
         """What a step's updates begin with: rollouts by the weights as they are, B on this rank, T
@@ -226,67 +222,52 @@ class Trainer:
                 self.event("nonfinite_gradient", step=step, update=number)
 
     def _record(
-        self,
-        draw: Draw,
-        rollouts: Sequence[Rollout],
-        batch: RolloutBatch,
-        updates: Sequence[UpdateStats],
-        retained: list[Any],
+        self, sample: Sample, updates: Sequence[UpdateStats], retained: list[Any]
     ) -> StepReport:
         """Hand the step to the recorder. Its cost goes into its own row, but for that row's."""
-        c, meter, step = self.config, self._meter, draw.step
+        c, meter, draw, batch = self.config, self._meter, sample.draw, sample.batch
         with meter.part("record"):
-            record = recorded_batch(draw, rollouts, batch, c.group_size, self.policy)
-            rows = step_tables(record, rollouts, updates, self.policy, tokens_every=c.tokens_every)
+            record = recorded_batch(draw, sample.rollouts, batch, c.group_size, self.policy)
+            rows = step_tables(
+                record, sample.rollouts, updates, self.policy, tokens_every=c.tokens_every
+            )
             sums = rows.pop("steps")
             if retained:
-                rows["retention"] = self.retention.rows(step, retained)
+                rows["retention"] = self.retention.rows(draw.step, retained)
             self.retention.keep(record)
-            self._call_recorder(lambda: write(self.recorder, rows))
+            write(self.recorder, rows)
         cost = meter.columns(batch.lengths, sums["n_tokens"])
-        columns = {**sums, **loss_columns(updates), **cost}
-        columns |= {"policy_version": draw.policy_version, "lr": self.updater.lr}
-        with meter.part("record") as row:
-            self._call_recorder(lambda: self.recorder.step(**columns))
-        for name in ("rollout", "update", "record"):
+        with meter.part("record") as last_row:
+            self.recorder.step(
+                **sums, **loss_columns(updates), **cost, policy_version=draw.policy_version,
+                lr=self.updater.lr,
+            )
+        for name in self.seconds:
             self.seconds[name] += cost[f"seconds_{name}"]
-        self.seconds["record"] += row.seconds
-        self.next_step = step + 1
-        delta = batch.delta_sum(torch.tensor(_correct(rollouts)))
-        return self._report(step, sums, cost, delta, updates)
-
-    def _call_recorder(self, call: Callable[[], None]) -> None:
-        before = time.perf_counter()
-        call()
-        self.seconds["recorder_calls"] += time.perf_counter() - before
+        self.seconds["record"] += last_row.seconds
+        self.next_step = draw.step + 1
+        return self._report(sample, sums, cost, sum(u.skipped for u in updates))
 
     def _report(
-        self,
-        step: int,
-        sums: Mapping[str, Any],
-        cost: Mapping[str, Any],
-        delta: tuple[float, int],
-        updates: Sequence[UpdateStats],
+        self, sample: Sample, sums: Mapping[str, Any], cost: Mapping[str, Any], skipped: int
     ) -> StepReport:
         """The step over all ranks."""
-        mine = [sums[n] for n in ("reward_sum", "n_responses", "entropy_sum", "n_tokens")]
+        delta = sample.batch.delta_sum(torch.tensor(sample.correct))
+        mine = [sums[n] for n in ("reward_sum", "n_responses", "n_tokens")]
         total = self.processes.sum(
             torch.tensor([*mine, *delta], dtype=torch.float64, device=self.processes.device)
         )
-        reward, n, entropy, tokens, delta_sum, n_deltas = total.tolist()
-        seconds = sum(cost[f"seconds_{part}"] for part in ("rollout", "update", "record"))
+        reward, n, tokens, delta_sum, n_deltas = total.tolist()
         possible = cost["flops_possible"]
         return StepReport(
-            step=step,
+            step=sample.draw.step,
             reward=reward / n,
             delta_correct=delta_sum / n_deltas if n_deltas else None,
-            entropy=entropy / max(1, tokens),
-            grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
-            tokens_per_second=tokens / seconds,
+            tokens_per_second=tokens / sum(cost[f"seconds_{part}"] for part in self.seconds),
             mfu=cost["flops"] / possible if possible else None,
             seconds=parts_of(cost),
             memory_peak=cost["memory_peak"],
-            skipped=sum(u.skipped for u in updates),
+            skipped=skipped,
         )
 
     def _draw(self, step: int, again: int = 0) -> Draw:

@@ -48,10 +48,6 @@ def _print(clock: dict[str, float], seconds: dict[str, list[float]], size: int) 
         f"recording                 {clock['record'] / STEPS * 1e3:9.1f} ms  "
         f"{clock['record'] / training:.2%} of it, the re-score for Δ included"
     )
-    print(
-        f"  of which recorder calls {clock['recorder_calls'] / STEPS * 1e3:9.2f} ms  "
-        f"{clock['recorder_calls'] / training:.3%}"
-    )
     # Recording changes nothing in the training, so both do the same work step by step.
     ratio = median(seconds["recorded"]) / median(seconds["bare"])
     print(

@@ -67,8 +67,8 @@ def test_a_step_records_what_it_cost():
 @pytest.mark.parametrize(("mfu", "text"), [(None, "812 tokens/s"), (0.31, "812 tokens/s  MFU 31%")])
 def test_the_display_tells_the_speed(mfu, text):
     report = StepReport(
-        step=0, reward=0.5, delta_correct=-0.2, entropy=1.0, grad_norm=1.0, tokens_per_second=812.4,
-        mfu=mfu, phase="decay", seconds={"sync": 0.0, "scoring": 0.25, "update": 3.0},
+        step=0, reward=0.5, delta_correct=-0.2, tokens_per_second=812.4, mfu=mfu, phase="decay",
+        seconds={"sync": 0.0, "scoring": 0.25, "update": 3.0},
         memory_peak=None if mfu is None else 3 * 2**29,
     )
     peak = "" if mfu is None else "; peak 1.5 GiB"

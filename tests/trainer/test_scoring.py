@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, pairwise
-from random import Random
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -15,7 +13,6 @@ from lldscope_trainer.policy.logprobs import (
     action_logps,
     action_scores,
     by_length,
-    least_padding,
     pad,
 )
 from lldscope_trainer.policy.model import Policy
@@ -189,30 +186,6 @@ def test_by_length_covers_everything_in_order_of_length():
     assert sorted(i for b in buckets for i in b) == [0, 1, 2, 3, 4]
     assert max(lengths[i] for i in buckets[0]) <= min(lengths[i] for i in buckets[1])
     assert by_length([4], 3) == [[0]]
-
-
-@pytest.mark.parametrize("n_buckets", [1, 2, 3, 9])
-def test_least_padding_is_the_best_of_all_ways_to_cut(n_buckets):
-    random = Random(n_buckets)
-    for n in (1, 2, 5, 8):
-        lengths = [random.choice([3, 4, 10, 11, 12, 30]) for _ in range(n)]
-        k = min(n_buckets, n)
-        most = math.ceil(n / k) * max(lengths)
-
-        def tokens(buckets: list[list[int]], lengths=lengths) -> list[int]:
-            return [len(b) * max(lengths[i] for i in b) for b in buckets]
-
-        order = sorted(range(n), key=lambda i: lengths[i])
-        ways = []
-        for cuts in (c for j in range(k) for c in combinations(range(1, n), j)):
-            parts = [order[a:b] for a, b in pairwise((0, *cuts, n))]
-            if max(tokens(parts)) <= most:
-                ways.append(sum(tokens(parts)))
-        results = least_padding(lengths, n_buckets)
-        assert sorted(i for b in results for i in b) == list(range(n))
-        assert len(results) <= k
-        assert max(tokens(results)) <= most
-        assert sum(tokens(results)) == min(ways)
 
 
 def test_pad():

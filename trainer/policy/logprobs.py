@@ -124,7 +124,7 @@ def sequence_logps(
     at most `n_buckets` of similar length."""
     device = next(model.parameters()).device
     by_index: dict[int, Tensor] = {}
-    for bucket in least_padding([len(row) for row in ids], n_buckets):
+    for bucket in by_length([len(row) for row in ids], n_buckets):
         rows, mask = [ids[i] for i in bucket], [masks[i] for i in bucket]
         logps = action_logps(model, pad(rows, 0, device), pad(mask, 0, device)).double().cpu()
         by_index |= {i: logp[: len(ids[i])] for i, logp in zip(bucket, logps, strict=True)}
@@ -217,29 +217,6 @@ def by_length(lengths: Sequence[int], n_buckets: int) -> list[list[int]]:
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     size = -(-len(order) // max(1, min(n_buckets, len(order))))
     return [order[i : i + size] for i in range(0, len(order), size)]
-
-
-def least_padding(lengths: Sequence[int], n_buckets: int) -> list[list[int]]:
-    """Indices in at most `n_buckets` of similar length with the fewest tokens when padded; none has
-    more of them than the largest of `by_length` may have. For a few hundred rows: time is
-    O(rows² · buckets)."""
-    order = np.argsort(lengths, kind="stable")
-    longest, n = np.asarray(lengths)[order], len(order)
-    n_buckets = max(1, min(n_buckets, n))
-    # tokens[s, e]: of one bucket with the rows s to e of that order
-    tokens = (np.arange(1, n + 1) - np.arange(n)[:, None]) * longest.astype(float)
-    tokens[(tokens <= 0) | (tokens > -(-n // n_buckets) * longest[-1])] = np.inf
-    fewest, firsts = tokens[0], [np.zeros(n, int)]  # of the last bucket, with ever more buckets
-    for _ in range(n_buckets - 1):
-        total = np.concatenate([[0.0], fewest[:-1]])[:, None] + tokens
-        firsts.append(total.argmin(0))
-        fewest = total.min(0)
-    buckets, end = [], n
-    for first in reversed(firsts):
-        if end:
-            buckets.append(order[first[end - 1] : end].tolist())
-            end = int(first[end - 1])
-    return buckets[::-1]
 
 
 def by_tokens(lengths: Sequence[int], rows: Sequence[int], most: int) -> list[list[int]]:

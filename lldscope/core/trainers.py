@@ -83,7 +83,6 @@ _WORDS = {
     "lora_rank": "lora_r",
     "optimizer": "optim",
     "engine": "use_vllm vllm_mode",
-    "engine_url": "vllm_server_base_url",
     "engine_memory": "vllm_gpu_memory_utilization gpu_memory_utilization",
     "eval_every": "eval_steps test_freq",
     "checkpoint_every": "save_steps save_freq",

@@ -132,6 +132,37 @@ def attention(place: Place) -> tuple[str, Figures]:
     return "; ".join(message), {"kernels": kernels}
 
 
+@check("packed rows are padded rows", rank=1)
+def packing(place: Place) -> tuple[str, Figures]:
+    """Against float32, for both: the kernel of packed rows adds up in another order. Seconds of a
+    forward and backward pass over rows of which half would be padding."""
+    ids, mask, lengths = rollouts(place, 16)
+    exact = None
+    figures: Figures = {}
+    for name, dtype, packed in (
+        ("exact", torch.float32, False), ("padded", torch.bfloat16, False),
+        ("packed", torch.bfloat16, True),
+    ):
+        model = policy(place, dtype, packing=packed).model
+        seconds = []
+        for _ in range(3):  # the first one chooses kernels
+            model.zero_grad()
+            start = now(place)
+            logps = logprobs.action_logps(model, ids, mask)
+            logps.sum().backward()
+            seconds.append(now(place) - start)
+        exact = logps.detach() if exact is None else exact
+        figures[name] = {"s": min(seconds), "mean": gap(logps.detach(), exact, mask)[0]}
+        del model
+    padded, packed_rows = figures["padded"], figures["packed"]
+    assert packed_rows["mean"] < 2 * padded["mean"], f"{figures} nats a token off float32"
+    return (
+        f"{packed_rows['mean']:.0e} nats a token off float32, padded {padded['mean']:.0e}; "
+        f"{packed_rows['s']:.3f} s, padded {padded['s']:.3f} s, "
+        f"{sum(lengths) / ids.numel():.0%} of the padded tokens are real"
+    ), figures
+
+
 PEAK_ROWS = 16
 MOST_OF_LOGITS = 0.6
 """What a pass may take beside weights and gradients, as a share of all its logits at once: by

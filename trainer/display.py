@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,82 +18,55 @@ PLAIN_EVERY = 10
 
 
 class Display:
-    """What is shown of a run while it trains: nothing, for the ranks that are not watched."""
+    """Shows the steps from `first` to `steps` as they are done; `bar` is rich's, None in a log.
+    Nothing is shown of a run that is not `visible`."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None: ...
-    def step(self, report: StepReport) -> None: ...
-    def evaluation(self, done: int, total: int) -> None: ...
-    def say(self, line: str) -> None: ...
-
-
-def display(steps: int, first: int = 0, *, visible: bool = True) -> Display:
-    """Shows the steps from `first` to `steps` as they are done; nothing unless `visible`."""
-    if not visible:
-        return Display()
-    return (_BarDisplay if sys.stderr.isatty() else _PlainDisplay)(steps, first)
-
-
-class _PlainDisplay(Display):
-    """A line every few steps, for logs."""
-
-    def __init__(self, steps: int, first: int) -> None:
-        self._steps = steps
-        self._first = first
+    def __init__(self, steps: int, first: int, *, visible: bool, bar: Any = None) -> None:
+        self._steps, self._first, self._visible, self._bar = steps, first, visible, bar
         self._started = time.monotonic()
+        self._task = bar and bar.add_task("starting", total=steps, completed=first)
 
     def step(self, report: StepReport) -> None:
-        done = report.step + 1
+        """A step is done: its alarms and faults, and how it went."""
         for line in notices(report):
             self.say(line)
-        if done % PLAIN_EVERY == 0 or done == self._steps:
+        done, text = report.step + 1, summary(report)
+        if self._bar:
+            self._bar.update(self._task, completed=done, description=f"{text}\n{cost(report)}")
+        elif done % PLAIN_EVERY == 0 or done == self._steps:
             seconds = time.monotonic() - self._started
             left = seconds / (done - self._first) * (self._steps - done)
-            self.say(f"step {done}/{self._steps}  {summary(report)}  {left:.0f} s left")
-            self.say(f"  {cost(report)}")
+            self.say(f"step {done}/{self._steps}  {text}  {left:.0f} s left\n  {cost(report)}")
 
     def evaluation(self, done: int, total: int) -> None:
-        if done < total:
-            self.say(f"evaluated {done} of {total} questions")
+        """So many questions of an evaluation have been played."""
+        text = f"evaluated {done} of {total} questions"
+        if self._bar:
+            self._bar.update(self._task, description=text)
+        elif done < total:
+            self.say(text)
 
     def say(self, line: str) -> None:
-        click.echo(line, err=True)
+        """A line of its own."""
+        if self._bar:
+            self._bar.console.print(line, markup=False)
+        elif self._visible:
+            click.echo(line, err=True)
 
 
-class _BarDisplay(Display):
-    """A progress bar with reward, Δ, phase and time left; alarms are printed above it."""
+@contextmanager
+def display(steps: int, first: int = 0, *, visible: bool = True) -> Iterator[Display]:
+    """Shows the steps from `first` to `steps` as they are done; nothing unless `visible`."""
+    if not (visible and sys.stderr.isatty()):
+        yield Display(steps, first, visible=visible)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
 
-    def __init__(self, steps: int, first: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.progress import TimeRemainingColumn as Left
-
-        self._bar = Progress(
-            MofNCompleteColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), Left(),
-            console=Console(stderr=True),
-        )
-        self._task = self._bar.add_task("starting", total=steps, completed=first)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._bar.stop()
-
-    def step(self, report: StepReport) -> None:
-        for line in notices(report):
-            self.say(line)
-        text = f"{summary(report)}\n{cost(report)}"
-        self._bar.update(self._task, completed=report.step + 1, description=text)
-
-    def evaluation(self, done: int, total: int) -> None:
-        self._bar.update(self._task, description=f"evaluated {done} of {total} questions")
-
-    def say(self, line: str) -> None:
-        self._bar.console.print(line, markup=False)
+    columns = MofNCompleteColumn(), BarColumn(24), TextColumn("{task.description}"), Left()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        yield Display(steps, first, visible=True, bar=bar)
 
 
 def summary(report: StepReport) -> str:

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
@@ -68,13 +69,18 @@ class _Commands(click.Group):
         if name in _FROM_ENTRY_POINTS:
             from importlib.metadata import entry_points
 
-            if not (commands := entry_points(group="lldscope.commands", name=name)):
+            # What setuptools leaves in a checkout lists them for any Python that is started there.
+            commands = [
+                command
+                for command in entry_points(group="lldscope.commands", name=name)
+                if find_spec(command.module.partition(".")[0])
+            ]
+            if not commands:
                 raise LldscopeError(
                     f"{name} needs lldscope to be installed, and this is a checkout that is not: "
                     'pip install -e ".[train,dash]"'
                 )
-            (command,) = commands
-            return command.load()
+            return commands[0].load()
         # A module cannot be called as the keyword is.
         module = f"{name}_" if name == "import" else name
         return getattr(import_module(f".{module}", __name__), module)

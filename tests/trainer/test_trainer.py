@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 import torch
@@ -343,6 +348,21 @@ def test_command_says_what_to_install(monkeypatch):
     result = invoke("tiny")
     assert result.exit_code == 1
     assert 'pip install "lldscope[train]"' in result.stderr
+
+
+def test_a_checkout_that_is_not_installed_says_so():
+    """The packages it needs are there, and so are the entry points that an installation left; only
+    what leads to the checkout's own packages is not read."""
+    paths = [sysconfig.get_path("purelib"), str(Path(__file__).parents[2])]
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "lldscope", "train", "tiny"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "lldscope: train needs lldscope to be installed, and this is a checkout that is not: "
+        'pip install -e ".[train,dash]"\n'
+    )
 
 
 def test_recording_changes_nothing_in_the_training():

@@ -198,8 +198,7 @@ def _resumed(
     """The settings of a run, with overrides put over them, and its last checkpoint, or the one
     before `step`."""
     from .checkpoint import find_checkpoint, with_settings
-    from .config import TrainConfig
-    from .settings import apply_overrides
+    from .config import recorded_config
 
     if run is None:
         raise UsageError("--resume needs --run RUN: the run to go on with")
@@ -211,16 +210,16 @@ def _resumed(
     if not isinstance(values, dict):
         raise LldscopeError(f"{run}/run.json holds no settings to go on with")
     checkpoint = find_checkpoint(run, step)
-    settings = TrainConfig(**apply_overrides(values, words, TrainConfig.names()))
+    settings = recorded_config(values, words)
     return settings, with_settings(checkpoint, settings, {w.partition("=")[0] for w in words})
 
 
 def _closing_words(summary: Summary) -> str:
-    reward, em = summary.final_reward, summary.em_greedy
+    reward, em = summary.final_reward, summary.em
     parts = (
         summary.stopped,
         None if reward is None else f"reward of the last 10 steps {reward:.3f}",
-        None if em is None else f"greedy exact match {em:.3f}",
+        None if em is None else f"exact match {em:.3f}",
     )
     return ", ".join(filter(None, parts)) or "nothing was left to do"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,7 +13,9 @@ from lldscope.core.errors import UsageError
 from lldscope.recording.retention import RESPONSES
 
 from .guard import ACTIONS, CURES, watched
-from .settings import Settings, read_settings
+from .settings import Settings, apply_overrides, read_settings
+
+log = logging.getLogger("lldscope")
 
 BUILT_IN = "countries"
 """Name of the built-in world where a file of questions or documents is asked for."""
@@ -285,3 +288,13 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainConfi
     Raises UsageError for a missing file, an unknown key, a value of the wrong kind or out of range.
     """
     return TrainConfig(**read_settings(source, overrides, TrainConfig.names()))
+
+
+def recorded_config(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> TrainConfig:
+    """The settings saved with a run, and `key=value` overrides. A setting of another version, which
+    this one does not have, is left out, with a warning. Raises UsageError as `load_config`."""
+    names = TrainConfig.names()
+    if gone := [f"{name}={value}" for name, value in values.items() if name not in names]:
+        log.warning("lldscope: settings of another version are left out: %s", ", ".join(gone))
+    lines = {name: value for name, value in values.items() if name in names}
+    return TrainConfig(**apply_overrides(lines, overrides, names))

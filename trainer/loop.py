@@ -30,12 +30,12 @@ class Monitor(Protocol):
 
 @dataclass
 class Summary:
-    """How a run went, in seconds over all steps; `stopped` says why, where the guard ended it."""
+    """How a run went: the reward of its last steps, exact match of its last evaluation, and seconds
+    over all steps; `stopped` says why, where the guard ended it."""
 
     steps: int
     final_reward: float | None
-    em_greedy: float | None
-    em_closed_book: float | None
+    em: float | None
     stopped: str | None = None
     rollout: float = 0.0
     update: float = 0.0
@@ -65,10 +65,10 @@ def run(
     evaluate = partial(trainer.evaluate, on_batch=on_evaluation)
     rewards = []
     reason = None
-    em: tuple[float | None, float | None] = (None, None)
+    em = None
     try:
         if first == 0:
-            em = evaluate(closed_book=True)
+            em, _ = evaluate(closed_book=True)
         while trainer.next_step < config.steps and reason is None:
             report = trainer.step(trainer.next_step)
             rewards.append(report.reward)
@@ -79,7 +79,7 @@ def run(
             if config.eval_every and done % config.eval_every == 0 and done < config.steps:
                 evaluate(closed_book=False)
         if trainer.next_step > first:
-            em = evaluate(closed_book=True)
+            em, _ = evaluate(closed_book=True)
         if run_dir and config.save_policy:
             trainer.save_policy(run_dir / "policy")
     except torch.OutOfMemoryError as error:
@@ -89,7 +89,7 @@ def run(
         trainer.close()
     last = rewards[-10:]
     final = sum(last) / len(last) if last else None
-    return Summary(trainer.next_step, final, *em, reason, **trainer.seconds)
+    return Summary(trainer.next_step, final, em, reason, **trainer.seconds)
 
 
 class _Between:

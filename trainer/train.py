@@ -236,7 +236,7 @@ class Trainer:
                 rows["retention"] = self.retention.rows(draw.step, retained)
             self.retention.keep(record)
             write(self.recorder, rows)
-        cost = meter.columns(batch.lengths, sums["n_tokens"])
+        cost = meter.columns(*batch.in_updates())
         with meter.part("record") as last_row:
             self.recorder.step(
                 **sums, **loss_columns(updates), **cost, policy_version=draw.policy_version,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import signal
@@ -135,6 +136,19 @@ def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
     assert "There is no run at" in done.stderr
     with pytest.raises(UsageError, match="no intact checkpoint to go on from"):
         find_checkpoint(make_run())
+
+
+def test_settings_that_are_gone_are_left_out_and_named(two_checkpoints, tmp_path, caplog):
+    """Of a run that an earlier version made."""
+    run = tmp_path / "run"
+    shutil.copytree(two_checkpoints, run)
+    config = load_config("tiny", [*SMALL, "steps=2"]).to_dict()
+    old = {"config": config | {"engine_url": "http://x", "steps": 2}}
+    (run / "run.json").write_text(json.dumps(old), "utf-8")
+    settings, checkpoint = cli._resumed(run, "steps=3", (), None)
+    assert settings == load_config("tiny", [*SMALL, "steps=3"])
+    assert checkpoint.state.step == 2
+    assert "engine_url=http://x" in caplog.text
 
 
 @pytest.fixture(scope="module")

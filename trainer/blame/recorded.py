@@ -12,7 +12,7 @@ from lldscope import __version__, open_run
 from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
-from ..config import TrainConfig
+from ..config import TrainConfig, recorded_config
 from ..guard import Cures
 from ..preflight import check
 
@@ -40,7 +40,7 @@ def recorded_settings(run: Any) -> TrainConfig:
         raise UsageError(f"{name} was recorded with {trainer}, and this is {this}: its steps would "
                          f'not come out as they were. pip install "{_pin(trainer)}"')
     try:
-        config = TrainConfig(**run.info["config"])
+        config = recorded_config(run.info["config"])
     except (TypeError, LookupError, LldscopeError) as error:
         raise UsageError(f"The settings of {name} cannot be read: {error}") from error
     if int(run.info.get("world_size") or 1) > 1 or config.optimizer != "torch":

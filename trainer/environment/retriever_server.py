@@ -46,8 +46,8 @@ StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 def retriever(corpus: Path, host: str, port: int, top_k: int) -> None:
     """Serve BM25 over CORPUS with the protocol of Search-R1's retriever.
 
-    CORPUS is .jsonl ({id, contents} or {title, text}) or .json (a list of these, or titles with
-    sentences), also gzipped. Its index is built once and stored beside it.
+    CORPUS is a .jsonl file, one document a line: {id, contents} or {title, text}. Its index is
+    built once and stored beside it.
     """
     _need()
     from waitress.server import create_server

@@ -294,7 +294,7 @@ def recorded_config(values: Mapping[str, Any], overrides: Sequence[str] = ()) ->
     """The settings saved with a run, and `key=value` overrides. A setting of another version, which
     this one does not have, is left out, with a warning. Raises UsageError as `load_config`."""
     names = TrainConfig.names()
-    if gone := [f"{name}={value}" for name, value in values.items() if name not in names]:
-        log.warning("lldscope: settings of another version are left out: %s", ", ".join(gone))
+    if unknown := [f"{name}={value}" for name, value in values.items() if name not in names]:
+        log.warning("lldscope: settings of another version are left out: %s", ", ".join(unknown))
     lines = {name: value for name, value in values.items() if name in names}
     return TrainConfig(**apply_overrides(lines, overrides, names))

@@ -71,7 +71,7 @@ class Sample:
 
     @property
     def correct(self) -> list[bool]:
-        return _correct(self.rollouts)
+        return [r.episode.correct for r in self.rollouts]
 
 
 class Trainer:
@@ -93,15 +93,10 @@ class Trainer:
         if device.type == "cpu":
             torch.set_num_threads(config.threads)
         self.policy = load_policy(
-            config.model,
-            device,
-            getattr(torch, config.dtype),
-            gradient_checkpointing=config.gradient_checkpointing,
-            lora_rank=config.lora_rank,
-            lora_alpha=config.lora_alpha,
-            half_layers=config.optimizer == "deepspeed",
-            head_dtype=config.head_dtype,
-            packing=config.packing,
+            config.model, device, getattr(torch, config.dtype),
+            gradient_checkpointing=config.gradient_checkpointing, lora_rank=config.lora_rank,
+            lora_alpha=config.lora_alpha, half_layers=config.optimizer == "deepspeed",
+            head_dtype=config.head_dtype, packing=config.packing,
         )
         self._reference: Any = None
         if config.kl_coefficient > 0:
@@ -140,21 +135,6 @@ class Trainer:
         self._meter.start()
         return self.finish(self.sample(step))
 
-    def finish(self, sample: Sample) -> StepReport:
-        """The step after its sampling: its updates, scored and recorded."""
-        part, step = self._meter.part, sample.draw.step
-        with part("update"):
-            updates = self.update(sample)
-        self._report_faults(step, updates)
-        with self.optimizer.full_weights():
-            # Before the engine wakes, which takes the memory that scoring needs.
-            with part("record"):
-                self._rescore(step, sample.batch, sample.correct, sample.draw.groups)
-                retained = self.score_retained(step)
-            with part("sync"):
-                self._players.sync()
-        return self._record(sample, updates, retained)
-
     def sample(self, step: int, again: int = 0) -> Sample:
         """What a step's updates begin with: rollouts by the weights as they are, B on this rank, T
         positions. `again` > 0: the same questions, played with other random numbers."""
@@ -172,14 +152,39 @@ class Trainer:
                 # same weights round otherwise, and in bfloat16 that alone opens strict gates.
                 minibatches = self.updater.minibatches(batch, draw.rng)
                 passes = self.updater.passes(batch, minibatches)
+            sample = Sample(draw, rollouts, batch, minibatches)
             with part("score"):
                 batch.measure(self.policy.model, passes)
             with part("probes"):
-                self.probes.record(self.recorder, step, batch, _correct(rollouts), draw.groups)
+                self.probes.record(self.recorder, step, batch, sample.correct, draw.groups)
             if self._reference is not None:
                 with part("reference"):
                     self.score_reference(batch, minibatches)
-        return Sample(draw, rollouts, batch, minibatches)
+        return sample
+
+    def _draw(self, step: int, again: int = 0) -> Draw:
+        """`group_size` times each of this rank's share of the step's fresh questions. All ranks
+        draw the same questions and take every size-th; `again` changes all but the questions."""
+        c, p = self.config, self.processes
+        rng = random.Random(f"{c.seed}|{step}")
+        questions = self._task.questions.draw(step, c.prompts, rng)
+        groups = [g for g in range(p.rank, c.prompts, p.size) for _ in range(c.group_size)]
+        if again:
+            rng = random.Random(f"{c.seed}|{step}|{again}")
+        generator = torch.Generator(p.device).manual_seed(rng.getrandbits(62) + p.rank)
+        batch = [questions[g] for g in groups]
+        return Draw(step, batch, groups, generator, rng, self.updater.n_applied)
+
+    def _batch(self, rollouts: Sequence[Rollout]) -> RolloutBatch:
+        """The rollouts' tensors, with advantages within groups."""
+        c = self.config
+        rewards = torch.tensor([r.episode.reward for r in rollouts])
+        keys = [r.episode.question.key for r in rollouts]
+        check_groups(keys, [r.episode.question.text for r in rollouts])
+        advantages = group_advantages(rewards, keys, std=c.advantage_std)
+        # Whether the sampler's log-probabilities are those of the policy that is updated.
+        same = c.dtype == c.head_dtype == "float32"
+        return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=not same)
 
     @torch.no_grad()
     def score_reference(self, batch: RolloutBatch, minibatches: list[list[int]]) -> None:
@@ -201,16 +206,33 @@ class Trainer:
                 batch, sample.draw.step, sample.minibatches, answer_weight=weight
             )
 
-    def _batch(self, rollouts: Sequence[Rollout]) -> RolloutBatch:
-        """The rollouts' tensors, with advantages within groups."""
+    def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
+        """β of the step: fixed, or by the mean number of valid searches over all ranks."""
         c = self.config
-        rewards = torch.tensor([r.episode.reward for r in rollouts])
-        keys = [r.episode.question.key for r in rollouts]
-        check_groups(keys, [r.episode.question.text for r in rollouts])
-        advantages = group_advantages(rewards, keys, std=c.advantage_std)
-        # Whether the sampler's log-probabilities are those of the policy that is updated.
-        same = c.dtype == c.head_dtype == "float32"
-        return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=not same)
+        if self.updater.cures.llds == "off":
+            return 1.0
+        if c.llds_adaptive == "off":
+            return c.llds_answer_weight
+        searches = sum(a.kind == "search" for r in rollouts for a in r.episode.actions)
+        counts = self.processes.sum(
+            torch.tensor([searches, len(rollouts)], device=self.processes.device)
+        )
+        return adaptive_answer_weight((counts[0] / counts[1]).item(), rule=c.llds_adaptive)
+
+    def finish(self, sample: Sample) -> StepReport:
+        """The step after its sampling: its updates, scored and recorded."""
+        part, step = self._meter.part, sample.draw.step
+        with part("update"):
+            updates = self.update(sample)
+        self._report_faults(step, updates)
+        with self.optimizer.full_weights():
+            # Before the engine wakes, which takes the memory that scoring needs.
+            with part("record"):
+                self._rescore(step, sample.batch, sample.correct, sample.draw.groups)
+                retained = self.score_retained(step)
+            with part("sync"):
+                self._players.sync()
+        return self._record(sample, updates, retained)
 
     def _report_faults(self, step: int, updates: Sequence[UpdateStats]) -> None:
         """Events of what went wrong in the updates and did not end the run."""
@@ -220,6 +242,53 @@ class Trainer:
         for number, update in enumerate(updates):
             if update.skipped:
                 self.event("nonfinite_gradient", step=step, update=number)
+
+    @torch.inference_mode()
+    def _rescore(
+        self, step: int, batch: RolloutBatch, correct: Sequence[bool], groups: Sequence[int]
+    ) -> None:
+        """Score a sample of the step's rollouts under the policy after the last update.
+
+        At loss time old and new policy nearly agree, so only this shows what the step did to the
+        likelihood (Δ of arXiv 2512.04220 v2, Def. 4.1). All ranks draw the same sample of all
+        rollouts, and each scores its own part of it.
+        """
+        c = self.config
+        if c.rescore_share == 0:
+            return
+        ids = response_ids(groups, c.group_size)
+        right = torch.zeros(c.prompts * c.group_size, device=self.processes.device)
+        right[torch.from_numpy(ids)] = torch.tensor(correct, dtype=right.dtype).to(right.device)
+        everywhere = self.processes.sum(right).bool().tolist()
+        group_of = [i // c.group_size for i in range(len(everywhere))]
+        sample = set(rescore_sample(everywhere, group_of, c.rescore_share, step))
+        rows = [row for row, i in enumerate(ids.tolist()) if i in sample]
+        if rows:
+            where = torch.tensor(rows, device=self.processes.device)
+            batch.rescored[rows] = True
+            n_buckets = self._buckets([batch.lengths[row] for row in rows])
+            batch.post[where] = batch.score(self.policy.model, rows, n_buckets)
+
+    @torch.inference_mode()
+    def score_retained(self, step: int) -> list[Any]:
+        """Log-probabilities of the kept responses of earlier steps, by the policy after the last
+        update, token by token."""
+        due = self.retention.due(step)
+        if not due:
+            return []
+        return sequence_logps(
+            self.policy.model, [r.ids.tolist() for r in due], [r.mask.tolist() for r in due],
+            self._buckets([len(r.ids) for r in due]),
+        )
+
+    def _buckets(self, lengths: Sequence[int]) -> int:
+        """Length buckets for scoring rollouts of these lengths: as many in each as in a pass of an
+        update, which bounds memory and leaves little padding."""
+        c, n_rollouts = self.config, len(lengths)
+        if c.micro_tokens:
+            return -(-n_rollouts * max(lengths) // c.micro_tokens)
+        at_once = c.micro_batch or c.prompts * c.group_size / self.processes.size / c.updates
+        return max(1, round(n_rollouts * c.buckets / at_once))
 
     def _record(
         self, sample: Sample, updates: Sequence[UpdateStats], retained: list[Any]
@@ -269,79 +338,6 @@ class Trainer:
             memory_peak=cost["memory_peak"],
             skipped=skipped,
         )
-
-    def _draw(self, step: int, again: int = 0) -> Draw:
-        """`group_size` times each of this rank's share of the step's fresh questions. All ranks
-        draw the same questions and take every size-th; `again` changes all but the questions."""
-        c, p = self.config, self.processes
-        rng = random.Random(f"{c.seed}|{step}")
-        questions = self._task.questions.draw(step, c.prompts, rng)
-        groups = [g for g in range(p.rank, c.prompts, p.size) for _ in range(c.group_size)]
-        if again:
-            rng = random.Random(f"{c.seed}|{step}|{again}")
-        generator = torch.Generator(p.device).manual_seed(rng.getrandbits(62) + p.rank)
-        batch = [questions[g] for g in groups]
-        return Draw(step, batch, groups, generator, rng, self.updater.n_applied)
-
-    def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
-        """β of the step: fixed, or by the mean number of valid searches over all ranks."""
-        c = self.config
-        if self.updater.cures.llds == "off":
-            return 1.0
-        if c.llds_adaptive == "off":
-            return c.llds_answer_weight
-        searches = sum(a.kind == "search" for r in rollouts for a in r.episode.actions)
-        counts = self.processes.sum(
-            torch.tensor([searches, len(rollouts)], device=self.processes.device)
-        )
-        return adaptive_answer_weight((counts[0] / counts[1]).item(), rule=c.llds_adaptive)
-
-    @torch.inference_mode()
-    def _rescore(
-        self, step: int, batch: RolloutBatch, correct: Sequence[bool], groups: Sequence[int]
-    ) -> None:
-        """Score a sample of the step's rollouts under the policy after the last update.
-
-        At loss time old and new policy nearly agree, so only this shows what the step did to the
-        likelihood (Δ of arXiv 2512.04220 v2, Def. 4.1). All ranks draw the same sample of all
-        rollouts, and each scores its own part of it.
-        """
-        c = self.config
-        if c.rescore_share == 0:
-            return
-        ids = response_ids(groups, c.group_size)
-        right = torch.zeros(c.prompts * c.group_size, device=self.processes.device)
-        right[torch.from_numpy(ids)] = torch.tensor(correct, dtype=right.dtype).to(right.device)
-        everywhere = self.processes.sum(right).bool().tolist()
-        group_of = [i // c.group_size for i in range(len(everywhere))]
-        sample = set(rescore_sample(everywhere, group_of, c.rescore_share, step))
-        rows = [row for row, i in enumerate(ids.tolist()) if i in sample]
-        if rows:
-            where = torch.tensor(rows, device=self.processes.device)
-            batch.rescored[rows] = True
-            n_buckets = self._buckets([batch.lengths[row] for row in rows])
-            batch.post[where] = batch.score(self.policy.model, rows, n_buckets)
-
-    @torch.inference_mode()
-    def score_retained(self, step: int) -> list[Any]:
-        """Log-probabilities of the kept responses of earlier steps, by the policy after the last
-        update, token by token."""
-        due = self.retention.due(step)
-        if not due:
-            return []
-        return sequence_logps(
-            self.policy.model, [r.ids.tolist() for r in due], [r.mask.tolist() for r in due],
-            self._buckets([len(r.ids) for r in due]),
-        )
-
-    def _buckets(self, lengths: Sequence[int]) -> int:
-        """Length buckets for scoring rollouts of these lengths: as many in each as in a pass of an
-        update, which bounds memory and leaves little padding."""
-        c, n_rollouts = self.config, len(lengths)
-        if c.micro_tokens:
-            return -(-n_rollouts * max(lengths) // c.micro_tokens)
-        at_once = c.micro_batch or c.prompts * c.group_size / self.processes.size / c.updates
-        return max(1, round(n_rollouts * c.buckets / at_once))
 
     def event(self, kind: str, **details: Any) -> None:
         """Record something that happened to the run as a whole: once, not once per rank."""
@@ -423,7 +419,3 @@ class Trainer:
     def close(self) -> None:
         """Give back what the engine holds."""
         self._players.close()
-
-
-def _correct(rollouts: Sequence[Rollout]) -> list[bool]:
-    return [r.episode.correct for r in rollouts]

@@ -105,8 +105,8 @@ def test_a_variant_for_a_card_trains_the_same(card):
     """What fits a card differs, what is learned does not."""
     paper, variant = (load_config(f"search-r1-3b{kind}").to_dict() for kind in ("", f"-{card}"))
     changed = {name for name, value in paper.items() if variant[name] != value}
-    own = {"80gb": {"offload_moments"}, "141gb": {"engine_memory"}}
-    assert changed == {"name", "micro_batch", "micro_tokens", "optimizer"} | own[card]
+    memory = {"80gb": {"offload_moments"}, "141gb": {"engine_memory"}}
+    assert changed == {"name", "micro_batch", "micro_tokens", "optimizer"} | memory[card]
 
 
 def test_a_base_must_be_a_shipped_configuration(tmp_path):

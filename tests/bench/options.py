@@ -36,25 +36,25 @@ def options() -> None:
     seconds = {option: {"update": 0.0, "all": 0.0} for option in OPTIONS}
     for step in range(WARM_UP + STEPS):
         for option, trainer in trainers.items():
-            start, spent = time.process_time(), [0.0]
-            trainer.update = timed(trainer.update, spent)  # type: ignore[method-assign]
+            start, total = time.process_time(), [0.0]
+            trainer.update = timed(trainer.update, total)  # type: ignore[method-assign]
             trainer.step(step)
             del trainer.update
             if step >= WARM_UP:
-                seconds[option]["update"] += spent[0]
+                seconds[option]["update"] += total[0]
                 seconds[option]["all"] += time.process_time() - start
     for option, parts in seconds.items():
         print(f"{option or 'as shipped':26} updates {parts['update'] / STEPS:.3f} s, "
               f"steps {parts['all'] / STEPS:.3f} s of processor time")
 
 
-def timed(call: Any, spent: list[float]) -> Any:
+def timed(call: Any, total: list[float]) -> Any:
     """The same call, whose processor time is added up."""
 
     def wrapper(*arguments: Any) -> Any:
         start = time.process_time()
         result = call(*arguments)
-        spent[0] += time.process_time() - start
+        total[0] += time.process_time() - start
         return result
 
     return wrapper

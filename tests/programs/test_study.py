@@ -337,7 +337,8 @@ def test_a_run_of_the_seed_bank_ends_with_the_evaluation_that_makes_its_label_ce
         record(self, **columns)
 
     monkeypatch.setattr(until_degraded.Answers, "eval_questions", eval_questions)
-    p = arms.planned(["seed-countries-50"])[0]
+    monkeypatch.setattr(until_degraded, "SNAPSHOTS", 1)
+    p = arms.planned(["seed-countries-260"])[0]
     small = ["steps=5", "prompts=2", "group_size=2", "updates=1", "eval_every=1",
              "eval_questions=4", "warmup_steps=0"]
     config = load_config(str(arms.BASE_FILE), [*p.overrides(), *small])
@@ -346,7 +347,7 @@ def test_a_run_of_the_seed_bank_ends_with_the_evaluation_that_makes_its_label_ce
         assert run.info["status"] == "stopped"
         assert run.info["reason"] == "degraded for certain by step 2"
         assert len(run.signals()) == 2
-    line = bank.export(tmp_path / p.name, {"run": p.name, "seed": p.seed}, tmp_path / "bank", True)
+    line = bank.export(tmp_path / p.name, {"run": p.name, "seed": p.seed}, tmp_path / "bank", 1)
     assert (line["outcome"], line["degraded_step"], line["steps"]) == ("degraded", 1, 2)
     assert runs.train_job(p).command[1:3] == ["-m", "tests.study.until_degraded"]
 

@@ -230,7 +230,7 @@ def test_shared_prefixes_end_where_a_negative_leaves_the_correct_response(traine
         (2, {"trainer": "lldscope_trainer 0.0.1"}, "was recorded with lldscope_trainer 0.0.1"),
         (2, {"trainer": "trl 1.0"}, "was not recorded by `lldscope train`"),
         (2, {"world_size": 2}, "several processes"),
-        (2, {"config": {"lrr": 1}}, "settings of run cannot be read"),
+        (2, {"config": {"lr": "high"}}, "settings of run cannot be read"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(run, tmp_path, step, change, words, monkeypatch):

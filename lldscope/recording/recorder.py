@@ -182,6 +182,7 @@ class Recorder(NullRecorder):
             self._begin(resume, attempt, world_size, info)
         except OSError as error:
             raise not_writable(self.path, error) from error
+        self.path = self.path.absolute()  # the program may change its working directory
         # From here on this process, and none that it forks, may call.
         self._closed, self._forks = False, _forks
         _warm_up()

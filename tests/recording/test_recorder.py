@@ -435,6 +435,16 @@ def test_ranks_write_side_by_side(tmp_path):
     assert signals["reward"].tolist() == [1.0]  # (1 + 3) / (2 + 2)
 
 
+def test_the_working_directory_may_change(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with lldscope.Recorder("run") as recorder:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        record_steps(recorder, range(3))
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert (run.info["status"], len(run.signals())) == ("finished", 3)
+
+
 def test_a_run_can_be_moved(make_run, tmp_path):
     path = make_run(steps=range(5))
     shutil.move(path, tmp_path / "elsewhere")

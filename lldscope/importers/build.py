@@ -79,7 +79,7 @@ class Import:
             "asked": asdict(self.request),
             "lldscope": __version__,
             "sources": [
-                {"path": str(path), "format": g.source.name, "hash": fingerprint(path)}
+                {"path": str(path), "format": g.source.name, "files": fingerprint(path)}
                 for g in self.groups
                 for path in g.paths
             ],

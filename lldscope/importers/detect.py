@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..core.errors import LldscopeError, UsageError
 from .formats import Candidate, Source, sources
@@ -14,7 +14,6 @@ from .reading import head, natural_key
 from .source import HEAD_BYTES, Findings
 
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle")
-_BLOCK = 1 << 20
 MAX_FILES = 100_000  # and folders, in a folder
 MAX_DEPTH = 32  # of folders in each other
 
@@ -127,16 +126,7 @@ def files_under(folder: Path) -> list[Path]:
     return sorted(files)
 
 
-def fingerprint(path: Path) -> str:
-    """Hash of the content of a path, names inside a folder included."""
-    digest = hashlib.blake2b(digest_size=16)
-    for file in files_of(path):
-        if path.is_dir():
-            digest.update(str(file.relative_to(path)).encode("utf-8", "replace") + b"\0")
-        try:
-            with open(file, "rb") as content:
-                while block := content.read(_BLOCK):
-                    digest.update(block)
-        except OSError:
-            continue  # may not be read, or is gone
-    return digest.hexdigest()
+def fingerprint(path: Path) -> list[list[Any]]:
+    """Changes whenever the files behind a path are written to."""
+    stats = [(file, file.stat()) for file in files_of(path) if file.exists()]
+    return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]

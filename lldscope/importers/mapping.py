@@ -1,9 +1,10 @@
 """Which of our signals a foreign metric is; one line a name, whatever logger carried it.
 
-A metric that differs from the signal it resembles keeps its own name, and `NOT_MAPPED` says why.
-Where it is the same quantity by another estimator, the third column says which: it stands in the
-table `scalars` and among the notes of the import. Of several metrics of one log that mean one
-signal, the first here stands for it.
+A metric that only resembles a signal is not here and keeps its own name, such as LLDS' fork's
+`actor/pos_avg_old_log_prob`, which is divided by the tokens of all responses. Where it is the same
+quantity by another estimator, the third column says which: it stands in the table `scalars` and
+among the notes of the import. Of several metrics of one log that mean one signal, the first here
+stands for it.
 
 Every name but the last ones was found in the public source that stands above it; so were the
 estimators. Of a name that several trainers use, the estimator says what holds
@@ -168,38 +169,9 @@ _OF_A_SOURCE = Meaning(
     "eval_score", f"{_AFTER}; of one data source, the first of the log", rank=len(_TABLE)
 )
 
-_SHARES = (
-    "its sum over responses with advantage {} is divided by the tokens of all responses, so it "
-    "moves with their share as well, and only the last micro-batch is kept"
-)
-
-# Reason → metrics that look like a signal and are none.
-_NOT_MAPPED: dict[str, tuple[str, ...]] = {
-    # LLDS' fork of Search-R1 (c19a094), verl/workers/actor/dp_actor.py
-    _SHARES.format("≥ 0"): ("actor/pos_avg_old_log_prob",),
-    _SHARES.format("< 0"): ("actor/neg_avg_old_log_prob",),
-    "it is the KL between the engine that sampled and the trainer, not to the reference": (
-        "mismatch_kl/mean", "mismatch_kl/all/mean", "optim/kl_sample_train_v1",
-        "optim/kl_sample_train_v2", "gen_kl_error", "vllm_kl",
-    ),
-    "it is over the tokens of all responses, not of the correct ones": (
-        "rollout/log_probs", "ppo_actor/update/new_logp/avg", "ppo_actor/update/old_logp/avg",
-    ),
-    "it is over rewards above 0, and 0 where its weight is 0": ("positive_nll_loss",),
-    "it is an absolute difference of probabilities": ("training/rollout_probs_diff_mean",),
-    "it is an absolute difference, and engine_gap is not": (
-        "sampling/sampling_logp_difference/mean", "policy/rollout_train_logprobs_abs_diff_mean",
-        "train_rollout_logprob_abs_diff",
-    ),
-}
-NOT_MAPPED = {name: why for why, names in _NOT_MAPPED.items() for name in names}
-
-
 def meaning(name: str) -> Meaning | None:
     """The signal that a foreign name stands for; None where it keeps its own name. `train/` before
     a name, as loggers of the Hugging Face Trainer put it, and capitals change nothing."""
-    if why_not_mapped(name):
-        return None
     bare = name.removeprefix("train/")
     for one in (name, bare, bare.lower()):
         if one in MEANINGS:
@@ -256,8 +228,3 @@ def like_a_reward(names: Iterable[str]) -> list[str]:
     """The names that may be those of the reward, most telling first."""
     candidates = [n for n in names if _LIKE_A_REWARD.search(n) and not _NO_MEAN.search(n)]
     return sorted(candidates, key=lambda n: ("reward" not in n.lower(), len(n), n))
-
-
-def why_not_mapped(name: str) -> str | None:
-    """Why a metric that resembles a signal is not mapped to it."""
-    return NOT_MAPPED.get(name) or NOT_MAPPED.get(name.removeprefix("train/"))

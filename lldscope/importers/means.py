@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.schema import COMPONENT, arrow_schema
-from .mapping import SIGNAL_NAMES, Meaning, assign, why_not_mapped
+from .mapping import SIGNAL_NAMES, Meaning, assign
 from .source import Findings
 
 MAX_NAMES = 10_000  # of metrics; a log with more of them is none
@@ -91,11 +91,8 @@ class ScalarBuffer:
                 self.signals.add(m.signal)
                 if m.estimator:
                     findings.differences[f"{name} stands for {m.signal}: {m.estimator}."] = None
-                continue
-            if not m.signal.startswith(COMPONENT):
+            elif not m.signal.startswith(COMPONENT):
                 findings.unmapped(name)
-            if why := why_not_mapped(name):
-                findings.differences[f"{name} keeps its name: {why}."] = None
         if len(self._ours) >= MAX_NAME_SETS or self._remembered > MAX_REMEMBERED:
             self._ours.clear()
             self._remembered = 0

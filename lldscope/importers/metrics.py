@@ -11,16 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import UsageError
 from .formats import Candidate
 from .mapping import meaning
-from .reading import as_step, natural_key, number, of_one_run, seconds_of
+from .reading import as_step, head, natural_key, number, of_one_run, seconds_of
 from .rollouts import is_rollout
-from .rows import rows_of
-from .source import NO_NUMBER, AttemptCounter, Findings, Scalars
+from .rows import rows_of, sample
+from .source import HEAD_BYTES, NO_NUMBER, AttemptCounter, Findings, Scalars
 
 # The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
 # count its calls and put the step among the values, as OpenRLHF does.
@@ -62,12 +63,35 @@ class Metrics:
         others = [path for path in paths if path not in exports]
         if exports:
             exports = of_one_run(exports, findings, lambda path: _PART.sub("", path.name))
+        _refuse_several_runs(others)
         for path in [*sorted(others, key=natural_key), *exports]:
             # One counter per file: trainer and orchestrator of a run write files of their own.
             attempts_seen, rows = AttemptCounter(), rows_of(path, findings)
             for row, key, step in _with_steps(rows, path, findings):
                 if values := numbers(inner(row), findings, {key, "epoch", *TIMES}):
                     yield Scalars(step, values, time_of(row), attempts_seen.of(step, values))
+
+
+def _refuse_several_runs(paths: Sequence[Path]) -> None:
+    """Raises UsageError for files of one name in several folders with other rewards at the same
+    steps: those of seeds, which would be averaged. Checkpoints repeat what was before them."""
+    rewards: dict[str, dict[Path, dict[int, float]]] = {}  # name → folder → step → reward
+    for path in paths:
+        steps = StepReader()
+        for row in sample(path, head(path, HEAD_BYTES)):
+            pair, values = steps.of(row), numbers(inner(row), Findings())
+            name = next((n for n in values if (m := meaning(n)) and m.signal == "reward"), None)
+            if pair and name is not None:
+                of_path = rewards.setdefault(path.name, {}).setdefault(path.parent, {})
+                of_path[pair[1]] = values[name]
+    for name, by_folder in rewards.items():
+        for one, other in pairwise(by_folder):
+            first, second = by_folder[one], by_folder[other]
+            if any(first[step] != second[step] for step in first.keys() & second.keys()):
+                raise UsageError(
+                    f"{one / name} and {other / name} have other rewards at the same steps: they "
+                    "are of several runs. Name the folder of one."
+                )
 
 
 class StepReader:

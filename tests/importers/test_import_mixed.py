@@ -200,3 +200,21 @@ def test_verls_rollouts_of_training_and_validation_are_not_mixed(run_import, tmp
     assert not (tmp_path / "run").exists()
     outcome = run_import(tmp_path / "dumps" / "train")
     assert query(outcome, COUNTED) == [(1,)]
+
+
+def test_logs_of_several_seeds_are_not_averaged_and_checkpoints_of_one_run_are_one(
+    run_import, tmp_path
+):
+    def state(folder: str, scale: float, steps: int) -> None:
+        path = tmp_path / "all" / folder / "trainer_state.json"
+        path.parent.mkdir(parents=True)
+        rows = [{"step": s, "reward": scale * s} for s in range(steps)]
+        path.write_text(json.dumps({"log_history": rows}))
+
+    state("checkpoint-5", 0.1, 5)
+    state("checkpoint-10", 0.1, 10)
+    outcome = run_import(tmp_path / "all")
+    assert (outcome.steps, outcome.attempts) == (10, 1)
+    state("other-seed", 0.2, 10)
+    with pytest.raises(UsageError, match="are of several runs"):
+        run_import(tmp_path / "all", to="mixed")

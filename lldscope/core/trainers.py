@@ -127,18 +127,10 @@ class Trainer:
 
 # The first whose marks are among the names of a log wrote it.
 TRAINERS = (
-    Trainer(
-        "skyrl", "SkyRL",
-        ("from lldscope.integrations.skyrl import LldscopeCallback",
-         'trainer.add_callback(LldscopeCallback("runs/mine", correct=1.0))'),
-        re.compile(r"policy/(final_loss|policy_loss|raw_grad_norm)|reward/avg_raw_reward"),
-    ),
-    Trainer(
-        "areal", "AReaL",
-        ("from lldscope.integrations.areal import instrument",
-         'with instrument(actor, "runs/mine"): ...  # around the training loop'),
-        re.compile("ppo_actor/"),
-    ),
+    Trainer("skyrl", "SkyRL", marks=re.compile(
+        r"policy/(final_loss|policy_loss|raw_grad_norm)|reward/avg_raw_reward"
+    )),
+    Trainer("areal", "AReaL", marks=re.compile("ppo_actor/")),
     Trainer("roll", "ROLL", marks=re.compile(r"actor/(ppo_ratio_|approxkl|policykl)|system/step$")),
     Trainer("slime", "slime", marks=re.compile("rollout/raw_reward|train_rollout_logprob")),
     Trainer("openrlhf", "OpenRLHF", marks=re.compile(

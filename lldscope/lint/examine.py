@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..core.schema import COMPONENT
 from .checks import CHECKS
 from .declared import Setting, declared, learning_rate
 
@@ -99,11 +100,11 @@ def _learning_rate(run: Run, settings: Mapping[str, Setting], result: Result) ->
 
 
 def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> None:
-    """The mean reward as the weighted sum of its parts, named `rewards/NAME` or `reward/NAME`."""
+    """The mean reward as the weighted sum of its components."""
     answer = run.rows(
         "SELECT s.step, any_value(reward) AS reward, list(name ORDER BY name) AS names,"
         " list(value ORDER BY name) AS parts FROM scalars s JOIN signals USING (step)"
-        " WHERE regexp_full_match(name, '(train/)?rewards?/[^/]+(/mean)?') AND isfinite(value)"
+        f" WHERE starts_with(name, '{COMPONENT}') AND isfinite(value)"
         " AND isfinite(reward) GROUP BY s.step HAVING count(*) > 1 ORDER BY s.step"
     )
     functions, declared_weights = (
@@ -114,7 +115,7 @@ def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> 
         by_name = dict(zip(map(str, functions), declared_weights, strict=False))
     faults, n_known = [], 0
     for step, reward, names, parts in answer.rows:
-        weights = [by_name.get(name.split("/")[-1 - name.endswith("/mean")]) for name in names]
+        weights = [by_name.get(name.removeprefix(COMPONENT)) for name in names]
         if declared_weights is None:
             weights = [1.0] * len(parts)
         if not all(isinstance(w, int | float) for w in weights):
@@ -125,7 +126,7 @@ def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> 
             named = dict(zip(names, parts, strict=True))
             faults.append({"step": step, "reward": reward, "sum": total, **named})
     effect = "a part of the reward is lost, counted twice or weighted otherwise"
-    needs = "two or more scalars rewards/NAME, and reward_functions where weights are declared"
+    needs = f"two or more scalars {COMPONENT}NAME, and reward_functions where weights are declared"
     _add(result, "reward-parts", PARTS, effect, faults, n_known, needs, settings,
          ("reward_weights", "reward_functions"))
 

@@ -246,7 +246,7 @@ def test_parts_of_the_reward_add_up_with_their_weights(tmp_path):
                 recorder.step(step=step)
                 recorder.scalars(
                     step=step,
-                    name=["reward", "rewards/em/mean", "rewards/form/mean"],
+                    name=["reward", "component/em", "component/form"],
                     value=[0.7, 0.4, 0.6],
                 )
         with lldscope.open_run(path) as run:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import LldscopeError
+from ...core.schema import COMPONENT
 from ...losses.llds import LLDS
 from ...recording.recorder import FailOpen
 from ..common.hooks import arguments, takes
@@ -253,7 +254,7 @@ class Observer:
         per_function = self._rewarded[1]  # (N of all ranks, functions)
         if not per_function.isnan().any():
             self.recorder.scalars(
-                step=step, name=[f"rewards/{name}" for name in names],
+                step=step, name=[f"{COMPONENT}{name}" for name in names],
                 value=per_function.double().mean(0).tolist(),
             )
 

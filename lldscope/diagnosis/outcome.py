@@ -170,3 +170,20 @@ def rise(e: Evidence) -> Rise | None:
     if not np.isfinite(least):
         return None
     return Rise(bool(gain > least), first * e.cadence.stride, last * e.cadence.stride)
+
+
+DEAD_STEPS = 20  # steps without any change of the reward
+
+
+def trend(e: Evidence) -> str:
+    """The course of the reward in a word; empty where too little of it was measured."""
+    rewards = e.column("reward")
+    rewards = rewards[np.isfinite(rewards)][-DEAD_STEPS:]
+    if len(rewards) < DEAD_STEPS:
+        return ""
+    if rewards.max() == rewards.min():
+        return "dead"
+    if outcome(e).fallen[-1]:
+        return "falling"
+    change = rise(e)
+    return "" if change is None else "improving" if change.clear else "flat"

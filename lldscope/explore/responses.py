@@ -38,11 +38,12 @@ _JOINS = {
     "AS text FROM tokens WHERE {steps} GROUP BY ALL) s USING (step, rank, response_id)",
 }
 
-# The end of the prompt, where the question is, and the end of the response; of a recorded text,
-# which holds both, its beginning and its end.
+# The question, or the end of the prompt; and the end of the response. Of a recorded text, which
+# holds both, its beginning and its end.
 _PREVIEW = """
 SELECT r.step, r.rank, r.response_id,
     coalesce(
+        any_value(r.question),
         right(string_agg(t.text, '' ORDER BY t.position) FILTER (t.position < a.first), {most}),
         left(any_value(r.text), {most})) AS question,
     coalesce(
@@ -59,6 +60,7 @@ GROUP BY ALL
 _DESCRIBED = """
 SELECT r.step, r.rank, r.response_id, r.group_id, r.data_source, r.correct, r.reward, r.advantage,
     r.n_tokens, r.n_actions, r.n_searches, r.answered, r.truncated, r.text IS NOT NULL AS has_text,
+    r.golden, r.reward_parts,
     l.delta, l.logp_old / l.n_tokens AS logp, l.mixed,
     CASE WHEN NOT isfinite(l.delta) THEN l.delta::VARCHAR END AS not_finite,
     coalesce(t.sampled, false) AS has_tokens
@@ -130,14 +132,38 @@ def _previews(run: Run, keys: pd.DataFrame, inside: str) -> pd.DataFrame:
     return run.sql(sql, None, SECONDS)
 
 
-def data_sources(run: Run) -> list[str]:
-    """The data sources of the run's responses to choose from, by name: the first hundred whose
-    names are at most 200 characters long."""
-    sql = (
-        "SELECT DISTINCT data_source AS name FROM responses "
-        "WHERE length(data_source) <= 200 ORDER BY 1 LIMIT 100"
-    )
-    return list(run.sql(sql, None, SECONDS)["name"])
+# Groups of a step by what their correct responses lost; of groups without Δ those of mixed reward.
+_GROUPS_OF_STEP = """
+WITH r AS (
+    SELECT *, coalesce(group_id, -1 - response_id) AS g FROM responses WHERE step = $1
+), groups AS (
+    SELECT rank, g, count(*) AS n, count(*) OVER () AS n_groups,
+        avg(l.delta) FILTER (r.correct) AS delta, stddev_pop(r.reward) > 0 AS mixed
+    FROM r LEFT JOIN (FROM response_likelihood WHERE step = $1) l USING (step, rank, response_id)
+    GROUP BY rank, g
+)
+SELECT r.step, r.rank, r.response_id, g, n, n_groups, groups.delta AS group_delta
+FROM r JOIN (
+    FROM groups ORDER BY delta NULLS LAST, mixed DESC NULLS LAST, rank, g LIMIT $2
+) groups USING (rank, g)
+LEFT JOIN (FROM response_likelihood WHERE step = $1) l USING (step, rank, response_id)
+QUALIFY row_number() OVER (
+    PARTITION BY rank, g, r.correct ORDER BY l.delta NULLS LAST, response_id
+) <= $3
+ORDER BY group_delta NULLS LAST, groups.mixed DESC NULLS LAST, rank, g,
+    r.correct DESC NULLS LAST, l.delta NULLS LAST, response_id
+"""
+
+
+def groups_of_step(run: Run, step: int, groups: int, responses: int) -> pd.DataFrame:
+    """Responses of a step: at most so many of each class of so many groups, those first whose
+    correct responses lost most likelihood. Rows as of `describe`, with the group's `place` among
+    these, `n`, its size, `n_groups` of the step and `group_delta`, the mean Δ of its correct
+    ones."""
+    keys = run.sql(_GROUPS_OF_STEP, [step, groups, responses], SECONDS)
+    return keys.drop(columns="g").assign(
+        place=keys.groupby(["rank", "g"], sort=False).ngroup()
+    ).merge(describe(run, keys).drop(columns="step"), on=["rank", "response_id"], how="left")
 
 
 def _keys(

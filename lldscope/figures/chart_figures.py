@@ -39,7 +39,7 @@ from .view import Subject, View
 Figure = dict[str, Any]
 
 CHARTS = select_charts(
-    "likelihood", "delta", "reward", "entropy", "gradient", "by-action", "conduct", "shares"
+    "reward", "delta", "likelihood", "entropy", "gradient", "by-action", "conduct", "shares"
 )
 """The charts of a run page, in order."""
 HEIGHT = 252  # of a chart, pixels
@@ -85,6 +85,9 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
     missing = "Not measured in this run" if len(subject.table) else "Nothing recorded yet"
     figure = _finish(data, layout, counts, missing, names)
     layout["meta"]["absent"] = absent
+    right = {i for i, line in enumerate(chart.lines) if line.right}
+    if right and right <= {*absent}:
+        layout["yaxis2"]["visible"] = False
     return _scale(fitted(figure, chart) if chart.fit else figure, chart, view)
 
 

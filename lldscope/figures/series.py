@@ -111,19 +111,6 @@ def positions(table: pd.DataFrame, axis: XAxis) -> Numbers:
     return raw_positions(table, axis.by) / axis.divide
 
 
-def translated(
-    table: pd.DataFrame, zoom: tuple[float, float], by: str, to: str
-) -> tuple[float, float] | None:
-    """A range of one axis on another, by the rows that it holds; None where that cannot be said."""
-    here, there = raw_positions(table, by), raw_positions(table, to)
-    finite = np.isfinite(here) & np.isfinite(there)
-    order = np.argsort(here[finite], kind="stable")
-    if len(order) < 2:
-        return None
-    low, high = np.interp(zoom, here[finite][order], there[finite][order])
-    return (float(low), float(high)) if low < high else None
-
-
 def at_steps(table: pd.DataFrame, axis: XAxis, steps: list[float]) -> list[float]:
     """Where steps lie on the axis; between and beyond rows by the nearest ones."""
     x, step = positions(table, axis), floats(table, "step")

@@ -13,15 +13,12 @@ import pandas as pd
 from ..core import palette
 from ..core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from ..diagnosis.assess import PhaseSpan
-from ..diagnosis.evidence import Evidence
-from ..diagnosis.outcome import outcome, rise
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from ..runs import Run, title
 from .series import floats
 
 TRIMMED = "delta_correct_trim"
-DEAD_STEPS = 20  # steps without any change of the reward
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
         table[TRIMMED] = table["delta_correct"]
     table = _with_actions(table, run.action_signals())
     label = title(run.info, name)
-    fields = (state.phases, state.alerts, run.events(), state.arl, label, trend(evidence))
+    fields = (state.phases, state.alerts, run.events(), state.arl, label, state.trend)
     return Subject(name, table, *fields)
 
 
@@ -99,20 +96,6 @@ def verdict_sign(state: RunState, trend: str) -> palette.Sign:
     if state.verdict != "healthy" or (trend not in ("falling", "dead") and 2 * possible >= checks):
         return sign
     return replace(palette.VERDICTS["insufficient"], word="no alarm")
-
-
-def trend(e: Evidence) -> str:
-    """The course of the reward in a word; empty where too little of it was measured."""
-    rewards = e.column("reward")
-    rewards = rewards[np.isfinite(rewards)][-DEAD_STEPS:]
-    if len(rewards) < DEAD_STEPS:
-        return ""
-    if rewards.max() == rewards.min():
-        return "dead"
-    if outcome(e).fallen[-1]:
-        return "falling"
-    change = rise(e)
-    return "" if change is None else "improving" if change.clear else "flat"
 
 
 def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:

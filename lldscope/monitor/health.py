@@ -12,7 +12,7 @@ from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment, PhaseSpan
 from ..diagnosis.evidence import Grade
 from ..diagnosis.look_alikes import Answer
-from ..diagnosis.outcome import rise
+from ..diagnosis.outcome import rise, trend
 from ..diagnosis.phases import Phase
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
@@ -80,6 +80,7 @@ class RunState:
     headline: Headline
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
+    trend: str = ""  # the course of the reward: improving, flat, falling, dead; "" if not known
 
     @property
     def firing(self) -> tuple[AnyAlert, ...]:
@@ -165,6 +166,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         headline=headline(trouble),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
+        trend=trend(assessment.evidence),
     )
 
 

@@ -115,6 +115,7 @@ def _frame() -> html.Div:
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="again"),
             dcc.Store(id="busy"),
+            dcc.Store(id="added"),
             html.A("Skip to the content", href="#page", className="skip"),
             html.Nav(
                 [
@@ -122,14 +123,13 @@ def _frame() -> html.Div:
                            className="brand"),
                     html.A("Runs", href="/"),
                     html.A("Alarm rules", href="/rules"),
-                    html.Button("Notify me", id="notices", className="button plain notices",
-                                title="Browser notification for each new alarm on this page"),
-                    html.Button("Keys", id="help", className="button plain",
+                    html.Button("Keys", id="help", className="button plain first",
                                 title="keyboard: ?"),
                     html.Button("Light / dark", id="theme", className="button plain"),
                 ]
             ),
             html.Main(id="page", tabIndex=-1),
+            html.Div(id="announcement", className="unseen", role="status"),
         ]
     )
 

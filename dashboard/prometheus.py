@@ -15,7 +15,7 @@ from lldscope.monitor.summary import Summary
 _METRICS = {
     "lldscope_verdict": "1 for the verdict that the run has, 0 for the others.",
     "lldscope_phase": "1 for the phase that the run is in.",
-    "lldscope_live": "Whether the run goes on: 1, or 0 once it has ended.",
+    "lldscope_live": "1 while the run is live, 0 once it has ended.",
     "lldscope_alarm": "1 for each alarm that fires; acknowledged or snoozed ones have quiet=yes.",
     "lldscope_last_step": "The last step recorded.",
     "lldscope_last_row_timestamp_seconds": "When the last row was written, Unix time.",
@@ -59,7 +59,7 @@ def _of(line: Summary) -> Iterator[Sample]:
     for verdict in palette.VERDICTS:
         if verdict != "unreadable":
             yield "lldscope_verdict", run | {"verdict": verdict}, float(state.verdict == verdict)
-    yield "lldscope_phase", run | {"phase": state.phase or "none"}, 1.0
+    yield "lldscope_phase", run | {"phase": palette.PHASES[state.phase].word}, 1.0
     yield "lldscope_live", run, float(state.life == "live")
     for alert in state.firing:
         quiet = "yes" if alert.rule in state.silenced else "no"

@@ -1,25 +1,21 @@
 /* The x range and the pointer that all charts of a page share.
 
-   The range is kept in the page's store "zoom", as {x, range}: the axis on which it was chosen and
-   two values in steps, tokens or seconds; null shows everything. `layout.meta` of a figure says what
-   its x axis counts (x), how many steps, tokens or seconds one unit of the axis is (unit), and the
-   range of the whole run in that unit (whole). The server reads the store, and sends finer data. */
+   The range is part of the view (lldscope.js), as "FROM,TO" in steps, tokens or seconds; without it
+   all is shown. `layout.meta` of a figure says what its x axis counts (x), how many steps, tokens or
+   seconds one unit of the axis is (unit), and the range of the whole run in that unit (whole). The
+   server reads the view, and sends finer data. */
 (function () {
   "use strict";
   const all = () =>
     [...document.querySelectorAll(".graph .js-plotly-plot")].filter((chart) => chart._fullLayout);
-  const triggered = (ids) => {
-    const [one] = window.dash_clientside.callback_context.triggered || [];
-    return one && ids.findIndex((id) => one.prop_id.includes(JSON.stringify(id.index)));
-  };
+  const { view, change } = window.lldscope;
 
   /* Show this range, in units of the axis, in all charts; null: everything. */
   function show(range) {
     const charts = all();
     if (!charts.length) return;
-    const { meta } = charts[0].layout;
-    const zoom = range && { x: meta.x, range: range.map((v) => v * meta.unit) };
-    window.dash_clientside.set_props("zoom", { data: zoom });
+    const { unit } = charts[0].layout.meta;
+    change({ zoom: range ? [range.map((v) => Number((v * unit).toPrecision(7))).join(",")] : [] });
     for (const chart of charts) {
       listen(chart);
       turn(chart, range || chart.layout.meta.whole);
@@ -32,10 +28,11 @@
     window.Plotly.relayout(chart, { "xaxis.range": [...to], "xaxis.autorange": false });
   }
 
-  /* The range of the store for a figure on this x axis; none where the store is still on another. */
+  /* The range of the view for a figure on this x axis; none where the view is on another. */
   function wanted({ x, unit, whole }) {
-    const { data: zoom } = window.dash_component_api.getLayout("zoom").props;
-    return zoom ? zoom.x === x && zoom.range.map((v) => v / unit) : whole;
+    const { zoom, x: axis } = view();
+    if ((axis && axis[0] ? axis[0] : "step") !== x) return null;
+    return zoom && zoom[0] ? zoom[0].split(",").map((v) => Number(v) / unit) : whole;
   }
 
   /* Move the shared range by a share of its width, and make it wider. */
@@ -57,9 +54,9 @@
   }
 
   /* The reader has zoomed; what we change ourselves names the range as a whole. */
-  function zoomed(change) {
-    if ("xaxis.range[0]" in change) show([change["xaxis.range[0]"], change["xaxis.range[1]"]]);
-    else if (change["xaxis.autorange"]) show(null);
+  function zoomed(changes) {
+    if ("xaxis.range[0]" in changes) show([changes["xaxis.range[0]"], changes["xaxis.range[1]"]]);
+    else if (changes["xaxis.autorange"]) show(null);
   }
 
   /* An answer to what was asked before a zoom may be drawn after it: the range that holds now stays. */
@@ -72,22 +69,39 @@
     if (chart && chart.on) listen(chart);
   }, { capture: true, passive: true });
 
-  Object.assign(window.dash_clientside = window.dash_clientside || {}, { lldscope: {
-    /* The pointer of one chart in all of them. */
-    point(hovers, ids) {
-      const at = triggered(ids), hover = hovers[at];
-      all().forEach((chart, i) => {
-        if (i === at) return;
-        if (hover) window.Plotly.Fx.hover(chart, { xval: hover.points[0].x }, ["xy"], true);
-        else window.Plotly.Fx.unhover(chart);
-      });
-    },
-  } });
+  /* The values of all charts at this place of their axis; null: none. */
+  function point(x, except) {
+    for (const chart of all()) {
+      if (chart === except) continue;
+      if (x === null) window.Plotly.Fx.unhover(chart);
+      else window.Plotly.Fx.hover(chart, { xval: x }, ["xy"], true);
+    }
+  }
+
+  /* Fade all lines but those of this run or group; null: none. */
+  function fade(name) {
+    for (const line of document.querySelectorAll(".scatterlayer .trace")) {
+      const { trace } = line.__data__[0];
+      const alike = name === null || [name, `${name}, mean`].includes(trace.name);
+      line.style.opacity = alike ? "" : 0.12;
+    }
+  }
 
   /* A finger scrolls the page, and a tap points; Plotly would take both for a drag. */
   document.addEventListener("touchstart", (event) => {
     if (event.target.closest(".draglayer")) event.stopPropagation();
   }, { capture: true, passive: true });
 
-  window.lldscope = { charts: { all, move, show } };
+  const fired = (ids) => {
+    const [one] = window.dash_clientside.callback_context.triggered || [];
+    return one && ids.findIndex((id) => one.prop_id.includes(JSON.stringify(id.index)));
+  };
+  Object.assign(window.dash_clientside.lldscope, {
+    /* The pointer of one chart in all of them. */
+    point(hovers, ids) {
+      const at = fired(ids), hover = hovers[at];
+      point(hover ? hover.points[0].x : null, all()[at]);
+    },
+  });
+  Object.assign(window.lldscope, { charts: { all, move, show, point, fade } });
 })();

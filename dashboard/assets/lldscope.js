@@ -1,189 +1,163 @@
-/* What runs in the browser: clientside callbacks, keyboard, ages. */
+/* What runs in the browser: clientside callbacks, tools of charts, keyboard, ages. */
 (function () {
   "use strict";
-  const { charts } = window.lldscope;
+  const { change, charts, matcher, press, set, stored, view } = window.lldscope;
   const HIDDEN = 15; /* ticks of a hidden tab of which one is asked: every half minute */
   const PATIENCE = 30_000; /* ms until an answer is given up */
-  let paused = false, latest = null, asked = 0, waits = 0;
+  /* Parts of the view that charts depend on. */
+  const DRAWING = ["x", "mean", "zoom", "log", "clip", "hide", "average"];
+  let paused = false, latest = null, asked = 0, waits = 0, drawn = {};
   const none = () => window.dash_clientside.no_update;
-  const set = (id, data) => window.dash_clientside.set_props(id, { data });
-  const fired = () => window.dash_clientside.callback_context.triggered || [];
-  const indexOf = (prop) => JSON.parse(prop.slice(0, prop.lastIndexOf("."))).index;
 
-  function address(changes) {
-    const url = new URL(location.href);
-    for (const [key, value] of Object.entries(changes)) {
-      url.searchParams.delete(key);
-      for (const one of [value].flat()) if (one) url.searchParams.append(key, one);
-    }
-    if (url.href !== location.href) history.replaceState(history.state, "", url);
+  /* Components of Dash as data. */
+  const element = (type, props) => ({ type, namespace: "dash_html_components", props });
+  const button = (text, keys, title) => element("Button", { children: text, className: "button small",
+    title, "data-add": JSON.stringify(keys) });
+
+  function add(keys) {
+    const shown = stored("charts"), more = keys.filter((key) => !shown.includes(key));
+    change({ chart: [...(view().chart || []), ...more] });
+    set("pins", [...new Set([...stored("pins"), ...more])].slice(-24));
   }
 
-  /* A component of Dash as data. */
-  const button = (text, index, title) => ({ type: "Button", namespace: "dash_html_components",
-    props: { children: text, id: { type: "add", index }, className: "button small", title } });
-
   Object.assign(window.dash_clientside.lldscope, {
-      /* A page has come. React shows it a little later; then what it gives as data becomes elements,
-         and its anchor is looked up. */
-      arrived(page) {
-        const id = page.props["data-page"];
-        const wait = () => {
-          if (latest !== id) return;
-          if (!document.querySelector(`[data-page="${id}"]`)) return setTimeout(wait, 20);
-          asked = 0;
-          window.lldscope.fill();
-        };
-        latest = id;
-        wait();
-      },
+    /* A page has come. React shows it a little later; then what it gives as data becomes elements,
+       and its anchor is looked up. */
+    arrived(page) {
+      const id = page.props["data-page"];
+      const wait = () => {
+        if (latest !== id) return;
+        if (!document.querySelector(`[data-page="${id}"]`)) return setTimeout(wait, 20);
+        asked = 0;
+        window.lldscope.fill();
+        press(view());
+        window.lldscope.steps.mark();
+        window.lldscope.steps.ask();
+      };
+      latest = id;
+      const query = new URLSearchParams(page.props["data-query"]);
+      drawn = Object.fromEntries([...query.keys()].map((key) => [key, query.getAll(key)]));
+      wait();
+    },
 
-      /* A tick reaches the server seldom if nobody is looking, and not while it answers the one
-         before. Dash does not say when a server has gone without an answer. */
-      tick(n, busy) {
-        waits = busy ? waits || Date.now() : 0;
-        if (paused || (document.hidden && n % HIDDEN)) return none();
-        if (busy && Date.now() - waits < PATIENCE) return none();
-        waits = 0;
-        return n;
-      },
+    /* A tick reaches the server seldom if nobody is looking, and not while it answers the one
+       before. Dash does not say when a server has gone without an answer. */
+    tick(n, busy) {
+      waits = busy ? waits || Date.now() : 0;
+      if (paused || (document.hidden && n % HIDDEN)) return none();
+      if (busy && Date.now() - waits < PATIENCE) return none();
+      waits = 0;
+      return n;
+    },
 
-      /* A page of words looks again, but not while an answer is under way: Dash would drop that, and
-         where answers take longer than the clock, no page would ever come. */
-      retry([n]) {
-        if (!n || paused || document.hidden || Date.now() - asked < PATIENCE) return none();
-        asked = Date.now();
-        return `${location.href}#${n}`;
-      },
+    /* A page of words looks again, but not while an answer is under way: Dash would drop that, and
+       where answers take longer than the clock, no page would ever come. */
+    retry([n]) {
+      if (!n || paused || document.hidden || Date.now() - asked < PATIENCE) return none();
+      asked = Date.now();
+      return `${location.href}#${n}`;
+    },
 
-      /* The view in the address, so that it can be shared. */
-      address(x, mean, zoom, axes, shown_charts, shown, names, defaults) {
-        const range = zoom && zoom.x === x ? zoom.range : null;
-        const exact = range && range.map((v) => Number(v.toPrecision(7))).join(",");
-        const hide = shown.length ? names.filter((name) => !shown[0].includes(name)) : [];
-        const chart = shown_charts.filter((key) => !defaults.includes(key));
-        address({ x: x === "step" ? null : x, mean: mean === 10 ? null : mean, zoom: exact, hide,
-          chart, log: axes.log, clip: axes.clip });
-        for (const [name, ids] of Object.entries(axes)) {
-          for (const tool of document.querySelectorAll(".tools button")) {
-            const [kind, ...key] = JSON.parse(tool.id).index.split(" ");
-            if (kind === name) tool.setAttribute("aria-pressed", ids.includes(key.join(" ")));
-          }
-        }
-      },
+    /* The view has changed: what of it the server must know. */
+    viewed(now) {
+      const differs = (key) => JSON.stringify(drawn[key] || []) !== JSON.stringify(now[key] || []);
+      if (DRAWING.some(differs)) {
+        set("drawing", Object.fromEntries(DRAWING.filter((key) => now[key]).map((key) => [key, now[key]])));
+      }
+      if (differs("chart")) {
+        const keys = now.chart || [], gone = (drawn.chart || []).filter((key) => !keys.includes(key));
+        set("added", keys);
+        if (gone.length) set("pins", stored("pins").filter((key) => !gone.includes(key)));
+      }
+      if (differs("step")) window.lldscope.steps.ask();
+      drawn = now;
+    },
 
-      /* Charts that this browser has added are on other pages, too, unless the address names some. */
-      pinned(at, pins) {
-        if (!document.getElementById("adding") || !Array.isArray(pins)) return;
-        if (new URL(location.href).searchParams.has("chart")) return;
-        const { data } = window.dash_component_api.getLayout("charts").props;
-        const more = pins.filter((key) => typeof key === "string" && !data.includes(key));
-        if (more.length) set("charts", [...data, ...more]);
-      },
+    /* Charts that this browser has added are on other pages, too, unless the address names some. */
+    pinned(at, pins) {
+      if (!document.getElementById("adding") || !Array.isArray(pins) || view().chart) return;
+      const known = stored("metrics").options.map(([key]) => key);
+      const more = pins.filter((key) => known.includes(key) && !stored("charts").includes(key));
+      if (more.length) change({ chart: more });
+    },
 
-      /* The buttons of charts, and those that add one. */
-      tools(tools, adds, shown, axes, defaults, pins) {
-        const [one] = fired();
-        if (!one || !one.value) return;
-        const index = indexOf(one.prop_id);
-        if (one.prop_id.includes('"add"')) {
-          const keys = index.startsWith("[") ? JSON.parse(index) : [index];
-          const more = keys.filter((key) => !shown.includes(key));
-          set("charts", [...shown, ...more]);
-          set("pins", [...new Set([...pins, ...more])].slice(-24));
-          return;
-        }
-        const [tool, ...rest] = index.split(" "), key = rest.join(" ");
-        const card = document.getElementById(JSON.stringify({ index, type: "tool" })).closest(".chart");
-        if (tool === "drop") {
-          set("charts", shown.filter((other) => other !== key));
-          set("pins", pins.filter((other) => other !== key));
-        } else if (tool === "full") {
-          if (document.fullscreenElement) document.exitFullscreen();
-          else card.requestFullscreen();
-        } else if (tool === "png") {
-          window.Plotly.downloadImage(card.querySelector(".js-plotly-plot"), { format: "png",
-            width: 1000, height: 420, scale: 2, filename: key.replace(/[^\w.-]+/g, "-"),
-            setBackground: "opaque" });
-        } else {
-          const on = axes[tool].includes(key);
-          set("axes", { ...axes, [tool]: on ? axes[tool].filter((k) => k !== key) : [...axes[tool], key] });
-        }
-      },
+    /* The metrics whose name holds what was typed or meets it as a regular expression. */
+    matches(text, shown, { options, most }) {
+      const left = options.filter(([key]) => !shown.includes(key));
+      if (!text) {
+        const offered = left.filter((option) => option[2]).map(([key, label]) => button(label, [key], key));
+        if (left.length > 1) offered.push(button(`All ${left.length}`, left.slice(0, most).map(([key]) => key)));
+        return offered;
+      }
+      const holds = matcher(text);
+      const names = left.filter(([key, label]) => holds(key) || holds(label));
+      const parts = [`${names.length} of ${left.length} metrics `];
+      if (names.length > 1 && names.length <= most) {
+        parts.push(button(`Add all ${names.length}`, names.map(([key]) => key)));
+      }
+      const sections = {};
+      for (const [key, label] of names.slice(0, 60)) {
+        const prefix = key.replace(/^scalar\//, "").split("/").slice(0, -1).join("/");
+        (sections[prefix] = sections[prefix] || []).push(button(label, [key], key));
+      }
+      for (const [prefix, buttons] of Object.entries(sections)) {
+        if (prefix) parts.push(element("Span", { children: prefix, className: "key" }));
+        parts.push(...buttons);
+      }
+      return parts;
+    },
 
-      /* The metrics whose name holds what was typed or meets it as a regular expression. */
-      matches(text, shown, { options, most }) {
-        const left = options.filter(([key]) => !shown.includes(key));
-        if (!text) return left.filter(([, , offered]) => offered).map(([key, label]) => button(label, key, key));
-        let test = (name) => name.toLowerCase().includes(text.toLowerCase());
-        try {
-          const pattern = new RegExp(text, "i"), part = test;
-          test = (name) => part(name) || pattern.test(name);
-        } catch (e) { /* no regular expression yet */ }
-        const names = left.filter(([key, label]) => test(key) || test(label));
-        const parts = [`${names.length} of ${left.length} metrics `];
-        if (names.length > 1 && names.length <= most) {
-          parts.push(button(`Add all ${names.length}`, JSON.stringify(names.map(([key]) => key))));
-        }
-        const sections = {};
-        for (const [key, label] of names.slice(0, 60)) {
-          const prefix = key.replace(/^scalar\//, "").split("/").slice(0, -1).join("/");
-          (sections[prefix] = sections[prefix] || []).push(button(label, key, key));
-        }
-        for (const [prefix, buttons] of Object.entries(sections)) {
-          parts.push(...(prefix ? [{ type: "Span", namespace: "dash_html_components",
-            props: { children: prefix, className: "key" } }] : []), ...buttons);
-        }
-        return parts;
-      },
+    /* Text in the field of the list, and in that of a comparison. */
+    found: (text) => { change({ q: [text || ""], page: [] }); },
+    found_runs(text) {
+      const holds = matcher(text || ""), runs = [...document.querySelectorAll(".shown-run")];
+      const hidden = runs.filter((one) => !holds(one.textContent)).map((one) => one.dataset.set);
+      change({ hide: text ? hidden.map((setting) => setting.slice(5)) : [] });
+    },
 
-      /* Which runs the list shows and in which order; the address keeps it. */
-      choice: function (q, verdict, by, clicks, current) {
-        const next = Object.assign({}, current, { q: q || "", verdict, by: by[0] || "" });
-        for (const { prop_id, value } of fired()) {
-          if (!value || !prop_id.includes('"sort"')) continue;
-          const key = indexOf(prop_id);
-          next.sort = current.sort === key ? "-" + key : key;
-        }
-        for (const head of document.querySelectorAll("th[data-key]")) {
-          const ours = next.sort.replace(/^-/, "") === head.dataset.key;
-          const way = next.sort.startsWith("-") ? "descending" : "ascending";
-          head.setAttribute("aria-sort", ours ? way : "none");
-        }
-        const same = JSON.stringify(next) === JSON.stringify(current);
-        if (!same) next.page = "";  // other runs, or another order: from the first page
-        address(Object.assign({}, next, { sort: next.sort === "run" ? null : next.sort }));
-        return same ? none() : next;
-      },
+    reload: () => location.reload(),
 
-      reload: () => location.reload(),
+    pause() {
+      paused = !paused;
+      document.documentElement.classList.toggle("paused", paused);
+      return paused ? "Resume" : "Pause";
+    },
 
-      pause: function () {
-        paused = !paused;
-        document.documentElement.classList.toggle("paused", paused);
-        return paused ? "Resume" : "Pause";
-      },
-
-      theme: function () {
-        const root = document.documentElement;
-        const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
-        const now = root.dataset.theme || (dark ? "dark" : "light");
-        root.dataset.theme = now === "dark" ? "light" : "dark";
-        try { localStorage.setItem("lldscope-theme", root.dataset.theme); } catch (e) { /* private */ }
-      },
-
-      /* The chosen runs, also those that a filter hides, and the link that compares them. */
-      picked: function (values, ids, before) {
-        const seen = ids.map((id) => id.index);
-        const names = before.filter((name) => !seen.includes(name)).concat(values.flat());
-        const href = "/compare?" + names.map((name) => "run=" + encodeURIComponent(name)).join("&");
-        const many = names.length > 1;
-        return [names, href, many ? "button primary" : "button disabled",
-          many ? `Compare ${names.length} runs` : "Compare"];
-      },
+    theme() {
+      const root = document.documentElement;
+      const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+      const now = root.dataset.theme || (dark ? "dark" : "light");
+      root.dataset.theme = now === "dark" ? "light" : "dark";
+      try { localStorage.setItem("lldscope-theme", root.dataset.theme); } catch (e) { /* private */ }
+    },
   });
 
-  /* Ages go on between answers of the server; the words are those of figures/wording.py. */
+  /* The chosen runs of the list, also those that a filter hides, and the link that compares them. */
+  function pick(box) {
+    const name = box.dataset.pick, before = stored("picks");
+    const names = before.includes(name) ? before.filter((one) => one !== name) : [...before, name];
+    box.setAttribute("aria-checked", String(names.includes(name)));
+    set("picks", names);
+    const many = names.length > 1;
+    window.dash_clientside.set_props("compare", {
+      href: "/compare?" + names.map((one) => "run=" + encodeURIComponent(one)).join("&"),
+      className: many ? "button primary" : "button disabled",
+      children: many ? `Compare ${names.length} runs` : "Compare",
+    });
+  }
+
+  /* Tools of a chart. */
+  function tool({ dataset }) {
+    const card = document.getElementById(JSON.stringify({ index: dataset.chart, type: "card" }));
+    if (dataset.tool === "png") {
+      window.Plotly.downloadImage(card.querySelector(".js-plotly-plot"), { format: "png",
+        width: 1000, height: 420, scale: 2, filename: dataset.chart.replace(/[^\w.-]+/g, "-"),
+        setBackground: "opaque" });
+    } else if (document.fullscreenElement) document.exitFullscreen();
+    else card.requestFullscreen();
+  }
+
+  /* Ages go on between answers of the server; the words are those of pages/components.py. */
   const UNITS = [[90, 1, "s"], [5400, 60, "min"], [129600, 3600, "h"], [Infinity, 86400, "days"]];
   setInterval(() => {
     if (paused || document.hidden) return;
@@ -195,23 +169,28 @@
     }
   }, 1000);
 
-  function nextOf(id) {
-    const options = [...document.querySelectorAll(`#${id} input`)];
-    const at = options.findIndex((o) => o.checked);
+  function nextOf(key) {
+    const options = [...document.querySelectorAll(`[data-set^="${key}="].segment`)];
+    const at = options.findIndex((o) => o.getAttribute("aria-pressed") === "true");
     if (options.length) options[(at + 1) % options.length].click();
   }
-  const press = (id) => () => { const b = document.getElementById(id); if (b) b.click(); };
+  const step = (by) => () => window.lldscope.steps.move(by);
+  const click = (id) => () => { const b = document.getElementById(id); if (b) b.click(); };
   const KEYS = {
-    p: [press("pause"), "pause, go on"],
-    "/": [() => { const f = document.getElementById("find"); if (f) f.focus(); }, "filter the runs"],
-    ArrowLeft: [() => charts.move(-0.25, 1), "earlier"],
-    ArrowRight: [() => charts.move(0.25, 1), "later"],
+    ArrowLeft: [step(-1), "the step before, in all charts"],
+    ArrowRight: [step(1), "the step after"],
+    Escape: [() => window.lldscope.steps.choose(null), "no step"],
+    "<": [() => charts.move(-0.25, 1), "earlier"],
+    ">": [() => charts.move(0.25, 1), "later"],
     "+": [() => charts.move(0, 0.5), "zoom in"],
     "-": [() => charts.move(0, 2), "zoom out"],
     0: [() => charts.show(null), "the whole run"],
     x: [() => nextOf("x"), "next x axis"],
     m: [() => nextOf("mean"), "next trailing mean"],
-    t: [press("theme"), "light, dark"],
+    "/": [() => { const f = document.querySelector("#find, #find-run, #find-chart"); if (f) f.focus(); },
+      "find runs, or a metric"],
+    p: [click("pause"), "pause, go on"],
+    t: [click("theme"), "light, dark"],
     "?": [help, "these keys"],
   };
   function help() {
@@ -234,29 +213,68 @@
   }
 
   document.addEventListener("click", (event) => {
+    const near = (selector) => event.target.closest(selector);
     if (event.target.id === "help") help();
+    if (near("[data-pick]")) pick(near("[data-pick]"));
+    if (near("[data-sort]")) {
+      const { sort } = near("[data-sort]").dataset, now = (view().sort || ["verdict"])[0];
+      change({ sort: [now === sort ? `-${sort}` : sort], page: [] });
+      for (const head of document.querySelectorAll("th:has([data-sort])")) {
+        const ours = head.contains(near("[data-sort]"));
+        head.setAttribute("aria-sort", !ours ? "none" : now === sort ? "descending" : "ascending");
+      }
+    }
+    if (near("[data-column]")) {
+      const to = new URL(location.href), { column } = near("[data-column]").dataset;
+      const left = to.searchParams.getAll("col").filter((one) => one !== column);
+      to.searchParams.delete("col");
+      for (const one of left) to.searchParams.append("col", one);
+      location.assign(to);
+    }
+    if (near("[data-tool]")) tool(near("[data-tool]"));
+    if (near("[data-add]")) {
+      near("[data-add]").textContent = "adding …";
+      add(JSON.parse(near("[data-add]").dataset.add));
+    }
+    if (near("[data-shown]")) {
+      const runs = [...document.querySelectorAll(".shown-run")].map((one) => one.dataset.set.slice(5));
+      change({ hide: near("[data-shown]").dataset.shown === "none" ? runs : [] });
+    }
     for (const open of document.querySelectorAll(".tools[open]")) {
       /* Plotly clicks a link of its own to save a picture. */
       if (event.isTrusted && !open.contains(event.target)) open.open = false;
     }
-    const link = event.target.closest("a[href]"); /* to a place on this page: all else stays */
-    if (link && link.pathname === location.pathname && link.hash) link.search = location.search;
+    const link = near("a[href]"); /* to a place on this page: all else stays */
+    if (link && link.pathname === location.pathname && link.hash) {
+      event.preventDefault();
+      history.replaceState(history.state, "", location.pathname + location.search + link.hash);
+      window.lldscope.unfold(decodeURIComponent(link.hash.slice(1)));
+    } else if (link && !link.target && !link.hasAttribute("download") && !event.ctrlKey) {
+      document.documentElement.classList.add("leaving");
+    }
   });
+  addEventListener("pageshow", () => document.documentElement.classList.remove("leaving"));
+  for (const [event, name] of [["mouseover", (run) => run.dataset.run], ["mouseout", () => null]]) {
+    document.addEventListener(event, ({ target }) => {
+      const run = target.closest("[data-run]");
+      if (run) charts.fade(name(run));
+    });
+  }
   /* select[data-address] sets that part of the address. */
   document.addEventListener("change", (event) => {
     const select = event.target.closest("select[data-address]");
     if (!select) return;
     const to = new URL(location.href);
-    to.searchParams.delete(select.dataset.address);
-    if (select.value) to.searchParams.set(select.dataset.address, select.value);
+    if (!("also" in select.dataset)) to.searchParams.delete(select.dataset.address);
+    if (select.value) to.searchParams.append(select.dataset.address, select.value);
+    document.documentElement.classList.add("leaving");
     location.assign(to);
   });
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const own = event.target.closest("input, textarea, select, [role=radiogroup]");
-    if (own && (event.key.startsWith("Arrow") || !["radio", "checkbox"].includes(own.type))) return;
-    if (event.key.startsWith("Arrow") && !charts.all().length) return;
-    if (!KEYS[event.key]) return;
+    if (event.target.closest("input, textarea, select, .toks")) return;
+    if (event.key.startsWith("Arrow") && !document.getElementById("steps")) return;
+    if (!KEYS[event.key] || (event.key === "Escape" && document.querySelector("dialog[open]"))) return;
     event.preventDefault();
     KEYS[event.key][0]();
   });

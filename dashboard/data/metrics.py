@@ -1,13 +1,12 @@
 """Every metric of a run as a chart: its signals, imported scalars, evaluations, probes.
 
-A metric has a key, which addresses name: a signal's own name, `step_seconds`, or `scalar/NAME`,
-`probe/NAME`, `eval/METRIC`, `histogram/NAME`. Its columns are the key itself, or, of an evaluation,
-one for each data source. Columns that are no signals are read only for the charts that show them.
+A metric has a key, which addresses name: a signal's own name, `step_seconds`, `action-map`, or
+`scalar/NAME`, `probe/NAME`, `eval/METRIC/SOURCE`. Columns that are no signals are read only for the
+charts that show them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,30 +15,25 @@ import numpy as np
 import pandas as pd
 
 from lldscope.core import palette
-from lldscope.core.charts import UNSMOOTHED, Chart, Line
+from lldscope.core.charts import DELTA_OF_ACTION, UNSMOOTHED, Chart, Line
 from lldscope.core.schema import SIGNALS
 from lldscope.figures.series import floats
-from lldscope.figures.view import Subject, held_out_metric
+from lldscope.figures.view import Subject
 from lldscope.runs import Run
 
-from .histograms import HISTOGRAMS, histograms_of
-from .snapshot import Snapshot
+from ..figures.action_map import ACTION_MAP
 
 STEP_SECONDS = "step_seconds"
 LONGEST = 300  # characters of a key that is offered
-MOST_SOURCES = 8  # data sources drawn of an evaluation
-MOST_OF_MACHINE = 24  # metrics about the machine
-# Names of signals and scalars about the machine.
-_ABOUT_THE_MACHINE = re.compile(
-    r"^seconds_|gpu|cuda|memory|(^|[_/.])mem([_/.]|$)|mfu|tokens?_per|per_sec|throughput|"
-    r"/time|time/|timing|util|power|temperature|cpu|disk",
-    re.IGNORECASE,
-)
 _SIGNALS = {c.name: c for c in SIGNALS.columns if c.name not in ("step", "time")}
 _KINDS = {
     "scalar": "SELECT DISTINCT name FROM scalars",
     "probe": "SELECT DISTINCT probe FROM probe_signals",
     "eval": "SELECT DISTINCT metric || '/' || coalesce(data_source, '') FROM evals",
+}
+_WHAT = {
+    "scalar": "imported value", "probe": "probe, mean over its measurements",
+    "eval": "evaluation, mean over the questions",
 }
 _ROWS = {
     "scalar": "SELECT step, avg(value) AS y FROM scalars WHERE name = ? GROUP BY step",
@@ -57,40 +51,21 @@ def columns_of(run: Run, tables: Sequence[str]) -> tuple[str, ...]:
         if needs[kind] in tables:
             names = run.sql(query).iloc[:, 0].dropna()
             columns += [f"{kind}/{name}" for name in names if name not in _SIGNALS]
-    return tuple(sorted(columns)) + tuple(histograms_of(run, tuple(tables)))
+    return tuple(sorted(columns))
 
 
 def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
     """The metrics of a run: those signals that were measured, and what else it has."""
     signals = [name for name in _SIGNALS if has_values(table, name)]
     timed = [STEP_SECONDS] if np.isfinite(floats(table, "time")).sum() > 1 else []
-    evaluated = dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/"))
-    others = [c for c in columns if not c.startswith("eval/")]
-    keys = [*signals, *timed, *evaluated, *others]
+    mapped = [ACTION_MAP.id] if has_values(table, DELTA_OF_ACTION.format(0)) else []
+    keys = [*signals, *mapped, *timed, *columns]
     return [key for key in keys if len(key) <= LONGEST]
-
-
-def held_out(columns: Sequence[str]) -> list[str]:
-    """The evaluation that a page shows without being asked; empty if the run has none."""
-    keys = dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/"))
-    metric = held_out_metric([key.removeprefix("eval/") for key in keys])
-    return [] if metric is None else [f"eval/{metric}"]
 
 
 def has_values(table: pd.DataFrame, name: str) -> bool:
     """Whether a signal was measured at any step."""
     return bool(np.isfinite(floats(table, name)).any())
-
-
-def machine_keys(snapshot: Snapshot) -> list[str]:
-    """The metrics about the machine, MOST_OF_MACHINE at most: time of a step, GPUs, memory."""
-    keys = keys_of(snapshot.columns, snapshot.subject.table)
-    about = [key for key in keys if key == STEP_SECONDS or _ABOUT_THE_MACHINE.search(key)]
-    return about[:MOST_OF_MACHINE]
-
-
-def _evaluation(column: str) -> str:
-    return "/".join(column.split("/")[:2])
 
 
 def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
@@ -102,32 +77,11 @@ def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
         return _chart(key, key, unit, meaning, nonnegative=nonnegative)
     if key == STEP_SECONDS:
         return _chart(key, "Seconds per step", "s", "from one step's end to the next")
+    if key == ACTION_MAP.id:
+        return ACTION_MAP
     kind, _, name = key.partition("/")
-    if key in HISTOGRAMS and key in columns:
-        return HISTOGRAMS[key]
-    if kind == "eval" and name:
-        sources = [c for c in dict.fromkeys(columns) if _evaluation(c) == key][:MOST_SOURCES]
-        if not sources:
-            return None
-        colors, dashes = palette.RUN_COLORS, palette.RUN_DASHES
-        lines = tuple(
-            Line(
-                column,
-                column.removeprefix(f"{key}/") or name,
-                colors[i % len(colors)],
-                dashes[i % len(dashes)],
-                mean=False,
-                markers=True,
-            )
-            for i, column in enumerate(sources)
-        )
-        words = "evaluation, mean over the questions"
-        first = lines[0].label
-        of_first = "" if first == name else f"{words} of {first}"
-        return Chart(key, name, "", words, lines, compared=of_first)
     if kind in _KINDS and name and key in columns:
-        what = "imported value" if kind == "scalar" else "probe, mean over its measurements"
-        return _chart(key, name, "", what)
+        return _chart(key, name, "", _WHAT[kind])
     return None
 
 

@@ -38,7 +38,6 @@ from .snapshot import Snapshot, SnapshotCache, aged, files_of, tables_of
 _T = TypeVar("_T")
 
 FRESH_SECONDS = 1.0  # snapshots taken within this time share one refresh
-AHEAD_SECONDS = 1.2  # after a page asked for a live run it is read again, before it asks again
 WAIT_SECONDS = 1.0  # for another thread's refresh, before its previous snapshot is used
 LISTING = 5.0  # times as long as it took the list of the runs under a folder is kept
 REMOTE_SECONDS = 10.0  # the runs under a remote root are listed this often
@@ -56,7 +55,6 @@ class _Place:
     at: float = 0.0
     etag: str | None = None  # its files when the snapshot was cached
     opening: Future[Snapshot] | None = None
-    ahead: threading.Timer | None = None
 
 
 class Reading(LldscopeError):
@@ -67,7 +65,7 @@ class RunRegistry:
     """Snapshots of the runs under a root, by name. Names are paths relative to the root.
 
     `patience`: seconds to wait for a run that is opened, None until it is; what takes longer goes
-    on in the background and raises Reading, and live runs are read ahead. `cache`: where signals of
+    on in the background and raises Reading. `cache`: where signals of
     long runs and snapshots of runs that have ended are cached from one start to the next.
     """
 
@@ -124,30 +122,13 @@ class RunRegistry:
         place = self._place(name)
         if place.snapshot is None and self._patience is not None:
             return self._open(name, place, path, self._patience)
-        snapshot = self._now(name, place, path)
-        if self._patience is not None and snapshot.state.life == "live":
-            self._read_ahead(name, place, path)
-        return snapshot
+        return self._now(name, place, path)
 
     def last(self, name: str) -> Snapshot | None:
         """The previous snapshot, also of a run that is gone by now; None if there is none."""
         with self._lock:
             place = self._places.get(name)
         return None if place is None else place.snapshot
-
-    def _read_ahead(self, name: str, place: _Place, path: Any) -> None:
-        """Read a live run again in the background, so that the next request finds it done."""
-
-        def read() -> None:
-            place.ahead = None
-            with suppress(LldscopeError):  # whoever asks for it gets the error
-                self._now(name, place, path)
-
-        with self._lock:
-            if place.ahead is None:
-                place.ahead = threading.Timer(AHEAD_SECONDS, read)
-                place.ahead.daemon = True
-                place.ahead.start()
 
     def run(self, name: str) -> Run:
         """The run behind a snapshot, for the queries of one page. Raises as `snapshot` does."""

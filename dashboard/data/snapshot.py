@@ -94,7 +94,7 @@ class SnapshotCache:
             table = pd.read_parquet(folder / "table.parquet")
             state = RunState.from_dict(meta["state"])
             events, label = meta["events"], title(meta["info"], name)
-            fields = (state.phases, state.alerts, events, state.arl, label, meta["trend"])
+            fields = (state.phases, state.alerts, events, state.arl, label, state.trend)
             subject = Subject(name, table, *fields)
             args = (meta["version"], meta["info"], state, subject)
             return Snapshot(*args, tuple(meta["tables"]), tuple(meta["columns"]))
@@ -106,7 +106,7 @@ class SnapshotCache:
         content = {
             "seen": etag, "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
-            "trend": snapshot.subject.trend, "tables": snapshot.tables, "columns": snapshot.columns,
+            "tables": snapshot.tables, "columns": snapshot.columns,
         }
         table = snapshot.subject.table
 

@@ -10,11 +10,7 @@ from lldscope.core.numbers import signed
 
 STRONG_TOKEN = 2.0  # nats that a token must lose or gain for the full colour
 FAINT = 0.05  # nats below which a token stays plain
-COLORS = {
-    "--lost": palette.VERMILLION,
-    "--gained": palette.BLUE,
-    "--uncertain": palette.AMBER,
-}  # of a page's frame
+COLORS = {"--lost": palette.VERMILLION, "--gained": palette.BLUE}  # of a page's frame
 
 
 def tint(delta: float | None, strong: float, *names: str, faint: float = 0.0) -> dict[str, Any]:

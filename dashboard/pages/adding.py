@@ -13,38 +13,29 @@ from dash import dcc, html
 
 from lldscope.core.terminal import visible
 
-from ..data.histograms import HISTOGRAMS
 from ..data.metrics import chart_of
 from ..data.snapshot import Snapshot
 from .drawing import MOST_ADDED, all_keys
 
 # Metrics that are offered before anything is typed, where they are there.
-OFFERED = ("step_kl", "lr", "loss_policy", "success", "step_seconds", *HISTOGRAMS)
+OFFERED = ("action-map", "step_kl", "lr", "loss_policy", "success", "step_seconds")
 
 
 def adding(
     snapshots: Sequence[Snapshot], defaults: Sequence[str], compared: bool = False
 ) -> html.Section:
-    """A field that finds metrics of these runs. Where runs are `compared` there are no
-    histograms."""
+    """A field that finds metrics of these runs."""
     columns = [column for snapshot in snapshots for column in snapshot.columns]
     keys = [key for key in all_keys(snapshots, compared) if key not in defaults]
     offered = [key for key in keys if key in OFFERED or key.startswith("eval/")]
     options = [[key, _label(key, columns), key in offered] for key in keys]
     field = dcc.Input(
         id="find-chart", type="search", className="find",
-        placeholder=f"{len(keys)} more metrics: part of a name, or a regular expression",
+        placeholder=f"{len(keys)} more: part of a name, or a regular expression",
     )
-    text = (
-        "Distributions by step are on the page of each run."
-        if compared
-        else "No distributions by step: no rows of single responses are recorded."
-    )
-    lacks = [] if any(key in HISTOGRAMS for key in keys) else [html.Span(text, className="quiet")]
     parts: list[Any] = [
         html.Label([html.Span("add a chart", className="key"), field]),
         html.Div(id="matches", className="matches"),
-        *lacks,
         dcc.Store(id="metrics", data={"options": options, "most": MOST_ADDED}),
     ]
     return html.Section(parts, className="adding", id="adding")

@@ -13,6 +13,7 @@ from dash import html
 
 from lldscope.core import palette
 from lldscope.core.terminal import visible
+from lldscope.figures.view import verdict_sign
 from lldscope.monitor.health import RunState
 from lldscope.monitor.summary import Summary
 
@@ -25,16 +26,17 @@ MOST_RUNS = 100  # whose alarms are sent for notices
 
 
 def answer(snapshot: Snapshot) -> list[Any]:
-    """What is wrong and what to do, with the way to the evidence."""
+    """What is wrong, with the way to the evidence; and below it what to do."""
     state, headline = snapshot.state, snapshot.state.headline
-    sign = palette.VERDICTS[state.verdict]
+    sign = verdict_sign(state, state.trend)
     cause: Any = visible(headline.cause)
     if headline.rule is not None:
-        cause = html.A(cause, href=evidence(snapshot.subject.name, headline.rule))
-    action = f": {visible(headline.action, 500)}" if headline.action else ""
+        cause = html.A(cause, href=evidence(snapshot.name, headline.rule))
+    mark = html.Span(sign.shape, className="mark", **attrs(aria_hidden="true"))
+    action = headline.action[:1].upper() + headline.action[1:]
     return [
-        html.Span(sign.shape, className="mark", **attrs(aria_hidden="true")),
-        html.Span([cause, action]),
+        html.P([mark, cause], className="cause"),
+        *([html.P(["→ ", visible(action, 500)], className="action")] if action else []),
     ]
 
 

@@ -5,80 +5,109 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isnan
+from typing import Any
 
 from dash import dcc, html
 
 from lldscope.core import palette
 from lldscope.core.terminal import visible
+from lldscope.explore.divergence import divergences, sentence
 from lldscope.figures.averages import lines_of
 from lldscope.figures.chart_figures import run_style, zero
 from lldscope.figures.series import SINCE
+from lldscope.figures.view import View
 
 from ..data.snapshot import Snapshot
 from . import components as parts
 from .adding import adding
+from .config_page import different_settings
 from .drawing import cards_of, charts_of, default_keys, draw, keys_asked
-from .frame import (
-    ALIGNED_BY,
-    PAUSE,
-    controls,
-    memory,
-    named_group,
-    part_id,
-    view_of,
-)
-from .grouping import averaged, averaged_by, choice, groups_of
-from .links import Query, address
+from .frame import ALIGNED_BY, PAUSE, choice_button, controls, memory, part, view_of
+from .grouping import AVERAGED, averaged_by, choice, groups_of
+from .links import Query, attrs
 
 MOST_COMPARED = 20
 
 
 def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]) -> html.Div:
     """The page that compares these runs; `notices` say which of those asked for are not there."""
-    by = averaged_by(query)
-    view = replace(view_of(query, ALIGNED_BY), groups=groups_of(snapshots, by))
-    hidden = set(query.get("hide", []))
+    view, subset = comparison_of(snapshots, query)
     names = [snapshot.name for snapshot in snapshots]
-    subset = [name for name in names if name not in hidden]
     defaults = default_keys(snapshots)
     charts = charts_of(keys_asked(snapshots, query), snapshots, True)
-    figures = draw(snapshots, charts, view, set(subset))
-    styles = styles_of(names, view.groups)
-    options = [
-        {
-            "label": html.Span([parts.stroke(*styles[s.name]), visible(s.title)],
-                               className="entry"),
-            "value": s.name,
-        }
-        for s in snapshots
-    ]
-    boxes = dcc.Checklist(options, subset, id={"type": "shown", "index": 0}, className="shown")
-    settings = address("config", names[0], with_=names[1:])
-    differ = [html.A("Where they differ", href=address("diff", names[0], with_=names[1]),
-                     className="button")] if len(names) == 2 else []
-    buttons = [
-        *differ,
-        html.A("Settings that differ", href=settings, className="button"),
-        *choice(snapshots, by),
-        PAUSE,
-    ]
-    missing = unplaced(snapshots, view.by)
+    figures = draw(snapshots, charts, view, set(subset), names)
+    content = compare_parts(snapshots, query, notices)
     return html.Div(
         [
             parts.page_head(
-                f"{len(snapshots)} runs compared", html.Div(buttons, className="buttons")
+                f"{len(snapshots)} runs compared" if len(snapshots) > 1 else "One run",
+                html.Div([*choice(snapshots, averaged_by(query)), PAUSE], className="buttons"),
             ),
-            html.Div(" ".join(notices), className="notice", role="status") if notices else None,
-            *averaged(names, dict(view.groups)),
+            part("notices", content["notices"], role="status"),
+            *_difference(snapshots),
+            html.P(AVERAGED if view.groups else None, className="note"),
             controls(view, None, ALIGNED_BY),
-            named_group("runs drawn", boxes, with_key=False),
-            html.P(missing, id=part_id("unplaced"), className="unplaced quiet"),
+            _legend(snapshots, view, set(subset)),
             html.Div(cards_of(charts, figures, defaults), className="charts", id="cards"),
             adding(snapshots, defaults, True),
-            html.Div(compare_table(snapshots, view.groups, names), id=part_id("compared")),
-            *memory(snapshots, subset, view, charts, figures, defaults),
+            part("compared", content["compared"]),
+            different_settings(snapshots),
+            *memory(snapshots, query, [chart.id for chart in charts], defaults),
         ]
     )
+
+
+def comparison_of(snapshots: Sequence[Snapshot], query: Query) -> tuple[View, list[str]]:
+    """The view that a query asks for, and the runs that are drawn."""
+    view = view_of(query, ALIGNED_BY)
+    hidden = set(query.get("hide", []))
+    groups = groups_of(snapshots, averaged_by(query))
+    return replace(view, groups=groups), [s.name for s in snapshots if s.name not in hidden]
+
+
+def compare_parts(
+    snapshots: list[Snapshot], query: Query, notices: Sequence[str]
+) -> dict[str, Any]:
+    """What a refresh writes anew, by name."""
+    view, _ = comparison_of(snapshots, query)
+    lines = [*notices, *filter(None, [unplaced(snapshots, view.by)])]
+    note = [html.Div(" ".join(lines), className="notice")] if lines else []
+    return {"compared": compare_table(snapshots, view.groups), "notices": note}
+
+
+def _difference(snapshots: list[Snapshot]) -> list[Any]:
+    """Of two runs, from which step on they differ, and in what."""
+    if len(snapshots) != 2:
+        return []
+    a, b = snapshots
+    steps = [(one.signal, one.step) for one in divergences(a.subject.table, b.subject.table)]
+    return [html.P(visible(sentence(a.title, b.title, steps), 500), className="note")]
+
+
+def _legend(snapshots: list[Snapshot], view: View, subset: set[str]) -> html.Div:
+    """A button for each run that hides it in all charts; pointing at it fades the others."""
+    styles = styles_of([s.name for s in snapshots], view.groups)
+    buttons = [
+        choice_button(
+            f"hide~{s.name}",
+            [parts.stroke(*styles[s.name]), visible(s.title), _group_of(view, s.name)],
+            s.name in subset, className="shown-run",
+            **attrs(data_run=view.groups.get(s.name) or visible(s.title)),
+        )
+        for s in snapshots
+    ]
+    every = [
+        html.Button(word, className="button small", **attrs(data_shown=word))
+        for word in ("all", "none")
+    ]
+    field = dcc.Input(id="find-run", type="search", className="find", debounce=0.2,
+                      placeholder="filter runs (text or regex)")
+    return html.Div([*every, field, *buttons], role="group", className="shown",
+                    **attrs(aria_label="runs drawn"))
+
+
+def _group_of(view: View, name: str) -> html.Span | None:
+    return html.Span(view.groups[name], className="quiet") if name in view.groups else None
 
 
 def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -98,23 +127,23 @@ def unplaced(snapshots: list[Snapshot], by: str) -> str:
     return f"Not drawn, because {never}: {', '.join(names)}."
 
 
-def compare_table(
-    snapshots: list[Snapshot], groups: Mapping[str, str], names: list[str]
-) -> html.Table:
-    """A row per compared run that can be read: verdict, phase, first alarms."""
-    styles = styles_of(names, groups)
-    titles = ("run", "verdict", "phase", "last step", "decay alarm", "collapse alarm", "last row")
+def compare_table(snapshots: list[Snapshot], groups: Mapping[str, str]) -> html.Table:
+    """A row per compared run that can be read: verdict, reward, first alarms."""
+    styles = styles_of([s.name for s in snapshots], groups)
+    titles = ("run", "verdict", "reward", "phase", "last step", "decay alarm", "collapse alarm",
+              "last row")
     rows = []
     for snapshot in snapshots:
-        state, name = snapshot.state, snapshot.subject.name
+        state, name = snapshot.state, snapshot.name
         sign = palette.PHASES[state.phase]
         first = {a.rule: a.step for a in state.alerts}
         steps = (state.last_step, first.get("lld-decay"), first.get("lld-collapse"))
         rows.append([
             [parts.stroke(*styles[name]), parts.run_link(name, snapshot.title)],
-            parts.verdict_badge(state, snapshot.subject.trend),
-            [parts.mark(sign), sign.word],
+            parts.verdict_badge(state),
+            state.trend or "–",
+            [parts.mark(sign), sign.word] if state.phase else "–",
             *map(parts.count, steps),
-            parts.since(snapshot.last_time, state.last_step is not None),
+            parts.since(snapshot.last_time),
         ])
-    return parts.table(titles, rows, range(3, 6), "card runs")
+    return parts.table(titles, rows, range(4, 7), "card runs")

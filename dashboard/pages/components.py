@@ -14,22 +14,23 @@ import numpy as np
 from dash import dcc, html
 
 from lldscope.core import palette
-from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, Chart
-from lldscope.core.numbers import true_minus
+from lldscope.core.charts import Chart
+from lldscope.core.numbers import number
 from lldscope.core.safe_text import in_one_line
 from lldscope.core.terminal import visible
+from lldscope.diagnosis.conditions import LEAST
 from lldscope.figures.chart_figures import HEIGHT, Figure, absent_lines, is_measured, remarks
 from lldscope.figures.series import floats
 from lldscope.figures.view import coverage, verdict_sign
 from lldscope.monitor.health import RunState
 
-from ..data.metrics import has_values, machine_keys
+from ..data.metrics import has_values
 from ..data.snapshot import Snapshot
-from ..figures import wording as words
-from ..figures.histogram import Histogram
-from .links import address, attrs, evidence
+from ..figures.action_map import ACTION_MAP
+from .frame import choice_button
+from .links import address, attrs
 
-DELTAS_OF_ACTIONS = [DELTA_OF_ACTION.format(i) for i in range(ACTIONS_SHOWN)]
+MOST_LINES = 6  # of a chart that are told in words
 GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "doubleClick": "autosize",  # everything: assets/charts.js
@@ -94,9 +95,26 @@ def mark(sign: palette.Sign) -> html.Span:
     return html.Span(sign.shape, className="mark", style={"--sign": sign.color})
 
 
-def verdict_badge(state: RunState, trend: str = "") -> html.Span:
-    """The verdict, green only where the log allows that: `verdict_sign`."""
-    return badge(verdict_sign(state, trend))
+def verdict_badge(state: RunState) -> html.Span:
+    """The verdict, green only where the log allows that (`verdict_sign`); in the first steps of a
+    run how many are left until there is one."""
+    if state.verdict == "insufficient" and state.life == "live":
+        steps = 0 if state.last_step is None else state.last_step + 1
+        if steps < LEAST:
+            return badge(palette.VERDICTS[state.verdict], f"warming up {steps}/{LEAST}")
+    return badge(verdict_sign(state, state.trend))
+
+
+def evidence_words(snapshot: Snapshot) -> str:
+    """What the answers rest on; without likelihoods, what was logged instead."""
+    state, table = snapshot.state, snapshot.subject.table
+    if state.evidence != "symptoms" or state.verdict == "insufficient":
+        return state.evidence_words
+    names = {"reward": "reward", "entropy": "entropy", "grad_norm": "gradients"}
+    there = [word for signal, word in names.items() if has_values(table, signal)]
+    if there == ["reward"]:
+        return "only the reward was logged"
+    return f"no Δ ({', '.join(there)} only)" if there else state.evidence_words
 
 
 def _progress(snapshot: Snapshot) -> list[Any]:
@@ -110,38 +128,45 @@ def _progress(snapshot: Snapshot) -> list[Any]:
     text = f"{last:,} of {total:,}"
     if snapshot.state.life == "live" and len(times) > 1 and np.isfinite(times).all():
         left = (total - last) * float(np.median(np.diff(times)))
-        text += f", about {words.age(left).removesuffix(' ago')} left"
+        text += f", about {duration(left)} left"
     return [fact("step", text)]
 
 
 def status_line(snapshot: Snapshot) -> list[Any]:
-    """Verdict, trend, phase, evidence, coverage, the worst firing alarm, step, age of the last row,
-    life."""
-    state, trend = snapshot.state, snapshot.subject.trend
+    """Verdict, trend, phase, evidence, coverage, step, age of the last row, life."""
+    state = snapshot.state
     possible, checks = coverage(state)
-    age = words.age(state.last_row_age_seconds, state.last_step is not None)
+    age = since(snapshot.last_time)
     phase = state.phase
     sign = palette.PHASES[phase]
     numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
     return [
-        verdict_badge(state, trend),
-        *([fact("reward", html.Strong(trend))] if trend else []),
-        *([fact("phase", html.Strong(numeral), title=words.PHASES[phase])] if phase else []),
-        fact("evidence", state.evidence_words, title=words.EVIDENCE[state.evidence]),
+        verdict_badge(state),
+        *([fact("reward", html.Strong(state.trend))] if state.trend else []),
+        *([fact("phase", html.Strong(numeral))]
+          if phase not in (None, "healthy", "warmup") else []),
+        html.Span(evidence_words(snapshot)),
         *([html.Span(f"{possible} of {checks} checks possible")] if checks else []),
-        _firing(snapshot.subject.name, state),
-        *([fact("last row", age, className="age")] if age else []),
         *_progress(snapshot),
+        *([fact("last row", age, className="age")] if snapshot.last_time is not None else []),
         _life(state),
     ]
 
 
-def since(moment: float | None, rows: bool) -> html.Span:
-    """How long ago a moment is (Unix time), which the browser keeps true by itself; None as in
-    `words.age`."""
+def since(moment: float | None) -> html.Span:
+    """How long ago a moment is (Unix time), which the browser keeps true by itself; nothing where
+    it was not recorded."""
     if moment is None:
-        return html.Span(words.age(None, rows))
-    return html.Span(words.age(time.time() - moment), **attrs(data_time=f"{moment:.1f}"))
+        return html.Span()
+    return html.Span(f"{duration(time.time() - moment)} ago", **attrs(data_time=f"{moment:.1f}"))
+
+
+def duration(seconds: float) -> str:
+    """A time in one unit, in the words of assets/lldscope.js."""
+    for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
+        if seconds < limit:
+            return f"{max(0.0, seconds) / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"
 
 
 def notice(why: str) -> list[Any]:
@@ -153,11 +178,17 @@ def notice(why: str) -> list[Any]:
 
 
 def _life(state: RunState) -> html.Span:
-    reason = visible(state.reason or "")  # with its traceback, if it has one
-    line = visible(in_one_line(state.reason or ""))
-    text = f"{state.life}: {line}" if line else state.life
+    word = life_word(state)
+    line = "" if word == "imported" else visible(in_one_line(state.reason or ""))
     dot = html.Span(className=f"dot {state.life}")
-    return html.Span([dot, text], className="life", title=reason)
+    reason = visible(state.reason or "")  # with its traceback, if it has one
+    return html.Span([dot, f"{word}: {line}" if line else word], className="life", title=reason)
+
+
+def life_word(state: RunState) -> str:
+    """How the run goes on or ended; of an imported log that is not known."""
+    is_import = state.life == "finished" and (state.reason or "").startswith("imported")
+    return "imported" if is_import else state.life
 
 
 def clock(moment: float) -> str:
@@ -165,37 +196,14 @@ def clock(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
 
 
-def _firing(name: str, state: RunState) -> html.Span:
-    firing = [a for a in state.firing if a.severity != "info"] or state.firing
-    if not firing:
-        return fact("alarm", "none firing")
-    worst = firing[0]
-    text: list[Any] = [html.A(html.Strong(worst.rule), href=evidence(name, worst.rule))]
-    if worst.start is not None:
-        text += [f" {worst.since} ({(state.last_step or 0) - worst.start:,} steps ago)"]
-    if len(firing) > 1:
-        text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
-    sign = palette.SEVERITIES[worst.severity]
-    message = true_minus(visible(worst.message))
-    return fact("alarm", mark(sign), *text, title=message)
-
-
 def page_links(snapshot: Snapshot) -> list[Any]:
-    """From a run to the pages about what it is made of; none to one that would be empty."""
-    pages = {"recording": "Recording"}
-    if machine_keys(snapshot):
-        pages = {"system": "System"} | pages
-    if snapshot.info.get("config"):
-        pages = {"config": "Configuration"} | pages
-    if any(has_values(snapshot.subject.table, name) for name in DELTAS_OF_ACTIONS):
-        pages = {"actions": "Δ by action and step"} | pages
-    if "responses" in snapshot.tables:
-        pages = {"responses": "Responses"} | pages
-    links = [html.A(t, href=address(p, snapshot.subject.name)) for p, t in pages.items()]
+    """From a run to the pages about it; none to one that would be empty."""
+    pages = {"responses": "Responses"} if "responses" in snapshot.tables else {}
+    pages |= {"config": "Settings"} if snapshot.info.get("config") else {}
+    links = [html.A(t, href=address(p, snapshot.name)) for p, t in pages.items()]
     title = "the post-mortem: one file that opens offline, to keep or to send"
-    href = address("report", snapshot.subject.name)
-    links.append(html.A("Report", href=href, download="", title=title))
-    return links
+    href = address("report", snapshot.name)
+    return [*links, html.A("Report", href=href, download="", title=title)]
 
 
 def notes(snapshot: Snapshot) -> list[Any]:
@@ -212,7 +220,7 @@ def notes(snapshot: Snapshot) -> list[Any]:
         counts = list(drops.items())
         text.append("; ".join(f"{n} × {visible(what)}" for what, n in counts[:5]) + ". ")
     if snapshot.state.last_step is None:
-        text.append("No step has been recorded yet; the charts fill by themselves.")
+        text.append("No step has been recorded yet; charts appear with the first step.")
     return [html.Div(text, className="notice", role="status")] if text else []
 
 
@@ -227,7 +235,7 @@ def events(snapshot: Snapshot) -> list[Any]:
         for e in snapshot.subject.events[-12:][::-1]
     ]
     if not rows:
-        return [html.P("No events were recorded.", className="quiet")]
+        return []
     return [table(("step", "event", "details"), rows, {0})]
 
 
@@ -237,63 +245,65 @@ def _details(event: dict[str, Any]) -> str:
 
 
 def card_class(figure: Figure) -> str:
-    """The class of a chart's card; one whose signals were not measured is small and comes last, and
-    a line that was not measured is not in the legend."""
+    """The class of a chart's card; one whose signals were not measured is not shown, and a line
+    that was not measured is not in the legend."""
     if not is_measured(figure):
         return "card chart unmeasured"
     return " ".join(["card chart", *(f"without-{i}" for i in absent_lines(figure))])
 
 
 def chart_card(
-    chart: Chart, figure: Figure, legend: list[Any], note: str, name: str | None, extra: bool
+    chart: Chart, figure: Figure, legend: list[Any], note: str, extra: bool
 ) -> html.Section:
-    """A titled card with one chart: of the run of this `name`, or of several; one that the reader
-    `extra` can be removed."""
+    """A titled card with one chart; one that the reader added (`extra`) can be removed."""
+    title = visible(chart.title, 80)
+    graph = dcc.Graph(
+        id={"type": "chart", "index": chart.id}, figure=figure, config=GRAPH_CONFIG,
+        clear_on_unhover=True, className="graph",
+    )
     return html.Section(
         [
-            html.Header(
-                [
-                    html.H2(visible(chart.title, 80)),
-                    html.Div(legend, className="legend"),
-                    tools(chart, name, extra),
-                ]
-            ),
+            html.Header([html.H2(title), html.Div(legend, className="legend"),
+                         tools(chart, extra)]),
             html.P(note, className="note"),
-            dcc.Graph(
-                id={"type": "chart", "index": chart.id},
-                figure=figure,
-                config=GRAPH_CONFIG,
-                clear_on_unhover=True,
-                className="graph",
-                style={"height": HEIGHT},
-            ),
-            html.P(remarks(figure), id={"type": "foot", "index": chart.id}, className="foot"),
+            html.Div(graph, role="img", style={"height": HEIGHT},
+                     **attrs(aria_label=f"chart of {title}, described below it")),
+            html.P(in_words(figure), id={"type": "foot", "index": chart.id}, className="foot"),
         ],
         id={"type": "card", "index": chart.id},
         className=card_class(figure),
     )
 
 
-def tools(chart: Chart, name: str | None, extra: bool) -> html.Details:
+def in_words(figure: Figure) -> str:
+    """What a chart shows, for who cannot see it or would read off its ends: of each line its first
+    and last value and its extremes; of many lines the first. And the remarks."""
+    lines = []
+    for line in figure["data"]:
+        if line["type"] != "scatter" or line["opacity"] < 1 or len(line["y"]) < 2:
+            continue
+        if line["name"].endswith((", lowest run", ", highest run", ", runs")):
+            continue
+        lines.append(f"{line['name']} {number(line['y'][0])} → {number(line['y'][-1])}")
+    more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
+    return " · ".join(filter(None, [*lines[:MOST_LINES], *more, remarks(figure)]))
+
+
+def tools(chart: Chart, extra: bool) -> html.Details:
     """What can be done with a chart; assets/lldscope.js does it."""
-    every = [
-        ("log", "log y", "a logarithmic y axis"),
-        ("clip", "clip outliers", "a y axis that leaves out the lowest and highest 1 %"),
-        ("full", "full screen", "this chart alone"),
-        ("png", "PNG", "this chart as a picture"),
+    scales: list[Any] = [] if chart is ACTION_MAP else [
+        choice_button(f"log~{chart.id}", "log y", False, title="a logarithmic y axis"),
+        choice_button(f"clip~{chart.id}", "clip outliers", False,
+                      title="a y axis that leaves out the lowest and highest 1 %"),
     ]
-    offered = every[2:] if isinstance(chart, Histogram) else every
-    offered += [("drop", "remove", "remove this chart from the page")] if extra else []
-    buttons: list[Any] = [
-        html.Button(
-            text, id={"type": "tool", "index": f"{tool} {chart.id}"}, className="button small",
-            title=title,
-        )
-        for tool, text, title in offered
+    others = [("full", "full screen"), ("png", "PNG")]
+    buttons = scales + [
+        html.Button(word, className="button small", **attrs(data_tool=tool, data_chart=chart.id))
+        for tool, word in others
     ]
-    if name is not None:
-        href = address("csv", name, chart=chart.id)
-        buttons.append(html.A("CSV", href=href, download="", className="button small"))
+    if extra:
+        buttons.append(html.Button("remove", className="button small",
+                                   **attrs(data_set=f"chart~{chart.id}")))
     summary = html.Summary("⋯", **attrs(aria_label=f"tools of {chart.title}"))
     return html.Details([summary, html.Div(buttons)], className="tools")
 

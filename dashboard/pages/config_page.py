@@ -1,9 +1,8 @@
-"""The configuration of a run, or of several with what differs first."""
+"""The settings of a run, and those that differ between several."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dash import html
 
@@ -12,40 +11,32 @@ from lldscope.explore.settings import differing, flat
 
 from ..data.snapshot import Snapshot
 from . import components as parts
-from .links import crumbs
+from .links import Query, crumbs
 
 
-def config_page(snapshots: Sequence[Snapshot]) -> html.Div:
-    """The page of these runs; the address names the others after `with`."""
-    configs = [flat(s.info.get("config")) for s in snapshots]
-    title = "Configuration" if len(snapshots) == 1 else "Configurations"
-    if len(snapshots) > 1:
-        body = settings_table(snapshots)
-        unlike = {name for name, _ in differing(configs)}
-        same = [(k, [v]) for k, v in configs[0].items() if k not in unlike]
-        body.append(html.H2(f"{len(same)} settings are the same", className="section"))
-        body.append(_table(snapshots[:1], same))
-    else:
-        body = [_table(snapshots, [(k, [v]) for k, v in configs[0].items()])]
-    if not any(configs):
-        body = [html.P("The run has no configuration recorded.", className="note")]
-    way = crumbs(snapshots[0].name, snapshots[0].title)
-    return html.Div([parts.page_head(title, above=way), *body])
+def config_page(snapshot: Snapshot, query: Query) -> html.Div:
+    """The page of a run."""
+    config = flat(snapshot.info.get("config"))
+    body = (
+        _table(["value"], [(k, [v]) for k, v in config.items()])
+        if config
+        else html.P("The run has no configuration recorded.", className="note")
+    )
+    way = crumbs(snapshot.name, snapshot.title)
+    return html.Div([parts.page_head("Settings", above=way), body])
 
 
-def settings_table(snapshots: Sequence[Snapshot]) -> list[Any]:
-    """The settings that differ between runs, under a heading."""
+def different_settings(snapshots: Sequence[Snapshot]) -> html.Details:
+    """The settings that differ between runs, folded."""
     rows = differing([flat(s.info.get("config")) for s in snapshots])
     many = f"{len(rows)} settings differ" if len(rows) != 1 else "1 setting differs"
-    return [html.H2(many, className="section"), *([_table(snapshots, rows)] if rows else [])]
-
-
-def _table(snapshots: Sequence[Snapshot], rows: Sequence[tuple[str, list[str]]]) -> html.Div:
-    heads = (
-        [parts.run_link(s.subject.name, s.title) for s in snapshots]
-        if len(snapshots) > 1
-        else ["value"]
+    heads = [parts.run_link(s.name, s.title) for s in snapshots]
+    return html.Details(
+        [html.Summary(many), *([_table(heads, rows)] if rows else [])], className="fold card"
     )
+
+
+def _table(heads: Sequence[object], rows: Sequence[tuple[str, list[str]]]) -> html.Div:
     body = [
         [html.Th(html.Code(visible(name, 200)), scope="row"), *(visible(v, 2000) for v in values)]
         for name, values in rows

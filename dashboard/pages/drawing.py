@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from lldscope.core.charts import Chart
-from lldscope.core.errors import LldscopeError
+from lldscope.core import palette
+from lldscope.core.charts import Chart, Line
+from lldscope.explore.responses import action_map
 from lldscope.figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
 from lldscope.figures.series import XAxis, x_axis
 from lldscope.figures.view import Subject, View
 
-from ..data.histograms import NO_BINS, read_bins
-from ..data.metrics import chart_of, has_values, held_out, keys_of, needs_run, with_columns
+from ..data.metrics import chart_of, has_values, keys_of, needs_run, with_columns
 from ..data.snapshot import Snapshot
-from ..figures.histogram import Histogram, make_histogram, steps_in_view
+from ..figures.action_map import ACTION_MAP, make_action_map
 from . import components as parts
 from .links import Query
 
-MOST_ADDED = 24  # charts that an address may add
+MOST_ADDED = 60  # charts that an address may add
+_HELD_OUT = Line("eval_score", "held-out score", palette.BLUE, "dash", mean=False, right=True,
+                 markers=True)
 DEFAULTS = {chart.id: chart for chart in CHARTS}
+DEFAULTS["reward"] = replace(
+    DEFAULTS["reward"], lines=(*DEFAULTS["reward"].lines, _HELD_OUT), right_unit="held-out score",
+)
 ALSO = ("kl", "clip_share")  # signals that have a chart where they were recorded
 
 
 def default_keys(snapshots: Sequence[Snapshot]) -> list[str]:
-    """The charts of a page before the reader adds some: held-out score, KL and clip share among
-    them where they were recorded."""
+    """The charts of a page before the reader adds some: KL and clip share among them where they
+    were recorded."""
     tables = [snapshot.subject.table for snapshot in snapshots]
-    also = [key for key in ALSO if any(has_values(table, key) for table in tables)]
-    score = held_out([column for snapshot in snapshots for column in snapshot.columns])
-    keys = list(DEFAULTS)
-    after = keys.index("reward") + 1
-    return [*keys[:after], *score, *keys[after:], *also]
+    return [*DEFAULTS, *(key for key in ALSO if any(has_values(table, key) for table in tables))]
 
 
 def keys_asked(snapshots: Sequence[Snapshot], query: Query) -> list[str]:
@@ -42,8 +44,8 @@ def keys_asked(snapshots: Sequence[Snapshot], query: Query) -> list[str]:
 def charts_of(
     keys: Sequence[str], snapshots: Sequence[Snapshot], compared: bool = False
 ) -> list[Chart]:
-    """The charts of these keys; what no run has is passed over, and histograms where runs are
-    compared. A key is found with and without its kind: `rewards/f1` is `scalar/rewards/f1`."""
+    """The charts of these keys; what no run has is passed over. A key is found with and without its
+    kind: `rewards/f1` is `scalar/rewards/f1`."""
     columns = [column for snapshot in snapshots for column in snapshot.columns]
     charts: dict[str, Chart] = {}
     for key in keys:
@@ -51,7 +53,7 @@ def charts_of(
             DEFAULTS.get(key) or chart_of(key, columns)
             or chart_of(f"scalar/{key}", columns) or chart_of(key.removeprefix("scalar/"), columns)
         )
-        if chart is not None and not (compared and isinstance(chart, Histogram)):
+        if chart is not None and not (compared and chart is ACTION_MAP):
             charts[chart.id] = chart
     return list(charts.values())
 
@@ -61,7 +63,7 @@ def all_keys(snapshots: Sequence[Snapshot], compared: bool = False) -> list[str]
     keys: dict[str, None] = {}
     for snapshot in snapshots:
         keys |= dict.fromkeys(keys_of(snapshot.columns, snapshot.subject.table))
-    return [key for key in keys if not (compared and key.startswith("histogram/"))]
+    return [key for key in keys if not (compared and key == ACTION_MAP.id)]
 
 
 def cards_of(
@@ -73,7 +75,7 @@ def cards_of(
     for chart, figure in zip(charts, figures, strict=True):
         note = chart.note if name else f"{chart.compared or chart.note}; vertical line: decay alarm"
         legend = parts.legend_of(chart) if name else []
-        cards.append(parts.chart_card(chart, figure, legend, note, name, chart.id not in defaults))
+        cards.append(parts.chart_card(chart, figure, legend, note, chart.id not in defaults))
     return cards
 
 
@@ -101,16 +103,9 @@ def draw(
 def _of_one(
     snapshot: Snapshot, chart: Chart, subject: Subject, view: View, axis: XAxis
 ) -> Figure:
-    if not isinstance(chart, Histogram):
-        return make_chart(chart, subject, view, axis)
-    steps = steps_in_view(subject, view, axis)
-    try:
-        bins = read_bins(snapshot.run, chart, steps)
-    except LldscopeError as error:  # it takes too long; the other charts are there
-        figure = make_histogram(chart, NO_BINS, subject, view, axis)
-        figure["layout"]["meta"]["remarks"] = str(error)
-        return figure
-    return make_histogram(chart, bins, subject, view, axis)
+    if chart is ACTION_MAP:
+        return make_action_map(action_map(snapshot.run), subject, axis)
+    return make_chart(chart, subject, view, axis)
 
 
 def _subject(snapshot: Snapshot, chart: Chart) -> Subject:

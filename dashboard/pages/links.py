@@ -63,15 +63,6 @@ def whole(query: Query, name: str, least: int = 0) -> int | None:
     return None if number is None or not least <= number < 2**31 else number
 
 
-def real(query: Query, name: str) -> float | None:
-    """A number of the query; None if it is not there or none."""
-    try:
-        number = float(text(query, name) or "nan")
-    except ValueError:
-        return None
-    return None if number != number else number
-
-
 def yes_no(query: Query, name: str) -> bool | None:
     """yes or no of the query; None if it says neither."""
     return {"yes": True, "no": False}.get(text(query, name) or "")

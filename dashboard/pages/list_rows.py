@@ -3,43 +3,47 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from dash import dcc, html
+from dash import html
 
 from lldscope.core import palette
+from lldscope.core.errors import LldscopeError
+from lldscope.core.numbers import number
 from lldscope.core.terminal import visible
+from lldscope.explore.settings import flat
 from lldscope.figures.series import make_sparkline
 from lldscope.monitor.health import RunState
-from lldscope.monitor.summary import Summary, points_of
+from lldscope.monitor.summary import LAST, Summary, points_of
+from lldscope.storage.layout import read_run
 
 from ..data.run_summaries import RunSummaries
-from ..figures import wording as words
 from . import components as parts
 from .about import tag_pills
 from .answer import news_of
-from .links import comparison, evidence
+from .links import Query, attrs, comparison, evidence, text
 
 READ_SECONDS = 0.5  # of one refresh of the list; the rest follows at the next
 COLUMNS = {
-    "run": "run",
-    "verdict": "verdict",
-    "phase": "phase",
-    "alarms": "alarms",
-    "evidence": "evidence",
-    "step": "last step",
-    "age": "last row",
-    "reward": "reward",
-    "delta": "Δ",
+    "run": "run", "verdict": "verdict", "alarms": "alarms", "step": "last step", "age": "last row",
+    "reward": "reward", "delta": "Δ",
 }
-NUMBERS = ("step",)
+SETTING = "config/"  # before the name of a setting
+MOST_ADDED, MOST_SETTINGS = 8, 200  # columns, and settings that are offered
+NUMBERS = ("step", *LAST)
 MOST_ROWS = 50  # runs on a page
 MOST_ALARMS = 3  # named in a row
 VERDICTS = ("critical", "warning", "stalled", "insufficient", "healthy", "unreadable")
-_PHASES = ("collapse", "decay", "stagnation", "recovered", "healthy", "warmup", None)
-_GRADES = ("delta", "level", "symptoms")
+NO_RUNS = (
+    "There are no runs here yet. Start a training that records into this folder, or run "
+    "`lldscope demo`; runs appear here as they start."
+)
+Settings = Mapping[str, Mapping[str, str]]  # of the runs that a page shows, by name
 
 
 @dataclass(frozen=True)
@@ -48,53 +52,82 @@ class Choice:
 
     find: str = ""
     verdict: str = ""
-    sort: str = "run"  # a column, with - before it from the largest down
+    sort: str = "verdict"  # a column, with - before it from the largest down
     by: str = ""  # "group": under headings
     page: int = 1
+    columns: tuple[str, ...] = ()  # added to COLUMNS
 
     @property
-    def plain(self) -> dict[str, str]:
+    def plain(self) -> dict[str, list[str]]:
+        """The query of its address."""
         page = str(self.page) if self.page > 1 else ""
-        order = {"sort": self.sort, "by": self.by, "page": page}
-        return {"q": self.find, "verdict": self.verdict, **order}
+        sort = "" if self.sort == "verdict" else self.sort
+        pairs = {"q": self.find, "verdict": self.verdict, "sort": sort, "by": self.by, "page": page}
+        values = {key: [value] for key, value in pairs.items() if value}
+        return values | ({"col": [*self.columns]} if self.columns else {})
 
 
-def choice_of(params: dict[str, Any]) -> Choice:
-    """The choice an address asks for; what it says wrongly is passed over."""
-    values = {k: v[0] if isinstance(v, list) else v for k, v in params.items()}
-    verdict, sort = values.get("verdict") or "", values.get("sort") or "run"
-    page = str(values.get("page") or "")
+def choice_of(query: Query) -> Choice:
+    """The choice that an address asks for; what it says wrongly is passed over."""
+    verdict, sort = text(query, "verdict") or "", text(query, "sort") or "verdict"
+    page = text(query, "page") or ""
+    added = [c for c in query.get("col", []) if c in LAST or c.startswith(SETTING)]
+    columns = tuple(dict.fromkeys(added))[:MOST_ADDED]
     return Choice(
-        str(values.get("q") or "")[:200],
+        (text(query, "q") or "")[:200],
         verdict if verdict in VERDICTS else "",
-        sort if sort.removeprefix("-") in COLUMNS else "run",
-        "group" if values.get("by") == "group" else "",
+        sort if sort.removeprefix("-") in {*COLUMNS, *columns} else "verdict",
+        "group" if text(query, "by") == "group" else "",
         max(1, int(page)) if re.fullmatch("[0-9]{1,6}", page) else 1,
+        columns,
     )
+
+
+def title_of(column: str) -> str:
+    """The head of a column."""
+    return COLUMNS.get(column) or visible(column.removeprefix(SETTING), 60)
 
 
 def run_rows(
     summaries: RunSummaries, choice: Choice, picked: list[str]
-) -> tuple[list[Any], list[Any], Any]:
-    """The rows that are wanted, in order, what each was drawn from, and what all runs tell the
+) -> tuple[list[Any], str, Any]:
+    """The rows that are wanted, in order, what changes when they do, and what all runs tell the
     tab."""
     lines = summaries.now(READ_SECONDS)
-    return *_rows(lines, choice, picked), news_of(lines)
+    wants_settings = any(column.startswith(SETTING) for column in choice.columns)
+    settings = settings_of(summaries, lines) if wants_settings else {}
+    rows, has = _rows(lines, choice, picked, settings)
+    return rows, blake2b(repr(has).encode(errors="replace"), digest_size=8).hexdigest(), \
+        news_of(lines)
+
+
+def settings_of(summaries: RunSummaries, lines: Sequence[Summary | str]) -> Settings:
+    """The settings of the first runs, by their names; of runs that lie elsewhere none."""
+    paths = summaries.registry.names()
+    settings: dict[str, Mapping[str, str]] = {}
+    for line in lines[: 4 * MOST_ROWS]:
+        path = paths.get(_name(line))
+        if isinstance(path, Path):
+            try:
+                settings[_name(line)] = flat(read_run(path, {}, "").get("config"))
+            except LldscopeError:
+                continue  # its row says why
+    return settings
 
 
 def _rows(
-    lines: list[Summary | str], choice: Choice, picked: list[str]
+    lines: list[Summary | str], choice: Choice, picked: list[str], settings: Settings
 ) -> tuple[list[Any], list[Any]]:
+    width = len(COLUMNS) + len(choice.columns) + 1
     if not lines:
-        return [_wide(html.P(words.NO_RUNS))], [["none", ""]]
+        return [_wide(html.P(NO_RUNS), width)], ["none"]
     matches = sorted((line for line in lines if _is_wanted(line, choice)), key=_name)
     key = choice.sort.removeprefix("-")
-    matches.sort(key=lambda line: _key(line, key), reverse=choice.sort.startswith("-"))
-    matches.sort(key=lambda line: _key(line, key) is _LAST)
+    keys = {_name(line): _key(line, key, settings) for line in matches}
+    matches.sort(key=lambda line: keys[_name(line)], reverse=choice.sort.startswith("-"))
+    matches.sort(key=lambda line: keys[_name(line)] is _LAST)
     if not matches:
-        return [_wide(f"No run matches the filter ({len(lines)} in total).")], [
-            ["none", len(lines)]
-        ]
+        return [_wide(f"No run matches the filter ({len(lines)} in total).", width)], ["none"]
     groups: dict[str, list[Summary | str]] = {}
     if choice.by:
         matches.sort(key=lambda line: (not _group(line), _group(line)))
@@ -102,20 +135,21 @@ def _rows(
             groups.setdefault(_group(line), []).append(line)
     page = min(choice.page, -(-len(matches) // MOST_ROWS))
     first = (page - 1) * MOST_ROWS
-    rows, has, above = [], [], None
+    rows: list[Any] = []
+    has: list[Any] = []
+    above = None
     for line in matches[first : first + MOST_ROWS]:
         if choice.by and _group(line) != above:
             above = _group(line)
-            name = visible(above) if above else "no group"
-            title = f"{name} · {_tally(groups[above])}"
-            rows.append(_heading(title, above, groups[above]))
-            has.append(["group", title])
-        rows.append(_row(line, picked))
-        has.append(_has(line))
+            title = f"{visible(above) if above else 'no group'} · {_tally(groups[above])}"
+            rows.append(_heading(title, above, groups[above], width))
+            has.append(title)
+        rows.append(_row(line, picked, choice, settings))
+        has.append(_content(line))
     if len(matches) > MOST_ROWS:
-        rows.append(_wide(_pages(choice, page, len(matches))))
-        has.append(["pages", f"{page} {len(matches)}"])
-    return rows, has
+        rows.append(_wide(_pages(choice, page, len(matches)), width))
+        has.append(f"{page} {len(matches)}")
+    return rows, [choice, *has]
 
 
 def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
@@ -123,8 +157,9 @@ def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
     first, last = (page - 1) * MOST_ROWS, min(page * MOST_ROWS, runs)
     ways = [("‹ previous", page - 1, page > 1), ("next ›", page + 1, last < runs)]
     links = [
-        html.A(text, href=f"/?{urlencode(replace(choice, page=to).plain)}", className="button")
-        for text, to, there in ways
+        html.A(word, className="button",
+               href=f"/?{urlencode(replace(choice, page=to).plain, doseq=True)}")
+        for word, to, there in ways
         if there
     ]
     position = html.Span(f"runs {first + 1:,}–{last:,} of {runs:,} ", className="quiet")
@@ -134,7 +169,7 @@ def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
 _LAST = (1, 0.0)  # what a run has no answer for comes last, whichever way it is sorted
 
 
-def _key(line: Summary | str, column: str) -> tuple[int, Any]:
+def _key(line: Summary | str, column: str, settings: Settings) -> tuple[int, Any]:
     if isinstance(line, str) or (line.state is None and column not in ("run", "verdict")):
         return _LAST
     if column == "run":
@@ -143,16 +178,25 @@ def _key(line: Summary | str, column: str) -> tuple[int, Any]:
         return 0, VERDICTS.index(_verdict(line))
     state = line.state
     assert state is not None
+    if column.startswith(SETTING):
+        value: Any = settings.get(line.name, {}).get(column.removeprefix(SETTING))
+        return _LAST if value is None else (0, _natural(value))
     value = {
-        "phase": lambda: _PHASES.index(state.phase),
         "alarms": lambda: len(state.firing) or None,
-        "evidence": lambda: _GRADES.index(state.evidence),
         "step": lambda: state.last_step,
         "age": lambda: None if line.last_time is None else -line.last_time,
         "reward": lambda: line.reward,
         "delta": lambda: line.delta,
-    }[column]()
+    }.get(column, lambda: line.last.get(column))()
     return _LAST if value is None else (0, value)
+
+
+def _natural(value: str) -> tuple[bool, float, str]:
+    """Numbers by their size, before texts."""
+    try:
+        return False, float(value), ""
+    except ValueError:
+        return True, 0.0, value
 
 
 def _is_wanted(line: Summary | str, choice: Choice) -> bool:
@@ -189,83 +233,90 @@ def _tally(members: list[Summary | str]) -> str:
     return ", ".join([f"{len(members)} runs" if len(members) > 1 else "1 run", *counts])
 
 
-def _has(line: Summary | str) -> list[Any]:
+def _content(line: Summary | str) -> list[Any]:
     """What a row shows, but for its age, which goes on by itself in the browser."""
     if isinstance(line, str):
-        return [line, ""]
-    state = [getattr(line.state, k, None) for k in ("verdict", "phase", "evidence", "life")]
-    if line.state is not None:
-        state += [a.rule for a in line.state.firing] + sorted(line.state.silenced)
-    fields = (line.title, line.group, line.tags, line.error, line.last_time, *line.lines, *state)
-    # As text: the browser's numbers do not hold 64 bits.
-    return [line.name, f"{hash(fields):x}"]
+        return [line]
+    state = line.state
+    fields = [getattr(state, k, None) for k in ("verdict", "phase", "evidence", "life", "last_step",
+                                                 "trend")]
+    if state is not None:
+        fields += [a.rule for a in state.firing] + sorted(state.silenced)
+    return [line.name, line.title, line.group, line.tags, line.error, line.last_time, line.lines,
+            line.last, *fields]
 
 
-def _wide(content: Any) -> html.Tr:
-    return html.Tr(html.Td(content, colSpan=len(COLUMNS) + 1, className="wrap"))
+def _wide(content: Any, width: int) -> html.Tr:
+    return html.Tr(html.Td(content, colSpan=width, className="wrap"))
 
 
-def _heading(title: str, group: str, members: list[Summary | str]) -> html.Tr:
-    """A group, and the way to its runs as one line with a band."""
+def _heading(title: str, group: str, members: list[Summary | str], width: int) -> html.Tr:
+    """A group: its verdicts, its mean reward, and the way to its runs as one line with a band."""
+    rewards = [m.reward for m in members if isinstance(m, Summary) and m.reward is not None]
     content: list[Any] = [title]
+    if rewards:
+        ends = f" ({number(min(rewards))} to {number(max(rewards))})" if len(rewards) > 1 else ""
+        content.append(f" · mean reward {number(sum(rewards) / len(rewards))}{ends}")
     if group and len(members) > 1:
         href = comparison([_name(m) for m in members], average="group")
-        content += [" · ", html.A("mean of the group", href=href)]
-    head = html.Th(content, colSpan=len(COLUMNS) + 1, scope="rowgroup")
+        content += [" · ", html.A("mean of the group in charts", href=href)]
+    head = html.Th(content, colSpan=width, scope="rowgroup")
     return html.Tr(head, className="run-group")
 
 
-def _row(line: Summary | str, picked: list[str]) -> html.Tr:
+def _row(
+    line: Summary | str, picked: list[str], choice: Choice, settings: Settings
+) -> html.Tr:
     """A row of a run; what cannot be read says why."""
-    rest = len(COLUMNS) - 1
+    rest = len(COLUMNS) - 1 + len(choice.columns)
     if isinstance(line, str):
         waits = html.Td("reading …", colSpan=rest)
         return html.Tr([html.Td(), html.Td(parts.run_link(line)), waits])
     if line.state is None:
-        why: list[Any] = [
-            parts.badge(palette.VERDICTS["unreadable"]),
-            f" {visible(line.error)}",
-        ]
+        why: list[Any] = [parts.badge(palette.VERDICTS["unreadable"]), f" {visible(line.error)}"]
         reason = html.Td(html.Div(why), colSpan=rest, className="wrap")
         return html.Tr([html.Td(), html.Td(parts.run_link(line.name, line.title)), reason])
     state = line.state
-    sign = palette.PHASES[state.phase]
-    label = html.Span(visible(f"compare {line.title}"), className="unseen")
-    pick = dcc.Checklist(
-        [{"label": label, "value": line.name}],
-        [line.name] if line.name in picked else [],
-        id={"type": "pick", "index": line.name},
-        className="pick",
+    about = attrs(
+        aria_checked=str(line.name in picked).lower(), data_pick=line.name,
+        aria_label=visible(f"compare {line.title}"),
     )
-    step = "–" if state.last_step is None else f"{state.last_step:,}"
-    life = html.Div([html.Span(className=f"dot {state.life}"), state.life])
+    pick = html.Button(role="checkbox", className="pick", **about)
+    life = html.Div([html.Span(className=f"dot {state.life}"), parts.life_word(state)])
     # the place of a run that has another name, and its group
-    about = [line.name] if line.title != line.name else []
-    about += [str(line.group)] if line.group else []
-    below = [html.Div(visible(text), className="quiet") for text in about]
+    names = [line.name] if line.title != line.name else []
+    names += [str(line.group)] if line.group else []
+    below = [html.Div(visible(name), className="quiet") for name in names]
+    trend = [html.Div(f"reward {state.trend}", className="quiet")] if state.trend else []
+    added = [html.Td(_value(line, column, settings), className="number" if column in LAST else None)
+             for column in choice.columns]
     return html.Tr(
         [
             html.Td(pick),
             html.Td([parts.run_link(line.name, line.title), *tag_pills(line.tags), *below]),
-            html.Td(parts.verdict_badge(state)),
-            html.Td(
-                [parts.mark(sign), sign.word], className="phase", title=words.PHASES[state.phase]
-            ),
+            html.Td([parts.verdict_badge(state), *trend]),
             html.Td(_alarms(line.name, state), className="alarms"),
-            html.Td(
-                palette.EVIDENCE[state.evidence],
-                className="quiet evidence",
-                title=words.EVIDENCE[state.evidence],
-            ),
-            html.Td(step, className="number"),
-            html.Td(
-                [life, html.Div(parts.since(line.last_time, step != "–"), className="quiet")],
-                className="life",
-            ),
+            html.Td(parts.count(state.last_step), className="number"),
+            html.Td([life, *_age(line)], className="life"),
             html.Td(_spark(line.lines[0], palette.GREEN, "reward")),
             html.Td(_spark(line.lines[1], palette.BLUE, "Δ of correct responses")),
+            *added,
         ]
     )
+
+
+def _age(line: Summary) -> list[Any]:
+    """The age of the last row; nothing where its time was not recorded."""
+    if line.last_time is None:
+        return []
+    return [html.Div(parts.since(line.last_time), className="quiet")]
+
+
+def _value(line: Summary, column: str, settings: Settings) -> Any:
+    """What a column that the reader has added shows of a run."""
+    if column.startswith(SETTING):
+        return visible(settings.get(line.name, {}).get(column.removeprefix(SETTING), "–"), 80)
+    return number(line.last.get(column))
 
 
 def _alarms(name: str, state: RunState) -> list[Any]:

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from dash import dcc, html
 
-from lldscope.core.terminal import visible
 from lldscope.explore.responses import ORDERS, LargestDrops, ResponseQuery
 
-from .links import Query, address, real, text, whole, yes_no
-
-_signed = partial(whole, least=-(2**31))
+from .links import Query, address, text, whole, yes_no
 
 # Name in the address → field of a ResponseQuery, and how it is read.
 _FILTERS: dict[str, tuple[str, Callable[[Query, str], Any]]] = {
     "first": ("first", whole),
     "last": ("last", whole),
-    "group": ("group", _signed),
     "correct": ("correct", yes_no),
-    "source": ("data_source", text),
-    "cut": ("truncated", yes_no),
     "tokens": ("tokens", yes_no),
-    "delta_from": ("delta_from", real),
-    "delta_to": ("delta_to", real),
-    "length_from": ("tokens_from", whole),
-    "length_to": ("tokens_to", whole),
     "text": ("text", text),
 }
 
@@ -76,72 +65,37 @@ def grid_of(name: str, query: Query, drops: LargestDrops | None = None) -> Grid:
     return Grid(name, filters, order, down, text(query, "alarm"), whole(query, "at"))
 
 
-def form(grid: Grid, sources: list[str]) -> html.Form:
+def form(grid: Grid) -> html.Form:
     """The filters as fields; the order and the alarm are hidden ones."""
     now = grid.fields()
 
-    def field(key: str, label: str, width: int = 5, step: Any = 1) -> html.Label:
-        box = dcc.Input(
-            id={"type": "want", "index": key}, name=key, value=now[key], type="number", step=step,
-            style={"width": f"{width + 2.5}em"},
-        )
-        return html.Label([html.Span(label, className="unseen"), box])
-
-    def want(title: str, *content: Any) -> html.Span:
-        return html.Span([html.Span(title, className="key"), *content], className="want")
-
-    def between(title: str, low: str, high: str, step: Any = 1) -> html.Span:
-        return want(
-            title,
-            field(low, f"{title} from", step=step),
-            "–",
-            field(high, f"{title} to", step=step),
+    def field(key: str, kind: Any, width: float, **more: Any) -> Any:
+        return dcc.Input(
+            id={"type": "want", "index": key}, name=key, value=now[key], type=kind,
+            style={"width": f"{width}em"}, **more,
         )
 
-    def choice(title: str, key: str, options: list[tuple[str, str]]) -> html.Label:
+    def want(title: str, content: Any) -> html.Label:
+        return html.Label([html.Span(title, className="key"), content], className="want")
+
+    def choice(title: str, key: str) -> html.Label:
         choices = [
             html.Option(word, value=value, selected="selected" if value == now[key] else None)
-            for value, word in [("", "any"), *options]
+            for value, word in (("", "any"), ("yes", "yes"), ("no", "no"))
         ]
-        return html.Label(
-            [html.Span(title, className="key"), html.Select(choices, name=key)], className="want"
-        )
+        return want(title, html.Select(choices, name=key))
 
-    hidden = [
-        dcc.Input(id={"type": "want", "index": k}, name=k, value=now[k], type="hidden")
-        for k in ("alarm", "at", "sort", "way")
-        if now[k] is not None
-    ]
-    either = [("yes", "yes"), ("no", "no")]
+    hidden = [field(k, "hidden", 0) for k in ("alarm", "at", "sort", "way") if now[k] is not None]
     return html.Form(
         [
-            between("steps", "first", "last"),
-            want("group", field("group", "group", 3)),
-            choice("correct", "correct", either),
-            choice("data source", "source", [(s, visible(s, 40)) for s in sources]),
-            between("Δ", "delta_from", "delta_to", step="any"),
-            between("tokens", "length_from", "length_to"),
-            choice("cut by a limit", "cut", either),
-            choice("tokens recorded", "tokens", either),
-            html.Label(
-                [
-                    html.Span("text", className="key"),
-                    dcc.Input(
-                        id={"type": "want", "index": "text"},
-                        name="text",
-                        value=now["text"],
-                        type="search",
-                        placeholder="in question or answer",
-                        style={"width": "15em"},
-                    ),
-                ],
-                className="want",
-            ),
+            want("steps from", field("first", "number", 7)),
+            want("to", field("last", "number", 7)),
+            choice("correct", "correct"),
+            choice("tokens recorded", "tokens"),
+            want("text", field("text", "search", 15, placeholder="in question or answer")),
             *hidden,
             html.Button("Show", type="submit", className="button primary"),
             html.A("Clear", href=address("responses", grid.name), className="button plain"),
         ],
-        action=address("responses", grid.name),
-        method="GET",
-        className="wants card",
+        action=address("responses", grid.name), method="GET", className="wants card",
     )

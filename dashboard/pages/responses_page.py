@@ -5,6 +5,7 @@ All of the view is in the address: the filters are a form, the order and the pag
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,6 @@ from lldscope.explore.responses import (
     PAGE,
     LargestDrops,
     Page,
-    data_sources,
     find_responses,
     largest_drops_at,
 )
@@ -28,6 +28,7 @@ from . import components as parts
 from .links import Query, address, attrs, crumbs, way, whole
 from .response_filters import Grid, form, grid_of
 
+_ANSWER = re.compile(r"<answer>\s*(.*?)\s*(?:</answer>|\Z)", re.DOTALL)
 PREVIEWED = 52  # characters of a line of the preview
 STRONG = 5.0  # nats that a response must lose or gain for the full colour
 
@@ -35,11 +36,9 @@ STRONG = 5.0  # nats that a response must lose or gain for the full colour
 _COLUMNS = (
     ("step", "step"), ("group", "group"), ("response", None), ("class", None),
     ("Δ, nats", "delta"), ("question and answer", None), ("reward", "reward"),
-    ("log π per token", "logp"),
-    ("tokens", "tokens"), ("actions", None), ("searches", None), ("data source", None),
-    ("recorded", None),
+    ("log π per token", "logp"), ("tokens", "tokens"), ("actions", None), ("data source", None),
 )
-_TEXT = ("response", "class", "data source", "recorded", "question and answer")
+_TEXT = ("response", "class", "data source", "question and answer")
 _NUMBERS = [i for i, (title, _) in enumerate(_COLUMNS) if title not in _TEXT]
 
 
@@ -57,7 +56,7 @@ def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
         [
             parts.page_head("Responses", count, above=crumbs(name, snapshot.title)),
             *_notice(grid, drops),
-            form(grid, data_sources(run)),
+            form(grid),
             _table(grid, page),
             _pager(grid, page),
         ],
@@ -69,38 +68,24 @@ def _notice(grid: Grid, drops: LargestDrops | None) -> list[Any]:
     """Which alarm led here, and, if they are shown, what the responses that lost most are."""
     if drops is None:
         return []
-    rule = visible(grid.alarm or "the alarm", 60)
-    is_default = grid == replace(grid_of(grid.name, {}, drops), alarm=grid.alarm, at=grid.at)
-    text = f"{rule} fired at step {drops.step:,}." + (f" {_which(drops)}" if is_default else "")
+    alarm = visible(grid.alarm or "the alarm", 60)
+    text = f"{alarm} fired at step {drops.step:,}. "
+    if grid == replace(grid_of(grid.name, {}, drops), alarm=grid.alarm, at=grid.at):
+        last = f"–{drops.last:,}" if drops.first < drops.last else ""
+        steps = f"{drops.first:,}{last}"
+        which = "with recorded tokens" if drops.tokens else "(no tokens were recorded)"
+        text += f"Shown: correct responses of steps {steps} {which}, greatest loss first. "
     wider = address(
         "responses", grid.name, alarm=grid.alarm, at=drops.step,
         first=max(0, drops.step - 9), last=drops.step, correct="yes", sort="delta",
     )
-    link = html.A("All correct responses up to the alarm, with tokens or without", href=wider)
-    return [html.Div([text, " ", link], className="notice", role="status")]
-
-
-def _which(drops: LargestDrops) -> str:
-    """What the rows are that an alarm leads to."""
-    if drops.moved:
-        return (
-            f"In the steps up to it no correct response that lost likelihood has its tokens "
-            f"recorded; the nearest step with one, step {drops.first:,}, is shown here."
-        )
-    if drops.tokens:
-        return (
-            f"Shown are the correct responses of steps {drops.first:,}–{drops.last:,} whose "
-            "tokens were recorded, the greatest loss first."
-        )
-    return (
-        "No tokens of correct responses that lost likelihood were recorded; open a "
-        "response to see its actions."
-    )
+    link = html.A("All correct responses of these ten steps", href=wider)
+    return [html.Div([text, link], className="notice", role="status")]
 
 
 def _table(grid: Grid, page: Page) -> html.Div:
     if not page.total:
-        text = "No response matches these filters. Missing values match no bound."
+        text = "No response matches these filters."
         return html.Div(html.P(text), className="card empty")
     head = [_head(grid, title, by) for title, by in _COLUMNS]
     rows = [_row(grid, row) for row in rows_of(page.rows)]
@@ -124,32 +109,40 @@ def _row(grid: Grid, row: dict[str, Any]) -> list[Any]:
         sort=grid.order if grid.order != "step" else None,
     )
     style = deltas.tint(row["delta"], STRONG, "number", "delta", faint=deltas.FAINT)
-    source = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []
     return [
         parts.count(row["step"]),
-        _group(grid, row),
+        parts.count(row["group_id"]),
         html.A(title_of(row), href=href, className="run-link"),
         class_of(row),
         html.Td(deltas.nats(row["delta"], row["not_finite"]), **style),
         html.Td(_preview(row), className="preview"),
         *(number(row[name]) for name in ("reward", "logp")),
         [*cut, parts.count(row["n_tokens"])],
-        *(parts.count(row[name]) for name in ("n_actions", "n_searches")),
+        parts.count(row["n_actions"]),
         html.Td(visible(row["data_source"] or "–", 40), className="quiet"),
-        html.Td(source, className="quiet"),
     ]
 
 
 def _preview(row: dict[str, Any]) -> list[Any]:
-    """The end of the question over the end of the answer, a line each."""
-    lines = ((row["question"], "quiet"), (row["answer"], ""))
-    texts = [(" ".join(str(text).split()), look) for text, look in lines if text]
-    return [html.Div(_end(text), className=look, title=visible(text)) for text, look in texts]
+    """The end of the question over the answer, a line each."""
+    lines = ((row["question"], "quiet"), (answer_of(row["answer"]), ""))
+    return [
+        html.Div(end_of(words, PREVIEWED), className=look, title=visible(words))
+        for words, look in lines if words
+    ]
 
 
-def _end(text: str) -> str:
-    return visible(text if len(text) <= PREVIEWED else f"… {text[-PREVIEWED:]}")
+def answer_of(words: str | None) -> str | None:
+    """What a response answers: the text in its last tag of an answer, or all that is given."""
+    tagged = _ANSWER.findall(words or "")
+    return tagged[-1] if tagged and tagged[-1] else words
+
+
+def end_of(words: str, most: int) -> str:
+    """The end of a text, in one line."""
+    plain = " ".join(words.split())
+    return visible(plain if len(plain) <= most else f"… {plain[-most:]}")
 
 
 def title_of(row: dict[str, Any]) -> str:
@@ -163,16 +156,6 @@ def class_of(row: dict[str, Any]) -> html.Span:
         row["correct"], ("?", "unknown")
     )
     return html.Span([html.Span(shape, className="shape"), word], className=f"class {word}")
-
-
-def _group(grid: Grid, row: dict[str, Any]) -> Any:
-    """A group's number, which leads to its responses side by side."""
-    if row["group_id"] is None:
-        return "–"
-    href = address(
-        "group", grid.name, step=row["step"], rank=row["rank"] or None, id=row["response_id"]
-    )
-    return html.A(f"{row['group_id']:,}", href=href)
 
 
 def _pager(grid: Grid, page: Page) -> html.Div:

@@ -1,4 +1,5 @@
-"""One run: status line, eight charts, and under them alarms, look-alikes and events.
+"""One run: what is wrong and what to do, the step bar, charts, and folded below them the alarms,
+other causes and events.
 
 Messages come from runs and are untrusted; Dash escapes what is given as text.
 """
@@ -13,26 +14,28 @@ from lldscope.core import palette
 from lldscope.core.errors import LldscopeError
 from lldscope.core.numbers import true_minus
 from lldscope.core.terminal import visible
-from lldscope.diagnosis.registry import RULES, STALLED
+from lldscope.diagnosis.registry import LABELS, STALLED
 from lldscope.explore.experiments import Experiment, experiments, has_experiments
+from lldscope.figures.chart_figures import is_measured
 from lldscope.monitor.alerts import AnyAlert
 from lldscope.monitor.health import RunState
 from lldscope.storage.url import Url, place_of
 
 from ..data.snapshot import Snapshot
-from ..figures import wording as words
+from ..figures.delta_colors import COLORS
 from . import components as parts
 from .about import about
 from .adding import adding
 from .answer import answer, news_of_run
-from .dose import dose
 from .drawing import cards_of, charts_of, default_keys, draw, keys_asked
-from .frame import PAUSE, controls, memory, part_id, view_of
-from .links import Query, address
+from .frame import PAUSE, controls, memory, part, view_of
+from .links import Query, address, attrs
+from .rules_page import RULE_IDS
+from .step_bar import step_bar
+from .story import story_key
 
 SNOOZE_HOURS = 8
 MOST_EPISODES = 4  # of an alarm that are named
-RULE_IDS = {rule.id for rule in (*RULES, STALLED)}  # those with a page of their own
 
 
 def run_page(snapshot: Snapshot, query: Query) -> html.Div:
@@ -42,62 +45,85 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
     charts = charts_of(keys_asked([snapshot], query), [snapshot])
     figures = draw([snapshot], charts, view)
     cards = cards_of(charts, figures, defaults, snapshot.name)
+    content = run_parts(snapshot)
     info = snapshot.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
-    about_run = " · ".join(str(f) for f in facts if f)
+    title = [html.H1(visible(snapshot.title)),
+             html.Span(visible(" · ".join(str(f) for f in facts if f)), className="quiet")]
+    sticky = html.Header(
+        [
+            html.Div([html.Div(title, className="title"), PAUSE], className="head-line"),
+            part("status", content["status"], className="status"),
+            html.Div(
+                [part("steps", content["steps"], className="bar"), html.Span(id="step-mark"),
+                 html.Span("", id="step-word", role="status")],
+                className="step-bar", id="step-bar",
+            ),
+        ],
+        className="page-head sticky run-head",
+    )
+    absent = [chart.title for chart, f in zip(charts, figures, strict=True) if not is_measured(f)]
+    main = html.Div(
+        [
+            part("answer", content["answer"], className="answer"),
+            part("notes", content["notes"]),
+            html.Div(id="story", className="story"),
+            controls(view, part("links", content["links"], className="ways")),
+            html.Div(cards, className="charts", id="cards"),
+            part("absent", absent_charts(absent)),
+            adding([snapshot], defaults),
+            _fold("alarms", "Alarms", content, html.P("", id="note-said", role="status")),
+            _fold("causes", "Causes that look the same on a reward curve", content),
+            _fold("events", "Events", content),
+            *experiments_of(snapshot),
+            about(snapshot),
+        ],
+    )
+    panel = html.Aside(id="batch", className="batch", style=COLORS, **attrs(aria_label="batch"))
     return html.Div(
         [
-            _head(visible(snapshot.title), visible(about_run), snapshot),
-            html.Div(
-                [html.Div(dose(snapshot), id=part_id("dose"), className="dose"), about(snapshot)],
-                className="beneath",
-            ),
-            html.Div(parts.notes(snapshot), id=part_id("notes")),
-            controls(
-                view, html.Div(parts.page_links(snapshot), id=part_id("ways"), className="ways")
-            ),
-            html.Div(cards, className="charts", id="cards"),
-            adding([snapshot], defaults),
-            _below(snapshot),
-            *memory([snapshot], None, view, charts, figures, defaults),
+            sticky,
+            html.Div([main, panel], className="beside"),
+            *memory([snapshot], query, [chart.id for chart in charts], defaults,
+                    story_key(snapshot)),
+            dcc.Store(id="step"),
+            dcc.Store(id="story-of", data=story_key(snapshot)),
             dcc.Store(id="news", data=news_of_run(snapshot)),
         ]
     )
 
 
-def _head(title: str, facts: str, snapshot: Snapshot) -> html.Header:
-    return html.Header(
-        [
-            html.Div([html.H1(title), html.Span(facts, className="quiet")], className="title"),
-            PAUSE,
-            html.Div(answer(snapshot), id=part_id("answer"), className="answer"),
-            html.Div(parts.status_line(snapshot), id=part_id("status"), className="status"),
-        ],
-        className="page-head sticky run-head",
-    )
+def run_parts(snapshot: Snapshot) -> dict[str, Any]:
+    """What a refresh writes anew, by name."""
+    alerts, events = snapshot.state.alerts, len(snapshot.subject.events)
+    findings: list[str] = [*snapshot.state.look_alikes.values()]
+    return {
+        "status": parts.status_line(snapshot),
+        "steps": step_bar(snapshot),
+        "answer": answer(snapshot),
+        "notes": parts.notes(snapshot),
+        "links": parts.page_links(snapshot),
+        "alarms": [_alarm(a, snapshot) for a in alerts],
+        "alarms-line": f"{len(snapshot.state.firing)} of {len(alerts)} fire" if alerts else "none",
+        "causes": causes(snapshot),
+        "causes-line": ", ".join(
+            f"{n} {sign.word}" for finding, sign in palette.ANSWERS.items()
+            if (n := findings.count(finding))
+        ),
+        "events": parts.events(snapshot),
+        "events-line": f"{events:,}" if events else "none",
+    }
 
 
-def _below(snapshot: Snapshot) -> html.Div:
-    """Alarms on the left, look-alikes and events on the right."""
-    alike = [
-        html.H2("Look-alikes"),
-        html.P("Causes that look the same on a reward curve.", className="note"),
-        html.Div(look_alikes(snapshot), id=part_id("look-alikes")),
-    ]
-    happened = [html.H2("Events"), html.Div(parts.events(snapshot), id=part_id("events"))]
-    left = [
-        html.H2("Alarms"),
-        html.P("", id="note-said", className="note", role="status"),
-        html.Div(alarms(snapshot), id=part_id("alarms")),
-    ]
-    right = [html.Section(alike, className="card"), html.Section(happened, className="card")]
-    if tries := experiments_of(snapshot):
-        right.append(html.Section([html.H2("What was tried"), *tries], className="card"))
-    return html.Div([html.Section(left, className="card"), html.Div(right)], className="below")
+def _fold(name: str, title: str, content: dict[str, Any], *before: Any) -> html.Details:
+    """A folded section, with a part that sums it up beside its title."""
+    summary = html.Summary([html.H2(title), part(f"{name}-line", content[f"{name}-line"])])
+    return html.Details([summary, *before, part(name, content[name])], className="fold card")
 
 
 def experiments_of(snapshot: Snapshot) -> list[Any]:
-    """The answers of `blame` and `rescue`, and the attempts."""
+    """The answers of `blame` and `rescue`, and the attempts, folded; nothing where nothing was
+    tried."""
     place = place_of(snapshot.state.path)
     if isinstance(place, Url) or not has_experiments(place, snapshot.info):
         return []
@@ -105,7 +131,9 @@ def experiments_of(snapshot: Snapshot) -> list[Any]:
         tries = experiments(snapshot.run)
     except LldscopeError:
         return []
-    return [part for e in tries for part in _experiment(e, snapshot.name)]
+    summary = html.Summary([html.H2("What was tried"), html.Span(f"{len(tries):,}")])
+    content = [part for e in tries for part in _experiment(e, snapshot.name)]
+    return [html.Details([summary, *content], className="fold card")] if tries else []
 
 
 def _experiment(e: Experiment, name: str) -> list[Any]:
@@ -116,20 +144,18 @@ def _experiment(e: Experiment, name: str) -> list[Any]:
                  f": {visible(x.words)}"])
         for x in e.links
     ]
+    table = html.Div(parts.table(e.head, rows, range(1, len(e.head))), className="wide")
     return [
         html.P(visible(e.sentence, 2000)),
-        html.Details([html.Summary(e.title),
-                      html.Div(parts.table(e.head, rows, range(1, len(e.head))), className="wide"),
-                      html.Ul(links)]),
+        html.Details([html.Summary(e.title), table, html.Ul(links)]),
     ]
 
 
-def alarms(snapshot: Snapshot) -> list[Any]:
-    """Every alarm that ever fired, with what it means and what to do."""
-    alerts = snapshot.state.alerts
-    if not alerts:
-        return [html.P("No alarm has fired.", className="quiet")]
-    return [_alarm(a, snapshot) for a in alerts]
+def absent_charts(titles: list[str]) -> list[Any]:
+    """The charts of which nothing was measured, in one line."""
+    if not titles:
+        return []
+    return [html.P(f"Not in this log: {', '.join(titles)}.", className="note")]
 
 
 def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
@@ -155,7 +181,7 @@ def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
             html.P(["→ ", alert.advice], className="advice"),
             html.Details(
                 [
-                    html.Summary("What this means, what it looks at, how often it is wrong"),
+                    html.Summary("Meaning, evidence, how often it is wrong"),
                     html.Dl([x for k, v in facts.items() for x in (html.Dt(k), html.Dd(v))]),
                 ]
             ),
@@ -185,7 +211,8 @@ def _quieting(alert: AnyAlert, state: RunState) -> list[Any]:
 
 def _note(rule: str, kind: str, text: str) -> html.Button:
     index = f"{kind} {rule}"
-    return html.Button(text, id={"type": "note", "index": index}, className="button small")
+    about = attrs(aria_label=f"{text}: {rule}")
+    return html.Button(text, id={"type": "note", "index": index}, className="button small", **about)
 
 
 def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
@@ -193,19 +220,15 @@ def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
     likelihood, or all where that was not measured."""
     rule, step = alert.rule, alert.step
     links: list[Any] = []
-    # An alarm that became worse did so at `step`, after it had fired.
-    steps = [step, *(first for first, _ in alert.episodes[:MOST_EPISODES])]
-    for at in sorted({s for s in steps if s is not None}) if "responses" in snapshot.tables else []:
-        name = snapshot.subject.name
+    if step is not None and "responses" in snapshot.tables:
+        text, there = "Responses up to", address("responses", snapshot.name,
+                                                 first=max(0, step - 9), last=step)
         if snapshot.state.evidence == "delta":
-            there = address("responses", name, alarm=rule, at=at)
-            text = "again at" if links else "Responses that lost most likelihood at"
-        else:
-            there = address("responses", name, first=max(0, at - 9), last=at)
-            text = "again up to" if links else "Responses up to"
-        links.append(html.A(f"{text} step {at:,}", href=there))
+            text = "Responses that lost most likelihood at"
+            there = address("responses", snapshot.name, alarm=rule, at=step)
+        links.append(html.A(f"{text} step {step:,}", href=there))
     if rule in RULE_IDS:
-        links.append(html.A(f"About {rule}", href=f"/rules/{rule}"))
+        links.append(html.A(f"About {rule}", href=f"/rules#{rule}"))
     return html.Div(links, className="ways")
 
 
@@ -219,7 +242,7 @@ def _episodes(alert: AnyAlert) -> str:
     return f"steps {', '.join(ranges)}{more}"
 
 
-def look_alikes(snapshot: Snapshot) -> html.Table:
+def causes(snapshot: Snapshot) -> html.Table:
     """What looks like LLD on a reward curve, and what this log says of each."""
     rows = []
     for cause, finding in snapshot.state.look_alikes.items():
@@ -228,14 +251,14 @@ def look_alikes(snapshot: Snapshot) -> html.Table:
         answer_cell: list[Any] = [html.Span(sign.shape, className="shape"), sign.word]
         rows.append([
             _cause(cause),
-            html.Td(answer_cell, className=finding, title=words.FINDINGS[finding]),
+            html.Td(answer_cell, className=finding),
             html.Td(evidence, className="quiet"),
         ])
     return parts.table(("cause", "this log", "evidence"), rows)
 
 
 def _cause(cause: str) -> Any:
-    """A cause by its name, and the page of its rule where it has one."""
-    name = words.LOOK_ALIKES.get(cause, cause)
+    """A cause by its name, and the way to its rule where it has one."""
+    name = LABELS.get(cause, STALLED.label if cause == STALLED.id else cause)
     rule = "lld-decay" if cause == "lld" else cause
-    return html.A(name, href=f"/rules/{rule}") if rule in RULE_IDS else name
+    return html.A(name, href=f"/rules#{rule}") if rule in RULE_IDS else name

@@ -7,7 +7,6 @@ Every token is an option of a list box, so that keys and screen readers reach it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import groupby
 from json import dumps
 from typing import Any
@@ -20,7 +19,6 @@ from lldscope.core.terminal import visible
 from lldscope.explore.trajectories import MOST_TOKENS, Trajectory, rows_of
 
 from ..figures import delta_colors as deltas
-from ..figures.token_overlays import Overlay
 from .links import attrs
 
 PROMPT_SHOWN = 400  # characters of the end of a prompt
@@ -28,18 +26,11 @@ TOOL_SHOWN = 6000  # characters of one tool answer
 STRONG_ACTION = 4.0  # nats that an action must lose or gain for the full colour
 
 
-@dataclass(frozen=True)
-class Looks:
-    """How the tokens of a response are shown: what colours them, what their ids begin with, and the
-    position of the one that the address names."""
-
-    overlay: Overlay
-    side: str
-    first: int | None = None
-
-
-def turns(response: Trajectory, looks: Looks, shared: int, after: str) -> list[Any]:
-    """Prompt, actions and tool text in order. `shared` own tokens begin alike in both responses;
+def turns(
+    response: Trajectory, side: str, mark: int | None, shared: int, after: str
+) -> list[Any]:
+    """Prompt, actions and tool text in order. `side` begins the ids of its tokens, of which the
+    address names that at position `mark`; `shared` own tokens begin alike in both responses;
     `after` is where the next tokens are."""
     tokens = rows_of(response.tokens)
     actions = {a["action_index"]: a for a in response.actions}
@@ -49,14 +40,14 @@ def turns(response: Trajectory, looks: Looks, shared: int, after: str) -> list[A
     alike = {t["position"] for t in rest[:shared]}
     fork = rest[shared]["position"] if 0 < shared < len(rest) else None
     reachable = [t["position"] for t in rest if t["action_index"] is not None]
-    first = looks.first if looks.first in reachable else next(iter(reachable), None)
+    first = mark if mark in reachable else next(iter(reachable), None)
     parts: list[Any] = [prompt(before)] if before else []
     for index, run in groupby(rest, key=lambda t: t["action_index"]):
         group = list(run)
         if index is None:
             parts.append(_tool(group, fork))
         else:
-            parts.append(_action(group, actions.get(index), index, looks, alike, fork, first))
+            parts.append(_action(group, actions.get(index), index, side, alike, fork, first))
     end = response.first + MOST_TOKENS
     if len(tokens) == MOST_TOKENS:
         left = response.n_tokens - MOST_TOKENS
@@ -96,7 +87,7 @@ def _action(
     tokens: list[dict[str, Any]],
     action: dict[str, Any] | None,
     index: int,
-    looks: Looks,
+    side: str,
     alike: set[int],
     fork: int | None,
     first: int | None,
@@ -105,7 +96,7 @@ def _action(
     for token in tokens:
         if token["position"] == fork:
             text.append([_DIFFER, None, "fork"])
-        text.append(_token(token, looks, token["position"] in alike, first))
+        text.append(_token(token, side, token["position"] in alike, first))
     # One component for all of an action's tokens: one for each would cost a second per thousand.
     box = html.Div(
         className="toks", role="listbox",
@@ -118,17 +109,17 @@ _DIFFER = "▸ from here on they differ"
 _FORK = html.Span(_DIFFER, className="fork")
 
 
-def _token(token: dict[str, Any], looks: Looks, same: bool, first: int | None) -> list[Any]:
+def _token(token: dict[str, Any], side: str, same: bool, first: int | None) -> list[Any]:
     """What the browser makes a token of: text, label, class, strength, id, in the order of Tab."""
     names = ("tok", "same" if same else "", "odd" if token["not_finite"] else "")
-    style = looks.overlay.of(token, *names)
+    style = deltas.tint(token["delta"], deltas.STRONG_TOKEN, *names, faint=deltas.FAINT)
     position = token["position"]
     return [
         text_of(token),
         numbers_of(token),
         style["className"],
         style.get("style", {}).get("--w"),
-        f"{looks.side}{position}",
+        f"{side}{position}",
         position == first,
     ]
 
@@ -186,7 +177,7 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
 
 def without_tokens(item: Trajectory, same: int) -> list[Any]:
     """Actions with their Δ, and the recorded text, where no token was recorded. The first `same`
-    actions brought the same documents as those of the other response."""
+    actions retrieved the same documents as those of the other response."""
     text = "No tokens of this response were recorded; Δ is shown per action."
     if all(a["delta"] is None for a in item.actions):
         text = "No tokens of this response were recorded, and it was not scored after the update."
@@ -194,7 +185,7 @@ def without_tokens(item: Trajectory, same: int) -> list[Any]:
     for action in item.actions:
         head = action_head(action, action["action_index"])
         alike = action["action_index"] < same
-        note = [html.Span("brought the same documents", className="same")] if alike else []
+        note = [html.Span("retrieved the same documents", className="same")] if alike else []
         parts.append(html.Section([head, *note], className="turn"))
     if item.text is not None:
         more = item.text_characters - len(item.text)

@@ -19,15 +19,14 @@ from lldscope.explore.trajectories import (
     same_documents,
     shared_prefix,
 )
-from lldscope.runs import Run
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from . import components as parts
 from . import token_view
+from .batch import golden_of, parts_of_reward
 from .frame import message_page
 from .links import Query, address, attrs, crumbs, text, way, whole
-from .response_columns import STATUS, coloring, column, describe, here, side_by_side
 from .responses_page import STRONG, class_of, title_of
 
 MOST_NAMED = 6  # tokens that are named as the greatest losses
@@ -47,7 +46,8 @@ def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
         return message_page(
             "There is no such response", f"The run holds no response {number} at step {step}."
         )
-    other = _beside(run, response, query)
+    pair = paired_with(run, response)
+    other = pair and read_trajectory(run, pair, response.first, response.group)
     shared = shared_prefix(response.tokens, other.tokens) if other and not response.first else 0
     same = same_documents(response.actions, other.actions) if other else 0
     columns = [_column(name, response, query, "t", shared, same)]
@@ -56,27 +56,16 @@ def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
     return html.Div(
         [
             _head(name, snapshot.title, response),
-            _group(name, response, other, query),
-            *coloring(query, [response] if other is None else [response, other]),
-            *_pairing(response, other, shared, same),
-            _losses(name, response, query),
+            _group(name, response, other),
+            _LEGEND,
+            _pairing(response, other, shared, same),
+            _losses(name, response),
             html.Div(columns, className="pair"),
-            STATUS,
+            _STATUS,
         ],
         style=deltas.COLORS,
         className="trajectory",
     )
-
-
-def _beside(run: Run, response: Trajectory, query: Query) -> Trajectory | None:
-    """The response to show beside: the one asked for if it is of this group, or the nearest."""
-    target = whole(query, "beside", -(2**31))
-    rank = whole(query, "beside_rank") or 0
-    in_group = {key_of(row) for row in response.group} - {response.key}
-    key = None if target is None else Key(response.key.step, rank, target)
-    if key not in in_group:
-        key = paired_with(run, response)
-    return None if key is None else read_trajectory(run, key, response.first, response.group)
 
 
 def _head(name: str, label: str, response: Trajectory) -> html.Header:
@@ -89,7 +78,10 @@ def _head(name: str, label: str, response: Trajectory) -> html.Header:
         ("tokens", parts.count(row["n_tokens"])),
         ("actions", f"{len(response.actions)}"),
         ("data source", visible(row["data_source"] or "–", 60)),
+        *((visible(n, 30), number(v)) for n, v in parts_of_reward(row["reward_parts"])),
     ]
+    if gold := golden_of(row["golden"]):
+        facts.append(("gold answer", visible(gold, 160)))
     content: list[Any] = [class_of(row)]
     content += [parts.fact(name, value) for name, value in facts]
     if row["truncated"]:
@@ -101,7 +93,7 @@ def _head(name: str, label: str, response: Trajectory) -> html.Header:
     return parts.page_head(title, status, above=way, look="response-head")
 
 
-def _group(name: str, response: Trajectory, other: Trajectory | None, query: Query) -> html.Div:
+def _group(name: str, response: Trajectory, other: Trajectory | None) -> html.Div:
     """The responses of the group, each a link; previous and next."""
     if response.about["group_id"] is None:
         return html.Div("No group was recorded for this response.", className="group quiet")
@@ -116,58 +108,41 @@ def _group(name: str, response: Trajectory, other: Trajectory | None, query: Que
         shape = {True: "✓", False: "✗"}.get(row["correct"], "?")
         chips.append(html.A(
             f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['not_finite'])}{mark}",
-            href=here(name, key, query), **deltas.tint(row["delta"], STRONG, *names),
+            href=here(name, key), **deltas.tint(row["delta"], STRONG, *names),
             **attrs(aria_current="page" if now else None),
         ))
-    before = here(name, keys[at - 1], query) if at else None
-    after = here(name, keys[at + 1], query) if at + 1 < len(keys) else None
+    before = here(name, keys[at - 1]) if at else None
+    after = here(name, keys[at + 1]) if at + 1 < len(keys) else None
     many = f"{len(keys)} or more" if len(keys) >= MOST_GROUP else f"{len(keys)}"
     label = f"Group {response.about['group_id']}: {many} responses, Δ in nats; · has tokens"
     return html.Div(
         [html.Span(label, className="key"), way("Previous", before, "["), way("Next", after, "]"),
-         html.A("Side by side", href=side_by_side(name, response.key, query), className="button"),
+         html.A("Its batch", href=address("run", name, step=response.key.step),
+                className="button"),
          *chips],
         className="group",
     )
 
 
-def _pairing(
-    response: Trajectory, other: Trajectory | None, shared: int, same: int
-) -> list[Any]:
+def _pairing(response: Trajectory, other: Trajectory | None, shared: int, same: int) -> html.P:
     """What stands beside the response, and what they share."""
     kind = "wrong" if response.about["correct"] else "correct"
     if other is None:
-        why = "its class is unknown" if response.about["correct"] is None else (
-            f"its group holds no {kind} response"
-        )
-        return [html.P(f"No response to compare with: {why}.", className="note")]
-    if response.first:
-        return [html.P(f"Both from position {response.first:,} on.", className="note")]
-    if len(response.tokens) and len(other.tokens):
-        text = _alike(shared)
+        text = f"The group holds no {kind} response to compare with."
+        if response.about["correct"] is None:
+            text = "It is not known whether it is correct, so there is nothing to compare with."
+    elif response.first:
+        text = f"Both from position {response.first:,} on."
+    elif len(response.tokens) and len(other.tokens):
+        text = f"Identical tokens after the prompt: {shared:,}."
     else:
-        text = _alike_actions(same)
+        text = f"First actions that retrieved the same documents: {same}."
         if not len(other.tokens):
             text = f"No tokens of a {kind} response of this group were recorded. {text}"
-    return [html.P(text, className="note")]
+    return html.P(text, className="note")
 
 
-def _alike(shared: int) -> str:
-    """How many tokens after the prompt are the same in both responses."""
-    if not shared:
-        return "The two differ from the first token after the prompt on."
-    many = "first token is" if shared == 1 else f"first {shared:,} tokens are"
-    return f"After the prompt, the {many} the same in both."
-
-
-def _alike_actions(same: int) -> str:
-    if not same:
-        return "The two share no first action that brought the same documents."
-    many = "first action" if same == 1 else f"first {same} actions"
-    return f"The {many} brought the same documents in both."
-
-
-def _losses(name: str, response: Trajectory, query: Query) -> html.P:
+def _losses(name: str, response: Trajectory) -> html.P:
     """The tokens that lost most, as links: the way to them without a mouse."""
     losses = [t for t in rows_of(response.tokens) if t["action_index"] is not None]
     losses = sorted((t for t in losses if (t["delta"] or 0.0) < 0), key=lambda t: t["delta"])
@@ -179,8 +154,8 @@ def _losses(name: str, response: Trajectory, query: Query) -> html.P:
         parts.append(
             html.A(
                 [html.Code(word), f" {deltas.nats(token['delta'])}"],
-                href=here(name, response.key, query, mark=f"t{token['position']}",
-                          beside=text(query, "beside"), from_=response.first or None),
+                href=here(name, response.key, mark=f"t{token['position']}",
+                          from_=response.first or None),
                 **attrs(data_token=f"t{token['position']}"),
             )
         )
@@ -188,12 +163,48 @@ def _losses(name: str, response: Trajectory, query: Query) -> html.P:
 
 
 def _column(
-    name: str, response: Trajectory, query: Query, side: str, shared: int, same: int
+    name: str, item: Trajectory, query: Query, side: str, shared: int, same: int
 ) -> html.Section:
-    title = describe(response.about)
+    """A response; `side` begins the ids of its tokens. `shared` own tokens begin as those of the
+    other do, and its first `same` actions brought the same documents."""
+    row = item.about
+    shape = {True: "correct", False: "wrong"}.get(row["correct"], "of unknown class")
+    title = f"response {title_of(row)}, {shape}"
     if side == "t":
         head: list[Any] = [html.H2(title[0].upper() + title[1:])]
     else:
-        head = [html.H2(f"Beside it: {title}")]
-        head.append(html.A("Show this one", href=here(name, response.key, query)))
-    return column(name, response, query, side, head, shared, same)
+        head = [html.H2(f"Beside it: {title}"),
+                html.A("Show this one", href=here(name, item.key))]
+    head.append(html.Span(f"Δ {deltas.nats(row['delta'], row['not_finite'])} nats",
+                          className="quiet"))
+    mark = (text(query, "mark") or "").removeprefix(side)
+    if len(item.tokens) or item.n_tokens:
+        position = int(mark) if mark.isdecimal() else None
+        after = here(name, item.key, from_=item.first + token_view.MOST_TOKENS)
+        body = token_view.turns(item, side, position, shared, after)
+    else:
+        body = token_view.without_tokens(item, same)
+    return html.Section([html.Header(head), *body], className="card words")
+
+
+def here(name: str, key: Key, **more: Any) -> str:
+    """The address of a response."""
+    values = {"step": key.step, "rank": key.rank or None, "id": key.response_id} | more
+    return address("response", name, **values)
+
+
+_SAMPLES = ((-2.0, "≤ −2 lost"), (-0.5, "−0.5"), (0.5, "+0.5"), (2.0, "≥ +2 gained"))
+_FULL = deltas.STRONG_TOKEN
+_LEGEND = html.P(
+    [
+        html.Span("Δ log π of a token, nats:", className="key"),
+        *(html.Span(words, **deltas.tint(v, _FULL, "tok")) for v, words in _SAMPLES),
+        html.Span("tool text", className="tool-sample"),
+        html.Span("begins alike", className="same"),
+    ],
+    className="scale",
+)
+_STATUS = html.Div(
+    "Hover over a token, or reach it with Tab and the arrow keys, for its numbers.",
+    id="token-status", role="status", **attrs(aria_live="polite"),
+)

@@ -1,1 +1,1 @@
-"""What is let in and what goes out: tokens guessed, faults in words, the content policy."""
+"""What goes out: faults in words, the content policy."""

@@ -28,7 +28,7 @@ _MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticErro
 
 
 # The modules that take apart what a browser sends; "" is Dash itself.
-_READS_QUESTIONS = ("", "callbacks")
+_READS_QUESTIONS = ("", "callbacks", "pages.frame")
 
 
 def add_answers(server: Flask) -> None:

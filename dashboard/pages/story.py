@@ -1,0 +1,112 @@
+"""The story of a run: what began and was seen when, the setting to change, the worst tokens.
+
+It is the report's, and is asked for after the page, whose charts must not wait for it.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from dash import html
+
+from lldscope.core import palette
+from lldscope.core.terminal import visible
+from lldscope.diagnosis.changepoints import refine
+from lldscope.explore.responses import largest_drops_at
+from lldscope.explore.trajectories import largest_token_losses
+from lldscope.report.events import Event, events_of
+from lldscope.report.trainers import first_change, trainer_of
+
+from ..data.snapshot import Snapshot
+from ..figures import delta_colors as deltas
+from . import components as parts
+from .links import address, attrs, evidence
+
+MOST_EVENTS, TOKENS = 6, 3
+
+
+def story_key(snapshot: Snapshot) -> str:
+    """Changes when the story may."""
+    alerts = [(a.rule, a.state, a.episodes) for a in snapshot.state.alerts]
+    content = repr((alerts, snapshot.state.evidence, snapshot.tables))
+    return blake2b(content.encode(), digest_size=8).hexdigest()
+
+
+def story(snapshot: Snapshot) -> list[Any]:
+    """What the page tells beside its charts; nothing where there is nothing to tell. Raises
+    LldscopeError if the rows cannot be read."""
+    assessment, state = snapshot.run.assess(), snapshot.state
+    events = events_of(assessment, state.alerts, refine(assessment))
+    beside = [*_change(snapshot, events), *_tokens(snapshot), *_lacks(snapshot)]
+    return [*_events(snapshot, events), *([html.Div(beside)] if beside else [])]
+
+
+def _events(snapshot: Snapshot, events: list[Event]) -> list[Any]:
+    """One pair of steps for each: when it began, with hindsight, and when it was seen."""
+    if not events:
+        return []
+    rows = []
+    for event in events[:MOST_EVENTS]:
+        link = html.A(visible(event.what), href=evidence(snapshot.name, event.rule))
+        onset = html.Td(parts.count(event.onset_step), className="number", title=_interval(event))
+        alarm = html.Td(html.Button(
+            f"{event.alarm_step:,}", className="button plain small", title="show its batch",
+            **attrs(data_set=f"step={event.alarm_step}"),
+        ), className="number")
+        rows.append([onset, alarm, [parts.mark(palette.SEVERITIES[event.severity]), link]])
+    table = parts.table(("began", "seen", "what happened"), rows, {0, 1})
+    return [html.Section(table, className="card")]
+
+
+def _interval(event: Event) -> str | None:
+    return None if event.low is None else f"95 %: {event.low:,} to {event.high:,}, with hindsight"
+
+
+def _change(snapshot: Snapshot, events: list[Event]) -> list[Any]:
+    """The setting to change first, by the trainer's own name."""
+    config, rule = snapshot.info.get("config"), snapshot.state.headline.rule
+    change = first_change(trainer_of(snapshot.info), config, rule, events)
+    if change is None or snapshot.state.verdict not in ("warning", "critical"):
+        return []
+    value = [] if change.value is None else [f", now {visible(change.value, 60)}"]
+    text: list[Any] = [html.Code(visible(change.setting, 120)), *value, f": {change.change}"]
+    return [html.Section([html.H2("Change first"), html.P(text)], className="card")]
+
+
+def _tokens(snapshot: Snapshot) -> list[Any]:
+    """The tokens of correct responses that lost most around what the headline names."""
+    state = snapshot.state
+    at = state.headline.step if state.headline.step is not None else state.last_step
+    if state.evidence != "delta" or "tokens" not in snapshot.tables or at is None:
+        return []
+    drops = largest_drops_at(snapshot.run, at)
+    losses = largest_token_losses(snapshot.run, drops.first, drops.last, TOKENS)
+    if not losses:
+        return []
+    items = []
+    for loss in losses:
+        href = address("response", snapshot.name, step=loss["step"], rank=loss["rank"] or None,
+                       id=loss["response_id"], mark=f"t{loss['position']}")
+        tint = deltas.tint(loss["delta"], deltas.STRONG_TOKEN, "delta")
+        text = visible(loss["text"] or "▯", 24).strip() or "␣"
+        items.append(html.Li([
+            html.A(html.Code(text), href=href), " ",
+            html.Span(f"Δ {deltas.nats(loss['delta'])} nats", **tint),
+            html.Span(f" step {loss['step']:,}, response {loss['response_id']}",
+                      className="quiet"),
+        ]))
+    first, last = f"{drops.first:,}", f"{drops.last:,}"
+    steps = f"step {first}" if first == last else f"steps {first}–{last}"
+    title = f"Tokens of correct responses that lost most, {steps}"
+    return [html.Section([html.H2(title), html.Ul(items)], className="card", style=deltas.COLORS)]
+
+
+def _lacks(snapshot: Snapshot) -> list[Any]:
+    """How to record what the checks of this log lack."""
+    answers = [*snapshot.state.look_alikes.values()]
+    many, record = answers.count("not_observable"), trainer_of(snapshot.info).record
+    if not many or not record or snapshot.state.evidence == "delta":
+        return []
+    text = f"{many} of {len(answers)} checks need what this log lacks. To record it next time:"
+    return [html.Section([html.P(text), html.Pre(html.Code("\n".join(record)))], className="card")]

@@ -38,23 +38,20 @@ class Picture(NamedTuple):
 
 PAGES = {
     "runs": Picture("/", "tbody tr:last-child .spark", "light", 500),
-    "run": Picture("/run/grpo", DRAWN, "light", 1110),
+    "run": Picture("/run/grpo?step=50", ".batch-group", "light", 1000),
     "run-dark": Picture("/run/grpo", DRAWN, "dark", 800),
-    "alarms": Picture("/run/grpo", DRAWN, "light", 860),
+    "alarms": Picture("/run/grpo#alarm-lld-collapse", DRAWN, "light", 640),
     "compare": Picture("/compare?run=grpo&run=grpo-llds", DRAWN, "light", 955),
-    "recording": Picture("/recording/grpo", ".facts", "light", 800),
-    "actions": Picture("/actions/grpo", ".map .cell", "light", 440),
     "responses": Picture("/responses/grpo?alarm=lld-decay&at=54", ".grid", "light", 620),
     "response": Picture(LOSER, TOKENS, "light", 976),
     "response-dark": Picture(LOSER, TOKENS, "dark", 976),
-    "rules": Picture("/rules", ".rules", "light", 620),
-    "rule": Picture("/rules/lld-decay", ".rule-page", "light", 760),
+    "rules": Picture("/rules", ".rule", "light", 620),
     "report": Picture("report.html", "h1", "light", 1000),
     "compare-report": Picture("arms.html", "h1", "light", 1000),
 }
 
 # Where a picture begins; others begin at the top.
-BEGINS = {"alarms": ".below"}
+BEGINS = {"alarms": "#alarm-lld-collapse"}
 
 # What would differ from one machine or day to the next.
 _WRITE_OVER = r"""root => {

@@ -22,7 +22,9 @@ from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as shelf
 from lldscope_dashboard.data.run_summaries import RunSummaries
+from lldscope_dashboard.pages.batch import batch
 from lldscope_dashboard.pages.router import page
+from lldscope_dashboard.pages.story import story
 
 import lldscope
 from lldscope.cli import cli
@@ -213,13 +215,14 @@ def evil_run(request, tmp_path):
 def test_pages_show_evil_text_as_text(evil_run):
     path, _ = evil_run
     runs = shelf.RunRegistry(path.parent)
-    of_the_run = ("run", "recording", "system", "config", "responses", "response", "actions")
+    of_the_run = ("run", "config", "responses", "response")
     addresses = [("/", ""), ("/", "?by=group"), ("/compare", "?run=evil&average=group")]
     addresses += [(f"/{kind}/evil", "") for kind in of_the_run]
-    addresses += [("/diff/evil", "?with=evil"), ("/run/" + quote(EVIL["ansi"]), "")]
-    addresses += [("/" + quote(EVIL["bidi"]), ""), ("/rules/" + quote(EVIL["ansi"]), "")]
-    for address, search in addresses:
-        content = page(runs, address, search)
+    addresses += [("/run/" + quote(EVIL["ansi"]), ""), ("/" + quote(EVIL["bidi"]), "")]
+    evil = runs.snapshot("evil")
+    pages = {address: page(runs, address, search) for address, search in addresses}
+    pages |= {"its story": story(evil), "its batch": batch(evil, evil.state.last_step)}
+    for address, content in pages.items():
         for text in strings(content):
             assert not _OBEYED.search(text), ascii(text[:200])
             assert len(text) < 3 * MOST_CHARACTERS + 2000

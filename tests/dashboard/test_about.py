@@ -13,7 +13,7 @@ from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.pages.list_rows import Choice, run_rows
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
-from test_dashboard import texts, walk
+from page_content import links, texts
 
 import lldscope
 from lldscope.core.errors import UsageError
@@ -71,13 +71,12 @@ def test_name_and_tags_are_shown_and_found_in_the_list(tmp_path: Path) -> None:
     runs.annotate("one", f"Named {HOSTILE}", ["paper", HOSTILE], f"note {HOSTILE}")
     assert (tmp_path / "one" / "notes.jsonl").read_bytes() == before, "nothing has changed"
     summaries = RunSummaries(runs)
-    rows, has, _ = run_rows(summaries, Choice(find="paper"), [])
-    while "reading" in texts(rows[0]):
-        rows, has, _ = run_rows(summaries, Choice(find="paper"), [])
-    assert [name for name, _ in has] == ["one"]
-    assert "paper" in texts(rows[0])
+    summaries.now(60.0)
+    (row,), _, _ = run_rows(summaries, Choice(find="paper"), [])
+    assert "/run/one" in links(row)
+    assert "paper" in texts(row)
     for path, search in (("/run/one", ""), ("/compare", "?run=one&run=two"), ("/config/one", ""),
-                         ("/recording/one", ""), ("/responses/one", "")):
+                         ("/responses/one", "")):
         text = texts(page(runs, path, search))
         assert "Named <b>" in text, path
         assert "\u202e" not in text or path == "/run/one", path
@@ -91,8 +90,7 @@ def test_the_report_is_had_from_the_page_with_tags_note_and_configuration(tmp_pa
     runs = RunRegistry(tmp_path)
     runs.annotate("one", "", ["paper"], f"told {HOSTILE}")
     client = make_app(runs).server.test_client()
-    links = [getattr(c, "href", "") for c in walk(page(runs, "/run/one", ""))]
-    assert "/report/one" in links
+    assert "/report/one" in links(page(runs, "/run/one", ""))
     answer = client.get("/report/one")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="one.html"'
     for phrase in ("Post-mortem of one", "<dd>paper</dd>", "optim.lr", "1e-06", "told &lt;b&gt;"):

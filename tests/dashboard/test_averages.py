@@ -102,14 +102,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_page_without_groups_offers_none(root: Path, tmp_path: Path) -> None:
+def test_groups_are_offered_where_there_are_some(root: Path, tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "alone") as recorder:
         write_step(recorder, 0, dies=False, at=1.7e9)
-    content = compare_page(
-        [RunRegistry(tmp_path).snapshot("alone")], {"run": ["alone"], "average": ["group"]}, []
-    )
-    text = json.dumps(content.to_plotly_json(), default=lambda c: c.to_plotly_json())
-    assert "average" not in text
+
+    def page_of(place: Path) -> str:
+        registry = RunRegistry(place)
+        snapshots = [registry.snapshot(name) for name in sorted(registry.names())]
+        content = compare_page(snapshots, {"average": ["group"]}, [])
+        return json.dumps(content.to_plotly_json(), default=lambda c: c.to_plotly_json())
+
+    assert "one line for" in page_of(root)
+    assert "one line for" not in page_of(tmp_path)
 
 
 def test_any_setting_makes_groups_and_a_run_without_it_stays_a_line(root: Path) -> None:
@@ -123,15 +127,15 @@ def test_any_setting_makes_groups_and_a_run_without_it_stays_a_line(root: Path) 
         s.subject.name for s in snapshots[1:]
     }
     assert averaged_by({"average": ["lr"]}) == ""
+    assert set(groups_of(snapshots, "name").values()) == {"with <b-*", "without-*"}
     (label,) = choice(snapshots, "config/seed")
     offered = json.loads(json.dumps(label, default=lambda c: c.to_plotly_json()["props"]))
     select = offered["children"][1]
-    each, group, unlike, alike = select["children"]
-    assert (each["value"], group["value"]) == ("", "group")
+    each, group, name, unlike = select["children"]
+    assert (each["value"], group["value"], name["value"]) == ("", "group", "name")
     assert [(o["value"], o.get("selected")) for o in unlike["children"]] == [
         ("config/optim.lr", None), ("config/seed", "selected"),
     ]
-    assert [o["value"] for o in alike["children"]] == ["config/size"]
 
 
 @pytest.mark.browser
@@ -152,7 +156,7 @@ def test_groups_are_averaged_by_a_press_and_the_address_restores_it(
         tab.goto(f"/compare?{every}&x=tokens")
         tab.wait_for_selector(DRAWN)
         assert len(tab.evaluate(names)[0].split(",")) == 4
-        tab.locator("#mean").get_by_text("25").click()
+        tab.get_by_role("button", name="25", exact=True).click()
         until(tab, "location.search.includes('mean=25')")
         tab.locator("[data-address=average]").select_option("group")
         tab.wait_for_url("**average=group**")
@@ -160,7 +164,7 @@ def test_groups_are_averaged_by_a_press_and_the_address_restores_it(
         assert all(part in tab.url for part in ("average=group", "x=tokens", "mean=25"))
         both = four.replace("with", "with &lt;b&gt;") + "," + four.replace("with", "without")
         until(tab, f"({names}).every(n => n === '{both}')")
-        tab.locator(".shown input").first.uncheck()
+        tab.locator(".shown-run").first.click()
         until(tab, "document.querySelector('.js-plotly-plot').data[2].y.every(n => n === 1)")
         tab.reload()
         tab.wait_for_selector(DRAWN)

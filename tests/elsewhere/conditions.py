@@ -33,11 +33,9 @@ DECISIVE = (
     "tests/cli/test_cli.py::test_short_and_healthy_runs",
     "tests/cli/test_cli.py::test_query_formats",
     "tests/dashboard/test_averages.py",
-    "tests/dashboard/test_first_answer.py",
-    "tests/dashboard/test_dashboard.py::test_the_dying_run_shows_its_phases_and_alarms",
-    "tests/dashboard/test_dashboard.py::test_increments_give_the_figure_that_would_be_drawn_anew",
-    "tests/dashboard/test_dashboard.py::test_the_run_page_says_alarm_meaning_and_advice",
-    "tests/dashboard/test_dashboard.py::test_the_list_is_sorted_filtered_and_grouped_as_the_address_says",
+    "tests/dashboard/test_figures.py::test_the_dying_run_shows_its_phases_and_alarms",
+    "tests/dashboard/test_pages.py::test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence",
+    "tests/dashboard/test_pages.py::test_the_list_is_sorted_filtered_and_grouped_as_the_address_says",
 )
 """What decides something or writes it down: searches, losses, signals, detectors, phases, alarms,
 verdicts of recorded runs, the recorder, imports, reports, the command line, the dashboard's words

@@ -122,6 +122,6 @@ def test_the_command_and_the_page_say_the_same(lldscope_command) -> None:
     from lldscope_dashboard.data.run_registry import RunRegistry
     from lldscope_dashboard.pages.router import page
 
-    content = page(RunRegistry(samples), "/diff/grpo", "?with=grpo-llds").to_plotly_json()
+    content = page(RunRegistry(samples), "/compare", "?run=grpo&run=grpo-llds").to_plotly_json()
     message = json.dumps(content, default=lambda c: c.to_plotly_json())
     assert f"from step {first['step']} on, first in {first['signal']}" in message

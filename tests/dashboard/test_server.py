@@ -1,45 +1,56 @@
-"""What anybody can send to the dashboard: an answer in words, and never a traceback."""
+"""What is served and to whom: tokens, hosts, the command, and what anybody can send."""
 
 from __future__ import annotations
 
 import copy
 import json
 import logging
+import os
 import random
+import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import lldscope_dashboard
+import plotly
 import pytest
 from browsing import BEARER, CHROMIUM, DRAWN, Server, show_token
 from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.router import page
-from lldscope_dashboard.security import token_guesses
 from made_up_runs import write_run
+from page_content import texts
 
+import lldscope
+from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.run import Run
 
-MUTANTS = 400
-SENT = {
-    "again": "http://localhost/run/dying",
-    "url": "http://localhost/run/dying",
-    "tick": 1,
-    "list-tick": 1,
-    "recording-tick": 1,
-}
+PLOTLY = "/assets/plotly/plotly-basic.min.js"
+TOKEN = "not-to-be-guessed"
+MUTANTS = 300
+SENT = {"again": "http://localhost/run/dying", "url": "http://localhost/run/dying", "tick": 1,
+        "list-tick": 1, "step": 3, "added": ["lr"], "drawing": {"x": ["tokens"]}}
 CALLBACKS = "/_dash-update-component"
 WORDS: list[Any] = [
     None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x", "\0", "../..", "\ud800", [], {},
-    [[]], [None], {"a": 1}, "a" * 5000, [1, "2", None], {"x": "step", "range": [1]}, "note", "..",
-    {"x": "wall", "range": ["a", None]}, {"type": "chart", "index": "delta"}, [["dying"]],
+    [[]], [None], {"a": 1}, "a" * 5000, [1, "2", None], {"x": ["step"], "zoom": [1]}, "note", "..",
+    {"x": ["wall"], "zoom": ["a,b"]}, {"type": "chart", "index": "delta"}, [["dying"]],
 ]
+PAGES = (
+    "/", "/run/dying", "/run/dying?step=60", "/compare?run=dying", "/rules", "/config/dying",
+    "/responses/dying", "/response/dying?step=3",
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +65,6 @@ def client(root: Path, token: str | None = None) -> Any:
     app = make_app(RunRegistry(root))
     server.guard(app.server, "127.0.0.1", 8050, token)
     return app.server.test_client()
-
-
-# -- callbacks -------------------------------------------------------------------------------------
 
 
 def parts_of(component: Any) -> Iterator[dict[str, Any]]:
@@ -155,7 +163,7 @@ def spoilt(question: dict[str, Any], dice: random.Random) -> dict[str, Any]:
 def test_malformed_callbacks_get_a_sentence(root: Path, caplog: Any) -> None:
     """Questions of the real pages, spoilt by a generator; the seed is in the message."""
     browser = client(root)
-    addresses = ["/", "/run/dying", "/compare?run=dying&run=healthy", "/recording/dying"]
+    addresses = ["/", "/run/dying", "/compare?run=dying&run=healthy"]
     requests = [q for address in addresses for q in questions(browser, address)]
     assert len({q["output"] for q in requests}) >= 5
     for question in requests:
@@ -186,19 +194,6 @@ def test_what_is_no_question_gets_a_sentence(root: Path, body: bytes) -> None:
     assert answer.get_data(as_text=True).count("\n") == 1
 
 
-def test_a_fault_of_ours_is_told_without_its_traceback(root: Path, monkeypatch: Any) -> None:
-    def breaks(*arguments: Any) -> None:
-        raise AssertionError("secret")
-
-    monkeypatch.setattr("lldscope_dashboard.callbacks.facts", breaks)
-    browser = client(root)
-    (request,) = [q for q in questions(browser, "/recording/dying") if "recording" in q["output"]]
-    answer = browser.post(CALLBACKS, json=request)
-    assert answer.status_code == 500
-    assert "secret" not in answer.get_data(as_text=True)
-    assert answer.get_data(as_text=True).count("\n") == 1
-
-
 def test_a_fault_of_ours_inside_a_callback_is_logged_as_one(
     root: Path, monkeypatch: Any, caplog: Any
 ) -> None:
@@ -222,15 +217,6 @@ def test_a_run_in_a_folder_with_a_line_feed_has_a_page(tmp_path: Path) -> None:
     assert "two\\\\x0alines" in str(page(RunRegistry(tmp_path), "/", ""))
 
 
-# -- addresses -------------------------------------------------------------------------------------
-
-PAGES = (
-    "/", "/run/dying", "/compare?run=dying", "/rules", "/rules/lld-decay", "/system/dying",
-    "/config/dying", "/diff/dying?with=healthy", "/responses/dying", "/response/dying?step=3",
-    "/actions/dying", "/recording/dying",
-)
-
-
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_found(root: Path, path: str) -> None:
     assert client(root).get(path).status_code == 200
@@ -240,7 +226,7 @@ def test_a_page_is_found(root: Path, path: str) -> None:
     "path",
     ["/nothing", "/run", "/run/", "/rules/no-such-rule", "/assets/no.js", "/assets/../app.py",
      "/_dash-component-suites/dash/no.js", "/_dash-component-suites/no/no.js", "/favicon.icon",
-     "/%00", "/csv/nothing?chart=delta", "/csv/dying?chart=nothing"],
+     "/%00", "/report/nothing"],
 )
 def test_what_is_not_there_is_404(root: Path, path: str) -> None:
     answer = client(root).get(path)
@@ -278,48 +264,9 @@ def test_a_run_that_is_deleted_while_a_page_reads_it_gives_words(
             break
 
 
-# -- tokens, hosts, content policy -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["LocalHost:8050", "LOCALHOST", "localhost:8050"])
 def test_a_host_is_the_same_in_any_case(root: Path, name: str) -> None:
     assert client(root).get("/", headers={"Host": name}).status_code == 200
-
-
-def test_guesses_are_slowed_and_those_who_are_in_stay_in(root: Path) -> None:
-    app = make_app(RunRegistry(root))
-    server.guard(app.server, "127.0.0.1", 8050, "s3cret")
-    knows, guesser = app.server.test_client(), app.server.test_client()
-    assert knows.get("/rules?token=s3cret").status_code == 200
-    codes = [guesser.get(f"/rules?token={n}").status_code for n in range(50)]
-    assert codes == [401] * token_guesses.FREE + [429] * (50 - token_guesses.FREE)
-    late = guesser.get("/rules?token=s3cret")
-    assert late.status_code == 429, "now even the right one is not looked at"
-    assert 0 < int(late.headers["Retry-After"]) <= token_guesses.SECONDS
-    assert knows.get("/rules").status_code == 200
-    elsewhere = {"REMOTE_ADDR": "192.0.2.1"}
-    assert guesser.get("/rules?token=s3cret", environ_base=elsewhere).status_code == 200
-
-
-def test_wrong_tokens_are_forgotten_and_remembered_within_bounds() -> None:
-    now = 0.0
-    wrong = token_guesses.Guesses(lambda: now)
-    for _ in range(token_guesses.FREE):
-        assert wrong.wait("192.0.2.1") == 0
-        wrong.was_wrong("192.0.2.1")
-    assert wrong.wait("192.0.2.1") == token_guesses.SECONDS
-    assert wrong.wait("2001:db8::1") == 0
-    now = token_guesses.SECONDS
-    assert wrong.wait("192.0.2.1") == 0
-    for n in range(2 * token_guesses.FREE):
-        wrong.was_wrong(f"2001:db8::{n:x}")
-    assert wrong.wait("2001:db8::ffff") > 0, "of one who has a network of addresses"
-    for n in range(3 * token_guesses.MOST_ADDRESSES):
-        wrong.was_wrong(f"10.0.{n >> 8}.{n & 255}")
-    assert len(wrong._wrong) == token_guesses.MOST_ADDRESSES
-
-
-# -- in a browser ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +290,7 @@ def test_no_page_breaks_the_content_policy(dashboard: Server, chromium: Any) -> 
     for path in PAGES:
         tab.goto(dashboard.address + path)
         tab.wait_for_selector("main h1, main .card, main table", timeout=180_000)
-        if path.startswith(("/run/", "/compare", "/system/")):
+        if path.startswith(("/run/", "/compare")):
             tab.wait_for_selector(DRAWN, timeout=180_000, state="attached")
         tab.wait_for_load_state("networkidle")
         assert tab.evaluate("window.broken") == [], path
@@ -386,3 +333,143 @@ def test_slow_clients_and_many_tabs_leave_a_page_its_time(dashboard: Server) -> 
     for one in slow:
         one.close()
     assert len(took) == 40, "every page was answered"
+
+
+def test_pages_name_no_other_host(root: Path) -> None:
+    answer = client(root).get("/run/dying", headers={"Host": "localhost:8050"})
+    assert answer.status_code == 200
+    body = answer.get_data(as_text=True).replace("http://www.w3.org/2000/svg", "")
+    assert "http://" not in body
+    assert "https://" not in body
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+
+
+def test_without_token_only_local_names_are_answered(root: Path) -> None:
+    assert client(root).get("/", headers={"Host": "127.0.0.1:8050"}).status_code == 200
+    assert client(root).get("/", headers={"Host": "[::1]:8050"}).status_code == 200
+    assert client(root).get("/", headers={"Host": "evil.example:8050"}).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/_dash-dependencies", "/assets/style.css"])
+def test_with_token_every_request_needs_it(root: Path, path: str) -> None:
+    visitor = client(root, TOKEN)
+    assert visitor.get(path).status_code == 401
+    assert visitor.get(f"{path}?token=wrong").status_code == 401
+    response = visitor.get(f"{path}?token={TOKEN}")
+    assert response.status_code == 200
+    cookie = response.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert visitor.get(path).status_code == 200, "afterwards the cookie is enough"
+
+
+def test_what_cannot_be_served_is_said_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Leave --no-token out"):
+        server.serve(tmp_path, host="0.0.0.0")
+    with pytest.raises(LldscopeError, match="no folder"):
+        server.serve(tmp_path / "nope")
+    with pytest.raises(UsageError, match="0 to 65535"):
+        server.serve(tmp_path, port=70_000)
+    with pytest.raises(UsageError, match="could be guessed"):
+        server.serve(tmp_path, token="s3cret")
+
+
+@pytest.mark.slow
+def test_command_serves_a_root_and_ends_quietly(root: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lldscope", "dash", str(root), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    try:
+        assert process.stderr is not None
+        output = [process.stderr.readline() for _ in range(3)]
+        address = output[0].split()[-1]
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert answer.status == 200
+        port = address.rsplit(":", 1)[1].partition("/")[0]
+        busy = subprocess.run(
+            [sys.executable, "-m", "lldscope", "dash", str(root), "--port", port],
+            capture_output=True, text=True, timeout=60,
+        )
+        assert (busy.returncode, busy.stdout) == (1, "")
+        assert busy.stderr.strip().count("\n") == 0
+        assert f"ort {port} is in use" in busy.stderr
+        assert "--port" in busy.stderr
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out == ""
+    assert "ssh -L" in output[1]
+    assert err == ""
+
+
+def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['dash'] = None\n"
+        "import importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'dash' else find(name, *a)\n"
+        "sys.argv = ['lldscope', 'dash', '.']\n"
+        "from lldscope.cli import main; main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert result.returncode == 1
+    assert "pip install 'lldscope[dash]'" in result.stderr
+    assert result.stderr.strip().count("\n") == 0
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from lldscope_dashboard.cli import dash\n"
+        "assert not {'dash', 'plotly', 'flask', 'pandas', 'duckdb'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ, timeout=60)
+
+
+def test_a_folder_whose_name_is_not_utf_8_takes_no_page_down(tmp_path: Path) -> None:
+    write_run(tmp_path / "good", 3)
+    write_run(tmp_path / "bad", 3)
+    (tmp_path / "bad").rename(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    assert list(RunRegistry(tmp_path).names()) == ["caf\\xe9", "good"]
+    for path, phrase in (
+        ("/", "/run/good"), ("/run/caf%5Cxe9", "is not UTF-8"), ("/run/caf%E9", "There is no run"),
+        ("/compare?run=good&run=caf%5Cxe9", "is not UTF-8"),
+    ):
+        answer = client(tmp_path).get(path, headers={"Host": "localhost:8050"})
+        assert answer.status_code == 200, path
+        there, _, query = path.partition("?")
+        assert phrase in texts(page(RunRegistry(tmp_path), there, query)), path
+
+
+def test_the_first_answer_names_nothing_of_a_run_and_has_a_nonce_of_its_own(tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "evil", name="</script>evil") as recorder:
+        recorder.step(step=0, n_responses=1, reward_sum=1.0)
+    client = make_app(RunRegistry(tmp_path)).server.test_client()
+    nonces = set()
+    for _ in range(2):
+        answer = client.get("/run/evil", headers={"Host": "127.0.0.1"})
+        text = answer.get_data(as_text=True)
+        assert "evil" not in text
+        assert PLOTLY in text
+        (nonce,) = re.findall('<style nonce="([^"]+)">', text)
+        assert f"'nonce-{nonce}'" in answer.headers["Content-Security-Policy"]
+        nonces.add(nonce)
+    assert len(nonces) == 2
+    assert client.get("/nothing", headers={"Host": "127.0.0.1"}).status_code == 404
+
+
+def test_the_bundle_is_of_the_release_that_dash_is_made_for() -> None:
+    """After an update of the plotly package: npm pack plotly.js-basic-dist-min@RELEASE."""
+    theirs = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    ours = Path(lldscope_dashboard.__file__).parent / PLOTLY.lstrip("/")
+    matches = [
+        re.search(r"plotly\.js .*?v([\d.]+)", file.read_text(encoding="utf-8")[:200])
+        for file in (theirs, ours)
+    ]
+    releases = [match and match[1] for match in matches]
+    assert releases[0] is not None
+    assert releases[0] == releases[1]
+    assert "Licensed under the MIT license" in ours.read_text(encoding="utf-8")[:200]
+    assert "MIT" in (ours.parent / "LICENSE").read_text(encoding="utf-8")

@@ -1,0 +1,197 @@
+"""What the server answers to a page that is open, asked as the browser asks, without a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from lldscope_dashboard.app import make_app
+from lldscope_dashboard.data import run_registry as registry
+from lldscope_dashboard.pages.router import page
+from made_up_runs import write_step
+from page_content import walk
+
+import lldscope
+
+REFRESH, CHARTS = "seen.data", '"type":"chart"'  # in the outputs of a callback, and in ids
+
+
+class Open:
+    """An open page: what the browser holds of it, and its questions."""
+
+    def __init__(self, root: Path, address: str) -> None:
+        self.app = make_app(runs := registry.RunRegistry(root))
+        url = urlsplit(address)
+        parts = [*walk(self.app.layout), *walk(page(runs, url.path, url.query))]
+        self.parts = {_key(c.id): c for c in parts if getattr(c, "id", None) is not None}
+
+    def __getitem__(self, part: str) -> Any:
+        """The data of a store, or the value of a control."""
+        item = self.parts[part]
+        return item.value if hasattr(item, "value") else item.data
+
+    def ask(self, output: str, **changed: Any) -> dict[str, Any]:
+        """Change inputs, have the callback with this output called: id → what it answers."""
+        for part, value in changed.items():
+            setattr(self.parts[part], self._prop(part), value)
+        call = next(c for c in self.app._callback_list if output in c["output"])
+        targets = [o.rsplit(".", 1) for o in call["output"].strip(".").split("...")]
+        outputs = [self._find(*one) for one in targets]
+        body = {
+            "output": call["output"],
+            "outputs": outputs if len(outputs) > 1 else outputs[0],
+            "inputs": [self._find(i["id"], i["property"]) for i in call["inputs"]],
+            "state": [self._find(i["id"], i["property"]) for i in call["state"]],
+            "changedPropIds": [f"{part}.{self._prop(part)}" for part in changed],
+        }
+        answer = self.app.server.test_client().post("/_dash-update-component", json=body)
+        if answer.status_code == 204:
+            return {}
+        assert answer.status_code == 200, answer.text
+        values = {k: next(iter(v.values())) for k, v in answer.json["response"].items()}
+        if "seen" in values:
+            self.parts["seen"].data = values["seen"]
+        return values
+
+    def _prop(self, part: str) -> str:
+        return "data"
+
+    def _find(self, one: str, prop: str) -> Any:
+        """The part, or, of a pattern, all that there are, as the browser tells of them."""
+        if "ALL" not in one:
+            part = self.parts[one]
+            value = getattr(part, prop, None) if prop in ("value", "data") else None
+            return {"id": one, "property": prop, "value": value}
+        kind = json.loads(one)["type"]
+        parts = [p for k, p in self.parts.items() if k[0] == "{" and json.loads(k)["type"] == kind]
+        props = ("value", "data", "id")  # what callbacks are told of; outputs need no more
+        return [
+            {"id": p.id, "property": prop, "value": getattr(p, prop) if prop in props else None}
+            for p in parts
+        ]
+
+
+def _key(one: Any) -> str:
+    return one if isinstance(one, str) else json.dumps(one, sort_keys=True, separators=(",", ":"))
+
+
+def answer_of(answer: dict[str, Any], part: str) -> Any:
+    """What a part of the page was told; None if it was left out."""
+    return answer.get(_key({"type": "part", "index": part}))
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "FRESH_SECONDS", -1.0)
+
+
+def write(path: Path, steps: range) -> None:
+    """Rows of a run, a step a second; a run that is there goes on."""
+    with lldscope.Recorder(path, resume=path.exists(), trainer="made-up numbers") as recorder:
+        for step in steps:
+            write_step(recorder, step, dies=False, at=1e9 + step)
+
+
+@pytest.mark.parametrize(
+    ("address", "part"), [("/run/r", "alarms"), ("/compare?run=r&run=other", "compared")]
+)
+def test_charts_and_words_follow_new_rows_and_nothing_else_is_sent(
+    tmp_path: Path, address: str, part: str
+) -> None:
+    for name in ("r", "other"):
+        write(tmp_path / name, range(3))
+    tab = Open(tmp_path, address)
+    chart = next(one for one in tab.parts if CHARTS in one)
+    answer = tab.ask(REFRESH, tick=1)
+    assert chart not in answer, "nothing is new"
+    write(tmp_path / "r", range(3, 6))
+    answer = tab.ask(REFRESH, tick=2)
+    assert answer[chart]["data"][0]["x"][-1] == 5, "the charts have the new rows"
+    assert answer_of(answer, part) is not None
+    assert chart not in tab.ask(REFRESH, tick=3), "and nothing is new again"
+    write(tmp_path / "r", range(6, 9))
+    answer = tab.ask(REFRESH, drawing={"zoom": ["1,4"]})
+    assert answer[chart]["layout"]["xaxis"]["range"] == [1, 4]
+    assert answer_of(answer, part) is not None, "words follow rows that a zoom has drawn"
+
+
+def test_charts_are_added_and_removed_by_a_patch_of_the_cards(tmp_path: Path) -> None:
+    write(tmp_path / "r", range(12))
+    tab = Open(tmp_path, "/run/r")
+    before = tab["charts"]
+    answer = tab.ask("cards.children", added=["success", "no-such", "entropy"])
+    assert answer["charts"] == [*before, "success"], "those that there are, once"
+    (operation,) = answer["cards"]["operations"]
+    assert operation["operation"] == "Extend"
+    tab.parts["charts"].data = answer["charts"]
+    answer = tab.ask("cards.children", added=[])
+    assert answer["charts"] == before
+    assert answer["cards"]["operations"][0]["operation"] == "Delete"
+
+
+def test_a_batch_is_answered_for_a_step_and_for_none(tmp_path: Path) -> None:
+    write(tmp_path / "r", range(3))
+    tab = Open(tmp_path, "/run/r")
+    assert "Step 2" in json.dumps(tab.ask("batch.children", step=2))
+    assert tab.ask("batch.children", step=None) == {"batch": []}
+
+
+def test_a_zoom_on_time_stays_where_it_is_when_seconds_become_minutes(tmp_path: Path) -> None:
+    write(tmp_path / "r", range(177))  # 176 s
+    tab = Open(tmp_path, "/run/r?x=time")
+    tab.ask(REFRESH, drawing={"x": ["time"], "zoom": ["100,170"]})
+    write(tmp_path / "r", range(177, 189))
+    chart = next(one for one in tab.parts if CHARTS in one)
+    figure = tab.ask(REFRESH, tick=1)[chart]
+    layout = figure["layout"]
+    assert layout["meta"]["unit"] == 60, "by which the browser tells a zoom in seconds"
+    assert layout["xaxis"]["title"]["text"].endswith("(min)")
+    assert layout["xaxis"]["range"] == [100 / 60, 170 / 60]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(
+    tmp_path: Path, restarted: bool
+) -> None:
+    for name in ("a", "b", "c"):
+        write(tmp_path / name, range(3))
+    tab = Open(tmp_path, "/compare?run=a&run=b&run=c&mean=1")
+    chart = next(part for part in tab.parts if CHARTS in part)
+    colors = {line["name"]: line["line"] for line in tab.parts[chart].figure["data"]}
+    assert list(colors) == ["a", "b", "c"]
+    shutil.rmtree(tmp_path / "b")
+    if restarted:  # so that the run was never read
+        tab.app = make_app(registry.RunRegistry(tmp_path))
+        colors = {n: colors[n] for n in ("a", "c")}
+    write(tmp_path / "c", range(3, 6))
+    answer = tab.ask(REFRESH, tick=1)
+    assert "There is no run “b”" in json.dumps(answer_of(answer, "notices"), ensure_ascii=False)
+    table = json.dumps(answer_of(answer, "compared"))
+    assert [f'"/run/{name}"' in table for name in "abc"] == [True, not restarted, True]
+    for drawing in ({"mean": ["5"]}, {"zoom": ["1,4"]}, {"x": ["time"]}):
+        data = tab.ask(REFRESH, drawing=drawing)[chart]["data"]
+        assert {line["name"]: line["line"] for line in data} == colors
+    assert len(data[-1]["x"]) == 6
+    write(tmp_path / "b", range(2))
+    answer = tab.ask(REFRESH, tick=3)
+    assert answer_of(answer, "notices") == []
+
+
+def test_a_fault_of_ours_is_answered_without_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "r", range(3))
+    tab = Open(tmp_path, "/run/r")
+
+    def breaks(*arguments: Any) -> None:
+        raise AssertionError("secret")
+
+    monkeypatch.setattr("lldscope_dashboard.callbacks.batch", breaks)
+    with pytest.raises(AssertionError) as failure:
+        tab.ask("batch.children", step=1)
+    assert "Internal error" in str(failure.value)
+    assert "secret" not in str(failure.value)

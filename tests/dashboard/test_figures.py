@@ -1,0 +1,349 @@
+"""Tables to figures: numbers made ready, charts of one run and of several."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lldscope_dashboard
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from lldscope_dashboard.data.metrics import chart_of
+from lldscope_dashboard.data.run_registry import RunRegistry
+from lldscope_dashboard.figures.action_map import ACTION_MAP, make_action_map
+from lldscope_dashboard.pages import compare_page
+from lldscope_dashboard.pages.components import card_class, in_words
+from lldscope_dashboard.pages.drawing import DEFAULTS
+from made_up_runs import write_run
+
+import lldscope
+from lldscope.core.charts import select_charts
+from lldscope.core.schema import SIGNALS
+from lldscope.diagnosis.rule import Alert, Severity
+from lldscope.explore.responses import action_map
+from lldscope.figures import series
+from lldscope.figures.chart_figures import (
+    CHARTS,
+    make_chart,
+    make_overlay,
+    remarks,
+    run_style,
+)
+from lldscope.figures.labels import alarm_labels
+from lldscope.figures.series import smooth, x_axis
+from lldscope.figures.view import Subject, View
+
+DELTA = next(c for c in CHARTS if c.id == "delta")
+LIKELIHOOD = next(c for c in CHARTS if c.id == "likelihood")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    write_run(root / "dying", 140, dies=True)
+    write_run(root / "healthy", 60)
+    return root
+
+
+@pytest.fixture(scope="module")
+def dying(root: Path) -> Subject:
+    return RunRegistry(root).snapshot("dying").subject
+
+
+def test_thinning_keeps_every_extreme() -> None:
+    y = np.sin(np.arange(50_000) / 7)
+    y[31_415], y[27_182] = 9.0, -9.0
+    thinned = series.thin(np.arange(50_000.0), y)
+    assert len(thinned.x) <= series.MOST_POINTS
+    assert thinned.total == 50_000
+    points = dict(zip(thinned.x, thinned.y, strict=True))
+    assert points[31_415] == 9
+    assert points[27_182] == -9
+    assert thinned.x == sorted(thinned.x)
+
+
+def test_points_not_measured_or_not_finite_are_not_drawn_and_counted() -> None:
+    y = np.array([1.0, np.nan, np.inf, 4.0])
+    thinned = series.thin(np.arange(4.0), y)
+    assert (thinned.x, thinned.y) == ([0, 3], [1, 4])
+    assert (thinned.total, thinned.not_finite) == (2, 1)
+
+
+def test_zoom_sends_its_stretch_and_a_point_beyond_each_end() -> None:
+    thinned = series.thin(np.arange(100.0), np.arange(100.0), (10.5, 20.5))
+    assert thinned.x == list(range(10, 22))
+
+
+def test_rounding_keeps_five_digits_of_any_size() -> None:
+    y = np.array([0.0, 1.23456789e-12, -123456.789, 3e30])
+    values = series.thin(np.arange(4.0), y).y
+    assert values == pytest.approx([0.0, 1.2346e-12, -123460.0, 3e30], rel=1e-12)
+    assert len(json.dumps(values[1])) <= len("1.2346e-12")
+
+
+def test_trailing_mean_has_no_value_where_nothing_was_measured() -> None:
+    mean = smooth(np.array([1.0, np.nan, 3.0, np.inf, 5.0]), 2)
+    assert mean[[0, 2, 4]].tolist() == [1.0, 3.0, 5.0]
+    assert np.isnan(mean[[1, 3]]).all()
+
+
+def test_a_weighted_trailing_mean_is_one_over_responses() -> None:
+    values, weights = np.array([1.0, np.nan, -9.0, 2.0]), np.array([10.0, np.nan, 1.0, 0.0])
+    mean = smooth(values, 3, weights)
+    assert mean == pytest.approx([1.0, np.nan, (10 * 1 - 9) / 11, -9.0], nan_ok=True)
+    unknown = np.full(4, np.nan)
+    assert smooth(values, 3, unknown) == pytest.approx(smooth(values, 3), nan_ok=True)
+
+
+def test_steps_lie_where_their_rows_do_on_every_axis() -> None:
+    table = pd.DataFrame(
+        {"step": [0, 10, 20], "time": [100.0, 160.0, 340.0], "tokens_seen": [5, 9, 30]}
+    )
+    for by, expected in (("step", 15.0), ("time", 150.0), ("tokens", 19.5)):
+        axis = series.x_axis([table], by)
+        assert series.at_steps(table, axis, [15])[0] * axis.divide == pytest.approx(expected)
+
+
+def test_an_axis_without_any_value_still_has_an_extent() -> None:
+    table = pd.DataFrame({"step": [0, 1], "tokens_seen": [np.nan, np.nan]})
+    low, high = series.x_axis([table], "tokens").extent
+    assert low < high
+
+
+@pytest.mark.parametrize("by", ["step", "tokens", "time"])
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda c: c.id)
+@pytest.mark.slow
+def test_every_figure_is_valid_and_made_of_lists(chart: Any, by: str, dying: Subject) -> None:
+    figure = make_chart(chart, dying, View(by, 10, None))
+    go.Figure({k: figure[k] for k in ("data", "layout")})  # Plotly's own check
+    for trace in figure["data"]:
+        assert type(trace["x"]) is list, "Plotly packs arrays so that patches cannot extend them"
+        assert all(math.isfinite(v) for v in trace["y"])
+    assert json.loads(json.dumps(figure)) == figure
+
+
+def test_charts_name_declared_signals_and_give_units() -> None:
+    added = {"evidence", *(f"delta_of_action_{i}" for i in range(4))}
+    for chart in CHARTS:
+        assert chart.unit
+        assert {line.column for line in chart.lines} <= {*SIGNALS.names, *added}
+
+
+def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
+    assert {s.phase for s in dying.spans} >= {"decay", "collapse"}, "the made-up run must die"
+    shapes = make_chart(DELTA, dying, View())["layout"]["shapes"]
+    labels = [s.get("label", {}).get("text", "") for s in shapes]
+    names = [text for text, s in zip(labels, shapes, strict=True) if s["type"] == "rect" and text]
+    assert names == ["warm-up", "no LLD", "II decay", "collapse"]
+    zoomed = make_chart(DELTA, dying, View(zoom=(100.0, 139.0)))["layout"]["shapes"]
+    assert "III collapse" in [s.get("label", {}).get("text") for s in zoomed], "where it has room"
+    names = [note["text"] for note in make_chart(DELTA, dying, View())["layout"]["annotations"]]
+    assert any("lld-decay" in name for name in names)
+    step = next(a.step for a in dying.alerts if a.rule == "lld-decay")
+    assert any(s["type"] == "line" and s["x0"] == s["x1"] == step for s in shapes)
+
+
+def test_bands_cover_the_run_without_gaps(dying: Subject) -> None:
+    shapes = make_chart(DELTA, dying, View())["layout"]["shapes"]
+    bands = [s for s in shapes if s["type"] == "rect" and s["y0"] == 0.0]
+    assert bands[0]["x0"] == 0
+    assert bands[-1]["x1"] == 139
+    assert all(a["x1"] == b["x0"] for a, b in itertools.pairwise(bands))
+
+
+def test_raw_values_stay_visible_behind_the_mean(dying: Subject) -> None:
+    names = [t["name"] for t in make_chart(DELTA, dying, View(window=10))["data"]]
+    assert "Δ, raw" in names
+    assert "Δ, raw" not in [t["name"] for t in make_chart(DELTA, dying, View(window=1))["data"]]
+
+
+def test_what_was_set_is_drawn_as_it_was_set(dying: Subject) -> None:
+    ramp = np.linspace(0.0, 1e-3, len(dying.table))
+    subject = replace(dying, table=dying.table.assign(lr=ramp))
+    (chart,) = select_charts("rate")
+    (line,) = make_chart(chart, subject, View(window=10))["data"]
+    grouped = View("step", 10, None, {"dying": "a"})
+    for view in (View(window=10), grouped):
+        overlay = make_overlay(chart, [subject], {"dying"}, view)["data"]
+        assert overlay[-1]["y"] == pytest.approx(ramp, abs=1e-8)
+    assert line["y"] == pytest.approx(ramp, abs=1e-8)
+
+
+def test_every_chart_shares_x_and_keeps_the_zoom(dying: Subject) -> None:
+    view = View("step", 10, (20.0, 90.0))
+    assert all(make_chart(c, dying, view)["layout"]["xaxis"]["range"] == [20, 90] for c in CHARTS)
+
+
+def test_checkpoints_give_way_to_named_events_when_there_are_many(dying: Subject) -> None:
+    def ticks(n: int) -> list[str]:
+        saved = [{"kind": "checkpoint", "step": i} for i in range(n)]
+        events = [*saved, {"kind": "lr <i>", "step": 3}, {"kind": "no step"}]
+        busy = Subject("busy", dying.table, [], [], events, 2000)
+        shapes = make_chart(CHARTS[0], busy, View())["layout"]["shapes"]
+        return [s.get("label", {}).get("text", "").strip() for s in shapes]
+
+    assert ticks(5) == [""] * 5 + ["lr &lt;i&gt;"]
+    assert ticks(100) == ["lr &lt;i&gt;"]
+
+
+def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
+    bare = Subject(
+        "bare", dying.table.assign(delta_correct_trim=np.nan, evidence=np.nan), [], [], [], 2000
+    )
+    figure = make_chart(DELTA, bare, View())
+    (note,) = figure["layout"]["annotations"]
+    assert note["text"] == remarks(figure) == "Not measured in this run"
+    assert card_class(figure) == "card chart unmeasured"
+    # One line of three was not measured: it is not in the legend.
+    assert card_class(make_chart(DELTA, dying, View())) == "card chart without-1"
+    table = dying.table.assign(retention_delta=0.1)
+    figure = make_chart(DELTA, replace(dying, table=table), View())
+    assert card_class(figure) == "card chart"
+    style = (Path(lldscope_dashboard.__file__).parent / "assets/style.css").read_text("utf-8")
+    for i in range(max(len(chart.lines) for chart in CHARTS)):
+        assert f".without-{i} .entry:nth-child({i + 1})" in style
+
+
+def test_small_numbers_are_written_with_powers_and_large_ones_without_exponents() -> None:
+    table = pd.DataFrame({"step": [0.0, 1.0], "lr": [1e-6, 2e-6]})
+    small = make_chart(chart_of("lr"), Subject("r", table, [], [], [], 2000), View())
+    assert small["layout"]["yaxis"]["exponentformat"] == "power"
+    assert small["data"][0]["hovertemplate"] == "%{y:,.4~r}"
+
+
+def test_an_overlay_has_a_line_per_shown_run_in_its_own_style(dying: Subject) -> None:
+    other = Subject("<b>x</b>", dying.table, [], [], [], 2000)
+    data = make_overlay(DELTA, [dying, other], {"dying", "<b>x</b>"}, View())["data"]
+    assert [t["name"] for t in data] == ["dying", "&lt;b&gt;x&lt;/b&gt;"]
+    assert data[0]["line"]["color"] != data[1]["line"]["color"]
+    assert len(make_overlay(DELTA, [dying, other], {"dying"}, View())["data"]) == 1
+
+
+def test_twenty_runs_have_twenty_styles() -> None:
+    assert len({run_style(i) for i in range(20)}) == 20
+
+
+def long_table(rows: int) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    values = {c: rng.normal(size=rows) for c in SIGNALS.names if c not in ("step", "time")}
+    values |= {c: np.ceil(np.abs(v)) for c, v in values.items() if c.startswith("n_")}  # counts
+    values["reward"][rng.random(rows) < 0.1] = np.nan
+    return pd.DataFrame({"step": np.arange(rows), "time": 10.0 * np.arange(rows), **values})
+
+
+def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Path) -> None:
+    looks = [RunRegistry(root).snapshot(name) for name in ("dying", "healthy")]
+    dying, healthy = (look.subject for look in looks)
+    began = next(s.start_step for s in dying.spans if s.phase in ("decay", "collapse"))
+    traces = make_overlay(DELTA, [dying, healthy], {"dying", "healthy"}, View("onset", 1))["data"]
+    assert traces[0]["x"] == [step - began for step in range(140)]
+    assert traces[1]["x"] == []
+    text = compare_page.unplaced(looks, "onset")
+    assert "healthy" in text
+    assert "dying" not in text
+    assert compare_page.unplaced(looks, "step") == ""
+
+
+def test_many_runs_share_the_points_of_a_chart() -> None:
+    runs = [Subject(f"r{i}", long_table(5000), [], [], [], 2000) for i in range(20)]
+    figure = make_overlay(DELTA, runs, {r.name for r in runs}, View())
+    assert sum(len(t["x"]) for t in figure["data"]) <= 8 * series.MOST_POINTS
+    assert "of 5,000 points" in figure["layout"]["meta"]["remarks"]
+
+
+def alert(rule: str, severity: str, step: int) -> Alert:
+    state = ((step, None),)
+    return Alert(rule, Severity(severity), "firing", step, 1.0, 0.5, "", "", "", "", "", state)
+
+
+def test_the_gravest_alarms_are_named_first_and_no_name_overlaps_another() -> None:
+    alerts = [
+        alert("entropy-surge", "warning", 50),
+        alert("lld-decay", "warning", 51),
+        alert("lld-collapse", "critical", 52),
+        alert("reward-crash", "critical", 53),
+        alert("grad-explosion", "warning", 54),
+        alert("truncation", "warning", 95),
+    ]
+    table = pd.DataFrame({"step": np.arange(100.0)})
+    labels = alarm_labels(table, alerts, x_axis([table], "step"), (0.0, 99.0))
+    names = [label["text"].strip("◆▲ ") for label in labels]
+    assert names[:2] == ["lld-collapse", "reward-crash"]
+    assert "truncation" in names, "where there is room every alarm is named"
+    assert not any("+" in name for name in names)
+    assert all(label["yref"] == "paper" and label["y"] > 1 for label in labels)
+    rows = [label["yshift"] for label in labels if label["x"] < 60]
+    assert len(set(rows)) == len(rows), "names this close are one above the other"
+
+
+def test_the_axis_of_likelihoods_fits_the_correct_responses(dying: Subject) -> None:
+    table = dying.table.assign(incorrect_logp=np.linspace(-0.5, -9.0, len(dying.table)))
+    figure = make_chart(LIKELIHOOD, replace(dying, table=table), View())
+    low, high = figure["layout"]["yaxis"]["range"]
+    correct = table["correct_logp"].dropna()
+    assert low < correct.min() < correct.max() < high
+    assert low > -5, "incorrect responses do not press the correct ones flat"
+    assert "incorrect to −" in remarks(figure)
+    assert "out of sight" in remarks(figure)
+
+
+def test_x_axes_of_all_charts_line_up_and_shares_stay_above_0(dying: Subject) -> None:
+    layouts = {c.id: make_chart(c, dying, View())["layout"] for c in CHARTS}
+    assert len({tuple(layout["margin"].items()) for layout in layouts.values()}) == 1
+    assert layouts["shares"]["yaxis"]["rangemode"] == "nonnegative"
+
+
+@pytest.mark.parametrize(("by", "stretch"), [("time", (2000.0, 4000.0)), ("tokens", (3e4, 6e4))])
+def test_a_zoom_means_the_same_in_every_unit(by: str, stretch: tuple[float, float]) -> None:
+    reward = next(chart for chart in CHARTS if chart.lines[0].column == "reward")
+    view, units = View(by, 1, stretch), set()
+    for rows in (1000, 200_000):  # of 10 s and 150 tokens: min and h, thousands and millions
+        step = np.arange(rows)
+        table = {"step": step, "time": 10.0 * step, "tokens_seen": 150 * step, "reward": 1.0}
+        run = Subject("r", pd.DataFrame(table), [], [], [], 2000)
+        axis = series.x_axis([run.table], by)
+        for figure in (make_chart(reward, run, view), make_overlay(reward, [run], {"r"}, view)):
+            whole = [end * axis.divide for end in figure["layout"]["xaxis"]["range"]]
+            assert whole == pytest.approx(stretch)
+            x = figure["data"][0]["x"]
+            assert (x[0] * axis.divide, x[-1] * axis.divide) == pytest.approx(stretch, rel=0.01)
+        units.add(axis.divide)
+    assert len(units) == 2
+
+
+def test_a_chart_says_its_course_in_words_and_has_no_axis_without_a_line(dying: Subject) -> None:
+    reward = DEFAULTS["reward"]
+    table = dying.table.assign(reward=np.linspace(0.61, 0.34, len(dying.table)))
+    figure = make_chart(reward, replace(dying, table=table), View("step", 1))
+    assert in_words(figure) == "reward 0.61 → 0.34"
+    assert figure["layout"]["yaxis2"]["visible"] is False, "no held-out score was recorded"
+    scored = replace(dying, table=table.assign(eval_score=0.5))
+    figure = make_chart(reward, scored, View())
+    assert "held-out score 0.5 → 0.5" in in_words(figure)
+    assert figure["layout"]["yaxis2"].get("visible", True)
+    many = [replace(dying, name=f"r{i}") for i in range(9)]
+    overlay = make_overlay(reward, many, {r.name for r in many}, View())
+    assert in_words(overlay).count("→") == 6
+    assert "and 3 more" in in_words(overlay)
+
+
+def test_the_map_of_actions_has_a_bar_per_cell(root: Path, dying: Subject) -> None:
+    with lldscope.open_run(root / "dying") as run:
+        grid = action_map(run)
+    axis = x_axis([dying.table], "step")
+    figure = make_action_map(grid, dying, axis)
+    go.Figure({k: figure[k] for k in ("data", "layout")})
+    (bars,) = figure["data"]
+    assert len(bars["x"]) == len(grid.cells)
+    cell = grid.cells.iloc[0]
+    assert bars["customdata"][0].endswith(f"Δ {cell['delta']:+.3g} nats")
+    assert bars["marker"]["color"][0] == pytest.approx(cell["delta"])
+    empty = make_action_map(None, dying, axis)
+    assert empty["layout"]["meta"]["remarks"] == "Not measured in this run"
+    assert ACTION_MAP.id == "action-map"

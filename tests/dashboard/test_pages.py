@@ -1,0 +1,508 @@
+"""The pages without a browser: what they say, what they lead to, and which data they show."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pandas as pd
+import pytest
+from dash import dcc, html
+from lldscope_dashboard.app import make_app
+from lldscope_dashboard.data.metrics import chart_of, keys_of
+from lldscope_dashboard.data.run_registry import RunRegistry
+from lldscope_dashboard.data.run_summaries import RunSummaries
+from lldscope_dashboard.pages import list_rows
+from lldscope_dashboard.pages.answer import answer, loud, news_of, news_of_run
+from lldscope_dashboard.pages.batch import batch
+from lldscope_dashboard.pages.drawing import DEFAULTS, charts_of, draw
+from lldscope_dashboard.pages.frame import query_of, view_of
+from lldscope_dashboard.pages.links import address
+from lldscope_dashboard.pages.list_rows import choice_of, run_rows
+from lldscope_dashboard.pages.router import page
+from lldscope_dashboard.pages.run_page import run_parts
+from lldscope_dashboard.pages.step_bar import MOST_CELLS, step_bar
+from lldscope_dashboard.pages.story import story
+from made_up_runs import write_run, write_step
+from page_content import ids, links, texts, walk
+
+import lldscope
+from lldscope.core.errors import LldscopeError
+from lldscope.figures.chart_figures import CHARTS, make_chart
+from lldscope.figures.view import View
+from lldscope.storage import json_files, layout
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+STEPS = 30
+FORMAT = "rewards/format <i>"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dying, a healthy and a nested run; made-up numbers."""
+    root = tmp_path_factory.mktemp("runs")
+    write_run(root / "dying", 140, dies=True)
+    write_run(root / "healthy", 60)
+    write_run(root / "seeds" / "one", 5, ends="failed")
+    return root
+
+
+def test_the_list_says_verdict_phase_and_age(root: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(list_rows, "READ_SECONDS", 60.0)
+    text = texts(page(RunRegistry(root), "/", ""))
+    for expected in ("dying", "critical", "reward ", "seeds/one", "stalled", "failed", "ago"):
+        assert expected in text
+
+
+def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path) -> None:
+    summaries = RunSummaries(RunRegistry(root))
+
+    def names(**query: str) -> list[Any]:
+        rows, _, _ = run_rows(summaries, choice_of({k: [v] for k, v in query.items()}), [])
+        return [c.children for c in walk(rows) if getattr(c, "className", "") == "run-link"]
+
+    summaries.now(60.0)
+    assert names() == ["dying", "seeds/one", "healthy"], "what is critical comes first"
+    assert names(sort="run") == ["dying", "healthy", "seeds/one"]
+    assert names(sort="-run") == ["seeds/one", "healthy", "dying"]
+    assert names(sort="step") == ["seeds/one", "healthy", "dying"]
+    assert names(sort="-step") == ["dying", "healthy", "seeds/one"]
+    assert names(sort="nonsense") == names()
+    assert names(q="SEEDS") == ["seeds/one"]
+    assert names(q="dying collapse") == ["dying"]
+    assert names(verdict="critical") == ["dying"]
+    assert names(q="nothing like that") == []
+    assert names(by="group") == names()
+
+
+def test_columns_of_metrics_and_settings_are_added_and_sort(tmp_path: Path) -> None:
+    for name, lr, reward in (("a", 2e-6, 1.0), ("b", 1e-6, 3.0), ("c", None, 2.0)):
+        config = {} if lr is None else {"optim": {"lr": lr}}
+        with lldscope.Recorder(tmp_path / name, config=config, group="g") as recorder:
+            recorder.step(step=0, n_responses=1, reward_sum=reward, lr=lr)
+    summaries = RunSummaries(RunRegistry(tmp_path))
+    summaries.now(60.0)
+    query = {"col": ["lr", "config/optim.lr", "no-such"], "sort": ["-config/optim.lr"]}
+    rows, _, _ = run_rows(summaries, choice_of(query), [])
+    cells = [[c.children for c in walk(row) if isinstance(c, html.Td)][-2:] for row in rows]
+    assert cells == [["2e−6", "2e-06"], ["1e−6", "1e-06"], ["–", "–"]], "unknown comes last"
+    content = page(RunRegistry(tmp_path), "/", "?by=group&col=lr")
+    assert "remove the column lr" in texts(content)
+    grouped, _, _ = run_rows(summaries, choice_of({"by": ["group"]}), [])
+    assert "mean reward 2 (1 to 3)" in "".join(map(str, grouped[0].children.children))
+
+def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
+    runs = RunRegistry(tmp_path)
+    assert "no runs here yet" in texts(page(runs, "/", ""))
+    write_run(tmp_path / "first", 3)
+    assert "/run/first" in texts(page(runs, "/", ""))
+
+
+@pytest.mark.parametrize("name", ["a%41b", "50%", "a b/ü?#", "ä%2Fb"])
+@pytest.mark.slow
+def test_a_run_is_found_under_any_name(tmp_path: Path, name: str) -> None:
+    write_run(tmp_path / name, 3)
+    listed = texts(page(RunRegistry(tmp_path), "/", ""))
+    for kind in ("run", "responses", "config"):
+        href = address(kind, name)
+        assert kind != "run" or f'"{href}"' in listed
+        assert "There is no run" not in texts(page(RunRegistry(tmp_path), href, "")), href
+
+
+@pytest.mark.parametrize(
+    "path", ["/run/nope", "/run/..%2F..%2Fetc", "/run//etc/passwd", "/run/", "/nowhere", "/compare"]
+)
+def test_addresses_without_a_run_give_words(root: Path, path: str) -> None:
+    text = texts(page(RunRegistry(root / "seeds"), path, "?run=../dying"))
+    assert "All runs" in text
+    assert "collapse" not in text, "a name must not lead outside the root"
+
+
+def test_a_shared_address_gives_its_view_and_nonsense_the_usual_one() -> None:
+    assert view_of({"x": ["time"], "mean": ["25"], "zoom": ["1.5,9"]}) == View(
+        "time", 25, (1.5, 9.0)
+    )
+    assert view_of({"x": ["evil"], "mean": ["-1"], "zoom": ["9,1"]}) == View()
+    assert view_of({"zoom": ["nan,inf,2"]}) == View()
+    for odd in (None, [], {"x": "time"}, {"x": [1]}, {1: ["x"]}):
+        with pytest.raises(TypeError):
+            query_of(odd)
+    assert query_of({"hide": ["x" * 9999] * 9999}) == {"hide": ["x" * 400] * 200}
+
+
+def test_untrusted_names_stay_text(tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    with lldscope.Recorder(tmp_path / "r", name=name) as recorder:
+        recorder.event("<b>odd</b>", step=1)
+        recorder.step(step=1, reward_sum=1.0, n_responses=2)
+    look = RunRegistry(tmp_path).snapshot("r")
+    figure = json.dumps([make_chart(c, look.subject, View()) for c in CHARTS])
+    assert "<b>" not in figure
+    app = make_app(RunRegistry(tmp_path))
+    assert "dangerously" not in json.dumps(app.layout.to_plotly_json(), default=str)
+
+
+def test_damage_and_dropped_rows_are_said(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "r", 30)
+    part = next((path / "steps").glob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-20])
+    beat = next((path / "heartbeat").glob("*.json"))
+    beat.write_text(
+        json.dumps(json.loads(beat.read_text()) | {"dropped": {"actions: too late": 7}})
+    )
+    text = texts(page(RunRegistry(tmp_path), "/run/r", ""))
+    assert part.name in text
+    assert "7 × actions: too late" in text
+
+
+def test_a_comparison_is_restored_by_its_address(root: Path) -> None:
+    query = "?run=dying&run=healthy&hide=healthy&x=alarm&mean=25&zoom=-5,9"
+    content = page(RunRegistry(root), "/compare", query)
+    stores = {c.id: getattr(c, "data", None) for c in walk(content) if isinstance(c, dcc.Store)}
+    assert stores["view"] == {
+        "hide": ["healthy"], "x": ["alarm"], "mean": ["25"], "zoom": ["-5,9"],
+    }
+    assert stores["names"] == ["dying", "healthy"]
+    (figure, *_) = [c.figure for c in walk(content) if isinstance(c, dcc.Graph)]
+    assert [line["name"] for line in figure["data"]] == ["dying"]
+    assert figure["layout"]["xaxis"]["range"] == [-5, 9]
+    assert "differs from" in texts(content) or "stays within the noise" in texts(content)
+
+
+def test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence(
+    root: Path,
+) -> None:
+    snapshot = RunRegistry(root).snapshot("dying")
+    content = answer(snapshot)
+    text = texts(content)
+    assert "at step" in text or "since step" in text
+    assert "go back to the checkpoint of step" in text, "one before the decay"
+    rule = snapshot.state.headline.rule
+    assert links(content) == [f"/run/dying#alarm-{rule}"]
+    anchors = [getattr(c, "id", None) for c in walk(run_parts(snapshot)["alarms"])]
+    assert f"alarm-{rule}" in anchors
+    news = news_of_run(snapshot)
+    assert news["title"] == "◆ critical · dying – lldscope"
+    assert "◆" in unquote(news["icon"])
+    assert f"dying: {rule}" in news["alarms"]
+
+
+def test_the_list_has_the_alarms_that_fire_and_counts_them_for_the_tab(root: Path) -> None:
+    runs = RunRegistry(root)
+    summaries = RunSummaries(runs)
+    summaries.now(60.0)
+    rows, _, news = run_rows(summaries, choice_of({}), [])
+    dying, failed, healthy = rows
+    worst = runs.snapshot("dying").state.firing[0].rule
+    assert worst in texts(dying)
+    assert f"/run/dying#alarm-{worst}" in links(dying)
+    assert "stalled" in texts(failed)
+    assert worst not in texts(healthy)
+    assert news["title"] == "◆ 1 critical · Runs – lldscope"
+    assert news_of(["unread"])["alarms"] == {}
+    lines, _, _ = run_rows(summaries, choice_of({"q": [worst]}), [])
+    assert len(lines) == 1
+
+
+def test_an_acknowledged_alarm_is_marked_and_no_longer_news(tmp_path: Path) -> None:
+    runs = RunRegistry(tmp_path)
+    write_run(tmp_path / "dying", 140, dies=True)
+    before = runs.snapshot("dying").state
+    firing = [a.rule for a in before.firing if a.severity != "info"]
+    assert len(firing) > 1
+    assert loud(before) == "critical"
+    for rule in firing:
+        runs.note("dying", "snooze" if rule == firing[0] else "acknowledge", rule, 8)
+    runs.note("dying", "acknowledge", "not-firing", 8)  # nothing to note
+    fresh = RunRegistry(tmp_path).snapshot("dying")
+    assert sorted(fresh.state.silenced) == sorted(firing)
+    assert fresh.state.verdict == "critical", "the verdict stays what it is"
+    assert news_of_run(fresh)["alarms"] == {}
+    text = texts(run_parts(fresh)["alarms"])
+    assert "acknowledged" in text
+    assert "snoozed until" in text
+    assert "Unmute" in text
+    labels = [getattr(c, "aria-label", "") for c in walk(run_parts(fresh)["alarms"])]
+    assert f"Unmute: {firing[0]}" in labels, "a button says which alarm it is for"
+    lines, damaged = json_files.read_lines(tmp_path / "dying" / layout.NOTES_FILE)
+    assert [line["rule"] for line in lines] == firing
+    assert damaged == {}
+
+
+def test_what_cannot_be_noted_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "dying", 140, dies=True)
+    runs = RunRegistry(tmp_path)
+    rule = runs.snapshot("dying").state.firing[0].rule
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json_files, "append_line", full)
+    with pytest.raises(LldscopeError, match="No space left on device"):
+        runs.note("dying", "acknowledge", rule, 8)
+
+
+def test_a_run_has_one_name_everywhere(tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "folder"):
+        pass
+    with lldscope.Recorder(tmp_path / "seeds" / "one", name="Seed one"):
+        pass
+    runs = RunRegistry(tmp_path)
+    assert runs.snapshot("folder").title == lldscope.open_run(tmp_path / "folder").name == "folder"
+    snapshot = runs.snapshot("seeds/one")
+    assert snapshot.title == snapshot.state.run == "Seed one"
+    (tmp_path / "folder").rename(tmp_path / "renamed")
+    assert lldscope.open_run(tmp_path / "renamed").name == "renamed"
+
+
+def test_nothing_links_to_responses_that_were_not_recorded(tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "means") as recorder:
+        for step in range(120):
+            recorder.step(step=step, n_responses=8, reward_sum=8.0 if step < 60 else 0.5)
+    runs = RunRegistry(tmp_path)
+    content = page(runs, "/run/means", "")
+    assert runs.snapshot("means").state.alerts, "an alarm fires in it"
+    assert not [href for href in links(content) if href.startswith("/responses")]
+    assert "/report/means" in links(content)
+    assert "Not in this log: Δ of correct responses" in texts(content)
+
+
+def test_a_long_list_shows_its_first_runs_and_says_how_many_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(5):
+        with lldscope.Recorder(tmp_path / f"run-{i}", group="a" if i < 4 else "b"):
+            pass
+    summaries = RunSummaries(RunRegistry(tmp_path))
+    summaries.now(60.0)
+    monkeypatch.setattr(list_rows, "MOST_ROWS", 3)
+
+    def rows(**query: str) -> list[str]:
+        choice = choice_of({k: [v] for k, v in query.items()})
+        return [texts(row) for row in run_rows(summaries, choice, [])[0]]
+
+    assert ["run-0" in rows()[0], "runs 1–3 of 5" in rows()[-1]] == [True, True]
+    last = rows(page="2")
+    assert ["run-3" in last[0], "runs 4–5 of 5" in last[-1]] == [True, True]
+    assert rows(page="999999") == last
+    assert rows(page="-1") == rows()
+    assert "4 runs" in rows(by="group")[0]
+    (only,) = rows(q="run-4")
+    assert "run-4" in only
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> RunRegistry:
+    root = tmp_path_factory.mktemp("runs")
+    for name in ("one", "two"):
+        with lldscope.Recorder(root / name) as recorder:
+            for step in range(STEPS):
+                write_step(recorder, step, dies=False, at=1e9 + 2 * step)
+                recorder.scalars(step=step, name=FORMAT, value=0.01 * step)
+                if step % 10 == 0:
+                    for source, value in (("nq", 0.1), ("hotpot", 0.2)):
+                        recorder.evals(
+                            step=step, data_source=source, metric="em", value=value + step, n=9
+                        )
+            recorder.evals(step=STEPS + 5, data_source="nq", metric="em", value=0.9, n=9)
+            recorder.probes(step=3, probe="drift", value=7.0)
+    return RunRegistry(root)
+
+
+def figure(runs: RunRegistry, key: str, **view: Any) -> dict[str, Any]:
+    snapshot = runs.snapshot("one")
+    (chart,) = charts_of([key], [snapshot])
+    return draw([snapshot], [chart], View(**view))[0]
+
+
+def test_every_metric_that_was_recorded_is_offered_and_nothing_else(runs: RunRegistry) -> None:
+    snapshot = runs.snapshot("one")
+    keys = keys_of(snapshot.columns, snapshot.subject.table)
+    assert {"entropy", "step_seconds", "eval/em/nq", f"scalar/{FORMAT}"} < {*keys}
+    assert "kl" not in keys, "not measured"
+    assert all(chart_of(key, snapshot.columns) for key in keys)
+    text = texts(page(runs, "/run/one", ""))
+    assert "add a chart" in text
+    assert "eval/em/hotpot" in text
+
+
+def test_scalars_evaluations_and_step_times_are_drawn_as_they_were_recorded(
+    runs: RunRegistry,
+) -> None:
+    (line,) = figure(runs, f"scalar/{FORMAT}", window=1)["data"]
+    assert line["y"] == pytest.approx([0.01 * s for s in range(STEPS)], abs=1e-6)
+    assert figure(runs, "eval/em/hotpot")["data"][0]["x"] == [0, 10, 20]
+    assert figure(runs, "eval/em/nq")["data"][0]["x"][-1] == STEPS + 5, "after the last step"
+    seconds = figure(runs, "step_seconds", window=1)["data"][0]
+    assert set(seconds["y"]) == {2}
+
+
+def test_charts_that_are_added_share_the_axis_of_the_others(runs: RunRegistry) -> None:
+    snapshot = runs.snapshot("one")
+    charts = charts_of([*DEFAULTS, "eval/em/nq", "no-such", "scalar/no-such"], [snapshot])
+    assert [c.id for c in charts] == [*DEFAULTS, "eval/em/nq"]
+    ranges = [f["layout"]["xaxis"]["range"] for f in draw([snapshot], charts, View())]
+    assert len(set(map(str, ranges))) == 1
+
+
+def test_the_address_adds_charts_to_a_run_and_to_a_comparison(runs: RunRegistry) -> None:
+    for path, search in (("/run/one", "?chart=lr&chart=eval%2Fem%2Fnq"),
+                         ("/compare", "?run=one&run=two&chart=eval%2Fem%2Fnq")):
+        content = page(runs, path, search)
+        charts = ids(content, "chart")
+        assert [i for i in charts if i in DEFAULTS] == list(DEFAULTS)
+        assert charts[-1] == "eval/em/nq"
+        reward = next(c for c in walk(content) if isinstance(c, dcc.Graph)).figure["data"]
+        held_out = {"held-out score"} if path == "/run/one" else set()
+        assert {line["name"] for line in reward} >= held_out, "without being asked for"
+
+
+def test_what_was_tried_with_a_run_is_folded_on_its_page(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", 10)
+    registry = RunRegistry(tmp_path)
+    assert "What was tried" not in texts(page(registry, "/run/run", ""))
+    arms = [{"arm": "<b>lr/2</b>", "em": [0.25, 0.5], "delta": -1.25, "ended": None}]
+    answer = {"sentence": "No fork is better.", "checkpoint": 4, "arms": arms}
+    (path / "rescue").mkdir()
+    (path / "rescue" / "step-4.json").write_text(json.dumps(answer))
+    text = texts(page(registry, "/run/run", ""))
+    for expected in ("What was tried", "No fork is better.", "<b>lr/2</b>", "0.250, 0.500"):
+        assert expected in text
+
+
+def test_settings_are_shown_and_those_that_differ_beside_a_comparison(tmp_path: Path) -> None:
+    for name, lr in (("a", 1e-6), ("b", 2e-6)):
+        config = {"lr": lr, "model": {"layers": 2}, "html": "<b>x</b>"}
+        with lldscope.Recorder(tmp_path / name, config=config):
+            pass
+    with lldscope.Recorder(tmp_path / "bare"):
+        pass
+    runs = RunRegistry(tmp_path)
+    assert "model.layers" in texts(page(runs, "/config/a", ""))
+    both = texts(page(runs, "/compare", "?run=a&run=b"))
+    assert "1 setting differs" in both
+    assert "1e-06" in both
+    assert "model.layers" not in both.split("1 setting differs")[1]
+    assert "no configuration" in texts(page(runs, "/config/bare", ""))
+    assert "/config/bare" not in links(page(runs, "/run/bare", ""))
+
+
+# -- step bar, batch, story -----------------------------------------------------------------------
+
+
+def test_the_step_bar_has_a_cell_per_step_with_the_alarms_that_fired_then(root: Path) -> None:
+    snapshot = RunRegistry(root).snapshot("dying")
+    (bar,) = step_bar(snapshot)
+    props = bar.to_plotly_json()["props"]
+    cells = json.loads(props["data-cells"])
+    assert cells["step"] == list(range(140))
+    for step, word in zip(cells["step"], cells["word"], strict=True):
+        firing = [
+            a.rule for a in snapshot.state.alerts for first, last in a.episodes
+            if first <= step and (last is None or step < last)
+        ]
+        word_there = cells["words"][word]
+        assert word_there.partition(": ")[2].split(", ") == firing or not firing, step
+        assert firing or word_there in ("warm-up", "no alarm")
+    picture = unquote(bar.children.src)
+    heights = {int(h) for h in re.findall("height='([0-9]+)'", picture)}
+    assert len(heights) > 2, "what is worse is higher, not only of another colour"
+    assert picture.count("<rect") == 140
+    assert (props["aria-valuemin"], props["aria-valuemax"]) == ("0", "139")
+
+
+def test_a_long_run_has_cells_of_several_steps_the_worst_of_them(root: Path) -> None:
+    snapshot = RunRegistry(root).snapshot("dying")
+    table = pd.concat([snapshot.subject.table] * 30, ignore_index=True)
+    table["step"] = np.arange(len(table))
+    long = replace(snapshot, subject=replace(snapshot.subject, table=table))
+    cells = json.loads(step_bar(long)[0].to_plotly_json()["props"]["data-cells"])
+    assert 300 < len(cells["step"]) <= MOST_CELLS
+    first = min(a.episodes[0][0] for a in snapshot.state.alerts if a.severity == "critical")
+    assert first in cells["step"], "of a cell the first step of the worst"
+
+
+def test_the_batch_of_a_step_has_its_groups_by_what_they_lost(tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "r") as recorder:
+        for step in (0, 1):
+            recorder.responses(
+                step=step, response_id=[0, 1, 2, 3], group_id=[7, 7, 8, 8],
+                reward=[1.0, 0.0, 1.0, 0.0], correct=[True, False, True, False],
+                text=[f"long <b>prompt</b> <answer> A{i} </answer>" for i in range(4)],
+                question=["first?", "first?", "second <i>?", "second <i>?"],
+                golden=['["gold", "or"]', None, "no json", None],
+                reward_parts=['{"format": 0.5, "x": "no"}', None, "[1", None],
+            )
+            recorder.actions(
+                step=step, response_id=[0, 1, 2, 3], action_index=0, n_tokens=5,
+                logp_old_sum=-1.0, logp_post_sum=[-0.5, -1.0, -4.0, -1.0],
+            )
+            recorder.step(step=step, n_responses=4, n_correct=2, reward_sum=2.0)
+    snapshot = RunRegistry(tmp_path).snapshot("r")
+    content = batch(snapshot, 1)
+    groups = [texts(c) for c in content if isinstance(c, html.Section)]
+    assert ["second <i>?" in groups[0], "first?" in groups[1]] == [True, True]
+    assert "Δ correct −3" in groups[0]
+    assert "gold · or" in groups[1]
+    assert "no json" in groups[0]
+    assert "A0" in groups[1]
+    assert "<answer>" not in groups[1], "the answer itself, not its tags or the prompt"
+    assert "reward 1 · format 0.5" in groups[1]
+    assert "/response/r?step=1&id=2" in links(content)
+    assert "was not recorded" in texts(batch(snapshot, 9))
+    first = next(c for c in walk(content) if getattr(c, "className", "") == "status")
+    assert "reward" in texts(first)
+
+
+def test_the_batch_of_the_sample_run_shows_questions_and_answers() -> None:
+    content = batch(RunRegistry(SAMPLES).snapshot("grpo"), 50)
+    groups = [c for c in content if isinstance(c, html.Section)]
+    assert len(groups) == 8
+    deltas = [float(m) for g in groups for m in re.findall("Δ correct ([−+0-9.]+)".replace(
+        "−", "−"), texts(g).replace("−", "-"))]
+    assert deltas == sorted(deltas)
+    assert "What is the tongue of Nepal?" in texts(groups[0])
+    assert '"Nepali"' in texts(groups[0])
+
+
+def test_the_story_has_one_pair_of_steps_for_each_event_and_the_worst_tokens() -> None:
+    runs = RunRegistry(SAMPLES)
+    content = story(runs.snapshot("grpo"))
+    text = texts(content)
+    buttons = [c for c in walk(content) if getattr(c, "data-set", "").startswith("step=")]
+    assert buttons
+    assert len(ids_of_alarms := [h for h in links(content) if "#alarm-" in h]) == len(buttons)
+    assert len({*ids_of_alarms}) == len(ids_of_alarms), "each once"
+    assert "Change first" in text
+    tokens = [h for h in links(content) if h.startswith("/response/grpo?")]
+    assert len(tokens) == 3
+    assert all("mark=t" in h for h in tokens)
+    assert "Change first" not in texts(story(runs.snapshot("grpo-llds")))
+
+
+def test_a_log_of_rewards_alone_is_never_green_and_says_what_is_missing(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [json.dumps({"step": s, "reward": 0.3 + s / 500 + rng.normal(0, 0.02)})
+             for s in range(100)]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    importer = [sys.executable, "-m", "lldscope", "import", "log.jsonl", "--to", "runs/r"]
+    subprocess.run(importer, check=True, cwd=tmp_path, capture_output=True)
+    snapshot = RunRegistry(tmp_path / "runs").snapshot("r")
+    status = texts(run_parts(snapshot)["status"])
+    for expected in ("no alarm", "improving", "only the reward was logged", "imported"):
+        assert expected in status
+    for wrong in ("healthy", '"finished', "phase", "entropy"):
+        assert wrong not in status
+    assert "checks need what this log lacks" in texts(story(snapshot))
+    summaries = RunSummaries(RunRegistry(tmp_path / "runs"))
+    summaries.now(60.0)
+    row = texts(run_rows(summaries, choice_of({}), [])[0])
+    assert "no alarm" in row, "the list agrees"
+    assert "healthy" not in row

@@ -37,7 +37,7 @@ def blocks(results: Results) -> dict[str, Callable[[], str]]:
     """Name of the block → what makes its Markdown."""
     makers = (
         tables.setting, tables.progress, tables.outcomes, tables.held_out, tables.alarms,
-        tables.sweep, tables.every_run, tables.labels, comparisons.verdict,
+        tables.sweep, tables.labels, comparisons.verdict,
         comparisons.comparisons, analyses.periods, analyses.probes, mechanism.phases,
         mechanism.levers, mechanism.faults, order.levels, order.order, cures.cures,
     )

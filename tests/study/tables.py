@@ -124,25 +124,7 @@ def sweep(results: Results) -> str:
     return table(head, rows)
 
 
-# -- every run ------------------------------------------------------------------------------------
-
-
-def every_run(results: Results) -> str:
-    """One row per run."""
-    head = (
-        "run", "warm start", "split", "label", "fall", "collapse", "best", "final", "mean Δ",
-        "decay alarm", "greedy EM", "minutes", "code",
-    )
-    rows = [
-        [
-            r.plan.name, r.plan.warm_start, r.plan.split, results.label(r),
-            or_dash(r.fall), or_dash(r.collapse_step), f"{r.best:.2f}", f"{r.final:.2f}",
-            f"{r.delta:+.2f}", or_dash(r.decay), f"{mean_of([r.em_start])} → {mean_of([r.em_end])}",
-            _minutes([r]), r.line["code"],
-        ]
-        for r in results.runs
-    ]
-    return table(head, rows)
+# -- labels ---------------------------------------------------------------------------------------
 
 
 def labels(results: Results) -> str:

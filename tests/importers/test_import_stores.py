@@ -467,9 +467,7 @@ def test_reading_keeps_no_writer_waiting(mlflow_db):
     rows = MlflowDatabase().read([mlflow_db], Findings(request=ImportRequest(run="first")))
     next(iter(rows))
     writer = sqlite3.connect(mlflow_db, timeout=0.0)
-    began = time.monotonic()
-    writer.execute("UPDATE runs SET name = 'other' WHERE name = 'second'")
+    writer.execute("UPDATE runs SET name = 'other' WHERE name = 'second'")  # waits for no lock
     writer.commit()
     writer.close()
-    assert time.monotonic() - began < 5
     assert sum(1 for _ in rows) == 13

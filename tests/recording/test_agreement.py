@@ -15,7 +15,7 @@ import pytest
 
 import lldscope
 from lldscope.core.errors import RunExists, UsageError
-from lldscope.recording import calls, writer
+from lldscope.recording import calls, recorder, writer
 from lldscope.storage import layout
 
 
@@ -178,7 +178,7 @@ def test_a_forked_child_says_so_and_waits_for_nothing(tmp_path):
         seconds, drops = queue.get(timeout=60)
         child.join()
         r.step(step=1)
-    assert seconds < writer.SEAL_SECONDS * 5
+    assert seconds < recorder.FLUSH_SECONDS
     assert len(drops) == 3
     assert all("forked child" in reason for reason in drops)
     assert rows(tmp_path / "r", "SELECT step FROM steps ORDER BY 1") == [(0,), (1,)]

@@ -19,7 +19,7 @@ import lldscope
 from lldscope.cli import cli
 from lldscope.recording import buffers, calls, recorder, sealer, writer
 from lldscope.recording.attempt import plain_end
-from lldscope.storage import heartbeats, layout, part
+from lldscope.storage import heartbeats, part
 
 
 def test_what_a_slow_disk_did_not_take_is_counted_and_the_run_is_unfinished(tmp_path, monkeypatch):
@@ -46,17 +46,6 @@ def test_what_a_slow_disk_did_not_take_is_counted_and_the_run_is_unfinished(tmp_
     losses = sum(n for why, n in run.dropped.items() if why.startswith("steps: not written"))
     assert steps < 50 <= steps + losses
     assert heartbeats.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(run.dropped)
-
-
-def test_what_the_disk_refuses_until_the_end_makes_the_run_unfinished(tmp_path):
-    run = lldscope.Recorder(tmp_path / "r")
-    (tmp_path / "r" / "steps").write_text("a file where the folder should be")
-    run.step(step=0)
-    run.close()
-    info = layout.read_run(tmp_path / "r")
-    assert (info["status"], info["reason"]) == (
-        "stopped", "unfinished: 1 rows or events were not written",
-    )
 
 
 def test_the_queue_is_bounded_by_bytes(tmp_path, monkeypatch):
@@ -165,17 +154,6 @@ def test_nothing_raises_into_training_whatever_it_is_given(tmp_path):
         assert read.damaged == {}
         assert 7 in set(read.sql("SELECT step FROM all_steps").step)
         assert read.info["reason"] == "a Hostile without text"
-
-
-@pytest.mark.parametrize(("error", "status"), [(Exception, "failed"), (SystemExit, "finished")])
-def test_a_run_that_ends_with_an_error_without_text_is_closed(tmp_path, error, status):
-    class Mute(error):
-        def __str__(self):
-            raise RuntimeError
-
-    with pytest.raises(Mute), lldscope.Recorder(tmp_path / "r"):
-        raise Mute
-    assert layout.read_run(tmp_path / "r")["status"] == status
 
 
 @pytest.mark.parametrize("clock", [-5e8, 1e13])

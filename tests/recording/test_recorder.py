@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +25,7 @@ import lldscope
 from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.core.schema import TABLES
 from lldscope.monitor.health import check
-from lldscope.recording import buffers, calls, sealer, writer
+from lldscope.recording import buffers, calls, recorder, sealer, writer
 from lldscope.recording.recorder import FailOpen
 from lldscope.storage import compaction, heartbeats, json_files, layout
 
@@ -218,6 +219,10 @@ def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
     r.close()
     assert r.dropped["steps: rows lost because the disk refuses them"] == 1
     assert heartbeats.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
+    info = layout.read_run(path)
+    assert (info["status"], info["reason"]) == (
+        "stopped", "unfinished: 1 rows or events were not written",
+    )
 
 
 def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
@@ -230,23 +235,38 @@ def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
     assert count + r.dropped["steps: call while the writer was behind"] == 3000
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+class MuteExit(SystemExit):
+    __str__ = Mute.__str__
+
+
 @pytest.mark.parametrize(
-    ("error", "status"),
-    [(KeyboardInterrupt(), "stopped"), (ValueError("bad batch"), "failed"), (None, "finished")],
+    ("error", "status", "reason"),
+    [
+        (None, "finished", None),
+        (KeyboardInterrupt(), "stopped", "interrupted"),
+        (ValueError("bad batch"), "failed", "ValueError: bad batch"),
+        (Mute(), "failed", "Mute: a Mute without text"),
+        (MuteExit(), "finished", None),
+        (SystemExit(None), "finished", None),
+        (SystemExit(0), "finished", None),
+        (SystemExit(143), "stopped", "signal 15"),
+        (SystemExit(1), "failed", "SystemExit: 1"),
+        (SystemExit(255), "failed", "SystemExit: 255"),
+        (SystemExit("no data"), "failed", "SystemExit: no data"),
+    ],
 )
-def test_run_json_states_how_the_run_ended(tmp_path, error, status):
-    with pytest.raises(type(error)) if error else _nothing(), lldscope.Recorder(tmp_path / "r"):
+def test_run_json_states_how_the_run_ended(tmp_path, error, status, reason):
+    raised = pytest.raises(type(error)) if error else nullcontext()
+    with raised, lldscope.Recorder(tmp_path / "r"):
         if error:
             raise error
     info = layout.read_run(tmp_path / "r")
-    assert info["status"] == status
-    if status == "failed":
-        assert info["reason"] == "ValueError: bad batch"
-
-
-class _nothing:
-    def __enter__(self): ...
-    def __exit__(self, *raised): ...
+    assert (info["status"], info["reason"]) == (status, reason)
 
 
 def test_an_existing_run_is_refused_unless_resumed(make_run):
@@ -292,14 +312,19 @@ def test_what_was_flushed_survives_a_kill(tmp_path):
         "import lldscope, os, sys\n"
         "r = lldscope.Recorder(sys.argv[1])\n"
         "for step in range(3): r.step(step=step, n_responses=4)\n"
+        "r.updates(step=0, update=0)\n"  # late
+        "r.evals(step=3, data_source='d', metric='em', value=0.5)\n"
+        "r.responses(step=3, response_id=[0], group_id=[0])\n"  # of a step that is not complete
         "r.flush()\n"
-        "r.responses(step=3, response_id=[0], group_id=[0])\n"
+        "r.responses(step=3, response_id=[1], group_id=[0])\n"
         "os._exit(9)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "r")], check=False)
     run = lldscope.open_run(tmp_path / "r")
     assert run.signals()["step"].tolist() == [0, 1, 2]
     assert run.damaged == {}
+    counts = {t: len(rows(tmp_path / "r", t)) for t in ("evals", "updates", "responses")}
+    assert counts == {"evals": 1, "updates": 1, "responses": 0}
 
 
 def test_flushing_a_closed_recorder_does_not_wait(tmp_path):
@@ -307,7 +332,7 @@ def test_flushing_a_closed_recorder_does_not_wait(tmp_path):
     r.close()
     start = time.monotonic()
     r.flush()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < recorder.FLUSH_SECONDS
 
 
 def test_calls_after_close_are_counted_not_raised(tmp_path):

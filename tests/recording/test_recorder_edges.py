@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -75,14 +73,6 @@ def test_a_detail_that_cannot_become_json_costs_only_its_line(tmp_path, detail):
     assert reason.startswith("events.jsonl: a line that cannot become JSON")
     assert count == 1
     assert heartbeats.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(r.dropped)
-
-
-def test_an_array_as_a_detail_does_not_delay_rows(tmp_path):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.event("lr_change", step=0, values=np.array([1.0, 2.0]))
-        r.step(step=0)
-        r.flush()
-        assert steps_of(tmp_path / "r") == [0]
 
 
 def test_a_line_that_fails_when_it_is_written_delays_nothing(tmp_path, monkeypatch):
@@ -163,25 +153,8 @@ def test_an_evaluation_is_sealed_before_the_next_step(tmp_path, monkeypatch):
         r.step(step=0)
         r.responses(step=1, response_id=[0])
         r.evals(step=1, data_source="d", metric="em", value=0.5)
-        wait_until(lambda: steps_of(path, "evals") == [1], 10)
+        wait_until(lambda: steps_of(path, "evals") == [1])
         assert steps_of(path, "responses") == []  # the step under way
-
-
-def test_what_was_evaluated_before_a_flush_survives_a_kill(tmp_path):
-    program = (
-        "import lldscope, os, sys\n"
-        "r = lldscope.Recorder(sys.argv[1])\n"
-        "r.step(step=0)\n"
-        "r.updates(step=0, update=0)\n"  # late
-        "r.evals(step=1, data_source='d', metric='em', value=0.5)\n"
-        "r.responses(step=1, response_id=[0])\n"
-        "r.flush()\n"
-        "os._exit(9)\n"
-    )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "r")], check=False)
-    assert steps_of(tmp_path / "r", "evals") == [1]
-    assert steps_of(tmp_path / "r", "updates") == [0]
-    assert steps_of(tmp_path / "r", "responses") == []
 
 
 def test_rows_of_a_step_that_never_ends_leave_memory_whatever_else_is_sealed(tmp_path, monkeypatch):
@@ -190,11 +163,13 @@ def test_rows_of_a_step_that_never_ends_leave_memory_whatever_else_is_sealed(tmp
     path = tmp_path / "r"
     with lldscope.Recorder(path) as r:
         r.probes(step=0, probe="p", value=1.0)
-        until = time.monotonic() + 10
-        while not steps_of(path, "probes"):
-            assert time.monotonic() < until
+
+        def sealed() -> bool:
             r.event("note", step=0)  # a seal
             r.flush()  # another seal
+            return bool(steps_of(path, "probes"))
+
+        wait_until(sealed)
 
 
 def test_a_long_pause_before_a_step_does_not_make_half_of_it_visible(tmp_path, monkeypatch):
@@ -207,24 +182,6 @@ def test_a_long_pause_before_a_step_does_not_make_half_of_it_visible(tmp_path, m
         assert steps_of(path, "responses") == []
         r.step(step=0)
     assert steps_of(path, "responses") == [0]
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "reason"),
-    [
-        (None, "finished", None),
-        (0, "finished", None),
-        (143, "stopped", "signal 15"),
-        (1, "failed", "SystemExit: 1"),
-        (255, "failed", "SystemExit: 255"),
-        ("no data", "failed", "SystemExit: no data"),
-    ],
-)
-def test_an_exit_determines_how_the_run_ended(tmp_path, code, status, reason):
-    with pytest.raises(SystemExit), lldscope.Recorder(tmp_path / "r"):
-        sys.exit(code)
-    info = layout.read_run(tmp_path / "r")
-    assert (info["status"], info["reason"]) == (status, reason)
 
 
 def test_a_run_whose_attempts_are_invalid_can_be_resumed(make_run):

@@ -71,16 +71,17 @@ def ended(tmp_path):
     return path
 
 
-def test_compact_loses_no_row_and_leaves_no_file_behind(ended):
+def test_compact_loses_no_row_and_leaves_no_file_behind(ended, lldscope_command):
     before = sorted(values(ended))
     (ended / "responses/a1-r0-000021.parquet.77.inprogress").write_bytes(b"half")
-    done = compact(ended)
-    assert (done.files_before, done.files_after) == (20, 1)
+    done = json.loads(lldscope_command("compact", ended, "--json").stdout)
+    assert (done["files_before"], done["files_after"], done["files_removed"]) == (20, 1, 21)
     assert sorted(values(ended)) == before
     assert [p.name for p in (ended / "responses").iterdir()] == ["a1-r0-000001-000020.parquet"]
-    assert done.files_removed == 21
-    assert compact(ended).files_after == 1  # and again: nothing to do
+    assert "1 parts" in lldscope_command("compact", ended).stdout  # and again: nothing to do
     assert sorted(values(ended)) == before
+    assert lldscope_command("compact", ended / "nowhere").returncode == 1
+    assert lldscope_command("compact", ended, "--keep-tokens", "0").returncode == 2
 
 
 def test_two_compactors_at_once_count_nothing_twice(ended):
@@ -182,13 +183,3 @@ def test_retention_deletes_token_rows_and_nothing_else(tmp_path):
     assert {t: len(values(path, t)) for t in before} == before
     assert compact(path, keep_token_steps=10).rows_removed == 0
     assert lldscope.open_run(path).damaged == {}
-
-
-def test_the_command_reports_what_it_did(ended, lldscope_command):
-    done = lldscope_command("compact", ended, "--json")
-    output = json.loads(done.stdout)
-    assert (output["files_before"], output["files_after"]) == (20, 1)
-    assert done.returncode == 0
-    assert "1 parts" in lldscope_command("compact", ended).stdout
-    assert lldscope_command("compact", ended / "nowhere").returncode == 1
-    assert lldscope_command("compact", ended, "--keep-tokens", "0").returncode == 2

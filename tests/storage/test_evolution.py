@@ -145,18 +145,3 @@ def test_a_new_column_is_one_line_in_the_registry(make_run, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "warmth" not in TABLES["actions"].names
-
-
-def test_runs_without_checksums_open(make_run):
-    """Versions before checksums wrote neither those of parts nor those of lines."""
-    path = make_run()
-    before = lldscope.open_run(path).signals()
-    manifest = manifest_path(path, 1, 0)
-    lines = json_files.read_lines(manifest)[0]
-    for entry in lines:
-        for listed in entry["parts"].values():
-            del listed["crc"]
-    manifest.write_text("".join(json.dumps(entry) + "\n" for entry in lines))
-    run = lldscope.open_run(path)
-    pd.testing.assert_frame_equal(run.signals(), before)
-    assert run.damaged == {}

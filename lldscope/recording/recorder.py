@@ -182,7 +182,6 @@ class Recorder(NullRecorder):
             self._begin(resume, attempt, world_size, info)
         except OSError as error:
             raise not_writable(self.path, error) from error
-        self.path = self.path.absolute()  # the program may change its working directory
         # From here on this process, and none that it forks, may call.
         self._closed, self._forks = False, _forks
         _warm_up()
@@ -205,6 +204,7 @@ class Recorder(NullRecorder):
         else:
             self.path = self.place
         self.attempt = start_attempt(self.path, self.rank, resume, attempt)
+        self.path = self.path.absolute()  # the program may change its working directory
         warn_of_live_writer(self.path, self.attempt, self.rank)
         if self.rank == 0:
             write_run_file(self.path, self.attempt, world_size, info)

@@ -215,13 +215,13 @@ def _resumed(
 
 
 def _closing_words(summary: Summary) -> str:
-    reward, em = summary.final_reward, summary.em
-    parts = (
-        summary.stopped,
-        None if reward is None else f"reward of the last 10 steps {reward:.3f}",
-        None if em is None else f"exact match {em:.3f}",
-    )
-    return ", ".join(filter(None, parts)) or "nothing was left to do"
+    parts = [summary.stopped] if summary.stopped else []
+    if rewards := summary.rewards:
+        steps = "step" if len(rewards) == 1 else f"{len(rewards)} steps"
+        parts.append(f"reward of the last {steps} {sum(rewards) / len(rewards):.3f}")
+    if summary.em is not None:
+        parts.append(f"exact match {summary.em:.3f}")
+    return ", ".join(parts) or "nothing was left to do"
 
 
 def _need_torch() -> None:

@@ -30,16 +30,12 @@ class Monitor(Protocol):
 
 @dataclass
 class Summary:
-    """How a run went: the reward of its last steps, exact match of its last evaluation, and seconds
-    over all steps; `stopped` says why, where the guard ended it."""
+    """How a run went: the rewards of its last steps, ten at most, and exact match of its last
+    evaluation; `stopped` says why, where the guard ended it."""
 
-    steps: int
-    final_reward: float | None
+    rewards: list[float]
     em: float | None
     stopped: str | None = None
-    rollout: float = 0.0
-    update: float = 0.0
-    record: float = 0.0
 
 
 def run(
@@ -63,7 +59,7 @@ def run(
     recorder.plan(config.steps)
     between = _Between(config, trainer, run_dir, monitor)
     evaluate = partial(trainer.evaluate, on_batch=on_evaluation)
-    rewards = []
+    rewards: list[float] = []
     reason = None
     em = None
     try:
@@ -87,9 +83,7 @@ def run(
         raise LldscopeError(out_of_memory(f"step {trainer.next_step}", why)) from None
     finally:
         trainer.close()
-    last = rewards[-10:]
-    final = sum(last) / len(last) if last else None
-    return Summary(trainer.next_step, final, em, reason, **trainer.seconds)
+    return Summary(rewards[-10:], em, reason)
 
 
 class _Between:

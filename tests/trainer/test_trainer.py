@@ -304,7 +304,7 @@ def test_command_trains_and_keeps_its_config(tmp_path):
     assert "decay" in last_step
     assert seconds.startswith("  seconds: ")
     assert "sampling" in seconds
-    assert end.startswith("reward of the last")
+    assert end.startswith("reward of the last 2 steps")
     assert monitor.looks >= 2
     assert monitor.closed
     info = json.loads((directory / "run.json").read_text())

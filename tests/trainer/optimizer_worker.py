@@ -101,7 +101,7 @@ class Run:
                     if p.requires_grad
                 }
                 save_file(trained, directory / "weights.safetensors")
-        self.processes.barrier()
+        self.processes.any(False)  # wait for each other
         shards = [load_file(f).keys() for f in (directory / "optimizer").glob("*.safetensors")]
         names = [name for shard in shards for name in shard]
         assert len(shards) == self.processes.size

@@ -70,11 +70,6 @@ class Processes:
         distributed.all_reduce(largest, distributed.ReduceOp.MAX)
         return int(largest)
 
-    def barrier(self) -> None:
-        """Wait until every rank is here."""
-        if self.size > 1:
-            distributed.barrier()
-
     def __enter__(self) -> Self:
         return self
 

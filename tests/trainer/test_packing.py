@@ -133,10 +133,8 @@ def test_what_cannot_be_packed_is_refused(monkeypatch):
         num_attention_heads=2, num_key_value_heads=1, use_sliding_window=True, sliding_window=8,
         max_window_layers=0,
     )
-    model = Qwen2ForCausalLM(config).eval()
-    packing.use_packing(model)
     with pytest.raises(ValueError, match="sliding window cannot be packed"):
-        action_scores(model, *rows())
+        packing.use_packing(Qwen2ForCausalLM(config))
     with pytest.raises(LldscopeError, match="take dtype=bfloat16, or packing=false"):
         packages.need_packed_attention("float32")
     monkeypatch.setattr(packages, "torch_build", lambda: ("2.9.1+cu128", True))

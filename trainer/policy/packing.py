@@ -21,7 +21,10 @@ NAME = "lldscope_packed"
 
 
 def use_packing(model: Any) -> None:
-    """Let scoring pack rows. Raises ValueError for a model whose attention cannot be replaced."""
+    """Let scoring pack rows. Raises ValueError for a model whose attention cannot be replaced, or
+    which looks back over a window only."""
+    if getattr(model.config, "sliding_window", None):
+        raise ValueError("a model with a sliding window cannot be packed: take packing=false")
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)
@@ -59,8 +62,6 @@ def attention(
     bounds = kwargs.get("cu_seq_lens_q")
     if bounds is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    if kwargs.get("sliding_window"):
-        raise ValueError("a model with a sliding window cannot be packed: take packing=false")
     groups = query.shape[1] // key.shape[1]
     # Rotary embeddings leave float32 under autocast; the kernel wants one type.
     q, k, v = (

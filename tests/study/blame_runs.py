@@ -33,6 +33,7 @@ from lldscope.recording.blame_answer import AS_IT_WAS, HALF_RATE, POSITIVE, inte
 from .arms import BASE_FILE, LETTERS, LLDS, ROOT, STUDY, _letters
 from .label import KEPT, label
 from .letters import write_files
+from .stats import paired
 from .tables import table
 from .until_degraded import train
 
@@ -227,7 +228,8 @@ def _attribution(runs: Sequence[dict[str, Any]]) -> list[str]:
 def _mean(values: Sequence[float]) -> str:
     if not values:
         return "–"
-    span = interval(values)
+    few = paired(values) if 2 <= len(values) < 6 else None
+    span = interval(values) if few is None else (few.mean, few.low, few.high)
     return f"{fmean(values):+.2f}" + (f" [{span[1]:+.2f}, {span[2]:+.2f}]" if span else "")
 
 

@@ -90,9 +90,12 @@ class BlameAnswer:
         parts = [start.format("This update lowers") + luck]
         if (change := results[POSITIVE].change) is not None:
             noise = "" if change[1] * change[2] > 0 else ", within noise"
-            parts.append(
-                f"negative advantages account for {-change[0]:+.2f} of {was[0]:+.2f}{noise}"
-            )
+            if 0 <= change[0] <= -was[0]:
+                parts.append(
+                    f"negative advantages account for {-change[0]:+.2f} of {was[0]:+.2f}{noise}"
+                )
+            elif delta := results[POSITIVE].delta:  # no share of the whole
+                parts.append(f"without negative advantages it is {delta[0]:+.2f}{noise}")
         if self.harmful:
             what = "response makes" if self.harmful == 1 else "responses make"
             parts.append(f"{self.harmful} {what} half of the harmful first-order influence")

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+import lldscope
 from lldscope.integrations.common.farewell import farewell
 
 
@@ -17,6 +18,14 @@ def test_one_line_says_what_was_seen(make_run, capsys):
     assert line.startswith("lldscope: ")
     assert f"steps in {path}" in line
     assert line.endswith(f"Look: lldscope dash {path}")
+
+
+def test_a_short_run_is_called_too_short_once(tmp_path, capsys):
+    path = tmp_path / "run"
+    with lldscope.Recorder(path) as recorder:
+        recorder.step(step=0)
+    farewell(path)
+    assert capsys.readouterr().out.lower().count("too few steps") == 1
 
 
 @pytest.mark.parametrize(("shell", "n_figures"), [("ZMQInteractiveShell", 1), ("Other", 0)])

@@ -179,6 +179,9 @@ def test_sentence_says_which_way_the_update_went(answer):
     results[1].change = (1.4, 1.2, 1.6)
     sentence = replace(answer, variants=results).sentence
     assert "negative advantages account for -1.40 of -1.80;" in sentence
+    results[1].delta, results[1].change = (0.3, 0.1, 0.5), (2.1, -0.1, 4.3)  # more than the whole
+    sentence = replace(answer, variants=results).sentence
+    assert "; without negative advantages it is +0.30, within noise;" in sentence
     results[0].delta = (0.5, 0.4, 0.6)
     assert "does not lower" in replace(answer, variants=results).sentence
 

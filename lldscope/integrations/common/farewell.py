@@ -21,10 +21,10 @@ def farewell(place: Any) -> None:
         with open_run(place) as run:
             state = check(run)
             steps = len(run.assess().phases)
-            print(
-                f"lldscope: {steps} steps in {place}, {VERDICTS[state.verdict].word}. "
-                f"{in_one_line(state.headline.cause)}. Look: lldscope dash {place}"
-            )
+            word, cause = VERDICTS[state.verdict].word, in_one_line(state.headline.cause)
+            verdict = "" if cause.lower().startswith(word) else f", {word}"
+            print(f"lldscope: {steps} steps in {place}{verdict}. {cause}. "
+                  f"Look: lldscope dash {place}")
             if _in_notebook():
                 from IPython.display import display
 

@@ -167,9 +167,9 @@ def second_signs(e: Evidence, row: int) -> str:
 
 @once
 def reward_crashed(e: Evidence) -> Flags:
-    """The outcome is being lost: the reward is under half of its best, or has declined beside a
-    second sign; beyond its noise in either case."""
-    return outcome.halved(e) | (outcome.declined(e) & second_sign(e))
+    """The outcome is being lost: the reward is under half of its best, beyond its noise, or has
+    declined, where a second sign confirms it."""
+    return outcome.halved(e) | (outcome.slips(e) & second_sign(e))
 
 
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:

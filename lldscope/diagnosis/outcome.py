@@ -2,14 +2,17 @@
 
 A reward is judged by its means over several windows, so that a sudden fall is seen at once and a
 slow one through the noise. The best of many noisy means is too high. So a fall counts only where a
-mean has been under a best that ended before it by more than the noise of the difference explains,
-for all pairs of means of the run at once, and for LASTS steps; and shares are taken of the best
-less its bias. The noise is that of the steps before the mean, because a fall enlarges the noise of
-its own steps. The level holds for steps that are independent of each other.
+mean is under a best that ended before it by more than the noise of the difference explains, for all
+pairs of means of the run at once, and for LASTS steps; and shares are taken of the best less its
+bias. The noise is that of the steps before the mean, because a fall enlarges the noise of its own
+steps. The level holds for independent steps. No single step decides: means leave out the lowest
+step when a fall is looked for, and the highest when the best is. A run that has fallen before and
+come back, as in a cycle of harder and easier questions, is judged against such falls as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
@@ -22,12 +25,17 @@ from .evidence import SMOOTH, Evidence, Flags, on_measured, once
 WINDOWS = (5, 10, 20, 40, 80, 160)  # steps of the means
 LEVEL = 0.01  # probability that independent steps that do not fall are ever said to have fallen
 LASTS = 5  # steps that a fall lasts before it is one
+NEARLY, SLIPS = 0.8, 2  # × that margin, and steps: enough where another sign confirms the fall
 TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high
 RISES = 2.0  # standard errors between two neighbouring means of a window
 FLAT = 1.0  # standard errors: a smaller difference is none
 RISE_WINDOWS = (10, 20)  # steps: longer ones would see a rise long after its end
+SHARP = 0.05  # of the best: with a smaller error, a mean over the shortest window is the level
+RECOVERED = 0.8  # of a fall that was made up again, so that the run is used to such falls
+DEEPER = 1.25  # × a fall that the run is used to: a deeper one is none of these
+UNRISEN = 4.0  # × what a rise under 0 can be, until it is beyond its noise
 HALF = 0.5  # of the best: under it the outcome is being lost
 DECLINED = 0.8  # of the best: under it the reward has declined
 LEARNS_WITHIN = 100  # steps after which a reward should have risen
@@ -38,28 +46,31 @@ CLEAR_RISE = 2.0  # standard errors
 class Outcome:
     """One entry per row, repeated where the reward was not measured; NaN while it is unknown.
 
-    level: mean of the last SMOOTH steps. best: the best mean so far, less its bias.
-    floor: the lowest level before the best, or 0 if none was lower. error: standard error of level.
-    fallen: a mean is lastingly under the best beyond noise. rises: the reward clearly rises.
+    level: mean of the last SMOOTH steps, or of fewer where the noise is small; error: its standard
+    error. best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
+    fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much, for less
+    long. unusual: the level is under the best by more than the run has come back from before.
+    rises: the reward clearly rises.
     """
 
     level: d.Series
-    best: d.Series
-    floor: d.Series
     error: d.Series
+    best: d.Series
+    height: d.Series
     fallen: Flags
+    slipping: Flags
+    unusual: Flags
     rises: Flags
 
     @property
-    def share(self) -> d.Series:
-        """The level as a share of the best, both above the floor."""
-        height = self.best - self.floor
-        return np.where(height > 0, (self.level - self.floor) / height, np.nan)
+    def floor(self) -> d.Series:
+        """The reward that counts as nothing: 0 where none was under it."""
+        return self.best - self.height
 
-    def under(self, share: float) -> Flags:
-        """The level is under this share of the best, and has fallen beyond its noise."""
-        with np.errstate(invalid="ignore"):
-            return self.fallen & (self.share < share)
+    @property
+    def share(self) -> d.Series:
+        """What is left of the best: the best reward itself where no reward was under 0."""
+        return np.where(self.height > 0, 1 - (self.best - self.level) / self.height, np.nan)
 
 
 def reward_series(e: Evidence) -> d.Series:
@@ -70,19 +81,19 @@ def reward_series(e: Evidence) -> d.Series:
 
 @once
 def outcome(e: Evidence) -> Outcome:
-    """The outcome at each row. New data (`e.data`) forget the best, the floor and the noise."""
+    """The outcome at each row. New data (`e.data`) forget the best, the lowest and the noise."""
     return outcome_of(e, reward_series(e))
 
 
 def outcome_of(e: Evidence, series: d.Series) -> Outcome:
     """The same of another series that should not fall, such as a component of the reward."""
     with np.errstate(invalid="ignore"):
-        answer = on_measured(series, lambda values: _judge(values, e), e.data, series=6)
+        answer = on_measured(series, lambda values: _judge(values, e), e.data, series=8)
         return Outcome(*answer[:4], *(answer[4:] > 0))
 
 
 def _judge(values: d.Series, e: Evidence) -> d.Series:
-    """Level, best, floor, error, and 1 where it has fallen or rises, of the values: (6, N)."""
+    """The fields of an Outcome, flags as 1: (8, N)."""
     windows = sorted({e.cadence.rows(steps) for steps in WINDOWS})
     smooth, shortest = e.cadence.rows(SMOOTH), windows[0]
     noise = _noise(values)  # of a mean of n rows: noise / n
@@ -90,27 +101,84 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     if has_noise.any():  # the first estimate stands for the rows before it, seen from later ones
         noise[: int(np.argmax(has_noise))] = noise[has_noise][0]
     z = _quantiles(len(values), smooth)
-    level = d.trailing_mean(values, smooth, shortest)
-    means = {w: d.trailing_mean(values, w, w) for w in windows}
-    highest = {w: _row_of_highest(mean) for w, mean in means.items()}
-    best, beyond = np.full(len(values), np.nan), np.zeros(len(values), dtype=bool)
+    mean_level = d.trailing_mean(values, smooth, shortest)
+    means = {w: _without_one(values, w, np.min) for w in windows}
+    tops = {w: _without_one(values, w, np.max) for w in windows}
+    highest = {w: _row_of_highest(mean) for w, mean in tops.items()}
+    best, beyond = np.full((2, len(values)), np.nan)  # beyond: in units of the margin
     for w, row in highest.items():
-        best = np.fmax(best, means[w][row] - BIAS * np.sqrt(noise[row] / w))
+        best = np.fmax(best, tops[w][row] - BIAS * np.sqrt(noise[row] / w))
         for recent, mean in means.items():
             # The long mean of a rising reward is under that of its last steps, so the best ends
             # before the recent mean begins, and so do the steps that the noise is of.
-            fall = d.shifted(means[w][row], recent) - mean
-            beyond |= fall > z * np.sqrt(d.shifted(noise, recent) * (1 / w + 1 / recent))
-    drops = d.consecutive(beyond & has_noise) >= e.cadence.rows(LASTS)
+            fall = d.shifted(tops[w][row], recent) - mean
+            margin = z * np.sqrt(d.shifted(noise, recent) * (1 / w + 1 / recent))
+            beyond = np.fmax(beyond, _over(fall, margin))
+    best[~has_noise] = np.nan
+    floor = np.fmin(np.fmin.accumulate(mean_level)[highest[smooth]], 0.0)
+    height = _height(best, floor, z * np.sqrt(2 * noise / smooth))
+    is_sharp = np.sqrt(noise / shortest) <= SHARP * height
+    sharp_level = d.trailing_mean(values, shortest, shortest)
+    level = np.where(is_sharp, sharp_level, mean_level)
+    error = np.sqrt(noise / np.where(is_sharp, shortest, smooth))
+    fallen, slipping = (
+        d.consecutive(has_noise & (beyond > share)) >= e.cadence.rows(steps)
+        for share, steps in ((1.0, LASTS), (NEARLY, SLIPS))
+    )
+    unusual = best - level > DEEPER * _largest_recovered(mean_level)
     rises = np.zeros(len(values), dtype=bool)
     for w in {e.cadence.rows(steps) for steps in RISE_WINDOWS}:
         mean = d.trailing_mean(values, w, w)
         rises |= mean - d.shifted(mean, w) > RISES * np.sqrt(2 * d.shifted(noise, w) / w)
-    error = np.sqrt(noise / smooth)
-    floor = np.fmin(np.fmin.accumulate(level)[highest[smooth]], 0.0)
-    # A reward under 0 has a scale only once it has clearly risen from its floor.
-    best[~has_noise | ((floor < 0) & (best <= floor + z * np.sqrt(2) * error))] = np.nan
-    return np.stack([level, best, floor, error, drops, rises & has_noise])
+    return np.stack([level, error, best, height, fallen, slipping, unusual, rises & has_noise])
+
+
+def _over(fall: d.Series, margin: d.Series) -> d.Series:
+    """Where there is no noise at all, any fall is beyond it."""
+    return np.where(margin > 0, fall / margin, np.where(fall > 0, np.inf, 0.0))
+
+
+def _without_one(values: d.Series, window: int, extreme: Callable[..., d.Series]) -> d.Series:
+    """Means of the last `window` entries without the lowest or the highest, where there are
+    enough."""
+    if window < 4:
+        return d.trailing_mean(values, window, window)
+    rest = window - 1
+    return d.by_window(values, window, lambda x: (x.sum(axis=1) - extreme(x, axis=1)) / rest)
+
+
+def _largest_recovered(level: d.Series) -> d.Series:
+    """The largest fall so far that the level has made up again, to RECOVERED."""
+    out = np.zeros(len(level))
+    high = low = np.nan
+    usual = 0.0
+    for t, now in enumerate(level.tolist()):
+        if not now <= high:
+            high = low = now
+        low = min(low, now)
+        if now - low >= RECOVERED * (high - low) > 0:
+            usual = max(usual, high - low)
+            high = low = now
+        out[t] = usual
+    return out
+
+
+def _height(best: d.Series, floor: d.Series, noise: d.Series) -> d.Series:
+    """What a loss is a share of: the best, where no reward is under 0. Otherwise the rise from the
+    lowest level before, or the size of the best where that is more. Until the rise is beyond its
+    noise, only a loss of several times what it can be is one."""
+    rise = best - floor
+    rise = np.where(rise > noise, rise, UNRISEN * (rise + noise))
+    return np.where(floor < 0, np.fmax(rise, np.abs(best)), best)
+
+
+def _without(values: d.Series, window: int, extreme) -> d.Series:
+    """Means of the last `window` entries but the lowest or highest of them, so that no single step
+    decides."""
+    rows = d.trailing(values, window)
+    if window < 4:
+        return d.trailing_mean(values, window, window)
+    return (rows.sum(axis=1) - extreme(rows, axis=1)) / (window - 1)
 
 
 def _noise(values: d.Series) -> d.Series:
@@ -141,13 +209,21 @@ def _quantiles(n: int, smooth: int) -> d.Series:
 @once
 def declined(e: Evidence) -> Flags:
     """The reward is under DECLINED of its best, beyond its noise."""
-    return outcome(e).under(DECLINED)
+    o = outcome(e)
+    return o.fallen & o.unusual & (o.share < DECLINED)
+
+
+@once
+def slips(e: Evidence) -> Flags:
+    """The same as soon as it shows: no more than a second opinion on another sign."""
+    o = outcome(e)
+    return o.slipping & o.unusual & (o.share < DECLINED)
 
 
 @once
 def halved(e: Evidence) -> Flags:
     """The reward is under HALF of its best, beyond its noise."""
-    return outcome(e).under(HALF)
+    return outcome(e).fallen & (outcome(e).share < HALF)
 
 
 class Rise(NamedTuple):

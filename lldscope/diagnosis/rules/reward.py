@@ -153,8 +153,7 @@ def parsing(e: Evidence) -> Measurement:
 @once
 def _sudden(e: Evidence, name: str) -> d.Series:
     result = o.outcome(e)
-    scale = np.where(np.isnan(result.best), np.nan, result.floor)  # without one there is no ratio
-    values = o.reward_series(e) - scale if name == "reward" else e.column(name)
+    values = o.reward_series(e) - result.floor if name == "reward" else e.column(name)
     return d.over_median(values, *e.cadence.median(SUDDEN))
 
 

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .detectors import MedianWindow
-
 FEWEST = 3  # rows that anything of several steps takes, however seldom a row is written
-FEWEST_IN_MEDIAN = 10  # rows from which a median is taken
 
 
 @dataclass(frozen=True)
@@ -33,12 +30,3 @@ class Cadence:
     def spans(self, steps: int) -> int:
         """The steps that `rows(steps)` take, to be named in messages."""
         return self.rows(steps) * self.stride
-
-    def median(self, window: MedianWindow) -> MedianWindow:
-        """A window in rows."""
-        return MedianWindow(
-            recent=self.rows(window.recent),
-            gap=self.rows(window.gap),
-            window=self.rows(window.window, FEWEST_IN_MEDIAN),
-            least=self.rows(window.least, FEWEST_IN_MEDIAN),
-        )

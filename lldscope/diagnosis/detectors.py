@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,17 @@ class Columns(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-MIXTURE = (0.25, 0.5, 0.75, 0.95)  # bets of the e-detector
+MIXTURE = (0.4, 0.95)  # bets of the e-detector
 EVIDENCE_CAP = 10.0  # × the threshold: more evidence would only delay the end of an alarm
 USUAL = 100  # measured steps from which the unit of the score is taken
 USUAL_LEAST = 10  # measured steps before the first score
 USUAL_SURE = 60  # measured steps from which on the unit is no longer enlarged …
-FIRST_TIMES = 4.0  # … as it is at first, by this factor: large gains may not have come yet
-GAIN_CAP = 1.25  # × the second-largest gain of these steps: the unit, and largest gain counted
-SIZE_CAP = 2.5  # × the median size of these steps: the unit where gains are rarer
-LOSS_CAP = 6.0  # units: the largest loss counted
-PHI_ERRORS = 3.0  # standard errors by which a correlation of steps must exceed 0 to count
+FIRST_TIMES = 1.5  # … as it is at first, by this factor: large gains may not have come yet
+SIZE = 1.5 / 0.6745  # × the median size of these steps: the unit, and largest gain counted
+LATELY, GAIN = 20, 1.25  # × the second-largest gain of so many steps, where that is larger
+TAIL_ERRORS = 2.5  # standard errors added to the mean of what gains were above the unit
+COUNTED = 6.0  # units: the largest loss counted, and the largest gain of the steps before
+PHI_ERRORS = 1.5  # standard errors by which a correlation of steps must exceed 0 to count
 PHI_LARGEST = 0.95
 NOISE_STEPS = 200  # steps from which the noise of a mean is estimated
 NOISE_LEAST = 10  # steps before it is
@@ -41,16 +42,6 @@ NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
 NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
 MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
 _BLOCK = 4096  # windows that are held in memory at once
-
-
-class MedianWindow(NamedTuple):
-    """What `over_median` compares: the last `recent` steps with the `window` steps that end `gap`
-    steps ago, `least` of them measured."""
-
-    recent: int
-    gap: int
-    window: int
-    least: int
 
 
 def as_recorded(signals: Columns, name: str) -> Series:
@@ -78,21 +69,24 @@ def constant(value: float, like: Series) -> Series:
 def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
     """Bounded evidence of each step that correct responses lost likelihood.
 
-    The score is −(Δ̄ + φ·max(0, −Δ̄ of the step before)) / c, cut to [−1, LOSS_CAP]. Δ̄ is the
-    step's mean Δ over correct responses (arXiv 2512.04220 v2, Def. 4.1, Eq. 3). All else comes from
-    the last 100 measured steps before it: the unit c is GAIN_CAP times the second-largest Δ̄, or
-    SIZE_CAP times the median |Δ̄| where gains are rarer than that, enlarged in the first 60 steps;
-    φ is the correlation of neighbouring steps, as far as it is beyond its error. So
-    E[score | past] ≤ 0 means: with gains counted up to c and losses up to LOSS_CAP·c, a step is
-    expected not to lower the likelihood of its correct responses, or by no more than φ of what the
-    step before lost. AR(1) noise of a correlation up to φ around a mean of 0 or more satisfies it.
+    The score is −(min(Δ̄, c) + b + φ·max(0, −Δ̄ of the step before)) / c, cut to [−1, COUNTED]. Δ̄
+    is the step's mean Δ over correct responses (arXiv 2512.04220 v2, Def. 4.1, Eq. 3). All else
+    comes from the last 100 measured steps before it: the unit c is SIZE times the median |Δ̄|, or
+    GAIN times the second-largest gain of the last 20, enlarged in the first 60 steps; b is the mean
+    of what gains (counted up to COUNTED·c) exceeded c by, with TAIL_ERRORS standard errors; φ is
+    the correlation of neighbouring steps, as far as it is beyond its error.
+
+    So E[score | past] ≤ 0 means: a step is expected not to lower the likelihood of its correct
+    responses, or by no more than φ of what the step before lost, with losses counted up to
+    COUNTED·c, and gains above c as on average so far. AR(1) noise of a correlation up to φ around a
+    mean of 0 or more satisfies it.
 
     A bet on losses needs a bound on gains only. Cutting losses at the same limit would hide LLD,
     where many responses gain a little and a few lose many nats. There is one score per step,
     because the responses of a step share the same updates.
 
     delta_correct (T,): Δ̄ of each step in nats, NaN where it was not measured. restarts: rows from
-    which unit and correlation are learnt anew. Returns scores in [−1, LOSS_CAP], (T,); NaN where
+    which all that is learnt is learnt anew. Returns scores in [−1, COUNTED], (T,); NaN where
     Δ was not measured, and for the first ten measured steps after the start and after each restart.
     """
     out = np.full(len(delta_correct), np.nan)
@@ -102,19 +96,37 @@ def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
         values = delta_correct[rows]
         n = np.arange(len(values))
         unsure = np.clip((USUAL_SURE - n) / (USUAL_SURE - USUAL_LEAST), 0.0, 1.0)
-        unit = shifted(by_window(values, USUAL, _unit), 1) * (1 + (FIRST_TIMES - 1) * unsure)
+        unit = np.fmax(by_window(values, USUAL, _size), by_window(values, LATELY, _gain))
+        unit = shifted(unit, 1) * (1 + (FIRST_TIMES - 1) * unsure)
         loss_before = np.fmax(-shifted(values, 1), 0.0)
-        score = -(values + shifted(_correlation(values), 1) * loss_before)
+        gain = np.fmin(values, unit) + _above(shifted(values, 1), unit)
+        score = -(gain + shifted(_correlation(values), 1) * loss_before)
         has_score = (n >= USUAL_LEAST) & (unit > 0)
-        out[rows[has_score]] = np.clip(score[has_score] / unit[has_score], -1.0, LOSS_CAP)
+        out[rows[has_score]] = np.clip(score[has_score] / unit[has_score], -1.0, COUNTED)
     return out
 
 
-def _unit(rows: Series) -> Series:
-    """GAIN_CAP times the second-largest entry of each row, or SIZE_CAP times the median of their
-    sizes where that is larger."""
-    ranked = np.partition(np.where(np.isnan(rows), -np.inf, rows), -2, axis=1)
-    return np.fmax(GAIN_CAP * ranked[:, -2], SIZE_CAP * row_medians(np.abs(rows)))
+def _size(rows: Series) -> Series:
+    return SIZE * row_medians(np.abs(rows))
+
+
+def _gain(rows: Series) -> Series:
+    return GAIN * np.partition(np.where(np.isnan(rows), -np.inf, rows), -2, axis=1)[:, -2]
+
+
+def _above(values: Series, unit: Series) -> Series:
+    """What the last USUAL entries were above the unit by, on average, with TAIL_ERRORS of its
+    standard errors."""
+    out = np.zeros(len(values))
+    for t in range(0, len(values), _BLOCK):
+        rows = trailing(values, USUAL)[t : t + _BLOCK]
+        n = np.maximum(np.count_nonzero(~np.isnan(rows), axis=1), 1)
+        bound = unit[t : t + _BLOCK, None]
+        excess = np.nan_to_num(np.clip(rows - bound, 0.0, (COUNTED - 1) * bound))
+        mean = excess.sum(axis=1) / n
+        variance = np.maximum((excess**2).sum(axis=1) / n - mean**2, 0.0)
+        out[t : t + _BLOCK] = mean + TAIL_ERRORS * np.sqrt(variance / n)
+    return out
 
 
 def _correlation(values: Series) -> Series:
@@ -161,7 +173,7 @@ def e_detector(score: Series, arl: float) -> Series:
     ...     if value >= 2000:
     ...         print(f"decay detected at step {step}")
     ...         break
-    decay detected at step 78
+    decay detected at step 73
     """
     bets = np.array(MIXTURE).reshape(-1, *[1] * (score.ndim - 1))
     has_score = ~np.isnan(score)
@@ -253,18 +265,6 @@ def rise(values: Series, window: int) -> Series:
     return by_window(values, 2 * window, gain)
 
 
-def over_median(values: Series, recent: int, gap: int, window: int, least: int) -> Series:
-    """Median of the last `recent` steps over that of the `window` steps that end `gap` steps ago.
-    It shows a surge, but no single spike, and no rise that takes longer than the window.
-
-    NaN where fewer than `least` of the older steps were measured, and where their median is not
-    above 0.
-    """
-    now = trailing_median(values, recent, 1)
-    base = by_window(shifted(values, gap), window, lambda rows: _medians(rows, least))
-    return np.divide(now, base, where=base > 0, out=np.full(len(base), np.nan))
-
-
 def noise_of_means(values: Series, trend: int = 0) -> Series:
     """What the variance of the mean of n successive entries is, times n; from the noise of the
     NOISE_STEPS last ones. Shape (T,), without gaps; NaN for the first NOISE_LEAST.
@@ -305,6 +305,13 @@ def _medians(rows: Series, least: int) -> Series:
     if enough.any():
         out[enough] = row_medians(rows[enough])
     return out
+
+
+def row_of_highest(values: Series) -> NDArray[np.int64]:
+    """For each entry, the index of the highest up to it."""
+    highest = np.fmax.accumulate(values)
+    new = np.concatenate([[True], ~(highest[1:] <= highest[:-1])])  # also after the first NaN
+    return np.asarray(np.maximum.accumulate(np.where(new, np.arange(len(values)), 0)))
 
 
 def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -36,8 +36,10 @@ SHARP = 0.05  # of the best: with a smaller error, a mean over the shortest wind
 RECOVERED = 0.8  # of a fall that was made up again, so that the run is used to such falls
 DEEPER = 1.25  # × a fall that the run is used to: a deeper one is none of these
 UNRISEN = 4.0  # × what a rise under 0 can be, until it is beyond its noise
+SIZES = 3.0  # × the size of the best, until then
 HALF = 0.5  # of the best: under it the outcome is being lost
 DECLINED = 0.8  # of the best: under it the reward has declined
+CONFIRMED = 0.75  # of the best: under it it is being lost where another sign confirms that
 LEARNS_WITHIN = 100  # steps after which a reward should have risen
 CLEAR_RISE = 2.0  # standard errors
 
@@ -46,8 +48,8 @@ CLEAR_RISE = 2.0  # standard errors
 class Outcome:
     """One entry per row, repeated where the reward was not measured; NaN while it is unknown.
 
-    level: mean of the last SMOOTH steps, or of fewer where the noise is small; error: its standard
-    error. best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
+    level: mean of the last SMOOTH steps, or of fewer where `is_sharp`; error: its standard error.
+    best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
     fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much, for less
     long. unusual: the level is under the best by more than the run has come back from before.
     rises: the reward clearly rises.
@@ -57,6 +59,7 @@ class Outcome:
     error: d.Series
     best: d.Series
     height: d.Series
+    is_sharp: Flags
     fallen: Flags
     slipping: Flags
     unusual: Flags
@@ -67,10 +70,19 @@ class Outcome:
         """The reward that counts as nothing: 0 where none was under it."""
         return self.best - self.height
 
+    def steps(self, e: Evidence, row: int) -> int:
+        """The steps that the level at a row is the mean of."""
+        return e.cadence.spans(WINDOWS[0] if self.is_sharp[row] else SMOOTH)
+
     @property
     def share(self) -> d.Series:
         """What is left of the best: the best reward itself where no reward was under 0."""
         return np.where(self.height > 0, 1 - (self.best - self.level) / self.height, np.nan)
+
+    def under(self, share: float) -> Flags:
+        """The level is under this share of the best, beyond noise and falls the run is used to."""
+        with np.errstate(invalid="ignore"):
+            return self.fallen & self.unusual & (self.share < share)
 
 
 def reward_series(e: Evidence) -> d.Series:
@@ -87,13 +99,13 @@ def outcome(e: Evidence) -> Outcome:
 
 def outcome_of(e: Evidence, series: d.Series) -> Outcome:
     """The same of another series that should not fall, such as a component of the reward."""
-    with np.errstate(invalid="ignore"):
-        answer = on_measured(series, lambda values: _judge(values, e), e.data, series=8)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        answer = on_measured(series, lambda values: _judge(values, e), e.data, series=9)
         return Outcome(*answer[:4], *(answer[4:] > 0))
 
 
 def _judge(values: d.Series, e: Evidence) -> d.Series:
-    """The fields of an Outcome, flags as 1: (8, N)."""
+    """The fields of an Outcome, flags as 1: (9, N)."""
     windows = sorted({e.cadence.rows(steps) for steps in WINDOWS})
     smooth, shortest = e.cadence.rows(SMOOTH), windows[0]
     noise = _noise(values)  # of a mean of n rows: noise / n
@@ -104,7 +116,7 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     mean_level = d.trailing_mean(values, smooth, shortest)
     means = {w: _without_one(values, w, np.min) for w in windows}
     tops = {w: _without_one(values, w, np.max) for w in windows}
-    highest = {w: _row_of_highest(mean) for w, mean in tops.items()}
+    highest = {w: d.row_of_highest(mean) for w, mean in tops.items()}
     best, beyond = np.full((2, len(values)), np.nan)  # beyond: in units of the margin
     for w, row in highest.items():
         best = np.fmax(best, tops[w][row] - BIAS * np.sqrt(noise[row] / w))
@@ -130,7 +142,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     for w in {e.cadence.rows(steps) for steps in RISE_WINDOWS}:
         mean = d.trailing_mean(values, w, w)
         rises |= mean - d.shifted(mean, w) > RISES * np.sqrt(2 * d.shifted(noise, w) / w)
-    return np.stack([level, error, best, height, fallen, slipping, unusual, rises & has_noise])
+    flags = is_sharp, fallen, slipping, unusual, rises & has_noise
+    return np.stack([level, error, best, height, *flags])
 
 
 def _over(fall: d.Series, margin: d.Series) -> d.Series:
@@ -165,11 +178,11 @@ def _largest_recovered(level: d.Series) -> d.Series:
 
 def _height(best: d.Series, floor: d.Series, noise: d.Series) -> d.Series:
     """What a loss is a share of: the best, where no reward is under 0. Otherwise the rise from the
-    lowest level before, or the size of the best where that is more. Until the rise is beyond its
-    noise, only a loss of several times what it can be is one."""
-    rise = best - floor
-    rise = np.where(rise > noise, rise, UNRISEN * (rise + noise))
-    return np.where(floor < 0, np.fmax(rise, np.abs(best)), best)
+    lowest level before, or the size of the best where that is more; several times either until the
+    rise is beyond its noise, because then nothing is known of the scale."""
+    rise, size = best - floor, np.abs(best)
+    unclear = np.fmax(UNRISEN * (rise + noise), SIZES * size)
+    return np.where(floor < 0, np.where(rise > noise, np.fmax(rise, size), unclear), best)
 
 
 def _without(values: d.Series, window: int, extreme) -> d.Series:
@@ -190,13 +203,6 @@ def _noise(values: d.Series) -> d.Series:
     return np.asarray(d.noise_of_means(values, TREND) / lower)
 
 
-def _row_of_highest(mean: d.Series) -> np.ndarray:
-    """For each row, the row of the highest mean up to it."""
-    highest = np.fmax.accumulate(mean)
-    new = np.concatenate([[True], ~(highest[1:] <= highest[:-1])])  # also after the first NaN
-    return np.asarray(np.maximum.accumulate(np.where(new, np.arange(len(mean)), 0)))
-
-
 def _quantiles(n: int, smooth: int) -> d.Series:
     """z for each of `n` rows: of LEVEL shared by all pairs (Bonferroni) of means, as many for each
     of the WINDOWS as means of SMOOTH steps do not overlap."""
@@ -209,15 +215,14 @@ def _quantiles(n: int, smooth: int) -> d.Series:
 @once
 def declined(e: Evidence) -> Flags:
     """The reward is under DECLINED of its best, beyond its noise."""
-    o = outcome(e)
-    return o.fallen & o.unusual & (o.share < DECLINED)
+    return outcome(e).under(DECLINED)
 
 
 @once
 def slips(e: Evidence) -> Flags:
-    """The same as soon as it shows: no more than a second opinion on another sign."""
+    """The reward is under CONFIRMED of its best, as soon as that shows: beside another sign."""
     o = outcome(e)
-    return o.slipping & o.unusual & (o.share < DECLINED)
+    return o.slipping & o.unusual & (o.share < CONFIRMED)
 
 
 @once

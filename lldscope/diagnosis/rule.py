@@ -143,10 +143,10 @@ class Rule(Declaration):
 
     def severities(self, e: Evidence, measurement: Measurement) -> NDArray[np.int64]:
         """The rank of the severity at each row, if the condition holds there."""
-        if measurement.severity is not None:
-            return measurement.severity
-        rank = np.full(len(e.step), self.severity.rank)
-        return np.where(outcome(e).rises, np.minimum(rank, 0), rank) if self.inside else rank
+        rank = measurement.severity
+        if rank is None:
+            rank = np.full(len(e.step), self.severity.rank)
+        return np.where(outcome(e).rises, Severity.INFO.rank, rank) if self.inside else rank
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def departure(
     """Where a signal is above `limit` × its usual level, or below it for a limit under 1, and by
     `least_gain` in its own unit. `steps` of the usual level: a slow change needs more."""
     recent, gap, window, least = (
-        e.cadence.rows(RECENT), e.cadence.rows(GAP), e.cadence.rows(steps, 2 * LEAST),
+        e.cadence.rows(RECENT), e.cadence.rows(GAP), e.cadence.rows(steps, LEAST),
         e.cadence.rows(LEAST, 10),
     )
     log = np.log(np.where(values > 0, values, np.nan))

@@ -6,6 +6,7 @@ python -m tests.bench alarms
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 import numpy as np
 
@@ -176,11 +177,66 @@ def planned_runs(steps: int = 200, series: int = 4 * SERIES) -> None:
     for name, draw in NOISE.items():
         first = first_alarms(draw(np.random.default_rng(7), (steps, series)), d.loss_score, arl)[2]
         print(f"{name:46}{first.mean():.1%}", flush=True)
-    for drift in (0.3, 0.5, 1.0):
-        noise = np.random.default_rng(5).standard_normal((HEALTHY + 600, series))
-        noise += np.where(np.arange(len(noise)) < HEALTHY, 0.3, -drift)[:, None]
-        delay = first_alarms(noise, d.loss_score, arl)[0] - HEALTHY
+    for drift in DRIFTS:
+        delay = first_alarms(drifting(drift, series), d.loss_score, arl)[0] - HEALTHY
         print(f"drift −{drift} after a gain of 0.3: median delay {np.median(delay):.0f} steps")
+
+
+VARIANTS: dict[str, dict[str, float]] = {  # of the constants of the score
+    "used": {"SIZE": d.SIZE},
+    "unit a third smaller": {"SIZE": 1.0 / 0.6745},
+    "unit a third smaller, tail with 1 standard error": {"SIZE": 1.0 / 0.6745, "TAIL_ERRORS": 1.0},
+    "tail with 1 standard error": {"TAIL_ERRORS": 1.0},
+    "losses counted to 3 units": {"COUNTED": 3.0},
+    "correlation beyond 3 standard errors": {"PHI_ERRORS": 3.0},
+    "unit of old sizes alone": {"GAIN": 0.0},
+}
+NULLS = (
+    "normal, mean 0", "t3, mean 0", "AR(1) 0.8, mean +0.5", "lognormal, mean 0",
+    "losses of 0.2, 5 % of steps +3.8 (mean 0)", "deviation × 3 from step 100 on, mean 0",
+)
+DRIFTS = (0.3, 0.5, 1.0)
+
+
+def drifting(drift: float, series: int, steps: int = 600) -> np.ndarray:
+    noise = np.random.default_rng(5).standard_normal((HEALTHY + steps, series))
+    return noise + np.where(np.arange(len(noise)) < HEALTHY, 0.3, -drift)[:, None]
+
+
+def variants(steps: int = 200, series: int = SERIES) -> None:
+    """Other constants of the score: median delays and false alarms in runs of a planned length."""
+    arl = default_arl(steps)
+    print(f"\nother constants, runs of {steps} planned steps, {series} series: median delays of "
+          f"drifts of {', '.join(f'−{x}' for x in DRIFTS)}; runs with an alarm, by noise")
+    for name, constants in VARIANTS.items():
+        with patch.multiple(d, **constants):
+            delays = [
+                np.median(first_alarms(drifting(x, series), d.loss_score, arl)[0]) - HEALTHY
+                for x in DRIFTS
+            ]
+            rates = [
+                first_alarms(NOISE[n](np.random.default_rng(7), (steps, series)), d.loss_score, arl)
+                for n in NULLS
+            ]
+        cells = [f"{100 * rate[2].mean():.1f} %" for rate in rates]
+        print(f"{name:50}{' '.join(f'{x:.0f}' for x in delays):14}{' | '.join(cells)}", flush=True)
+
+
+def oracle(steps: int = 200, series: int = 2000) -> None:
+    """The best delays that any test can have at this promise: likelihood ratios of normal noise of
+    known spread against the true drift, or a mixture of all three."""
+    arl = default_arl(steps)
+    for drift in DRIFTS:
+        x = drifting(drift, series, 300)
+        cells = []
+        for sizes in ((drift,), DRIFTS):
+            evidence, first = np.zeros((len(sizes), series)), np.full(series, len(x))
+            size = np.array(sizes)[:, None]
+            for t, row in enumerate(x):
+                evidence = (evidence + 1 / len(sizes)) * np.exp(-size * row - size**2 / 2)
+                first = np.where(evidence.sum(axis=0) >= arl, np.minimum(first, t + 1), first)
+            cells.append(f"{np.median(first) - HEALTHY:.0f}")
+        print(f"drift −{drift}, noise and drift known: {cells[0]}; drift unknown: {cells[1]} steps")
 
 
 def smooth_declines(series: int = 40) -> None:
@@ -194,25 +250,17 @@ def smooth_declines(series: int = 40) -> None:
 
 
 def level_alarms(arl: float = DEFAULT_ARL, series: int = 60) -> None:
-    """Run lengths of the fallback on levels that are AR(1) noise around a constant, after the
-    baseline; each series has its own baseline, uncertain as it is."""
+    """Run lengths of the fallback on levels that are AR(1) noise around a constant."""
     print(f"\nfallback on levels: mean steps to a false alarm, A = {arl:g}, {series} series")
+    steps = decay.BASELINE + int(3 * arl)
     for phi in (0.0, 0.3, 0.6, 0.8):
-        shape = (decay.BASELINE + int(3 * arl), series)
-        levels = autocorrelated(phi)(np.random.default_rng(3), shape)
-        lengths, worth = [], []
-        for level in levels.T:
-            base = decay.baseline(level[: decay.BASELINE], arl, 0, decay.BASELINE - 1)
-            over = np.flatnonzero(decay.drawdown(level)[decay.BASELINE :] >= base.limit)
-            lengths.append(over[0] + 1 if len(over) else int(3 * arl))
-            worth.append(base.effective)
-        cut = np.mean(np.array(lengths) == int(3 * arl))
-        refused = np.mean(np.array(worth) < decay.EFFECTIVE)
-        print(
-            f"AR(1) {phi}: >{np.mean(lengths):.0f} ({cut:.0%} still silent at {3 * arl:g}); "
-            f"rate refused for {refused:.0%} of the baselines",
-            flush=True,
-        )
+        lengths = []
+        for level in autocorrelated(phi)(np.random.default_rng(3), (steps, series)).T:
+            signals = {"correct_logp": level, "delta_correct": np.full(steps, np.nan)}
+            fires = np.flatnonzero(decay.test(signals, arl).fires)
+            lengths.append(fires[0] + 1 - decay.BASELINE if len(fires) else steps)
+        silent = np.mean(np.array(lengths) == steps)
+        print(f"AR(1) {phi}: >{np.mean(lengths):.0f} ({silent:.0%} still silent at {3 * arl:g})")
 
 
 def main() -> None:
@@ -220,6 +268,8 @@ def main() -> None:
     delays()
     planned_runs()
     planned_runs(1000, SERIES)
+    variants()
+    oracle()
     smooth_declines()
     level_alarms()
     candidates.compare()

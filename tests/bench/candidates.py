@@ -88,7 +88,7 @@ def _against_half(name: str) -> Scored:
 
 
 SCORES: dict[str, Scored] = {
-    "used: unit 1.25 × second gain of 100, losses to 6": lambda s: d.loss_score(delta(s)),
+    "used": lambda s: d.loss_score(delta(s)),
     "unit 2.5 × second gain of 40, losses to 5": capped(SIMPLE, 5),
     "the same, losses to 3": capped(SIMPLE, 3),
     "the same, losses like gains": capped(SIMPLE, 1),
@@ -218,7 +218,9 @@ def _largest_fall(signals: pd.DataFrame) -> float:
     values = level[np.isfinite(level)]
     if len(values) < decay.BASELINE:
         return 0.0
-    return float(np.nanmax(decay.drawdown(values)) / abs(np.median(values[: decay.BASELINE])))
+    mean = d.trailing_mean(values, decay.SMOOTH, decay.SMOOTH)
+    fall = np.fmax.accumulate(mean) - mean
+    return float(np.nanmax(fall) / abs(np.median(values[: decay.BASELINE])))
 
 
 if __name__ == "__main__":

@@ -86,16 +86,23 @@ def reward_drop(signals: pd.DataFrame, arl: float) -> np.ndarray:
     return mean < 0.8 * np.fmax.accumulate(mean)
 
 
+def over_median(values: d.Series, recent: int, gap: int, window: int, least: int) -> d.Series:
+    """Median of the last `recent` steps over that of the `window` that end `gap` steps ago."""
+    now = d.trailing_median(values, recent, 1)
+    base = d.trailing_median(d.shifted(values, gap), window, least)
+    return np.divide(now, base, where=base > 0, out=np.full(len(base), np.nan))
+
+
 RIVALS: dict[str, Fires] = {
     "lldscope on levels only (no Δ)": level_only,
     "gradient norm > 3 × median of 30": lambda s, arl: (
-        d.over_median(column(s, "grad_norm"), 1, 1, 30, 10) > 3
+        over_median(column(s, "grad_norm"), 1, 1, 30, 10) > 3
     ),
     "entropy > 1.5 × median of 50": lambda s, arl: (
-        d.over_median(column(s, "entropy"), 3, 10, 50, 15) > 1.5
+        over_median(column(s, "entropy"), 3, 10, 50, 15) > 1.5
     ),
     "entropy > 2 × median of 30": lambda s, arl: (
-        d.over_median(column(s, "entropy"), 3, 10, 30, 15) > 2
+        over_median(column(s, "entropy"), 3, 10, 30, 15) > 2
     ),
     "entropy > its lowest + 0.1 nats/token": entropy_gain,
     "reward < 0.8 × its best": reward_drop,

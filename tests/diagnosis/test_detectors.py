@@ -34,7 +34,7 @@ def test_trailing_statistics_agree_with_loops(seed):
     mean = d.trailing_mean(x, 10, 4)
     t_value = d.trailing_t(x, 10, 4)
     step_up = d.rise(x, 10)
-    ratio = d.over_median(np.abs(x), 3, 5, 20, 6)
+    middle = d.trailing_median(x, 20, 6)
     for t in range(len(x)):
         window = finite(x[max(0, t - 9) : t + 1])
         if len(window) < 4:
@@ -55,11 +55,9 @@ def test_trailing_statistics_agree_with_loops(seed):
             error = math.sqrt(pooled * (1 / len(before) + 1 / len(after)))
             expected = (np.mean(after) - np.mean(before)) / error
             assert step_up[t] == pytest.approx(expected, rel=1e-6)
-        older = finite(np.abs(x)[max(0, t - 24) : max(0, t - 4)])
-        if len(older) < 6:
-            assert math.isnan(ratio[t])
-        elif recent := finite(np.abs(x)[max(0, t - 2) : t + 1]):
-            assert ratio[t] == pytest.approx(np.median(recent) / np.median(older))
+        older = finite(x[max(0, t - 19) : t + 1])
+        expected = np.median(older) if len(older) >= 6 else NAN
+        assert middle[t] == pytest.approx(expected, nan_ok=True)
 
 
 def test_medians_of_rows():
@@ -85,11 +83,13 @@ def scores_in_a_loop(delta, restarts=()) -> list[float]:
             if n >= 10:
                 recent = past[-100:]
                 sizes = [abs(x) for x in recent]
-                unit = max(d.GAIN_CAP * sorted(recent)[-2], d.SIZE_CAP * float(np.median(sizes)))
+                unit = max(d.SIZE * float(np.median(sizes)), d.GAIN * sorted(recent[-20:])[-2])
                 unit *= 1 + (d.FIRST_TIMES - 1) * max(0, 60 - n) / 50
                 phi = correlation_in_a_loop(past)
-                score = min(6.0, max(-1.0, -(value + phi * max(0, -past[-1])) / unit))
-                score = score if unit > 0 else NAN
+                over = [min(max(x - unit, 0), 5 * unit) for x in recent]
+                above = np.mean(over) + d.TAIL_ERRORS * np.std(over) / math.sqrt(len(over))
+                score = -(min(value, unit) + above + phi * max(0, -past[-1]))
+                score = min(6.0, max(-1.0, score / unit)) if unit > 0 else NAN
             past.append(value)
         out.append(score)
     return out
@@ -119,10 +119,11 @@ def test_the_loss_score_agrees_with_a_loop(seed):
 def test_the_loss_score_is_scale_free_and_bounded():
     delta = np.random.default_rng(0).normal(0.2, 0.3, 80)
     np.testing.assert_allclose(d.loss_score(1e-4 * delta), d.loss_score(delta))
-    shocks = np.concatenate([delta, [1e9, -1e9]])  # one freak gain does not change the unit
-    assert d.loss_score(shocks)[-2:].tolist() == [-1.0, d.LOSS_CAP]
-    losses = d.loss_score(np.full(80, -3.0))  # no gain at all: the usual size is the unit
-    np.testing.assert_allclose(losses[60:], 1 / d.SIZE_CAP)
+    shocks = np.concatenate([delta, [1e9, -1e9, -0.3]])  # one freak gain does not change the unit
+    assert d.loss_score(shocks)[-3:-1].tolist() == [-1.0, d.COUNTED]
+    assert d.loss_score(shocks)[-1] > 0
+    losses = d.loss_score(np.full(80, -3.0))
+    np.testing.assert_allclose(losses[60:], 1 / d.SIZE)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -65,9 +65,9 @@ def test_the_papers_curve_with_noise(noise):
 
 
 def test_every_second_likelihood_of_the_papers_curve_is_enough_for_its_collapse():
-    """The baseline of the level takes twice as long, so the decay is found later; never earlier."""
+    """It takes twice as long until the level is tested, so the decay is found later."""
     first = first_steps(assess(paper_figure(every=2)))
-    assert 60 <= first["decay"] < 115 <= first["collapse"] <= 140
+    assert 60 <= first["decay"] < 125 <= first["collapse"] <= 140
 
 
 @cache

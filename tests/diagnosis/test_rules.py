@@ -21,7 +21,7 @@ from lldscope.diagnosis.alarms import condition_met
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from lldscope.diagnosis.rule import Severity, episodes
-from lldscope.diagnosis.rules.measures import is_observed, over_former_max, percent, trailing_sd
+from lldscope.diagnosis.rules.measures import is_observed, over_former_max, percent
 from lldscope.storage.json_files import to_json
 from tests.study import arms, bank
 from tests.study.arms import CAUSE
@@ -288,13 +288,6 @@ def test_over_former_max():
     anew = over_former_max(values, 3.0, 2, None, np.arange(9) == 4)
     np.testing.assert_allclose(anew, [nan, nan, nan, 1, nan, nan, 1, 1 / 3, 1])
     assert np.isnan(over_former_max(np.zeros(5), 3.0, 2)).all()  # warm-up at a rate of 0
-
-
-@given(st.lists(st.floats(-5, 5) | st.just(float("nan")), min_size=1, max_size=30))
-def test_trailing_sd(values):
-    series = pd.Series(values, dtype=float)
-    expected = series.rolling(6, min_periods=3).std().to_numpy()
-    np.testing.assert_allclose(trailing_sd(series.to_numpy(), 6, 3), expected, atol=1e-6)
 
 
 def test_shares_are_not_rounded_to_0_or_100_percent():

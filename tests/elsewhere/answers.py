@@ -160,7 +160,7 @@ def series(decisions: Decisions, numbers: Numbers) -> None:
         "trailing_mean": detectors.trailing_mean(values, 10, 5),
         "trailing_t": detectors.trailing_t(values, 20, 10),
         "rise": detectors.rise(values, 20),
-        "over_median": detectors.over_median(np.abs(values), 2, 5, 30, 10),
+        "trailing_median": detectors.trailing_median(np.abs(values), 30, 10),
     }
     numbers |= {f"detector {name}": result.tolist() for name, result in outputs.items()}
     decisions["median"] = detectors.row_medians(

@@ -172,15 +172,13 @@ RULES = (
         needs=("zero_signal_share", "reward"),
         cause="Groups teach nothing: their rewards are equal",
         action="change the difficulty or the reward",
-        meaning="Nearly all groups have the same reward throughout: they carry no gradient, and "
-        "the step trains on almost nothing.",
+        meaning="Nearly all groups have equal rewards and carry no gradient: the step trains on "
+        "almost nothing.",
         evidence=f"Share of groups whose rewards are all equal, mean over {NO_SIGNAL_STEPS} steps: "
-        f"above {percent(NO_SIGNAL)}. Whether they are all right or all wrong is told apart where "
-        "the rollouts are recorded. In a log without groups, a mean reward that is the same to the "
-        f"last digit for {NO_SIGNAL_STEPS} steps, without a spread, stands for it.",
+        f"above {percent(NO_SIGNAL)}. In a log without groups: a mean reward that is the same to "
+        f"the last digit for {NO_SIGNAL_STEPS} steps, without a spread.",
         advice=BOTH_KINDS,
-        confused_with="Nothing: it counts what was recorded. Without groups, a reward that is "
-        "logged with few digits.",
+        confused_with="Without groups, a reward that is logged with few digits.",
         measure=zero_signal,
         unit="of the groups",
         for_steps=10,
@@ -192,8 +190,8 @@ RULES = (
         needs=("zero_signal_share",),
         cause="Most groups teach nothing: their rewards are equal",
         action="change the difficulty or the reward",
-        meaning=f"More than {percent(WASTED)} of the rollouts are sampled for nothing: all rewards "
-        "of their group are equal. A policy that has learned most of its questions comes to this.",
+        meaning=f"More than {percent(WASTED)} of the rollouts are sampled for nothing, because all "
+        "rewards of their group are equal. A policy that has learned most questions gets here.",
         evidence="Share of groups whose rewards are all equal, mean over "
         f"{WASTED_STEPS} steps: above {percent(WASTED)}. The cost is that of their action tokens, "
         "and of that share of the seconds of sampling and updates.",
@@ -212,21 +210,18 @@ RULES = (
         cause="Groups mix prompts",
         action="fix the ids of the groups",
         back=True,
-        meaning="Rollouts of different prompts are compared as one group: rewards are compared "
-        "across questions, and the advantages are wrong.",
+        meaning="Rollouts of different prompts are compared as one group, so advantages are wrong.",
         evidence="One of three: groups with more than one prompt_hash; advantages that are no "
-        f"longer relative to the recorded groups (their mean exceeds {OFF_CENTRE:g}, and was under "
-        f"{CENTRED:g}); without prompt hashes, a group of at least {SIZE_JUMP:g} × the largest "
-        "before.",
+        f"longer relative to the recorded groups (mean above {OFF_CENTRE:g}, and under {CENTRED:g} "
+        f"before); without prompt hashes, a group {SIZE_JUMP:g} × as large as ever.",
         advice="Fix the ids: a group is one prompt of one data source and index. What was "
         "trained meanwhile compared the wrong rewards.",
-        confused_with="An advantage estimator that was changed in mid-run. Without prompt hashes, "
-        "a group size that was raised, or one prompt drawn twice in a step; a collision since the "
-        "first step is then not seen.",
+        confused_with="Another advantage estimator. Without prompt hashes, a larger group size, or "
+        "one prompt drawn twice in a step; and a collision since the first step is not seen.",
         measure=collision,
         unit=f"of the groups, or {EARLIER_MAXIMUM}",
-        false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: a "
-        "threshold, no rate is claimed",
+        false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: "
+        "rate unknown",
         rank=CauseRank.PRIMARY,
     ),
 )

@@ -120,6 +120,12 @@ def _reward_at(e: Evidence, rows: np.ndarray) -> d.Series:
     return outcome(e).level[np.minimum(np.maximum(rows, first), len(e.step) - 1)]
 
 
+PROMISE = (
+    f"at most {percent(RUN_RATE)} of the runs whose held-out score does not fall, if it is a share "
+    "and its questions are drawn anew each time"
+)
+CHANGED = "Another evaluation set or sampling setting."
+
 RULES = (
     Rule(
         "eval-gap",
@@ -128,23 +134,18 @@ RULES = (
         needs_too=("reward",),
         cause="The held-out score fell, the reward did not",
         action="read held-out answers",
-        meaning="The held-out score has fallen, and the reward in training has not: the policy "
-        "learns what the reward pays for, and no longer the task.",
+        meaning="The policy learns what the reward pays for, and no longer the task.",
         evidence=f"The last evaluation against each before it at which the {SMOOTH}-step mean of "
-        f"the reward was no higher: lower by {percent(MATERIAL)} of it or more, where the scores "
-        "are shares, and by more than chance, with confidence "
-        f"{percent(1 - RUN_RATE)} for all pairs of a run at once. The standard error is "
-        "binomial where the score is a share of `eval_n` questions, otherwise from the differences "
-        "of successive evaluations, ten at least.",
+        f"the reward was no higher: lower by {percent(MATERIAL)} where the scores are shares, and "
+        f"by more than chance (confidence {percent(1 - RUN_RATE)} for all pairs of a run at once). "
+        "The standard error is binomial where the score is a share of `eval_n` questions, "
+        "otherwise from the differences of successive evaluations, ten at least.",
         advice="Go back to the checkpoint with the best evaluation. Read held-out answers beside "
-        "rewarded ones: look for what the reward pays and the evaluation does not; add KL or lower "
-        "the learning rate.",
-        confused_with="Training questions that became easier (a curriculum), or an evaluation set "
-        "or sampling setting that was changed.",
+        "rewarded ones; add KL or lower the learning rate.",
+        confused_with=f"Training questions that became easier (a curriculum). {CHANGED}",
         measure=gap,
         unit="standard errors",
-        false_alarms=f"at most {percent(RUN_RATE)} of the runs whose held-out score does not fall "
-        "if it is a share and its questions are drawn anew each time; fewer if they are the same",
+        false_alarms=f"{PROMISE}; fewer if they are the same",
     ),
     Rule(
         "eval-loss",
@@ -153,17 +154,16 @@ RULES = (
         cause="The held-out score is being lost",
         action="go back to the checkpoint with the best evaluation",
         back=True,
-        meaning=f"Two evaluations in a row are under {percent(HALF)} of the best one. This says "
-        "that the run is dying, not why.",
+        meaning=f"Two evaluations in a row are under {percent(HALF)} of the best. The run is "
+        "dying; why, this does not say.",
         evidence=f"The higher of the last two evaluations against the best before both, less "
         f"{BIAS:g} standard errors: under {percent(HALF)}, and each by more than chance, counted "
         "as for eval-gap. Not where a score was ever under 0.",
         advice="Look at what began before it: Δ, entropy, gradient norm, look-alikes.",
-        confused_with="An evaluation set or sampling setting that was changed.",
+        confused_with=CHANGED,
         measure=loss,
         unit="of its best",
         fires_below=True,
-        false_alarms=f"at most {percent(RUN_RATE)} of the runs whose held-out score does not fall "
-        "if it is a share and its questions are drawn anew each time",
+        false_alarms=PROMISE,
     ),
 )

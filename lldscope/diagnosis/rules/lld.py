@@ -8,7 +8,7 @@ from .. import conditions as c
 from .. import detectors as d
 from .. import usual
 from ..evidence import SMOOTH, TEST_STEPS, Evidence, once
-from ..outcome import declined, outcome
+from ..outcome import outcome, slips
 from ..rule import Measurement, Rule, Severity
 
 NEEDS = ("delta_correct", "correct_logp")
@@ -74,7 +74,7 @@ def collapse(e: Evidence) -> Measurement:
         return f"decay turned into {symptoms}: {_likelihood(e, row)}"
 
     # What is lost inside is critical once the reward falls, and where there is none to see.
-    is_critical = c.recently(e, declined(e), 1) | np.isnan(outcome(e).level)
+    is_critical = c.recently(e, slips(e), 1) | np.isnan(outcome(e).level)
     severity = np.where(is_critical, Severity.CRITICAL.rank, Severity.WARNING.rank)
     return Measurement(_always(e), e.delta, np.zeros_like(e.delta), message, severity=severity)
 
@@ -95,8 +95,7 @@ RULES = (
         evidence=f"Phase stagnation: the reward of the last {TEST_STEPS} steps against the "
         f"{TEST_STEPS} before, and Δ of correct responses (without Δ, their likelihood).",
         advice="Watch Δ of correct responses; nothing needs to be changed yet.",
-        confused_with="Convergence: a policy that has learned what it can also stops gaining "
-        "likelihood, but then the reward has stopped rising as well.",
+        confused_with="Convergence: then the reward has stopped rising too.",
         measure=stagnation,
         phase="stagnation",
         unit=GAIN_UNIT,
@@ -109,22 +108,20 @@ RULES = (
         label="Lazy Likelihood Displacement",
         cause="Correct responses lose likelihood",
         action="lower the learning rate or use LLDS",
-        meaning="The updates lower the likelihood of the correct responses they were meant to "
-        "raise: phase II of Lazy Likelihood Displacement. The reward may still be rising.",
+        meaning="Updates lower the likelihood of the correct responses they were meant to raise: "
+        "phase II of Lazy Likelihood Displacement. The reward may still be rising.",
         evidence="Δ of correct responses (log π after the step's updates minus before, Def. 4.1), "
         "one bounded score per step in a sequential test; without Δ, how far the likelihood of "
         "correct responses is under its best.",
         advice="Save a checkpoint now. Lower the learning rate, switch LLDS on (action gate, λ 0.1 "
         "to 0.3), add KL, or mask long low-likelihood incorrect responses.",
-        confused_with="A learning rate that jumped, tool text that is trained on, a dead tool, "
-        "mixed-up groups: each can push Δ below zero. Where one of them began first, this rule "
-        "does not hold and the rule of that cause does (see docs/alarms.md). On levels only: "
-        "harder questions that begin to be solved lower the mean likelihood of correct responses "
-        "as well.",
+        confused_with="Another cause that pushes Δ under 0 (learning rate, mask, tools, groups): "
+        "where it began first, its rule fires instead (docs/alarms.md). On levels only: harder "
+        "questions that begin to be solved.",
         measure=decay,
         unit="evidence (Δ) or nats/token (level)",
-        false_alarms="with Δ measured: on average at most one false alarm per `arl` steps; without "
-        "Δ, on levels: an estimate from the run's own noise, or no rate is claimed",
+        false_alarms="with Δ: on average at most one per `arl` steps; without Δ: an estimate from "
+        "the run's own noise, or unknown",
         guarantee=lambda e, row: e.decay.guarantee(row),
         inhibited=True,
     ),
@@ -135,23 +132,20 @@ RULES = (
         needs_too=("delta_correct",),
         cause="Correct responses of earlier steps lose likelihood",
         action="compare held-out scores",
-        meaning="Training on new questions takes away what was right on others: the updates lower "
-        "the likelihood of correct responses of earlier steps. Δ of a step looks at the responses "
-        "that the step itself trains on, and cannot show it.",
-        evidence="A few correct responses of each step, kept and scored again after each of the "
-        "next 16 steps: their mean change in a step plus half of Δ of the step's own correct "
-        "responses, in the sequential test of lld-decay. Some loss is the price of any change of "
-        "the policy; half of the gain is where it is called too much.",
-        advice="Compare the held-out evaluation with earlier ones. Where it holds, nothing needs "
-        "to be changed. Where it falls, lower the learning rate or the number of updates per "
-        "batch; then LLDS, or KL to the reference.",
+        meaning="Training on new questions takes away what was right on others. Δ of a step looks "
+        "at the responses that the step itself trains on, and cannot show it.",
+        evidence="A few correct responses of each step are scored again after each of the next 16: "
+        "their mean change in a step plus half of Δ of the step's own correct responses, in the "
+        "sequential test of lld-decay. Some loss is the price of any change; half of the gain is "
+        "where it is called too much.",
+        advice="Compare held-out evaluations. Where they fall, lower the learning rate or the "
+        "number of updates per batch; then LLDS, or KL to the reference.",
         confused_with="A policy that learns another wording: the old one loses likelihood although "
-        "nothing is forgotten. Held-out exact match then holds or rises. A cause that began first "
-        "(a learning rate that jumped, tool text that is trained on) is named instead.",
+        "nothing is forgotten, and the held-out score holds.",
         measure=retention,
         unit="evidence",
-        false_alarms="on average at most one false alarm per `arl` steps, as long as a step is "
-        "expected to cost correct responses of earlier steps at most half of what it gives its own",
+        false_alarms="on average at most one per `arl` steps, as long as a step is expected to "
+        "cost correct responses of earlier steps at most half of what it gives its own",
         inhibited=True,
     ),
     Rule(
@@ -165,11 +159,11 @@ RULES = (
         "phase III of Lazy Likelihood Displacement. Most such runs do not come back.",
         evidence=f"Phase collapse: decay now or in the last {c.MEMORY} steps, together with an "
         f"entropy of {usual.ENTROPY_COLLAPSE:g} × usual, a gradient norm of "
-        f"{usual.GRADIENT_SURGE:g} × usual, or a reward crash.",
+        f"{usual.GRADIENT_SURGE:g} × usual, or a reward crash. Critical once the reward falls.",
         advice="Go back to a checkpoint from before the decay alarm and train on with a "
         "lower learning rate or with LLDS.",
         confused_with="A cause that lowers the reward without lowering the likelihood of correct "
-        "responses first: then no decay precedes it, and only reward-crash fires.",
+        "responses first: then only reward-crash fires.",
         measure=collapse,
         phase="collapse",
         unit=GAIN_UNIT,

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ...core.numbers import percent
 from .. import detectors as d
-from ..evidence import Evidence, Flags, RestartKind, once
+from ..evidence import Evidence, Flags, RestartKind, on_measured, once
+from ..outcome import reward_series
 from ..rule import Measurement
 
 REPORTS = "none: it reports what was recorded"  # the false alarms of rules without a threshold
 EARLIER_MAXIMUM = "× its earlier maximum"  # the unit of `over_former_max`
+RECENT, BEFORE = 3, 20  # steps after and before a sudden change
 
 
 @once
 def mean(e: Evidence, name: str, window: int) -> d.Series:
     """Mean of the last `window` steps of a signal."""
     return d.trailing_mean(e.column(name), e.cadence.rows(window), 1)
-
-
-def latest(e: Evidence, values: d.Series, row: int, window: d.MedianWindow) -> float:
-    """The median of the last steps that `over_median` compares, at a row."""
-    return float(np.nanmedian(values[: row + 1][-e.cadence.median(window).recent :]))
-
-
-@once
-def over_median(e: Evidence, name: str, window: d.MedianWindow) -> d.Series:
-    """A signal over its trailing median, see `detectors.over_median`."""
-    return d.over_median(e.column(name), *e.cadence.median(window))
 
 
 def share_above(e: Evidence, name: str, window: int, limit: float, what: str) -> Measurement:
@@ -40,6 +33,30 @@ def share_above(e: Evidence, name: str, window: int, limit: float, what: str) ->
 
     threshold = d.constant(limit, share)
     return Measurement(share > limit, share, threshold, message, per_step=e.column(name))
+
+
+class Change(NamedTuple):
+    """Mean of the last few steps and of the BEFORE steps before them, with the standard error of
+    their difference by the noise of the steps before."""
+
+    before: d.Series
+    now: d.Series
+    error: d.Series
+
+
+@once
+def change(e: Evidence, name: str, recent: int = RECENT) -> Change:
+    """The change of a signal, or of the outcome if that is the "reward", at each row."""
+    last, window = e.cadence.rows(recent), e.cadence.rows(BEFORE, 10)
+
+    def statistics(values: d.Series) -> d.Series:
+        before = d.shifted(d.trailing_mean(values, window, window // 2), last)
+        noise = d.shifted(d.noise_of_means(values), last)
+        error = np.sqrt(noise * (1 / last + 1 / window))
+        return np.stack([before, d.trailing_mean(values, last, last), error])
+
+    values = reward_series(e) if name == "reward" else e.column(name)
+    return Change(*on_measured(values, statistics, e.parts, series=3))
 
 
 def is_observed(e: Evidence, name: str) -> bool:
@@ -80,18 +97,6 @@ def over_former_max(
 def restarts(e: Evidence, *kinds: RestartKind) -> Flags:
     """Rows at which the run is declared to have changed in one of these ways."""
     return np.isin(e.step, [step for step, kind in e.restarts.items() if kind in kinds])
-
-
-def trailing_sd(values: d.Series, window: int, least: int) -> d.Series:
-    """Standard deviation of the last `window` steps; NaN where fewer than `least` were measured."""
-
-    def sd(rows: d.Series) -> d.Series:
-        n = np.count_nonzero(~np.isnan(rows), axis=1)
-        off = rows - (np.nansum(rows, axis=1) / np.maximum(n, 1))[:, None]
-        variance = np.nansum(off**2, axis=1) / np.maximum(n - 1, 1)
-        return np.where(n >= least, np.sqrt(variance), np.nan)
-
-    return d.by_window(values, window, sd)
 
 
 def reward_name(e: Evidence) -> str:

@@ -159,14 +159,14 @@ RULES = (
         cause="Sampling engine and trainer disagree",
         action="check weight sync and precision",
         back=True,
-        meaning="The engine that samples and the trainer disagree on the same tokens.",
+        meaning="The engine that samples and the trainer give the same tokens different "
+        "probabilities.",
         evidence=f"Mean of log π_behaviour − log π_old over action tokens, {GAP_STEPS} steps: "
-        f"beyond ±{GAP:g} nats/token, or beyond ±{GAP_GROWN:g} where the first {GAP_FIRST} steps "
-        f"lay within ±{GAP_AGREED:g} in the median. Over what the engine samples, its expectation "
-        "is KL(behaviour ‖ old), so it is 0 only where both agree.",
+        f"beyond ±{GAP:g} nats/token, or ±{GAP_GROWN:g} where the median of the first {GAP_FIRST} "
+        f"steps was within ±{GAP_AGREED:g}. Its expectation is KL(behaviour ‖ old).",
         advice="Check weight sync, precision and the sampling settings of the engine.",
-        confused_with="Asynchronous training, where the engine is some versions behind on purpose, "
-        "and log-probabilities that the engine reports after top-p or temperature.",
+        confused_with="Asynchronous training, where the engine is some versions behind on purpose; "
+        "log-probabilities that the engine reports after top-p or temperature.",
         measure=engine_mismatch,
         unit="nats/token",
         for_steps=3,
@@ -178,14 +178,13 @@ RULES = (
         needs=("step_kl",),
         cause="Steps move the policy far",
         action="halve the learning rate",
-        meaning="A step moves the policy far: the KL of a step per token is what runs had that "
-        "went on to fall.",
-        evidence=f"Mean of step_kl over {STEP_KL_STEPS} steps, from Δ of both classes: at least "
-        f"{STEP_KL:g} nats/token. On two code bases runs that fell were at {STEP_KL_FELL[0]} to "
-        f"{STEP_KL_FELL[1]}, and runs that held at {STEP_KL_HELD[0]} to {STEP_KL_HELD[1]}.",
+        meaning="A step moves the policy as far as in runs that went on to fall.",
+        evidence=f"Mean of step_kl over {STEP_KL_STEPS} steps: {STEP_KL:g} nats/token or more. On "
+        f"two code bases runs that fell were at {STEP_KL_FELL[0]} to {STEP_KL_FELL[1]}, runs that "
+        f"held at {STEP_KL_HELD[0]} to {STEP_KL_HELD[1]}.",
         advice="Halve the learning rate, or make fewer updates per batch.",
-        confused_with="Sampling from a nucleus (top-p < 1), which biases the estimate upwards, and "
-        "asynchronous training with many updates on old rollouts.",
+        confused_with="Sampling with top-p < 1, which biases the estimate upwards; asynchronous "
+        "training with many updates on old rollouts.",
         measure=step_size,
         unit="nats/token",
         for_steps=3,
@@ -198,8 +197,7 @@ RULES = (
         cause="The learning rate jumped",
         action="lower it",
         back=True,
-        meaning="The learning rate has jumped: a schedule, a batch size or a resume that it was "
-        "not scaled for.",
+        meaning="A schedule, a batch size or a resume that the learning rate was not scaled for.",
         evidence=f"Learning rate of at least {LR_JUMP:g} × its earlier maximum, once {LR_LEAST} "
         "steps have had one.",
         advice="Go back to a checkpoint from before and lower the rate; scale it with the batch.",

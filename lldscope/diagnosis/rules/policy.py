@@ -5,6 +5,9 @@ None of them says that the outcome is lost. While the reward clearly rises they 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 
 from ...core.numbers import short
@@ -27,65 +30,46 @@ FALL_STEPS = 40  # steps over which the slope is taken
 UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number is planned
 CLEAR_FALL = 3.0  # standard errors of the slope
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of the mean, normal distribution
+BATCH = "A smaller batch, or a loss that sums over the tokens of growing responses."
+NO_GRADIENT = "Steps whose groups all have equal rewards have no gradient and are left out."
 USUAL = (
-    f"the median of the last {usual.RECENT} steps against that of up to {usual.WINDOW} steps that "
-    f"ended {usual.GAP} steps ago, without those beyond the limit; and beyond {usual.CLEAR:g} "
-    "standard errors by the noise of those steps"
+    f"the median of the last {usual.RECENT} steps against that of up to {usual.WINDOW} steps up to "
+    f"{usual.GAP} steps ago that were not beyond the limit themselves, and by {usual.CLEAR:g} "
+    "standard errors"
 )
 
 
 def _against_usual(
-    departure: usual.Departure, limit: float, what: str, unit: str = ""
-) -> Measurement:
+    departure: Callable[[Evidence], usual.Departure], limit: float, what: str, unit: str = ""
+) -> Callable[[Evidence], Measurement]:
     """A signal against the level it is used to; `what` names it in the message."""
 
-    def message(row: int) -> str:
-        base = float(departure.usual[row])
-        now = base * float(departure.ratio[row])
+    @once
+    def measure(e: Evidence) -> Measurement:
+        ratio, level = departure(e).ratio, departure(e).usual
         bound = short(limit, 2) if limit >= 1 else f"1/{1 / limit:.0f}"
-        return (
-            f"{what} is {short(now)}{unit}, {short(float(departure.ratio[row]), 2)} × the usual "
-            f"{short(base)} (limit {bound} ×)"
-        )
 
-    threshold = d.constant(limit, departure.ratio)
-    return Measurement(departure.holds, departure.ratio, threshold, message)
+        def message(row: int) -> str:
+            times, base = float(ratio[row]), float(level[row])
+            return (
+                f"{what} is {short(base * times)}{unit}, {short(times, 2)} × the usual "
+                f"{short(base)} (limit {bound} ×)"
+            )
 
+        beyond = ratio >= limit if limit > 1 else ratio <= limit
+        holds = departure(e).holds & beyond
+        return Measurement(holds, ratio, d.constant(limit, ratio), message)
 
-@once
-def entropy_surge(e: Evidence) -> Measurement:
-    return _against_usual(usual.entropy(e), usual.ENTROPY_SURGE, "the entropy", " nats/token")
-
-
-@once
-def gradient_surge(e: Evidence) -> Measurement:
-    return _against_usual(usual.gradient(e), usual.GRADIENT_SURGE, "the gradient norm")
+    return measure
 
 
-@once
-def sustained_gradient(e: Evidence) -> Measurement:
-    large = usual.gradient(e)
-    measurement = _against_usual(large, SUSTAINED, "the gradient norm")
-    holds = large.holds & (large.ratio >= SUSTAINED)
-    return Measurement(holds, measurement.value, measurement.threshold, measurement.message)
-
-
-@once
-def vanishing_gradient(e: Evidence) -> Measurement:
-    return _against_usual(usual.vanishing(e), usual.VANISHED, "the gradient norm")
-
-
-@once
-def shrinking(e: Evidence) -> Measurement:
-    return _against_usual(usual.shorter(e), usual.SHRUNK, "the response length", " tokens")
+longer = _against_usual(usual.longer, usual.GROWN, "the response length", " tokens")
 
 
 @once
 def growing(e: Evidence) -> Measurement:
     """Without what truncation says already."""
-    measurement = _against_usual(usual.longer(e), usual.GROWN, "the response length", " tokens")
-    holds = measurement.holds & ~truncation_risen(e)
-    return Measurement(holds, measurement.value, measurement.threshold, measurement.message)
+    return replace(longer(e), holds=longer(e).holds & ~truncation_risen(e))
 
 
 @once
@@ -186,15 +170,12 @@ RULES = (
         needs=("entropy",),
         cause="The entropy rose sharply",
         action="lower the learning rate if it goes on",
-        meaning="The entropy of the policy has left its usual range upwards. It can subside by "
-        "itself.",
+        meaning="The policy has become much less certain than it was. This can pass by itself.",
         evidence=f"Mean entropy over action tokens: {usual.ENTROPY_SURGE:g} × usual and "
         f"{usual.ENTROPY_GAIN:g} nats/token above it: {USUAL}.",
-        advice="Look at Δ of correct responses and at samples; lower the learning rate if it goes "
-        "on.",
-        confused_with="A changed data mix or sampling temperature moves the entropy as well; tool "
-        "text that counts as the policy's own (mask-lint) raises it at one step.",
-        measure=entropy_surge,
+        advice="Read samples and look at Δ; lower the learning rate if the entropy keeps rising.",
+        confused_with="Other data or another temperature; tool text in the loss (mask-lint).",
+        measure=_against_usual(usual.entropy, usual.ENTROPY_SURGE, "the entropy", " nats/token"),
         unit="× usual",
         for_steps=2,
         inside=True,
@@ -205,19 +186,17 @@ RULES = (
         needs=("entropy",),
         cause="The entropy falls towards nothing",
         action="raise the temperature or the upper clip",
-        meaning=f"The entropy falls so fast that it will be under {percent(ENTROPY_FLOOR)} of what "
-        "it was at first before the run ends, or is so already: the policy will always sample the "
-        "same, and groups of equal rollouts teach nothing.",
-        evidence=f"The slope of the entropy's logarithm between the medians of the last {SMOOTH} "
-        f"steps and of the {SMOOTH} that ended {FALL_STEPS - SMOOTH} steps before, the nearer to 0 "
-        f"by {CLEAR_FALL:g} standard errors (from the noise of successive steps), reaches "
-        f"{percent(ENTROPY_FLOOR)} of the median of the first {SMOOTH} steps within the planned "
-        f"steps; where their number is not known, within {UNPLANNED:g} × as many as there were.",
+        meaning=f"The entropy is under {percent(ENTROPY_FLOOR)} of what it was at first, or will "
+        "be before the run ends: all rollouts of a group become the same and teach nothing.",
+        evidence=f"The entropy's logarithm, as a line through the medians of the last {SMOOTH} "
+        f"steps and of the {SMOOTH} that ended {FALL_STEPS - SMOOTH} steps before, less "
+        f"{CLEAR_FALL:g} standard errors, reaches {percent(ENTROPY_FLOOR)} of the median of the "
+        f"first {SMOOTH} steps within the planned steps; without a plan, within {UNPLANNED:g} × "
+        "the steps so far.",
         advice="Raise the upper clip or the temperature, add an entropy bonus or KL, or lower the "
-        "learning rate while there is still something to choose from. Look at zero-signal: what "
-        "is always sampled alike has no gradient.",
-        confused_with="A policy that is trained to copy or to answer in a fixed format: its "
-        "entropy may be this low for good. A sampling temperature that was lowered.",
+        "learning rate.",
+        confused_with="A task with one fixed answer format, where the entropy may stay this low; "
+        "a temperature that was lowered.",
         measure=entropy_floor,
         unit="steps until then",
         for_steps=10,
@@ -230,14 +209,12 @@ RULES = (
         needs=("grad_norm",),
         cause="The gradient norm rose sharply",
         action="look at the data of these steps",
-        meaning="The gradient norm before clipping has left its usual range upwards.",
-        evidence=f"Gradient norm of a step (median of its updates): {usual.GRADIENT_SURGE:g} × "
-        f"usual: {USUAL}. Steps without a gradient, because the rewards of every group are equal, "
-        "are left out.",
+        meaning="The gradient norm before clipping is far above its usual level.",
+        evidence="Gradient norm of a step (median of its updates): "
+        f"{usual.GRADIENT_SURGE:g} × usual: {USUAL}. {NO_GRADIENT}",
         advice="Check the data of these steps; lower the learning rate or the clip if it goes on.",
-        confused_with="A batch that was made smaller, or a loss that sums over tokens where "
-        "responses grow: both raise the norm for good.",
-        measure=gradient_surge,
+        confused_with=BATCH,
+        measure=_against_usual(usual.gradient, usual.GRADIENT_SURGE, "the gradient norm"),
         unit="× usual",
         for_steps=3,
         inside=True,
@@ -248,14 +225,11 @@ RULES = (
         needs=("grad_norm",),
         cause="The gradient norm stays large",
         action="lower the learning rate",
-        meaning="The gradient norm before clipping has risen and stays there: every update is "
-        "clipped to the same length, whatever it says.",
+        meaning="The gradient norm has risen and stays there, so nearly every update is clipped.",
         evidence=f"As grad-explosion, {SUSTAINED:g} × usual.",
-        advice="Lower the learning rate; look for long or unlikely incorrect responses in these "
-        "steps.",
-        confused_with="A batch that was made smaller, or a loss that sums over tokens where "
-        "responses grow: both raise the norm for good.",
-        measure=sustained_gradient,
+        advice="Lower the learning rate; look for long or unlikely incorrect responses.",
+        confused_with=BATCH,
+        measure=_against_usual(usual.gradient, SUSTAINED, "the gradient norm"),
         unit="× usual",
         for_steps=10,
         inside=True,
@@ -266,16 +240,14 @@ RULES = (
         needs=("grad_norm",),
         cause="The gradient vanished",
         action="check the rewards of the groups and the loss mask",
-        meaning="The gradient norm is a small fraction of what it was, though not every group has "
-        "equal rewards: the updates no longer change the policy.",
-        evidence=f"Gradient norm of a step: under 1/{1 / usual.VANISHED:.0f} of the usual: "
-        f"{USUAL}. Steps whose groups all have equal rewards are left out; zero-signal counts "
-        "those.",
-        advice="Check whether rewards in a group still differ, whether the loss mask is empty, and "
-        "whether the loss is scaled by something that became large.",
-        confused_with="A policy that solves nearly all questions, or an entropy near nothing: then "
-        "zero-signal or entropy-floor fires as well.",
-        measure=vanishing_gradient,
+        meaning="The gradient norm is a small fraction of what it was although rewards still "
+        "differ within groups: the updates no longer change the policy.",
+        evidence=f"Gradient norm of a step: 1/{1 / usual.VANISHED:.0f} of the usual or less: "
+        f"{USUAL}. {NO_GRADIENT}",
+        advice="Check that the loss mask is not empty and what the loss is divided by.",
+        confused_with="A policy that solves nearly everything (zero-signal), or has almost no "
+        "entropy left (entropy-floor).",
+        measure=_against_usual(usual.vanishing, usual.VANISHED, "the gradient norm"),
         unit="× usual",
         for_steps=5,
         fires_below=True,
@@ -287,14 +259,12 @@ RULES = (
         needs=("response_tokens",),
         cause="Responses became much shorter",
         action="read some of them",
-        meaning=f"Responses have shrunk to {percent(usual.SHRUNK)} of what they were or less: the "
-        "policy has found a short answer that pays, or that it cannot leave. Where the reward "
-        "rises, the task may want it.",
-        evidence=f"Mean response length: under {percent(usual.SHRUNK)} of the usual: {USUAL}.",
-        advice="Read responses of these steps. If they exploit the reward, fix it; go back to a "
+        meaning="The policy has found a short answer that pays, or one that it cannot leave.",
+        evidence=f"Mean response length: {percent(usual.SHRUNK)} of the usual or less: {USUAL}.",
+        advice="Read responses of these steps. If they exploit the reward, fix it and go back to a "
         "checkpoint from before they shrank.",
-        confused_with="A length penalty or shorter questions from some step on.",
-        measure=shrinking,
+        confused_with="A length penalty, or shorter questions, from some step on.",
+        measure=_against_usual(usual.shorter, usual.SHRUNK, "the response length", " tokens"),
         unit="× usual",
         for_steps=5,
         fires_below=True,
@@ -306,14 +276,14 @@ RULES = (
         needs=("response_tokens",),
         cause="Responses became much longer",
         action="read some of them",
-        meaning=f"Responses are {usual.GROWN:g} × as long as they were. Where the reward rises, "
-        "the policy may have learned to think longer; where it does not, it writes without end.",
-        evidence=f"Mean response length: over {usual.GROWN:g} × the usual: {USUAL}. Not where "
-        "truncation has risen; that rule says so.",
-        advice="Read responses of these steps. If they repeat themselves or never end, look at "
-        "what the reward pays for, and lower the learning rate.",
-        confused_with="Longer questions or one more tool call each; tool text that counts as the "
-        "policy's own (mask-lint) makes responses longer from one step to the next.",
+        meaning="Where the reward rises, the policy may have learned to think longer; where it "
+        "does not, it may have stopped ending its answers.",
+        evidence=f"Mean response length: {usual.GROWN:g} × the usual or more: {USUAL}. Not where "
+        "truncation has risen, which has a rule of its own.",
+        advice="Read responses of these steps. If they repeat themselves or never end, check what "
+        "the reward pays for, and lower the learning rate.",
+        confused_with="Longer questions, one more tool call each, or tool text in the loss "
+        "(mask-lint).",
         measure=growing,
         unit="× usual",
         for_steps=5,
@@ -325,11 +295,9 @@ RULES = (
         needs=("kl",),
         cause="The policy leaves the reference fast",
         action="read responses of these steps",
-        meaning="The policy leaves the reference much faster than it did. The reward may be "
-        "rising.",
-        evidence=f"Median KL to the reference of the last {KL_RECENT} steps: at least "
-        f"{KL_EXPLOSION:g} × the largest such median up to {KL_EARLIER} steps before, after "
-        f"{KL_LEAST} steps.",
+        meaning="The KL to the reference grows much faster than before.",
+        evidence=f"Median KL of the last {KL_RECENT} steps: at least {KL_EXPLOSION:g} × the "
+        f"largest such median up to {KL_EARLIER} steps before, after {KL_LEAST} steps.",
         advice="Read responses of these steps: what does the reward pay for? Lower the learning "
         "rate, or raise the KL coefficient.",
         confused_with="A reference that was replaced, or a KL coefficient that was lowered.",
@@ -344,15 +312,15 @@ RULES = (
         needs=("clip_share",),
         cause="More tokens than usual are clipped",
         action="halve the learning rate or make fewer updates per batch",
-        meaning="Updates move the policy further than the clip range allows. Information where it "
-        "has been so from the start, a warning where it has risen.",
+        meaning="Updates move the policy beyond the clip range. Information where it was so from "
+        "the start, a warning where it has risen.",
         evidence=f"Share of clipped tokens, mean of {CLIP_STEPS} steps: above {percent(CLIPPED)}; "
         f"a warning at {CLIP_RISE:g} × usual: {USUAL}.",
         advice="Halve the learning rate, or make fewer updates per batch.",
-        confused_with="A clip range that was narrowed, and asynchronous training, which clips more "
-        "the older its rollouts are.",
+        confused_with="A narrower clip range; asynchronous training with old rollouts.",
         measure=clipping,
         unit="of the tokens",
         for_steps=5,
+        inside=True,
     ),
 )

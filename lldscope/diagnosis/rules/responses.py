@@ -9,13 +9,12 @@ import numpy as np
 from .. import detectors as d
 from ..conditions import CUT, CUT_RISE, CUT_STEPS, truncation_risen
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
-from ..outcome import outcome
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import (
     EARLIER_MAXIMUM,
+    change,
     mean,
     over_former_max,
-    over_median,
     percent,
     restarts,
     share_above,
@@ -30,8 +29,7 @@ IMPOSSIBLE = -20.0
 LENGTH_JUMP = 1.4  # × the longest mean response before
 LENGTH_LEAST = 10  # measured steps before a length can be called a jump
 BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
-SEARCHES = d.MedianWindow(recent=1, gap=1, window=20, least=10)
-STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × trailing median of the valid searches
+STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × the valid searches before
 
 REPEATED = 0.1  # of the 4-grams, more than at first
 REPEATED_FIRST = 20  # measured steps that are the usual
@@ -44,7 +42,6 @@ def truncation(e: Evidence) -> Measurement:
     what = "of the rollouts were cut by a length limit"
     cut = share_above(e, "truncated_share", CUT_STEPS, CUT, what)
     severity = np.where(truncation_risen(e), Severity.WARNING.rank, Severity.INFO.rank)
-    severity = np.where(outcome(e).rises, Severity.INFO.rank, severity)
     return replace(cut, explains=cut.holds & truncation_risen(e), severity=severity)
 
 
@@ -96,8 +93,8 @@ def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
     """Responses became much longer from one step to the next with as many searches as before, and
     stay that long. What the policy writes by itself grows over many steps, or goes with invalid or
     truncated turns."""
-    searches = over_median(e, "valid_searches", SEARCHES)
-    usual = (searches >= STEADY[0]) & (searches <= STEADY[1])
+    before, now, _ = change(e, "valid_searches", 1)
+    usual = (now >= STEADY[0] * before) & (now <= STEADY[1] * before)
     bad_share = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
     begins = usual & ~(bad_share > BROKEN_TURNS)
     out = np.zeros(len(long), dtype=bool)
@@ -145,15 +142,15 @@ RULES = (
         needs=("repeat_share",),
         cause="Responses repeat themselves",
         action="read some of them",
-        meaning="Responses have begun to repeat themselves: loops, or copies of what they said.",
-        evidence="Share of the 4-grams of tokens that a response has had before (seq-rep-4), mean "
-        f"over responses: the median of the last {SMOOTH} steps at least {percent(REPEATED)} above "
-        f"that of the first {REPEATED_FIRST} steps, and {CLEAR_RISE:g} standard errors by the "
-        "noise of those. Garbled text that does not repeat is not seen here, but in entropy-surge.",
-        advice="Read responses of these steps. A reward that pays for length, or does not see the "
-        "end, teaches this; fix it, and go back to a checkpoint from before.",
-        confused_with="Longer responses with a fixed form, such as one more search each: they "
-        "repeat their tags. Look at `response_tokens` and `valid_searches`.",
+        meaning="Responses have begun to loop, or to copy what they said before.",
+        evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4), mean over "
+        f"responses: the median of the last {SMOOTH} steps {percent(REPEATED)} above that of the "
+        f"first {REPEATED_FIRST}, and {CLEAR_RISE:g} standard errors. Garbled text that does not "
+        "repeat shows in entropy-surge instead.",
+        advice="Fix a reward that pays for length or does not see the end, and go back to a "
+        "checkpoint from before.",
+        confused_with="Longer responses with a fixed form, such as one more search each: look at "
+        "`response_tokens` and `valid_searches`.",
         measure=repetition,
         unit="of the 4-grams",
         for_steps=5,
@@ -167,16 +164,16 @@ RULES = (
         cause="More responses are cut by a length limit",
         action="find out why responses grow, or raise the limit",
         meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Information "
-        "where that was so from the first steps, a warning where it has risen.",
+        "where it was so from the start, a warning where it has risen.",
         evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps; risen "
         f"where it is {percent(CUT_RISE)} of the rollouts above that of the first {SMOOTH} steps.",
-        advice="Find out why responses grow; raise the limit only if they are right when they are "
-        "longer.",
-        confused_with="A policy that collapses writes without end, so truncation can be the "
-        "consequence: the one that began first decides (see docs/alarms.md).",
+        advice="Find out why responses grow; raise the limit only if longer ones are right.",
+        confused_with="A policy that collapses and writes without end: what began first decides "
+        "(docs/alarms.md).",
         measure=truncation,
         unit="of the rollouts",
         for_steps=5,
+        inside=True,
         rank=CauseRank.TERTIARY,
     ),
     Rule(
@@ -187,17 +184,16 @@ RULES = (
         cause="Tool text counts as the policy's own",
         action="fix the loss mask",
         back=True,
-        meaning="Text that the policy did not write counts as its own: tool answers, or tokens "
-        "that were appended by force, are trained on.",
+        meaning="Text that the policy did not write, such as tool answers or appended tokens, is "
+        "trained on.",
         evidence=f"One of three: fewer actions than turns in more than {percent(MERGED)} of the "
         "answered rollouts that searched; a token in half of the actions that the policy cannot "
-        f"have sampled (log-probability under −{-IMPOSSIBLE:g}); rollouts that become "
-        f"{LENGTH_JUMP:g} × as long as ever from one step to the next with as many searches as "
-        "before.",
+        f"have sampled (log-probability under −{-IMPOSSIBLE:g}); rollouts that are suddenly "
+        f"{LENGTH_JUMP:g} × as long as ever with as many searches as before.",
         advice="Print one rollout with its mask, token by token: tool text, template and appended "
         "end tokens must be masked out.",
-        confused_with="A length or prompt that was changed on purpose in mid-run. An engine that "
-        "disagrees with the trainer gives impossible tokens as well; then engine-mismatch fires.",
+        confused_with="A length limit or prompt that was changed on purpose. An engine that "
+        "disagrees with the trainer gives impossible tokens too, but then engine-mismatch fires.",
         measure=mask_lint,
         unit=f"share, nats, or {EARLIER_MAXIMUM}",
         for_steps=3,

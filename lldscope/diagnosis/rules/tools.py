@@ -8,9 +8,9 @@ import numpy as np
 
 from .. import detectors as d
 from ..evidence import Evidence, once
-from ..outcome import declined, outcome
+from ..outcome import outcome, slips
 from ..rule import CauseRank, Measurement, Rule, Severity
-from ..usual import GAP, RECENT, departure
+from ..usual import RECENT, departure
 from .measures import percent, share_above
 
 FAILED = 0.5  # of the tool calls
@@ -24,7 +24,7 @@ LEAST = 0.01  # searches per rollout, in place of none
 def outage(e: Evidence) -> Measurement:
     """Critical once the reward has fallen with it."""
     failing = share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
-    is_critical = declined(e) | np.isnan(outcome(e).level)
+    is_critical = slips(e) | np.isnan(outcome(e).level)
     severity = np.where(is_critical, Severity.CRITICAL.rank, Severity.WARNING.rank)
     return replace(failing, severity=severity)
 
@@ -56,12 +56,12 @@ RULES = (
         cause="Retriever or tool dead",
         action="fix it",
         back=True,
-        meaning=f"More than {percent(FAILED)} of the tool calls fail. Critical once the reward has "
-        "fallen with it.",
+        meaning=f"More than {percent(FAILED)} of the tool calls fail. Critical once the reward "
+        "falls with it.",
         evidence=f"Share of tool calls that failed, mean over {FAILED_STEPS} steps.",
         advice="Restart the retriever; discard the steps trained meanwhile. This is not LLD.",
-        confused_with="A policy that writes calls the tool refuses, if the trainer counts those as "
-        "failed calls: then the share of invalid actions rises with it.",
+        confused_with="Calls that the tool refuses because the policy writes them badly, where the "
+        "trainer counts those as failed: then the share of invalid actions rises too.",
         measure=outage,
         unit="of the tool calls",
         for_steps=3,
@@ -73,10 +73,10 @@ RULES = (
         needs=("valid_searches",),
         cause="The policy stopped searching",
         action="read some responses",
-        meaning=f"The policy makes less than {percent(ABANDONED)} of the searches it used to make.",
-        evidence=f"Valid searches per rollout: the median of the last {RECENT} steps, "
-        f"under {ABANDONED:g} of that of up to {STEPS} steps that ended {GAP} steps ago.",
-        advice="Look at samples: does it answer without looking, or fail to write a valid search?",
+        meaning=f"The policy makes under {percent(ABANDONED)} of the searches it used to make.",
+        evidence=f"Valid searches per rollout: {percent(ABANDONED)} of the usual or less, as for "
+        f"entropy-surge but with up to {STEPS} steps.",
+        advice="Read samples: does it answer without looking, or fail to write a valid search?",
         confused_with="A tool that is switched off: then no search is made from one step on.",
         measure=abandoned,
         unit="× usual",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ..core.numbers import percent
 from ..core.safe_text import in_one_line
 from ..diagnosis.conditions import LEAST
 from ..diagnosis.evidence import SMOOTH
-from ..diagnosis.outcome import Rise
+from ..diagnosis.outcome import DECLINED, Rise
 from ..diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from ..diagnosis.rule import Alert
 from .alerts import AnyAlert
@@ -41,7 +43,8 @@ class Headline:
 
 class Trouble(NamedTuple):
     """What a headline is made from. `causes`: the look-alikes that the log supports; `damaged`: the
-    files that cannot be read; `rise`: whether the reward has risen."""
+    files that cannot be read; `rise`: whether the reward has risen; `share`: what is left of its
+    best, NaN where that is not known."""
 
     verdict: str
     phase: str | None
@@ -52,6 +55,7 @@ class Trouble(NamedTuple):
     judged: bool = True  # whether a reward or a likelihood was measured
     damaged: Collection[str] = ()
     rise: Rise | None = None
+    share: float = math.nan
 
 
 def headline(t: Trouble) -> Headline:
@@ -81,7 +85,7 @@ def headline(t: Trouble) -> Headline:
     if (earlier := _before_the_fall(t, alarm)) is not None:
         sign = DECLARATION[earlier.rule]
         action = f"{sign.action} ({sign.cause[0].lower()}{sign.cause[1:]}, step {earlier.step})"
-    elif alarm.rule not in OUTCOME and _is_consequence(t, alarm):
+    elif _is_consequence(t, alarm):
         action = "look at what began before the reward fell; this began after"
     if words is not None and words.back:
         action += f", and {_back(t, alarm)}"
@@ -90,6 +94,9 @@ def headline(t: Trouble) -> Headline:
 
 OUTCOME = ("reward-crash", "reward-decline")
 """Rules that say that the outcome is lost, and not why."""
+
+ALONGSIDE = {*OUTCOME, "step-change", "eval-gap", "eval-loss", "lld-decay", "lld-collapse"}
+"""Rules of the fall itself, and those that see later than the reward what began before it."""
 
 
 def _start(alarm: AnyAlert) -> int:
@@ -112,12 +119,14 @@ def _before_the_fall(t: Trouble, alarm: AnyAlert) -> AnyAlert | None:
 
 
 def _is_consequence(t: Trouble, alarm: AnyAlert) -> bool:
-    """A sign from inside that began after the reward had fallen, which goes on."""
+    """It began after the reward had fallen, which goes on, and the log supports it as no cause."""
+    if alarm.rule in ALONGSIDE or alarm.rule in t.causes:
+        return False
     falls = [a.step for a in t.alerts if a.rule in OUTCOME and a.state == "firing"]
-    return alarm.rule in INSIDE and any(f is not None and f <= _start(alarm) for f in falls)
+    return any(f is not None and f <= _start(alarm) for f in falls)
 
 
-INSIDE = {rule.id for rule in RULES if rule.inside} | {"truncation", "clip-share", "step-size"}
+INSIDE = {rule.id for rule in RULES if rule.inside} | {"step-size"}
 
 
 def _quiet(t: Trouble) -> Headline:
@@ -144,6 +153,10 @@ def _quiet(t: Trouble) -> Headline:
         fires = f"No warning fires; for information: {', '.join(information)}"
     if t.damaged:
         return Headline(f"{fires}{unseen}; but {hurt}", repair)
+    if t.share < DECLINED:
+        left = f"the reward is at {percent(max(t.share, 0.0))} of its best"
+        usual = "as it has fluctuated before"
+        return Headline(f"{fires}{unseen}; but {left}, {usual}", "")
     if t.rise is not None and not t.rise.clear:
         last, first = f"the last {t.rise.last} steps", f"the first {t.rise.first}"
         flat = f"the reward of {last} is not clearly above that of {first}"

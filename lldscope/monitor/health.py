@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,7 +13,7 @@ from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment, PhaseSpan
 from ..diagnosis.evidence import Grade
 from ..diagnosis.look_alikes import Answer
-from ..diagnosis.outcome import rise, trend
+from ..diagnosis.outcome import outcome, rise, trend
 from ..diagnosis.phases import Phase
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
@@ -143,7 +144,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
     trouble = Trouble(
         answer, assessment.phase, alerts, causes, events, life, assessment.judged, run.damaged,
-        rise=rise(assessment.evidence),
+        rise=rise(assessment.evidence), share=_share_left(assessment),
     )
     return RunState(
         run=run.name,
@@ -168,6 +169,12 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         missing=missing(events),
         trend=trend(assessment.evidence),
     )
+
+
+def _share_left(assessment: Assessment) -> float:
+    """What is left of the best reward, NaN where that is not known."""
+    share = outcome(assessment.evidence).share
+    return float(share[-1]) if len(share) else math.nan
 
 
 def _bound(run: Run, assessment: Assessment) -> float | None:

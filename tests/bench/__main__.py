@@ -28,6 +28,7 @@ from . import (
     rival_packages,
     training,
     trl,
+    worlds,
 )
 
 BENCHMARKS = {
@@ -47,7 +48,10 @@ BENCHMARKS = {
 }
 
 # They take long or install packages, so only those that are named run.
-ON_REQUEST = {"faults": faults.main, "healthy": healthy.main, "rivals": rival_packages.main}
+ON_REQUEST = {
+    "faults": faults.main, "healthy": healthy.main, "rivals": rival_packages.main,
+    "worlds": worlds.main,
+}
 BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 
 # Commands of their own: they need arguments, a server, another environment or long. What else is

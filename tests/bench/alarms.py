@@ -20,13 +20,7 @@ Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 SERIES = 200
 HEALTHY = 60  # steps of gains before a decay
-
-SCORES: dict[str, Callable[[d.Series], d.Series]] = {
-    "used": d.loss_score,
-    "losses cut like gains": lambda x: np.minimum(d.loss_score(x), 1.0),
-    "sign": lambda x: -np.sign(x),
-}
-
+LENGTHS = (200, 1000)  # planned steps
 
 # -- noise; units are standard deviations of a step, or as said -----------------------------------
 
@@ -124,12 +118,10 @@ NOISE: dict[str, Draw] = {
 }
 
 
-def first_alarms(
-    delta: np.ndarray, score: Callable[[d.Series], d.Series], arl: float
-) -> tuple[np.ndarray, float, np.ndarray]:
+def first_alarms(delta: np.ndarray, arl: float) -> tuple[np.ndarray, float, np.ndarray]:
     """Of each column the step of the first alarm, counted from 1, the length if there is none; the
     mean score, after which the null hypothesis asks; and whether there is an alarm."""
-    scores = np.stack([score(column) for column in delta.T], axis=1)
+    scores = np.stack([d.loss_score(column) for column in delta.T], axis=1)
     fires = d.e_detector(scores, arl) >= arl
     steps = np.where(fires.any(axis=0), fires.argmax(axis=0) + 1, len(delta))
     values = scores[~np.isnan(scores)]
@@ -137,49 +129,37 @@ def first_alarms(
 
 
 def false_alarms(arl: float = DEFAULT_ARL, series: int = SERIES) -> None:
-    """Run lengths without decay, cut at four times `arl`: where the cut bites, the mean is a lower
-    bound. The null hypothesis asks for a mean score of at most 0, at every step given the past."""
+    """By noise: the share of runs of a planned length with an alarm, at the rate that is promised
+    for it; and steps to an alarm where none is planned, cut at four times `arl`: where the cut
+    bites, the mean is a lower bound. The null hypothesis asks for a mean score of at most 0, at
+    every step given the past."""
     horizon = int(4 * arl)
-    print(f"false alarms: mean steps to an alarm (mean score), A = {arl:g}, {series} series")
-    print(f"{'Δ̄ of a step':46}" + "".join(f"{name:>24}" for name in SCORES))
+    print(f"false alarms: runs with one, by planned length ({', '.join(map(str, LENGTHS))} steps; "
+          f"{4 * series} and {series} runs); mean steps to one at A = {arl:g} ({series} series); "
+          "mean score")
     for name, draw in NOISE.items():
+        shares = []
+        for steps, times in zip(LENGTHS, (4, 1), strict=True):
+            delta = draw(np.random.default_rng(7), (steps, times * series))
+            shares.append(first_alarms(delta, default_arl(steps))[2].mean())
         delta = draw(np.random.default_rng(1), (horizon, series))
-        cells = []
-        for score in SCORES.values():
-            steps, mean, _ = first_alarms(delta, score, arl)
-            more = ">" if (steps == horizon).mean() > 0.02 else ""
-            cells.append(f"{more}{steps.mean():.0f} ({mean:+.3f})")
-        print(f"{name:46}" + "".join(f"{cell:>24}" for cell in cells), flush=True)
+        steps_to, mean, _ = first_alarms(delta, arl)
+        more = ">" if (steps_to == horizon).mean() > 0.02 else ""
+        cells = [*(f"{share:.1%}" for share in shares), f"{more}{steps_to.mean():,.0f}"]
+        print(f"| {name} | {' | '.join(cells)} | {mean:+.3f} |", flush=True)
 
 
-def delays(arl: float = DEFAULT_ARL, series: int = SERIES) -> None:
+def delays(series: int = SERIES) -> None:
     """Steps from the start of a drift to the alarm, after steps that gain 0.3 of the noise."""
-    print(
-        f"\ndelay: median (10 % to 90 %) steps to the alarm, A = {arl:g}, drift per step in noise"
-    )
-    horizon = 3000
-    for drift in (0.05, 0.1, 0.3, 1.0):
-        noise = np.random.default_rng(2).standard_normal((HEALTHY + horizon, series))
-        noise += np.where(np.arange(len(noise)) < HEALTHY, 0.3, -drift)[:, None]
-        cells = []
-        for name, score in SCORES.items():
-            steps = first_alarms(noise, score, arl)[0] - HEALTHY
+    print("\ndelay: median (10 % to 90 %) steps to the alarm, drift per step in noise; by planned "
+          "steps, and where none are planned")
+    for drift in (0.1, *DRIFTS):
+        delta, cells = drifting(drift, series, 3000), []
+        for arl in (*map(default_arl, LENGTHS), DEFAULT_ARL):
+            steps = first_alarms(delta, arl)[0] - HEALTHY
             low, middle, high = np.quantile(steps, [0.1, 0.5, 0.9])
-            cells.append(f"{name} {middle:.0f} ({low:.0f}–{high:.0f})")
-        print(f"−{drift:<5}" + ";  ".join(cells), flush=True)
-
-
-def planned_runs(steps: int = 200, series: int = 4 * SERIES) -> None:
-    """Runs of a planned length, at the rate that is promised for it: how many of each noise have an
-    alarm, and the median delay of a drift."""
-    arl = default_arl(steps)
-    print(f"\nruns of {steps} planned steps, {series} series: with an alarm, by noise")
-    for name, draw in NOISE.items():
-        first = first_alarms(draw(np.random.default_rng(7), (steps, series)), d.loss_score, arl)[2]
-        print(f"{name:46}{first.mean():.1%}", flush=True)
-    for drift in DRIFTS:
-        delay = first_alarms(drifting(drift, series), d.loss_score, arl)[0] - HEALTHY
-        print(f"drift −{drift} after a gain of 0.3: median delay {np.median(delay):.0f} steps")
+            cells.append(f"{middle:.0f} ({low:.0f}–{high:.0f})")
+        print(f"| −{drift} | {' | '.join(cells)} |", flush=True)
 
 
 VARIANTS: dict[str, dict[str, float]] = {  # of the constants of the score
@@ -211,11 +191,11 @@ def variants(steps: int = 200, series: int = SERIES) -> None:
     for name, constants in VARIANTS.items():
         with patch.multiple(d, **constants):
             delays = [
-                np.median(first_alarms(drifting(x, series), d.loss_score, arl)[0]) - HEALTHY
+                np.median(first_alarms(drifting(x, series), arl)[0]) - HEALTHY
                 for x in DRIFTS
             ]
             rates = [
-                first_alarms(NOISE[n](np.random.default_rng(7), (steps, series)), d.loss_score, arl)
+                first_alarms(NOISE[n](np.random.default_rng(7), (steps, series)), arl)
                 for n in NULLS
             ]
         cells = [f"{100 * rate[2].mean():.1f} %" for rate in rates]
@@ -245,7 +225,7 @@ def smooth_declines(series: int = 40) -> None:
     level = np.concatenate([np.full(80, 0.3), np.linspace(0.3, -0.3, 20), np.full(400, -0.3)])
     for noise in (0.02, 0.05, 0.1, 0.3, 1.0):
         delta = level[:, None] + noise * np.random.default_rng(6).standard_normal((500, series))
-        delay = first_alarms(delta, d.loss_score, default_arl(200))[0] - 80
+        delay = first_alarms(delta, default_arl(200))[0] - 80
         print(f"smooth decline, noise {noise:g}: median delay {np.median(delay):.0f} steps")
 
 
@@ -266,8 +246,6 @@ def level_alarms(arl: float = DEFAULT_ARL, series: int = 60) -> None:
 def main() -> None:
     false_alarms()
     delays()
-    planned_runs()
-    planned_runs(1000, SERIES)
     variants()
     oracle()
     smooth_declines()

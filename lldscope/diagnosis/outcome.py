@@ -185,15 +185,6 @@ def _height(best: d.Series, floor: d.Series, noise: d.Series) -> d.Series:
     return np.where(floor < 0, np.where(rise > noise, np.fmax(rise, size), unclear), best)
 
 
-def _without(values: d.Series, window: int, extreme) -> d.Series:
-    """Means of the last `window` entries but the lowest or highest of them, so that no single step
-    decides."""
-    rows = d.trailing(values, window)
-    if window < 4:
-        return d.trailing_mean(values, window, window)
-    return (rows.sum(axis=1) - extreme(rows, axis=1)) / (window - 1)
-
-
 def _noise(values: d.Series) -> d.Series:
     """The upper end of the confidence interval of `detectors.noise_of_means`: with few steps the
     estimate may be far too low (Wilson and Hilferty 1931, of a χ² distribution). A trend is no

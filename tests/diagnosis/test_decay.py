@@ -92,8 +92,8 @@ def plain_drawdown(level) -> list[float]:
 
 def plain_limit(level: list[float], means: list[float], t: int) -> float:
     """By the noise up to the best mean so far, BASELINE steps at least."""
-    known = [m for m in means[: t + 1] if not math.isnan(m)]
-    best = max(means.index(max(known)), decay.BASELINE - 1)
+    finite = [m for m in means[: t + 1] if not math.isnan(m)]
+    best = max(means.index(max(finite)), decay.BASELINE - 1)
     noise = d.noise_of_means(np.array(level[: best + 1]), decay.TREND)[-1]
     pairs = (t + 1) / decay.SMOOTH + 1
     z = NormalDist().inv_cdf(1 - 1 / (ARL * pairs))

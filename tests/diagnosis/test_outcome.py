@@ -220,8 +220,8 @@ def test_a_run_is_used_to_falls_that_it_has_come_back_from():
     reward = 0.5 * (1 + 0.25 * np.sin(step * 2 * np.pi / 60)) + rng.normal(0, 0.02, 600)
     (alert,) = [a for a in assess(frame({"reward": reward})).alerts if a.rule == "reward-decline"]
     assert alert.episodes[-1][0] < 60, "the first cycle alone"
-    gone = np.where(step < 400, reward, 0.1 * reward)
-    assert verdicts(gone)["reward-crash"] == "critical"
+    dead = np.where(step < 400, reward, 0.1 * reward)
+    assert verdicts(dead)["reward-crash"] == "critical"
 
 
 def test_another_sign_confirms_a_fall_at_once():

@@ -90,7 +90,8 @@ def test_arms_of_several_runs_are_counted_and_averaged(four):
         spread = arm.reward_at_common
         assert (spread.runs, spread.mean) == (2, pytest.approx(np.mean(at)))
         assert (spread.low, spread.high) == pytest.approx((min(at), max(at)))
-    assert "2 runs: 2 warning [lld-decay 2] (critical: 0 %" in facts.summary[0]
+    dying = "2 runs: 1 warning [lld-decay 1], 1 critical [lld-collapse 1] (critical: 50 %"
+    assert dying in facts.summary[0]
     assert "2 runs: 2 healthy (critical: 0 %" in facts.summary[1]
 
 

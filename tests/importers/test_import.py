@@ -26,7 +26,6 @@ from lldscope.monitor.health import check
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 VERL, TRL, TEXT = FIXTURES / "verl", FIXTURES / "trl", FIXTURES / "text"
-ONLY_MEANS = {"steps", "scalars"}
 
 
 @pytest.fixture

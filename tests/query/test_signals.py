@@ -20,7 +20,6 @@ from lldscope.storage import compaction
 ROOT = Path(__file__).parents[2]
 OF_A_STEP = ("updates", "responses", "actions", "retention", "evals", "probes", "scalars")
 METRICS = ("em_greedy", "acc/mean@1", "reward/mean@8", "reward", "f1_greedy", "em_closed_book")
-STAMP = {"step", "attempt", "rank"}
 COST = [f"seconds_{part}" for part in ("score", "reference", "sync", "evaluation")]
 COST += ["flops", "flops_possible", "memory_peak"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lldscope
-from lldscope.core.errors import RunExists, UsageError
+from lldscope.core.errors import UsageError
 from lldscope.recording import calls, recorder, writer
 from lldscope.storage import layout
 
@@ -62,9 +62,6 @@ def test_an_event_is_one_for_every_reader_or_is_refused_and_counted(tmp_path, va
         assert [e["step"] for e in changes] == [expected]
         assert [(e["attempt"], e["rank"]) for e in changes] == [(1, 0)]
         assert r.dropped == {}
-
-
-BAD = [2**40, "x", float("nan"), None]
 
 
 @pytest.mark.parametrize("as_array", [False, True])
@@ -182,17 +179,6 @@ def test_a_forked_child_says_so_and_waits_for_nothing(tmp_path):
     assert len(drops) == 3
     assert all("forked child" in reason for reason in drops)
     assert rows(tmp_path / "r", "SELECT step FROM steps ORDER BY 1") == [(0,), (1,)]
-
-
-def test_a_second_writer_of_a_rank_is_refused_by_name(tmp_path):
-    with lldscope.Recorder(tmp_path / "r", world_size=2) as r:
-        other = lldscope.Recorder(tmp_path / "r", rank=1, world_size=2)
-        with pytest.raises(RunExists, match=r"Another process \(\d+\) .* as rank 1"):
-            lldscope.Recorder(tmp_path / "r", rank=1, world_size=2)
-        other.step(step=0)
-        other.close()
-        r.step(step=0)
-    assert rows(tmp_path / "r", "SELECT count(*) FROM all_steps") == [(2,)]
 
 
 @pytest.mark.parametrize(

@@ -233,12 +233,11 @@ def test_a_process_that_resumes_a_run_that_is_still_recorded_becomes_an_attempt(
 
 def test_a_second_recorder_of_a_rank_is_refused(tmp_path):
     path = tmp_path / "run"
-    with (
-        lldscope.Recorder(path),
-        lldscope.Recorder(path, rank=1, attempt=1),
-        pytest.raises(RunExists, match="rank of its own"),
-    ):
-        lldscope.Recorder(path, rank=1, attempt=1)
+    with lldscope.Recorder(path, world_size=2), lldscope.Recorder(path, rank=1, world_size=2):
+        with pytest.raises(RunExists, match=r"Another process \(\d+\) .* as rank 1"):
+            lldscope.Recorder(path, rank=1, world_size=2)
+        with pytest.raises(RunExists, match="rank of its own"):
+            lldscope.Recorder(path, rank=1, attempt=1)
 
 
 def test_losses_of_an_earlier_attempt_are_still_reported(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ def diagnose(
     lldscope diagnose train.log
     lldscope diagnose https://host/trainer_state.json -o report.html
     """
+    from ..importers.addresses import is_address
     from ..importers.source import ImportRequest
     from ..report import post_mortem
     from ..report.brief import brief
@@ -57,6 +59,8 @@ def diagnose(
     form = None if file is None else form_of(file, None)
     with open_run(run_of(source, ImportRequest(columns_of(maps), run=run_name))) as run:
         facts = post_mortem(run, cost_per_hour=cost_per_hour)
+        if not any(map(is_address, source)):  # the log, and not its import in the cache
+            facts = replace(facts, run=replace(facts.run, place=" ".join(source)))
         answer = brief(run, facts, cost_per_hour)
     if as_json:
         print_json(answer)

@@ -96,7 +96,7 @@ def _about(evaluation: EvaluatedRun) -> dict[str, Any]:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from ..core.terminal import plain
+    from ..core.terminal import console, paragraph, plain
 
     labels = [name for name in LABELS if name in answer["labels"]]
     if len(labels) < len(answer["labels"]):
@@ -106,14 +106,16 @@ def _show(answer: dict[str, Any]) -> None:
         f"{len(answer['runs'])} runs of {plain(answer['bank'])} ({answer['split']}): {counts}. "
         f"{answer['healthy_steps']:,} healthy steps. --arl {answer['arl']:,.0f}."
     )
-    head = [
-        "rule", *(f"fired on\n{plain(label)}" for label in labels),
-        "false alarms per\n1,000 healthy steps", _same_step(answer), "ends\nwarned of",
-        "steps of lead,\nmedian (range)", "falls of the reward\nwarned of", "95 %",
-        "median lead,\n% of the way",
-    ]
-    rows = [[rule["rule"], *_cells(rule, labels)] for rule in answer["rules"]]
+    head = ["rule", *(f"fired on\n{plain(label)}" for label in labels),
+            "false alarms per\n1,000 healthy steps", "ends\nwarned of",
+            "steps of lead,\nmedian (range)"]
+    active = [rule for rule in answer["rules"] if any(k for k, _ in rule["fired"].values())]
+    rows = [[rule["rule"], *_cells(rule, labels)] for rule in active]
     print_table(head, rows, range(1, len(head)))
+    quiet = [rule["rule"] for rule in answer["rules"] if rule not in active]
+    if quiet:
+        out = console()
+        out.print(paragraph(out, f"fired on no run: {', '.join(quiet)}"))
 
 
 def _show_detectors(rankings: list[Ranking]) -> None:
@@ -128,30 +130,15 @@ def _show_detectors(rankings: list[Ranking]) -> None:
 
 
 def _cells(rule: dict[str, Any], labels: list[str]) -> list[str]:
-    counts = [_firing_count(rule["fired"], label) for label in labels]
     low, high = rule["false_alarms_per_1000_healthy_steps_interval"]
     rate = f"{rule['false_alarms_per_1000_healthy_steps']:.2f} ({low:.2f}–{high:.2f})"
-    if low != low:  # no run held
-        rate = "–"
     reach = rule["lead_range"] and "–".join(map(str, rule["lead_range"]))
-    k, n = rule["warned_of_fall"]
-    low, high = rule["warned_of_fall_interval"]
-    share = rule["fall_lead_share_median"]
     return [
-        *counts,
-        rate,
-        _of(rule["false_by_same_step"]),
+        *(_firing_count(rule["fired"], label) for label in labels),
+        rate if low == low else "–",  # no run held
         _of(rule["warned"]),
         f"{rule['lead_median']:.0f} ({reach})" if reach else "–",
-        _of((k, n)),
-        f"{100 * low:.0f}–{100 * high:.0f} %" if n else "–",
-        "–" if share is None else f"{100 * share:.0f} %",
     ]
-
-
-def _same_step(answer: dict[str, Any]) -> str:
-    step = answer["rules"][0]["same_step"]
-    return "held, by the\nsame step" if step is None else f"fired on held\nby step {step}"
 
 
 def _firing_count(counts: dict[str, list[int]], label: str) -> str:

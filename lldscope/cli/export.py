@@ -31,31 +31,19 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
     help="Only these; all_steps … all_probes hold superseded attempts, too. [default: every table "
     "and signal view that has rows]",
 )
-@click.option(
-    "--raw",
-    is_flag=True,
-    help="In CSV: do not put an apostrophe before text that a spreadsheet would compute.",
-)
 @click.option("--json", "as_json", is_flag=True, help="List the files as one JSON array.")
-def export(
-    run: Path,
-    folder: Path,
-    kind: str,
-    tables: str | None,
-    raw: bool,
-    as_json: bool,
-) -> None:
+def export(run: Path, folder: Path, kind: str, tables: str | None, as_json: bool) -> None:
     """Write the tables and signals of RUN into FOLDER, one file each.
 
     Where attempts overlap, the rows of the last one are written. No file is overwritten. In CSV a
-    NULL is an empty field.
+    NULL is an empty field, and text that a spreadsheet would compute gets an apostrophe.
     """
     from ..explore.export import export_run
     from ..runs import open_run
 
     table_names = None if tables is None else [name.strip() for name in tables.split(",")]
     with open_run(run) as reader:
-        exports = export_run(reader, folder, kind, table_names, raw)
+        exports = export_run(reader, folder, kind, table_names)
         damaged = reader.damaged
     if as_json:
         print_json(exports)

@@ -65,15 +65,8 @@ run_option = click.option(
 @click.option("--follow", is_flag=True, help="Follow growing sources until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def import_(
-    source: tuple[str, ...],
-    run: Path,
-    format_name: str | None,
-    maps: tuple[str, ...],
-    run_name: str | None,
-    correct_from: float,
-    exact_match: bool,
-    follow: bool,
-    as_json: bool,
+    source: tuple[str, ...], run: Path, format_name: str | None, maps: tuple[str, ...],
+    run_name: str | None, correct_from: float, exact_match: bool, follow: bool, as_json: bool,
 ) -> None:
     """Convert the logs of one training run, of any trainer, into a run that every command reads.
 

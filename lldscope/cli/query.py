@@ -29,11 +29,9 @@ _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types o
 @click.argument("run", type=RunPath())
 @click.argument("sql")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
-@click.option("--csv", "as_csv", is_flag=True, help="CSV with a header line.")
 @click.option(
-    "--raw",
-    is_flag=True,
-    help="With --csv: do not put an apostrophe before text that a spreadsheet would compute.",
+    "--csv", "as_csv", is_flag=True,
+    help="CSV with a header line; text that a spreadsheet would compute gets an apostrophe.",
 )
 @click.option(
     "--timeout",
@@ -42,7 +40,7 @@ _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types o
     metavar="SECONDS",
     help="Stop a query that takes longer, output included.",
 )
-def query(run: Path, sql: str, as_json: bool, as_csv: bool, raw: bool, timeout: float) -> None:
+def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> None:
     """Run one SELECT over the tables and views of RUN.
 
     Tables: steps, updates, responses, actions, tokens, evals, probes, scalars (the last attempt
@@ -59,14 +57,12 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, raw: bool, timeout: 
 
     if as_json and as_csv:
         raise UsageError("Choose one of --json and --csv.")
-    if raw and not as_csv:
-        raise UsageError("--raw is about --csv.")
     with open_run(run) as reader:
         last_resort = _end_this_process_after(timeout + _GRACE, timeout)
         try:
             answer = _answer(reader, sql, timeout)
             if as_csv:
-                _write_csv(answer, raw)
+                _write_csv(answer)
             elif as_json:
                 for row in answer.rows:
                     click.echo(to_json(dict(zip(answer.names, row, strict=True))))
@@ -109,7 +105,7 @@ def _end_this_process_after(seconds: float, limit: float) -> threading.Timer:
     return timer
 
 
-def _write_csv(answer: Answer, raw: bool) -> None:
+def _write_csv(answer: Answer) -> None:
     """NULL is empty; NaN and Inf are `nan`, `inf` and `-inf`, as `lldscope export` writes them."""
     import numpy as np
 
@@ -124,9 +120,7 @@ def _write_csv(answer: Answer, raw: bool) -> None:
         cells = list(row)
         for i in singles:
             cells[i] = None if row[i] is None else np.float32(row[i])
-        if not raw:
-            cells = [f"'{c}" if isinstance(c, str) and is_formula(c) else c for c in cells]
-        writer.writerow(cells)
+        writer.writerow(f"'{c}" if isinstance(c, str) and is_formula(c) else c for c in cells)
     click.echo(lines.getvalue(), nl=False)
 
 

@@ -34,13 +34,8 @@ def schema(table: str | None, as_json: bool, markdown: bool) -> None:
 
 def _plain_table(t: Any) -> dict[str, Any]:
     columns = [
-        {
-            "name": c.name,
-            "type": str(c.arrow),
-            "unit": c.unit,
-            "nullable": not c.required,
-            "meaning": c.meaning,
-        }
+        {"name": c.name, "type": str(c.arrow), "unit": c.unit, "nullable": not c.required,
+         "meaning": c.meaning}
         for c in t.columns
     ]
     return {"grain": t.grain, "columns": columns}

@@ -158,7 +158,8 @@ def print_table(
     cells = [[cell if isinstance(cell, Text) else plain(cell) for cell in row] for row in rows]
     columns = [[str(row[i]) for row in cells if i < len(row)] for i in range(len(head))]
     out = console(wide=wide)
-    widths = fitting([[name, *of] for name, of in zip(head, columns, strict=True)], out.width)
+    lines = [[*name.split("\n"), *of] for name, of in zip(head, columns, strict=True)]
+    widths = fitting(lines, out.width)
     if not widths:  # lines that the terminal breaks are better than words that are cut
         out = console(wide=True)
     table = Table(box=None, pad_edge=False, header_style="dim")

@@ -83,22 +83,10 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
 @rules_option
 @exit_options
 def watch(
-    run: Path,
-    as_json: bool,
-    addresses: tuple[str, ...],
-    repeat: float | None,
-    on_alert: str | None,
-    mirrors: tuple[str, ...],
-    until: str,
-    grace: float,
-    dashboard_url: str | None,
-    timeout: float | None,
-    interval: float,
-    arl: float | None,
-    steps: int | None,
-    rules: Path | None,
-    fail_on: str,
-    exit_style: str,
+    run: Path, as_json: bool, addresses: tuple[str, ...], repeat: float | None,
+    on_alert: str | None, mirrors: tuple[str, ...], until: str, grace: float,
+    dashboard_url: str | None, timeout: float | None, interval: float, arl: float | None,
+    steps: int | None, rules: Path | None, fail_on: str, exit_style: str,
 ) -> None:
     """Follow RUN, which need not exist yet, until it ends.
 

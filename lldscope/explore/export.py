@@ -24,13 +24,11 @@ ROW_GROUP = 100_000
 
 
 def export_run(
-    run: Run, folder: Path, kind: str = "parquet", tables: Sequence[str] | None = None,
-    raw: bool = False,
+    run: Run, folder: Path, kind: str = "parquet", tables: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """Write each table as `<folder>/<table>.<kind>`; returns file, rows and bytes of each.
 
-    In CSV, text that a spreadsheet would take for a formula gets a leading apostrophe, unless
-    `raw`.
+    In CSV, text that a spreadsheet would take for a formula gets a leading apostrophe.
 
     Without `tables`: every table and signal view that has rows. Raises UsageError for an unknown
     table, a file that is already there, or a folder inside the run; then nothing is written.
@@ -47,7 +45,7 @@ def export_run(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         places = {name: folder / f"{name}.{kind}" for name in names}
-        files = [_write(run, name, path, tables is None, raw) for name, path in places.items()]
+        files = [_write(run, name, path, tables is None) for name, path in places.items()]
     except OSError as error:
         raise LldscopeError(f"{folder} cannot be written ({error.strerror or error}).") from error
     return [file for file in files if file is not None]
@@ -62,12 +60,10 @@ def wanted_tables(tables: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _write(
-    run: Run, table: str, path: Path, only_with_rows: bool, raw: bool
-) -> dict[str, Any] | None:
+def _write(run: Run, table: str, path: Path, only_with_rows: bool) -> dict[str, Any] | None:
     """Write one file, complete or not at all; None if the table has no rows and may be left out."""
     temporary = path.with_name(path.name + IN_PROGRESS)
-    rows, guard = 0, path.suffix == ".csv" and not raw
+    rows, guard = 0, path.suffix == ".csv"
     try:
         with (
             run.pieces(table, ROW_GROUP) as pieces,

@@ -224,11 +224,19 @@ class Onset:
     sound: int
 
 
+HELD_OUT = ("eval-gap", "eval-loss")
+
+
 def onset(run: Run) -> Onset | None:
-    """Where the trouble of a run began; None where no warning has fired."""
+    """Where the trouble of a run began: by the headline's alarm, or by one of the held-out score if
+    that fell first; None where no warning has fired."""
     state = check(run)
     alarms = [a for a in state.alerts if a.severity != "info" and a.step is not None]
     if not alarms:
         return None
-    alarm = next((a for a in alarms if a.rule == state.headline.rule), alarms[0])
-    return Onset(alarm.rule, alarm.start or 0, last_sound_step(state.alerts, alarm))
+    rules = (state.headline.rule, *HELD_OUT)
+    sound, alarm = min(
+        ((last_sound_step(state.alerts, a), a) for a in alarms if a.rule in rules),
+        key=lambda pair: pair[0], default=(last_sound_step(state.alerts, alarms[0]), alarms[0]),
+    )
+    return Onset(alarm.rule, alarm.episodes[-1][0] or 0, sound)

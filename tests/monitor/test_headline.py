@@ -7,6 +7,7 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,8 +15,9 @@ import lldscope
 from lldscope.diagnosis.outcome import Rise
 from lldscope.diagnosis.registry import RULES
 from lldscope.diagnosis.rule import Alert, Severity
+from lldscope.monitor import health
 from lldscope.monitor.headline import Trouble, headline, with_checkpoint
-from lldscope.monitor.health import RunState, check
+from lldscope.monitor.health import Onset, RunState, check
 from lldscope.monitor.liveness import Liveness
 from lldscope.storage.notes import is_note, silenced, write_note
 
@@ -53,6 +55,15 @@ def test_what_began_before_a_loss_is_what_to_change_and_what_began_after_it_is_n
         result = headline(trouble(*alerts, causes=causes)).action
         assert "learning rate" not in result
         assert "limit" not in result
+
+
+def test_the_trouble_began_with_the_held_out_score_where_that_fell_first(monkeypatch) -> None:
+    cut = replace(alert("truncation", 40, "warning"), began=33)
+    state = SimpleNamespace(alerts=[cut], headline=SimpleNamespace(rule="truncation"))
+    monkeypatch.setattr(health, "check", lambda run: state)
+    assert health.onset(None) == Onset("truncation", 40, 32)
+    state.alerts.append(alert("eval-gap", 20, "warning"))
+    assert health.onset(None) == Onset("eval-gap", 20, 10)
 
 
 def test_a_sign_that_began_after_the_reward_fell_is_not_what_to_act_on() -> None:

@@ -97,7 +97,10 @@ def _show_plan(source: Any, onset: Any, arms: Sequence[str], as_json: bool) -> N
 
 
 def _trouble(rule: str, fired: int, sound: int) -> str:
-    return f"{rule} fired at step {fired}; step {sound} was the last before the trouble began."
+    before = f"step {sound} was the last before the trouble began"
+    if sound < 0:
+        before = "the trouble may be as old as the run"
+    return f"{rule} fired at step {fired}; {before}."
 
 
 def _answer(

@@ -28,12 +28,14 @@ NAMES = (
     *DISPLACEMENT,
     EITHER,
     "entropy-surge",
-    "entropy-floor",
     "reward-decline",
     "eval-gap",
-    "eval-loss",
     *ANY,
     *RIVALS,
+)
+BY_FAMILY = (
+    "lld-decay", "entropy-surge", "eval-gap", "any without evaluations", "any critical",
+    "reward < 0.8 × its best",
 )
 BEFORE = 20  # steps before a degradation
 BLOCKS = (
@@ -81,7 +83,7 @@ def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
         for name in reversed(FAMILIES.values())
     }
     tables = [
-        _table(name, group)
+        _table(name, group, BY_FAMILY)
         for name, group in families.items()
         if any(j.label == "degraded" for j in group)
     ]
@@ -223,10 +225,10 @@ def _delta_before(run: LabelledRun, end: int) -> float:
     return float(last.mean())
 
 
-def _table(title: str, runs: list[EvaluatedRun]) -> str:
-    scores = [s.to_dict() for s in score(runs, NAMES)]
+def _table(title: str, runs: list[EvaluatedRun], names: tuple[str, ...] = NAMES) -> str:
+    scores = [s.to_dict() for s in score(runs, names)]
     count = Counter(j.label for j in runs)
-    rows = [_cells(name, t) for name, t in zip(NAMES, scores, strict=True)]
+    rows = [_cells(name, t) for name, t in zip(names, scores, strict=True)]
     step = scores[0]["same_step"]
     head = (
         "alarm", "degradations warned of (95 %)",

@@ -26,6 +26,7 @@ from ..figures.action_map import ACTION_MAP
 STEP_SECONDS = "step_seconds"
 LONGEST = 300  # characters of a key that is offered
 _SIGNALS = {c.name: c for c in SIGNALS.columns if c.name not in ("step", "time")}
+_TITLES = {"kl": "KL to the reference", "clip_share": "Share of clipped tokens"}  # shown unasked
 _KINDS = {
     "scalar": "SELECT DISTINCT name FROM scalars",
     "probe": "SELECT DISTINCT probe FROM probe_signals",
@@ -74,7 +75,7 @@ def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
         c = _SIGNALS[key]
         nonnegative = c.unit in ("share", "s", "count")
         unit, meaning = c.unit if c.unit != "-" else "", c.meaning.rstrip(".")
-        return _chart(key, key, unit, meaning, nonnegative=nonnegative)
+        return _chart(key, _TITLES.get(key, key), unit, meaning, nonnegative=nonnegative)
     if key == STEP_SECONDS:
         return _chart(key, "Seconds per step", "s", "from one step's end to the next")
     if key == ACTION_MAP.id:

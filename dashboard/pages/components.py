@@ -30,7 +30,8 @@ from ..figures.action_map import ACTION_MAP
 from .frame import choice_button
 from .links import address, attrs
 
-MOST_LINES = 6  # of a chart that are told in words
+MOST_LINES, FEW_LINES = 6, 2  # of a chart that are told in words, and with their extremes
+CLEARLY = 0.3  # of a line's range
 GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "doubleClick": "autosize",  # everything: assets/charts.js
@@ -277,16 +278,33 @@ def chart_card(
 
 def in_words(figure: Figure) -> str:
     """What a chart shows, for who cannot see it or would read off its ends: of each line its first
-    and last value and its extremes; of many lines the first. And the remarks."""
-    lines = []
-    for line in figure["data"]:
-        if line["type"] != "scatter" or line["opacity"] < 1 or len(line["y"]) < 2:
-            continue
-        if line["name"].endswith((", lowest run", ", highest run", ", runs")):
-            continue
-        lines.append(f"{line['name']} {number(line['y'][0])} → {number(line['y'][-1])}")
+    and last value, of few lines how far they went beyond both, of many lines the first. And the
+    remarks."""
+    lines = [
+        line for line in figure["data"]
+        if line["type"] == "scatter" and line["opacity"] == 1 and len(line["y"]) > 1
+        and not line["name"].endswith((", lowest run", ", highest run", ", runs"))
+    ]
+    courses = [
+        f"{line['name']} {number(line['y'][0])} → {number(line['y'][-1])}"
+        + (_extremes(line, figure) if len(lines) <= FEW_LINES else "")
+        for line in lines[:MOST_LINES]
+    ]
     more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
-    return " · ".join(filter(None, [*lines[:MOST_LINES], *more, remarks(figure)]))
+    return " · ".join(filter(None, [*courses, *more, remarks(figure)]))
+
+
+def _extremes(line: dict[str, Any], figure: Figure) -> str:
+    """The highest and the lowest value of a line, where they are clearly beyond its two ends."""
+    x, y = line["x"], line["y"]
+    words = ""
+    for word, pick in (("highest", max), ("lowest", min)):
+        value = pick(y)
+        if abs(value - pick(y[0], y[-1])) > CLEARLY * (max(y) - min(y)):
+            by_step = figure["layout"]["meta"]["x"] == "step"
+            at = f" at step {x[y.index(value)]:,.0f}" if by_step else ""
+            words += f", {word} {number(value)}{at}"
+    return words
 
 
 def tools(chart: Chart, extra: bool) -> html.Details:

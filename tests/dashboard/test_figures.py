@@ -322,6 +322,10 @@ def test_a_chart_says_its_course_in_words_and_has_no_axis_without_a_line(dying: 
     table = dying.table.assign(reward=np.linspace(0.61, 0.34, len(dying.table)))
     figure = make_chart(reward, replace(dying, table=table), View("step", 1))
     assert in_words(figure) == "reward 0.61 → 0.34"
+    table["reward"] = 0.6 - 0.01 * np.abs(np.arange(len(table)) - 40)
+    risen = make_chart(reward, replace(dying, table=table), View("step", 1))
+    assert in_words(risen) == f"reward 0.2 → {0.6 - 0.01 * (len(table) - 41):.3g}, " \
+        "highest 0.6 at step 40".replace("-", "−")
     assert figure["layout"]["yaxis2"]["visible"] is False, "no held-out score was recorded"
     scored = replace(dying, table=table.assign(eval_score=0.5))
     figure = make_chart(reward, scored, View())

@@ -27,10 +27,10 @@ _METRICS = {
 Sample = tuple[str, dict[str, str], float]
 
 
-def exposition(lines: Sequence[Summary | str]) -> bytes:
+def exposition(lines: Sequence[Summary]) -> bytes:
     """The metrics of these runs; those that were not read yet are left out."""
     registry = CollectorRegistry()
-    registry.register(_Runs([line for line in lines if isinstance(line, Summary)]))
+    registry.register(_Runs([line for line in lines if line.state or line.error]))
     return generate_latest(registry)
 
 

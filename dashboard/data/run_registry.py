@@ -159,19 +159,12 @@ class RunRegistry:
             raise LldscopeError("Remote runs are read-only.")
         target = dict.fromkeys(tag.strip() for tag in tags if tag.strip())
         had = info.get("tags") or []
-        texts = [
-            ("name", title.strip(), info.get("name") or ""),
-            ("note", note, info.get("note") or ""),
-        ]
-        for kind, text, before in texts:
-            if text.strip() != str(before):
-                write_about(path, kind, text)
-        for tag in had:
-            if tag not in target:
-                write_about(path, "untag", tag)
-        for tag in target:
-            if tag not in had:
-                write_about(path, "tag", tag)
+        texts = {"name": title.strip(), "note": note}
+        changes = [(k, t) for k, t in texts.items() if t.strip() != str(info.get(k) or "")]
+        changes += [("untag", tag) for tag in had if tag not in target]
+        changes += [("tag", tag) for tag in target if tag not in had]
+        for kind, text in changes:
+            write_about(path, kind, text)
         place = self._place(name)
         with place.lock, suppress(duckdb.Error, OSError):  # the page that comes now shows it
             place.snapshot = self._renew(name, place, path)

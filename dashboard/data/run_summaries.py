@@ -49,8 +49,9 @@ class RunSummaries:
         self._readers = 0
         self._changed = threading.Condition()
 
-    def now(self, seconds: float) -> list[Summary | str]:
-        """A line per run; the one before, or just the name, where `seconds` were over by then."""
+    def now(self, seconds: float) -> list[Summary]:
+        """A line per run; the one before, or one without state and error, where `seconds` were over
+        by then."""
         names = self.registry.names()
         start = time.monotonic()
         with self._changed:
@@ -69,7 +70,7 @@ class RunSummaries:
                 threading.Thread(target=self._read, name="lldscope-summaries", daemon=True).start()
             while (self._due or self._readers) and (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
-            return [self._lines[n].summary if n in self._lines else n for n in names]
+            return [self._lines[n].summary if n in self._lines else Summary(n, n) for n in names]
 
     def _read_at(self, name: str) -> float:
         return self._lines[name].at if name in self._lines else 0.0

@@ -65,11 +65,10 @@ def news_of_run(snapshot: Snapshot) -> dict[str, Any]:
     return news([(snapshot.title, snapshot.state)], snapshot.title)
 
 
-def news_of(lines: Sequence[Summary | str]) -> dict[str, Any]:
+def news_of(lines: Sequence[Summary]) -> dict[str, Any]:
     """The news of the list of runs, those with the newest rows first."""
-    summaries = [line for line in lines if isinstance(line, Summary)]
-    summaries.sort(key=lambda line: -(line.last_time or 0.0))
-    return news([(line.title, line.state) for line in summaries if line.state], "Runs")
+    newest = sorted(lines, key=lambda line: -(line.last_time or 0.0))
+    return news([(line.title, line.state) for line in newest if line.state], "Runs")
 
 
 def loud(state: RunState) -> str:

@@ -101,34 +101,35 @@ def run_rows(
         news_of(lines)
 
 
-def settings_of(summaries: RunSummaries, lines: Sequence[Summary | str]) -> Settings:
+def settings_of(summaries: RunSummaries, lines: Sequence[Summary]) -> Settings:
     """The settings of the first runs, by their names; of runs that lie elsewhere none."""
     paths = summaries.registry.names()
     settings: dict[str, Mapping[str, str]] = {}
     for line in lines[: 4 * MOST_ROWS]:
-        path = paths.get(_name(line))
+        path = paths.get(line.name)
         if isinstance(path, Path):
             try:
-                settings[_name(line)] = flat(read_run(path, {}, "").get("config"))
+                settings[line.name] = flat(read_run(path, {}, "").get("config"))
             except LldscopeError:
                 continue  # its row says why
     return settings
 
 
 def _rows(
-    lines: list[Summary | str], choice: Choice, picked: list[str], settings: Settings
+    lines: list[Summary], choice: Choice, picked: list[str], settings: Settings
 ) -> tuple[list[Any], list[Any]]:
     width = len(COLUMNS) + len(choice.columns) + 1
     if not lines:
         return [_wide(html.P(NO_RUNS), width)], ["none"]
-    matches = sorted((line for line in lines if _is_wanted(line, choice)), key=_name)
+    matches = [line for line in lines if _is_wanted(line, choice)]
+    matches.sort(key=lambda line: line.name)
     key = choice.sort.removeprefix("-")
-    keys = {_name(line): _key(line, key, settings) for line in matches}
-    matches.sort(key=lambda line: keys[_name(line)], reverse=choice.sort.startswith("-"))
-    matches.sort(key=lambda line: keys[_name(line)] is _LAST)
+    keys = {line.name: _key(line, key, settings) for line in matches}
+    matches.sort(key=lambda line: keys[line.name], reverse=choice.sort.startswith("-"))
+    matches.sort(key=lambda line: keys[line.name] is _LAST)
     if not matches:
         return [_wide(f"No run matches the filter ({len(lines)} in total).", width)], ["none"]
-    groups: dict[str, list[Summary | str]] = {}
+    groups: dict[str, list[Summary]] = {}
     if choice.by:
         matches.sort(key=lambda line: (not _group(line), _group(line)))
         for line in matches:
@@ -169,15 +170,14 @@ def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
 _LAST = (1, 0.0)  # what a run has no answer for comes last, whichever way it is sorted
 
 
-def _key(line: Summary | str, column: str, settings: Settings) -> tuple[int, Any]:
-    if isinstance(line, str) or (line.state is None and column not in ("run", "verdict")):
-        return _LAST
+def _key(line: Summary, column: str, settings: Settings) -> tuple[int, Any]:
     if column == "run":
-        return 0, _title(line)
-    if column == "verdict":
-        return 0, VERDICTS.index(_verdict(line))
+        return 0, line.title
+    if column == "verdict" and (verdict := _verdict(line)):
+        return 0, VERDICTS.index(verdict)
     state = line.state
-    assert state is not None
+    if state is None:
+        return _LAST
     if column.startswith(SETTING):
         value: Any = settings.get(line.name, {}).get(column.removeprefix(SETTING))
         return _LAST if value is None else (0, _natural(value))
@@ -199,9 +199,7 @@ def _natural(value: str) -> tuple[bool, float, str]:
         return True, 0.0, value
 
 
-def _is_wanted(line: Summary | str, choice: Choice) -> bool:
-    if isinstance(line, str):
-        return not choice.verdict and choice.find.lower() in line.lower()
+def _is_wanted(line: Summary, choice: Choice) -> bool:
     if choice.verdict and _verdict(line) != choice.verdict:
         return False
     phase = line.state.phase if line.state else ""
@@ -212,31 +210,22 @@ def _is_wanted(line: Summary | str, choice: Choice) -> bool:
 
 
 def _verdict(line: Summary) -> str:
-    return line.state.verdict if line.state else "unreadable"
+    """Empty for a run that was not read yet."""
+    return line.state.verdict if line.state else "unreadable" if line.error else ""
 
 
-def _name(line: Summary | str) -> str:
-    return line if isinstance(line, str) else line.name
+def _group(line: Summary) -> str:
+    return str(line.group or "")
 
 
-def _title(line: Summary | str) -> str:
-    return line if isinstance(line, str) else line.title
-
-
-def _group(line: Summary | str) -> str:
-    return "" if isinstance(line, str) else str(line.group or "")
-
-
-def _tally(members: list[Summary | str]) -> str:
-    verdicts = [m.state.verdict for m in members if isinstance(m, Summary) and m.state]
+def _tally(members: list[Summary]) -> str:
+    verdicts = [m.state.verdict for m in members if m.state]
     counts = [f"{verdicts.count(v)} {palette.VERDICTS[v].word}" for v in VERDICTS if v in verdicts]
     return ", ".join([f"{len(members)} runs" if len(members) > 1 else "1 run", *counts])
 
 
-def _content(line: Summary | str) -> list[Any]:
+def _content(line: Summary) -> list[Any]:
     """What a row shows, but for its age, which goes on by itself in the browser."""
-    if isinstance(line, str):
-        return [line]
     state = line.state
     fields = [getattr(state, k, None) for k in ("verdict", "phase", "evidence", "life", "last_step",
                                                  "trend")]
@@ -250,30 +239,29 @@ def _wide(content: Any, width: int) -> html.Tr:
     return html.Tr(html.Td(content, colSpan=width, className="wrap"))
 
 
-def _heading(title: str, group: str, members: list[Summary | str], width: int) -> html.Tr:
+def _heading(title: str, group: str, members: list[Summary], width: int) -> html.Tr:
     """A group: its verdicts, its mean reward, and the way to its runs as one line with a band."""
-    rewards = [m.reward for m in members if isinstance(m, Summary) and m.reward is not None]
+    rewards = [m.reward for m in members if m.reward is not None]
     content: list[Any] = [title]
     if rewards:
         ends = f" ({number(min(rewards))} to {number(max(rewards))})" if len(rewards) > 1 else ""
         content.append(f" · mean reward {number(sum(rewards) / len(rewards))}{ends}")
     if group and len(members) > 1:
-        href = comparison([_name(m) for m in members], average="group")
+        href = comparison([m.name for m in members], average="group")
         content += [" · ", html.A("mean of the group in charts", href=href)]
     head = html.Th(content, colSpan=width, scope="rowgroup")
     return html.Tr(head, className="run-group")
 
 
 def _row(
-    line: Summary | str, picked: list[str], choice: Choice, settings: Settings
+    line: Summary, picked: list[str], choice: Choice, settings: Settings
 ) -> html.Tr:
     """A row of a run; what cannot be read says why."""
     rest = len(COLUMNS) - 1 + len(choice.columns)
-    if isinstance(line, str):
-        waits = html.Td("reading …", colSpan=rest)
-        return html.Tr([html.Td(), html.Td(parts.run_link(line)), waits])
     if line.state is None:
-        why: list[Any] = [parts.badge(palette.VERDICTS["unreadable"]), f" {visible(line.error)}"]
+        why: list[Any] = ["reading …"]
+        if line.error:
+            why = [parts.badge(palette.VERDICTS["unreadable"]), f" {visible(line.error)}"]
         reason = html.Td(html.Div(why), colSpan=rest, className="wrap")
         return html.Tr([html.Td(), html.Td(parts.run_link(line.name, line.title)), reason])
     state = line.state

@@ -37,6 +37,7 @@ import lldscope
 from lldscope.core.errors import LldscopeError
 from lldscope.figures.chart_figures import CHARTS, make_chart
 from lldscope.figures.view import View
+from lldscope.monitor.summary import Summary
 from lldscope.storage import json_files, layout
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -206,7 +207,7 @@ def test_the_list_has_the_alarms_that_fire_and_counts_them_for_the_tab(root: Pat
     assert "stalled" in texts(failed)
     assert worst not in texts(healthy)
     assert news["title"] == "◆ 1 critical · Runs – lldscope"
-    assert news_of(["unread"])["alarms"] == {}
+    assert news_of([Summary("unread", "unread")])["alarms"] == {}
     lines, _, _ = run_rows(summaries, choice_of({"q": [worst]}), [])
     assert len(lines) == 1
 

@@ -101,8 +101,9 @@ def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkey
 def test_a_list_read_in_no_time_names_runs_and_fills_one_by_one(root: Path) -> None:
     shutil.rmtree(root / ".lldscope", ignore_errors=True)
     summaries = lines.RunSummaries(registry.RunRegistry(root))
-    assert summaries.now(-1.0) == ["dying", "healthy", "seeds/one"]
-    assert all(isinstance(line, lines.Summary) for line in summaries.now(60.0))
+    names = ["dying", "healthy", "seeds/one"]
+    assert summaries.now(-1.0) == [lines.Summary(name, name) for name in names]
+    assert all(line.state for line in summaries.now(60.0))
 
 
 def test_a_run_that_takes_long_to_open_is_announced_and_opens(
@@ -114,7 +115,7 @@ def test_a_run_that_takes_long_to_open_is_announced_and_opens(
     monkeypatch.setattr(registry, "open_run", lambda *a: (go_on.wait(60), original(*a))[1])
     runs = registry.RunRegistry(tmp_path, patience=0.1)
     assert "Loading 225 rows for the first time" in texts(page(runs, "/run/r", ""))
-    assert lines.RunSummaries(runs).now(0.5) == ["r"]
+    assert lines.RunSummaries(runs).now(0.5) == [lines.Summary("r", "r")]
     go_on.set()
     _until(lambda: "made-up numbers" in texts(page(runs, "/run/r", "")))
 

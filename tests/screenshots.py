@@ -50,9 +50,6 @@ PAGES = {
     "compare-report": Picture("arms.html", "h1", "light", 1000),
 }
 
-# Where a picture begins; others begin at the top.
-BEGINS = {"alarms": "#alarm-lld-collapse"}
-
 # What would differ from one machine or day to the next.
 _WRITE_OVER = r"""root => {
   for (const e of document.querySelectorAll("[data-time]")) delete e.dataset.time;
@@ -104,12 +101,6 @@ def take(browser: Browser, address: str, picture: Picture, name: str) -> None:
     page.goto(address)
     page.wait_for_selector(picture.drawn, timeout=60_000)
     page.wait_for_timeout(1500)  # fonts, and bands of the charts
-    if name in BEGINS:
-        page.evaluate(
-            "s => scrollTo(0, document.querySelector(s).getBoundingClientRect().top - 150)",
-            BEGINS[name],
-        )
-        page.wait_for_timeout(300)
     page.evaluate(_WRITE_OVER, str(SAMPLES.parent))
     file = IMAGES / f"{name}.png"
     with Image.open(BytesIO(page.screenshot())) as image:

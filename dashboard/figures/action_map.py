@@ -48,7 +48,7 @@ def make_action_map(grid: ActionMap | None, subject: Subject, axis: XAxis) -> Fi
     full = full_color(delta)
     layout["meta"]["remarks"] = f"full colour at ±{full:g} nats"
     bars: dict[str, Any] = {
-        "type": "bar", "name": "Δ", "yaxis": "y", "meta": 0, "opacity": 1.0,
+        "type": "bar", "name": "Δ", "yaxis": "y", "opacity": 1.0,
         "x": ((left + right) / 2).tolist(), "width": (right - left).tolist(),
         "y": [0.9] * len(cells), "base": (cells["action_index"] - 0.45).tolist(),
         "customdata": [

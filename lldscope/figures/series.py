@@ -42,27 +42,22 @@ class XAxis:
 
 @dataclass(frozen=True)
 class Thinned:
-    """Points to draw, how many there were before thinning, and how many were not finite.
-
-    The first `settled` points stay what they are when rows are added.
-    """
+    """Points to draw, how many there were before thinning, and how many were not finite."""
 
     x: list[float]
     y: list[float]
     total: int
     not_finite: int
-    settled: int
 
 
 def trace(points: Thinned, name: str, color: str, width: float, dash: str) -> dict[str, Any]:
-    """A line of a Plotly figure. `meta` is how many of its points are settled."""
+    """A line of a Plotly figure."""
     return {
         "type": "scatter",
         "mode": "lines",
         "name": name,
         "x": points.x,
         "y": points.y,
-        "meta": points.settled,
         "yaxis": "y",
         "opacity": 1.0,
         "line": {"color": color, "width": width, "dash": dash},
@@ -140,9 +135,8 @@ def thin(
         first, last = (int(np.count_nonzero(finite[:i])) for i in (first, last))
         x, y = x[finite], y[finite]
     last = min(last, len(y))
-    keep, size = extremes(y, first, last, most)
-    settled = int(np.searchsorted(keep, last // size * size))
-    return Thinned(_short(x[keep], 7), _short(y[keep], 5), last - first, n_invalid, settled)
+    keep = extremes(y, first, last, most)
+    return Thinned(_short(x[keep], 7), _short(y[keep], 5), last - first, n_invalid)
 
 
 def smooth(values: Numbers, window: int, weights: Numbers | None = None) -> Numbers:
@@ -158,8 +152,8 @@ def smooth(values: Numbers, window: int, weights: Numbers | None = None) -> Numb
     return np.where(np.isnan(finite), np.nan, mean / np.where(weight > 0, weight, np.nan))
 
 
-def extremes(y: Numbers, first: int, last: int, most: int) -> tuple[Rows, int]:
-    """Which of the points first … last − 1 to draw, at most `most`, and how many a bin has.
+def extremes(y: Numbers, first: int, last: int, most: int) -> Rows:
+    """Which of the points first … last − 1 to draw, at most `most`.
 
     Where there are more, the lowest and the highest of every 2, 4, 8 … points stay, in order, so
     that no peak is lost. Bins are counted from point 0: what is added to a run changes its last bin
@@ -169,14 +163,14 @@ def extremes(y: Numbers, first: int, last: int, most: int) -> tuple[Rows, int]:
     while _bins(first, last, size) * min(size, 2) > most:
         size *= 2
     if size == 1:
-        return np.arange(first, last), size
+        return np.arange(first, last)
     begin = first // size * size
     rows = np.full(_bins(first, last, size) * size, np.nan)
     rows[first - begin : last - begin] = y[first:last]
     bins = rows.reshape(-1, size)
     start = begin + size * np.arange(len(bins))
     ends = [np.nanargmin(bins, axis=1), np.nanargmax(bins, axis=1)]
-    return np.unique(np.concatenate([start + end for end in ends])), size
+    return np.unique(np.concatenate([start + end for end in ends]))
 
 
 def _bins(first: int, last: int, size: int) -> int:

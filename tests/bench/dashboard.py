@@ -62,7 +62,8 @@ def main() -> None:
     cli.add_argument("--only", nargs="*", choices=["first", "twenty", "live", "memory", "rivals"])
     options = cli.parse_args()
     names = options.only or ["first", "twenty", "live", "memory", "rivals"]
-    fill(options.runs)
+    if names != ["live"]:
+        fill(options.runs)
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
         with tempfile.TemporaryDirectory() as cache:

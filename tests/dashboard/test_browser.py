@@ -596,7 +596,8 @@ def test_a_swipe_over_a_chart_scrolls_and_a_link_to_an_alarm_lands_on_it(
     tab.locator(".about summary").click()
     assert tab.locator("#about-name").bounding_box()["width"] > 120
     tab.goto(f"{address}/run/dying#alarm-lld-decay")
-    top = "document.getElementById('alarm-lld-decay')?.getBoundingClientRect().top"
+    tab.locator("#alarm-lld-decay .message").wait_for()
+    top = "document.getElementById('alarm-lld-decay').getBoundingClientRect().top"
     until(tab, f"{top} >= 0 && {top} < 400")
     context.close()
 

@@ -35,7 +35,7 @@ COLUMNS = {
 }
 SETTING = "config/"  # before the name of a setting
 MOST_ADDED, MOST_SETTINGS = 8, 200  # columns, and settings that are offered
-NUMBERS = ("step", *LAST)
+NUMBERS = ("step", *(name for name in LAST if name not in COLUMNS))
 MOST_ROWS = 50  # runs on a page
 MOST_ALARMS = 3  # named in a row
 VERDICTS = ("critical", "warning", "stalled", "insufficient", "healthy", "unreadable")

@@ -181,7 +181,6 @@ def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
     ).all_text_contents()
     assert any("collapse" in text for text in labels), labels
     names = first.locator(".annotation text").all_text_contents()
-    assert any("lld-decay" in text for text in names), names
     assert any("lld-collapse" in text for text in names), names
     assert tab.locator(".alarm .rule").first.text_content().startswith("lld-")
     status = tab.locator(".run-head .status").inner_text()

@@ -144,7 +144,7 @@ def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
     zoomed = make_chart(DELTA, dying, View(zoom=(100.0, 139.0)))["layout"]["shapes"]
     assert "III collapse" in [s.get("label", {}).get("text") for s in zoomed], "where it has room"
     names = [note["text"] for note in make_chart(DELTA, dying, View())["layout"]["annotations"]]
-    assert any("lld-decay" in name for name in names)
+    assert any("lld-collapse" in name for name in names), "the gravest one is named"
     step = next(a.step for a in dying.alerts if a.rule == "lld-decay")
     assert any(s["type"] == "line" and s["x0"] == s["x1"] == step for s in shapes)
 

@@ -76,12 +76,10 @@ Block = Box | Paragraph | Items | Code | Table | Charts | Tokens | Example
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading, or the beginning without one. One that is `folded` is closed when the
-    file is opened."""
+    """Blocks under a heading. The first one of a document has none; the others are folded."""
 
     heading: str
     blocks: Sequence[Block]
-    folded: bool = True
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,8 @@ def _by_axis(chart: Chart) -> Iterable[Chart]:
     lines = [line for line in chart.lines if line.column != EVIDENCE]
     for right, unit in ((False, chart.unit), (True, chart.right_unit or "")):
         if mine := tuple(line for line in lines if line.right == right):
-            title = chart.title
-            if len(lines) > 1 and mine[0].label not in title:
-                title = f"{title}: {mine[0].label}"
+            label = "" if len(lines) == 1 or mine[0].label in chart.title else mine[0].label
+            title = f"{chart.title}: {label}" if label else chart.title
             yield replace(chart, title=title, unit=unit, right_unit=None, lines=mine)
 
 

@@ -44,12 +44,10 @@ def document(facts: PostMortem) -> Document:
         ("Settings", _settings(facts)),
         ("What this log cannot tell", [Items(facts.gaps)] if facts.gaps else []),
     )
-    folded = [Section(name, blocks) for name, of in evidence if (blocks := [*of])]
-    story = Section("", [*_story(facts, drawings)], folded=False)
+    sections = [Section("", [*_story(facts, drawings)])]
+    sections += [Section(name, blocks) for name, of in evidence if (blocks := [*of])]
     about = verdict_sign(facts.state, facts.trend), facts.run.place
-    return Document(
-        f"Post-mortem of {facts.run.name}", [about], [story, *folded], _footer(facts)
-    )
+    return Document(f"Post-mortem of {facts.run.name}", [about], sections, _footer(facts))
 
 
 def _story(facts: PostMortem, drawings: Sequence[Drawing]) -> Iterator[Block]:

@@ -31,7 +31,7 @@ def document(facts: Comparison) -> Document:
     ]
     drawings = charts.of_arms([(arm.letter, arm.runs) for arm in facts.arms])
     sections = [
-        Section("", [*_story(facts, drawings)], folded=False),
+        Section("", [*_story(facts, drawings)]),
         Section("More charts", [Charts(drawings[STORY:])] if drawings[STORY:] else []),
         Section("Alarms", [*_alarms(facts)]),
         Section("Settings that differ", [*_settings(facts)]),

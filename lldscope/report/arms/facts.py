@@ -67,11 +67,7 @@ class Setting:
 
     def values_of_arms(self) -> list[str]:
         """The values of each arm; of long ones the beginning."""
-        return [", ".join(map(_beginning, of)) for of in self.values]
-
-
-def _beginning(value: str) -> str:
-    return value if len(value) <= LONGEST else f"{value[:LONGEST]} …"
+        return [", ".join(v[:LONGEST] + "…" * (len(v) > LONGEST) for v in of) for of in self.values]
 
 
 @dataclass(frozen=True)

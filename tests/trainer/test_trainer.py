@@ -354,6 +354,8 @@ def test_a_checkout_that_is_not_installed_says_so():
     """The packages it needs are there, and so are the entry points that an installation left; only
     what leads to the checkout's own packages is not read."""
     paths = [sysconfig.get_path("purelib"), str(Path(__file__).parents[2])]
+    if Path(paths[0], "lldscope_trainer").exists():
+        pytest.skip("lldscope is installed as a copy here")
     done = subprocess.run(
         [sys.executable, "-S", "-m", "lldscope", "train", "tiny"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True,

@@ -136,7 +136,7 @@ def test_each_arm_changes_what_it_says(run):
         ((), None, None, "No warning has fired"),
         (("--arms", "luck"), None, ONSET, "There is no arm 'luck'"),
         ((), "checkpoints", ONSET, "no intact checkpoint at or before step 1"),
-        ((), None, Onset("step-size", 1, -1), "no intact checkpoint at or before step 0"),
+        ((), None, Onset("step-size", 1, -9), "no intact checkpoint at or before step 0"),
         ((), {"trainer": "trl 1.16.0"}, ONSET, "was not recorded by `lldscope train`"),
         ((), {"trainer": "lldscope_trainer 0.0.1"}, ONSET, "was recorded with"),
         ((), {"config": {"eval_questions": 0}}, ONSET, "no held-out questions"),

@@ -116,7 +116,7 @@ def _answer(
     config = recorded_settings(source)
     if not config.eval_questions:
         raise UsageError("There are no held-out questions to compare forks by (eval_questions=N)")
-    checkpoint = last_checkpoint(path, onset.sound + 1)
+    checkpoint = last_checkpoint(path, max(0, onset.sound + 1))
     start = checkpoint.state.step
     final = path / FOLDER / f"step-{start}.json"
     if reuse and final.is_file():

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.errors import RunNotFound, UsageError
 from .shared import RunPath, print_json, warn_of_damage
 
 if TYPE_CHECKING:
@@ -39,11 +38,7 @@ def lint(run: Path, checkpoint: Path | None, as_json: bool) -> None:
     from ..lint.weights import compare_weights
     from ..runs import open_run
 
-    try:
-        opened = open_run(run)
-    except RunNotFound as error:
-        raise UsageError(str(error)) from error
-    with opened as source:
+    with open_run(run) as source:
         result = examine(source)
         weights = None if checkpoint is None else compare_weights(source, checkpoint)
         damaged = source.damaged

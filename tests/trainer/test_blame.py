@@ -21,7 +21,7 @@ from lldscope_trainer.config import load_config
 from lldscope_trainer.train import Trainer
 
 import lldscope
-from lldscope.core.errors import UsageError
+from lldscope.core.errors import LldscopeError
 from lldscope.recording.blame_answer import interval, read_answer
 
 SETTINGS = [
@@ -250,7 +250,7 @@ def test_what_cannot_be_replayed_is_refused(run, tmp_path, step, change, words, 
         info = json.loads((copy / "run.json").read_text("utf-8"))
         (copy / "run.json").write_text(json.dumps(info | change), "utf-8")
     before = content(copy)
-    with pytest.raises(UsageError, match=words) as error:
+    with pytest.raises(LldscopeError, match=words) as error:
         blame(copy, step)
-    assert error.value.exit_code == 2
+    assert error.value.exit_code == (1 if change == "path" else 2)
     assert content(copy) == before

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lldscope import open_run
 from lldscope.core.errors import LldscopeError
 from lldscope.storage import json_files
 
@@ -39,9 +40,7 @@ def blame(run: Path, step: int | None, draws: int, as_json: bool) -> None:
     from rich.progress import Progress
 
     try:
-        from .recorded import open_recorded
-
-        open_recorded(run).close()  # before torch loads
+        open_run(run).close()  # before torch loads
         from .experiment import blame as ask
 
         with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:

@@ -16,7 +16,7 @@ from lldscope.recording.blame_answer import AS_IT_WAS, BlameAnswer, Result
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
 from ..train import Sample, Trainer
-from .recorded import changes_by_guard, last_checkpoint, open_recorded, recorded_settings
+from .recorded import changes_by_guard, last_checkpoint, recorded_settings
 from .variants import (
     Variant,
     correct_rows,
@@ -45,7 +45,7 @@ def blame(
     every change on them, and leaves out no groups. `advance` gets what is done, how much of it, and
     of how much. Raises UsageError for a run, a step or a checkpoint with which this cannot be done.
     """
-    run = open_recorded(path)
+    run = open_run(path)
     config = recorded_settings(run)
     step = _step(run, path) if step is None else step
     _check_rows(run, step)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lldscope import __version__, open_run
-from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
+from lldscope import __version__
+from lldscope.core.errors import LldscopeError, UsageError
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
 from ..config import TrainConfig, recorded_config
@@ -17,14 +17,6 @@ from ..guard import Cures
 from ..preflight import check
 
 log = logging.getLogger("lldscope")
-
-
-def open_recorded(path: Path) -> Any:
-    """The run at `path`, open; UsageError where there is none."""
-    try:
-        return open_run(path)
-    except RunNotFound as error:
-        raise UsageError(str(error)) from error
 
 
 def recorded_settings(run: Any) -> TrainConfig:

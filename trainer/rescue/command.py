@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from lldscope import open_run
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.core.memory import free_memory
 from lldscope.storage import json_files
@@ -45,9 +46,7 @@ def rescue(
     Exit code: 0 answered; 1 internal or I/O error, 2 what cannot be rescued.
     """
     try:
-        from ..blame.recorded import open_recorded
-
-        with open_recorded(run) as source:
+        with open_run(run) as source:
             onset = ctx.obj["onset"](source)
             if onset is None:
                 raise UsageError(f"No warning has fired in {run}: there is nothing to go back from")

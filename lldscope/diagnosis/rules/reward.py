@@ -189,7 +189,7 @@ RULES = (
         Severity.CRITICAL,
         needs=("reward", "success"),
         cause="The reward is being lost",
-        action="look for the cause under look-alikes",
+        action="look for what broke first",
         back=True,
         meaning=f"The reward is lastingly under {percent(o.HALF)} of its best, or under "
         f"{percent(o.CONFIRMED)} while another sign shows that the policy breaks. The run is "

@@ -81,6 +81,10 @@ def events_of(
         event = Event(alarm.rule, alarm.severity, what, step, end, alarm.onset)
         if event.onset_step is None:
             event = _dated(event, assessment.evidence, boundaries)
+        milder = next((a for a in alerts if GRAVER.get(a.rule) == alarm.rule), None)
+        if milder is not None and (sooner := _sooner(event, milder)) is not None:
+            sooner = _dated(sooner, assessment.evidence, boundaries)
+            event = replace(event, onset_step=sooner.start, low=sooner.low, high=sooner.high)
         events.append(event)
     return sorted(events, key=lambda event: (event.start, -event.severity.rank, event.alarm_step))
 
@@ -89,6 +93,15 @@ def _episode(alarm: AnyAlert, before: int | None) -> tuple[int | None, int | Non
     """When the alarm last fired and was resolved; of a decay, before the collapse it led to."""
     episodes = [e for e in alarm.episodes if before is None or (e[0] or 0) <= before]
     return (episodes or alarm.episodes)[-1]
+
+
+def _sooner(event: Event, milder: AnyAlert) -> Event | None:
+    """The event as the milder alarm of the same thing saw it, if that fired before the event seems
+    to have begun, and was still firing then."""
+    for step, end in milder.episodes:
+        if step is not None and step < event.start and (end is None or end >= event.start):
+            return replace(event, rule=milder.rule, alarm_step=step, onset_step=milder.onset)
+    return None
 
 
 def _dated(event: Event, e: Evidence, boundaries: Sequence[Boundary]) -> Event:

@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lldscope.diagnosis.assess import Assessment
+from lldscope.core.schema import SIGNALS
+from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.changepoints import SEGMENT_STEPS, Curve, fit, refine
 from lldscope.diagnosis.evidence import SMOOTH
 from lldscope.report.events import Event, events_of
@@ -38,6 +39,20 @@ def test_nothing_begins_after_it_was_seen(run: str) -> None:
         if event.low is not None:
             assert event.low <= event.onset_step <= event.high <= event.alarm_step
     assert all(b.step <= b.live for b in refine(assessment))
+
+
+def test_a_crash_began_before_the_decline_was_seen() -> None:
+    """A reward that declines, stays and then crashes has one beginning: that of the decline."""
+    steps = np.arange(260)
+    level = np.interp(steps, [0, 60, 100, 140, 176, 215], [0.3, 0.6, 0.6, 0.4, 0.4, 0.1])
+    reward = level + np.random.default_rng(0).normal(0, 0.02, len(steps))
+    signals = dict.fromkeys(SIGNALS.names, np.full(len(steps), np.nan))
+    assessment = assess(signals | {"step": steps, "reward": reward})
+    seen = {alert.rule: alert.step for alert in assessment.alerts}
+    assert seen["reward-decline"] < 140 < seen["reward-crash"]
+    (event,) = events_of(assessment, assessment.alerts, refine(assessment))
+    assert event.rule == "reward-crash"
+    assert 90 <= event.low <= event.onset_step <= event.high <= seen["reward-decline"]
 
 
 def test_the_end_of_the_improvement_is_not_taken_for_the_fall() -> None:

@@ -271,7 +271,7 @@ def test_the_reason_of_a_failed_run_is_one_line_and_its_traceback_stands_below(
         recorder.close("failed", RAISED)
     result = lldscope_command("check", path)
     assert "Failed after step 4: ValueError: bad batch" in result.stdout
-    above, below = result.stdout.split("its end, as it was recorded:")
+    above, below = result.stdout.split("how it ended, as recorded:")
     assert "worker.py" not in above
     assert "ray::Worker.step()" in below
 

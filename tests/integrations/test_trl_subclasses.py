@@ -143,7 +143,7 @@ def test_a_loss_past_the_scoring(tmp_path, capsys, kind, changes):
     assert list(state.missing) == [RATIOS]
     assert "two passes" in state.missing[RATIOS]
     show_state(run, state)
-    assert f"not recorded {RATIOS}" in capsys.readouterr().out.replace("\n", " ")
+    assert f"not recorded: {RATIOS}" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_it_is_said_at_the_start_where_the_code_shows_it(tmp_path, caplog):

@@ -48,11 +48,11 @@ def test_a_crash_began_before_the_decline_was_seen() -> None:
     reward = level + np.random.default_rng(0).normal(0, 0.02, len(steps))
     signals = dict.fromkeys(SIGNALS.names, np.full(len(steps), np.nan))
     assessment = assess(signals | {"step": steps, "reward": reward})
-    seen = {alert.rule: alert.step for alert in assessment.alerts}
-    assert seen["reward-decline"] < 140 < seen["reward-crash"]
+    fired_at = {alert.rule: alert.step for alert in assessment.alerts}
+    assert fired_at["reward-decline"] < 140 < seen["reward-crash"]
     (event,) = events_of(assessment, assessment.alerts, refine(assessment))
     assert event.rule == "reward-crash"
-    assert 90 <= event.low <= event.onset_step <= event.high <= seen["reward-decline"]
+    assert 90 <= event.low <= event.onset_step <= event.high <= fired_at["reward-decline"]
 
 
 def test_the_end_of_the_improvement_is_not_taken_for_the_fall() -> None:

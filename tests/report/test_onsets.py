@@ -49,7 +49,7 @@ def test_a_crash_began_before_the_decline_was_seen() -> None:
     signals = dict.fromkeys(SIGNALS.names, np.full(len(steps), np.nan))
     assessment = assess(signals | {"step": steps, "reward": reward})
     fired_at = {alert.rule: alert.step for alert in assessment.alerts}
-    assert fired_at["reward-decline"] < 140 < seen["reward-crash"]
+    assert fired_at["reward-decline"] < 140 < fired_at["reward-crash"]
     (event,) = events_of(assessment, assessment.alerts, refine(assessment))
     assert event.rule == "reward-crash"
     assert 90 <= event.low <= event.onset_step <= event.high <= fired_at["reward-decline"]

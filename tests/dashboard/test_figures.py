@@ -36,6 +36,7 @@ from lldscope.figures.chart_figures import (
     run_style,
 )
 from lldscope.figures.labels import alarm_labels
+from lldscope.figures.marks import alarm_lines
 from lldscope.figures.series import smooth, x_axis
 from lldscope.figures.view import Subject, View
 
@@ -280,6 +281,16 @@ def test_the_gravest_alarms_are_named_first_and_no_name_overlaps_another() -> No
     assert all(label["yref"] == "paper" and label["y"] > 1 for label in labels)
     rows = [label["yshift"] for label in labels if label["x"] < 60]
     assert len(set(rows)) == len(rows), "names this close are one above the other"
+
+
+def test_an_alarm_that_became_worse_is_drawn_where_it_fired() -> None:
+    """As in the timeline, which counts from there, too."""
+    worse = replace(alert("lld-collapse", "critical", 77), episodes=((69, None),))
+    table = pd.DataFrame({"step": np.arange(100.0)})
+    axis = x_axis([table], "step")
+    (line,) = alarm_lines(table, [worse], axis, (0.0, 99.0))
+    (label,) = alarm_labels(table, [worse], axis, (0.0, 99.0))
+    assert line["x0"] == label["x"] == 69
 
 
 def test_the_axis_of_likelihoods_fits_the_correct_responses(dying: Subject) -> None:

@@ -13,7 +13,6 @@ from dash import html
 
 from lldscope.core import palette
 from lldscope.core.terminal import visible
-from lldscope.figures.view import verdict_sign
 from lldscope.monitor.health import RunState
 from lldscope.monitor.summary import Summary
 
@@ -28,7 +27,7 @@ MOST_RUNS = 100  # whose alarms are sent for notices
 def answer(snapshot: Snapshot) -> list[Any]:
     """What is wrong, with the way to the evidence; and below it what to do."""
     state, headline = snapshot.state, snapshot.state.headline
-    sign = verdict_sign(state, state.trend)
+    sign = state.sign
     cause: Any = visible(headline.cause)
     if headline.rule is not None:
         cause = html.A(cause, href=evidence(snapshot.name, headline.rule))

@@ -21,7 +21,6 @@ from lldscope.core.terminal import visible
 from lldscope.diagnosis.conditions import LEAST
 from lldscope.figures.chart_figures import HEIGHT, Figure, absent_lines, is_measured, remarks
 from lldscope.figures.series import floats
-from lldscope.figures.view import coverage, verdict_sign
 from lldscope.monitor.health import RunState
 
 from ..data.metrics import has_values
@@ -97,13 +96,13 @@ def mark(sign: palette.Sign) -> html.Span:
 
 
 def verdict_badge(state: RunState) -> html.Span:
-    """The verdict, green only where the log allows that (`verdict_sign`); in the first steps of a
+    """The verdict, green only where the log allows that (`RunState.sign`); in the first steps of a
     run how many are left until there is one."""
     if state.verdict == "insufficient" and state.life == "live":
         steps = 0 if state.last_step is None else state.last_step + 1
         if steps < LEAST:
             return badge(palette.VERDICTS[state.verdict], f"warming up {steps}/{LEAST}")
-    return badge(verdict_sign(state, state.trend))
+    return badge(state.sign)
 
 
 def evidence_words(snapshot: Snapshot) -> str:
@@ -136,7 +135,7 @@ def _progress(snapshot: Snapshot) -> list[Any]:
 def status_line(snapshot: Snapshot) -> list[Any]:
     """Verdict, trend, phase, evidence, coverage, step, age of the last row, life."""
     state = snapshot.state
-    possible, checks = coverage(state)
+    possible, checks = state.coverage
     age = since(snapshot.last_time)
     phase = state.phase
     sign = palette.PHASES[phase]

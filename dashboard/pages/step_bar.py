@@ -16,7 +16,6 @@ from lldscope.core import palette
 from lldscope.figures.series import raw_positions
 
 from ..data.snapshot import Snapshot
-from . import components as parts
 from .links import attrs
 
 MOST_CELLS = 600
@@ -43,7 +42,7 @@ def step_bar(snapshot: Snapshot) -> list[Any]:
     starts = np.arange(0, len(steps), width)
     # of several steps the first of the worst
     rows = [int(i + np.argmax(rank[i : i + width])) for i in starts]
-    possible, checks = parts.coverage(snapshot.state)
+    possible, checks = snapshot.state.coverage
     colors = _RANKS | ({0: _CALM} if 2 * possible >= checks else {})
     picture = _picture([colors[int(rank[row])] for row in rows])
     words: dict[str, int] = {}

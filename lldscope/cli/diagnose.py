@@ -105,12 +105,13 @@ def _show(answer: dict[str, Any]) -> None:
     from ..core.terminal import console, paragraph, plain
 
     out, sign = console(), VERDICTS[answer["verdict"]]
+    style = sign.style if answer["verdict_word"] == sign.word else VERDICTS["insufficient"].style
     first, last, planned = (answer[n] for n in ("first_step", "last_step", "planned_steps"))
     steps = "no step" if last is None else f"steps {first:,}–{last:,}"
     of = f" of {planned:,}" if planned and last is not None else ""
     evidence = EVIDENCE[answer["evidence"]]
     lines: list[Text | str] = [
-        Text.assemble((plain(answer["run"]), "bold"), "  ", (sign.word.upper(), sign.style),
+        Text.assemble((plain(answer["run"]), "bold"), "  ", (answer["verdict_word"].upper(), style),
                       f"  {steps}{of}  {evidence}"),
         f"{answer['cause']}: {answer['action']}" if answer["action"] else answer["cause"],
     ]

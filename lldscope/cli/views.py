@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.numbers import short
-from ..core.palette import ANSWERS, PHASES, SEVERITIES, VERDICTS
+from ..core.palette import ANSWERS, PHASES, SEVERITIES
 from ..core.safe_text import in_one_line
 from ..core.schema import signals_in
 from ..core.terminal import age, console, paragraph, plain, sparkline
@@ -37,10 +37,9 @@ def phase_words(phase: str | None) -> str:
 
 
 def _head(state: RunState) -> Text:
-    verdict = VERDICTS[state.verdict]
     phase = phase_words(state.phase)
     return Text.assemble(
-        (verdict.word.upper(), verdict.style),
+        (state.sign.word.upper(), state.sign.style),
         (f"  {phase}" if phase else "", "bold"),
         f"  step {_or_dash(state.last_step)}",
         (f"  {state.evidence_words}", "dim"),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..core import palette
 from ..core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from ..diagnosis.assess import PhaseSpan
 from ..monitor.alerts import AnyAlert
@@ -81,21 +80,6 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
     label = title(run.info, name)
     fields = (state.phases, state.alerts, run.events(), state.arl, label, state.trend)
     return Subject(name, table, *fields)
-
-
-def coverage(state: RunState) -> tuple[int, int]:
-    """How many of the checks the log allows, and how many there are."""
-    answers = list(state.look_alikes.values())
-    return len(answers) - answers.count("not_observable"), len(answers)
-
-
-def verdict_sign(state: RunState, trend: str) -> palette.Sign:
-    """How the verdict is shown. A run in which no alarm fires is green only if its reward has not
-    fallen beyond its noise, and if its log allows most of the checks."""
-    sign, (possible, checks) = palette.VERDICTS[state.verdict], coverage(state)
-    if state.verdict != "healthy" or (trend not in ("falling", "dead") and 2 * possible >= checks):
-        return sign
-    return replace(palette.VERDICTS["insufficient"], word="no alarm")
 
 
 def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ..core.palette import EVIDENCE
+from ..core.palette import EVIDENCE, VERDICTS, Sign
 from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment, PhaseSpan
 from ..diagnosis.evidence import Grade
@@ -94,6 +94,22 @@ class RunState:
         if self.verdict == "insufficient" and self.evidence == "symptoms" and not self.over:
             return "waiting for the first steps"
         return EVIDENCE[self.evidence]
+
+    @property
+    def coverage(self) -> tuple[int, int]:
+        """How many of the checks the log allows, and how many there are."""
+        answers = list(self.look_alikes.values())
+        return len(answers) - answers.count("not_observable"), len(answers)
+
+    @property
+    def sign(self) -> Sign:
+        """How the verdict is shown. A run in which no alarm fires is green only if its reward has
+        not fallen beyond its noise, and if its log allows most of the checks."""
+        possible, checks = self.coverage
+        sound = self.trend not in ("falling", "dead") and 2 * possible >= checks
+        if self.verdict != "healthy" or sound:
+            return VERDICTS[self.verdict]
+        return replace(VERDICTS["insufficient"], word="no alarm")
 
     def to_dict(self) -> dict[str, Any]:
         """The state as plain data, as `lldscope check --json` prints it."""

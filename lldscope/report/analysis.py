@@ -80,7 +80,7 @@ def post_mortem(
         experiments=experiments(run),
         changes=_changes(trainer, run, state.headline.rule, events),
         record=trainer.record,
-        cost=cost(e, events, cost_per_hour),
+        cost=cost(e, assessment.alerts, cost_per_hour),
     )
     facts = replace(facts, gaps=gaps(assessment, facts))
     return replace(facts, summary=summary(facts))

@@ -37,6 +37,7 @@ def brief(run: Run, facts: PostMortem, cost_per_hour: float | None = None) -> di
         "run": facts.run.name,
         "trainer": trainer_of(run.info).name,
         "verdict": state.verdict,
+        "verdict_word": state.sign.word,
         "evidence": state.evidence,
         "trend": facts.trend,
         "cause": state.headline.cause,

@@ -8,19 +8,19 @@ import numpy as np
 
 from ..diagnosis.detectors import Series
 from ..diagnosis.evidence import Evidence
-from .events import Event
+from ..diagnosis.rule import Alert
 from .facts import Cost
 
 _PAUSE = 20.0  # usual steps: a longer gap between two rows is a pause and no step
 
 
-def cost(e: Evidence, events: Sequence[Event], per_hour: float | None) -> Cost | None:
+def cost(e: Evidence, alerts: Sequence[Alert], per_hour: float | None) -> Cost | None:
     """What came after the first warning or worse; None where there was none."""
-    first = min(events, key=lambda event: event.alarm_step, default=None)
-    if first is None:
+    steps = {a.rule: a.episodes[0][0] for a in alerts if a.severity != "info"}
+    if not steps:
         return None
-    return _cost(e, (e.step >= first.alarm_step).astype(float), first.rule, first.alarm_step,
-                 per_hour)
+    rule = min(steps, key=steps.__getitem__)
+    return _cost(e, (e.step >= steps[rule]).astype(float), rule, steps[rule], per_hour)
 
 
 def idle(e: Evidence, per_hour: float | None) -> Cost | None:

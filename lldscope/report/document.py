@@ -8,7 +8,6 @@ from ..core import palette
 from ..core.numbers import number, percent, true_minus
 from ..explore.settings import flat
 from ..figures.svg import Axis, Drawing
-from ..figures.view import coverage, verdict_sign
 from ..monitor.headline import DECLARATION
 from . import charts
 from .blocks import (
@@ -46,7 +45,7 @@ def document(facts: PostMortem) -> Document:
     )
     sections = [Section("", [*_story(facts, drawings)])]
     sections += [Section(name, blocks) for name, of in evidence if (blocks := [*of])]
-    about = verdict_sign(facts.state, facts.trend), facts.run.place
+    about = facts.state.sign, facts.run.place
     return Document(f"Post-mortem of {facts.run.name}", [about], sections, _footer(facts))
 
 
@@ -57,7 +56,7 @@ def _story(facts: PostMortem, drawings: Sequence[Drawing]) -> Iterator[Block]:
     yield Charts(drawings[: charts.STORY])
     if facts.losses.tokens and facts.events:
         yield Tokens(facts.losses.tokens)
-    possible, checks = coverage(facts.state)
+    possible, checks = facts.state.coverage
     if facts.record and possible < checks:
         yield Paragraph(
             f"This log allows {possible} of {checks} checks. These lines record Δ and what the "

@@ -12,7 +12,6 @@ from ..core.palette import EVIDENCE
 from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment
 from ..diagnosis.rules.measures import is_observed
-from ..figures.view import coverage
 from .events import Event
 from .facts import Cost, PostMortem
 
@@ -81,7 +80,7 @@ def reward(facts: PostMortem) -> str:
 
 def confidence(facts: PostMortem) -> str:
     """What the verdict rests on, and how often its alarm is wrong."""
-    possible, checks = coverage(facts.state)
+    possible, checks = facts.state.coverage
     alarm = next((a for a in facts.alarms if a.rule == facts.state.headline.rule), None)
     basis = EVIDENCE[facts.state.evidence]
     if facts.signals.keys() == {"reward"}:

@@ -69,6 +69,7 @@ def test_a_log_of_verl_is_diagnosed_with_verls_own_names(logs, diagnosed):
     assert answer["record_next_time"][0] == "trainer.v1.trainer_mode=lldscope_sync"
     assert answer["onset"] <= min(ground["step"] for ground in answer["grounds"])
     after = answer["cost"]["after_first_alarm"]
+    assert after["step"] <= min(ground["step"] for ground in answer["grounds"])
     assert after["steps"] == 1 + answer["last_step"] - after["step"]
     assert after["hours"] == pytest.approx(after["steps"] * 90 / 3600)
     assert after["money"] == pytest.approx(20 * after["hours"])
@@ -210,3 +211,12 @@ def test_a_file_that_is_too_large_is_refused(logs, server, monkeypatch):
 def test_an_address_without_a_file_is_refused(path, tmp_path):
     with pytest.raises(UsageError, match="name a file"):
         addresses.fetched(f"http://127.0.0.1:9{path}", tmp_path)
+
+
+def test_a_log_that_allows_few_checks_is_not_called_healthy(tmp_path, lldscope_command):
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f'{{"step": {s}, "reward": {0.5 + s % 3 / 100}}}\n' for s in range(60)))
+    result = lldscope_command("diagnose", log)
+    assert "NO ALARM" in result.stdout
+    assert "HEALTHY" not in result.stdout
+    assert result.returncode == 0

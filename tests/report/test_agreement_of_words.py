@@ -14,7 +14,6 @@ import pytest
 import lldscope
 from lldscope.core.numbers import number
 from lldscope.diagnosis.detectors import floats
-from lldscope.figures.view import verdict_sign
 from lldscope.monitor.health import check
 from lldscope.report import post_mortem
 from lldscope.report.document import document
@@ -127,7 +126,7 @@ def test_all_say_the_same(runs: list[tuple[str, Path]]) -> None:
         serious = [a for a in firing.values() if a.severity != "info"]
         # the state, and its colour
         assert (state.verdict in ("warning", "critical", "stalled")) == bool(serious), (path, state)
-        sign = verdict_sign(state, facts.trend)
+        sign = state.sign
         assert not (sign.word == "healthy" and facts.trend in ("falling", "dead")), path
         assert f"{sign.shape} **{sign.word}**" in text, path
         # cause and action are those of the headline, its step one of the pair that the event has

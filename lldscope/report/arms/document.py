@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from ...core import palette
 from ...core.numbers import number
 from ...figures.svg import Axis, Drawing
-from ...figures.view import verdict_sign
 from ...monitor.alerts import AnyAlert
 from .. import charts
 from ..blocks import Block, Cell, Charts, Document, Items, Paragraph, Section, Table
@@ -25,7 +24,7 @@ def document(facts: Comparison) -> Document:
     """The comparison of two arms."""
     a, b = facts.arms
     about = [
-        (verdict_sign(run.state, run.trend), f"{arm.title}: {run.run.place}")
+        (run.state.sign, f"{arm.title}: {run.run.place}")
         for arm in facts.arms if len(arm.runs) == 1
         for run in arm.runs
     ]
@@ -69,7 +68,7 @@ def _run(run: PostMortem, x: Axis) -> list[Cell]:
     events = [run.event(rule) for rule in (DECAY, COLLAPSE)]
     steps = [run.fall, *(None if event is None else event.alarm_step for event in events)]
     return [
-        run.run.name, verdict_sign(run.state, run.trend),
+        run.run.name, run.state.sign,
         *("–" if step is None else f"{step:,}" for step in steps),
         number(reward.highest if reward else None), number(reward.last if reward else None),
         charts.phase_strip(run, x),

@@ -8,12 +8,17 @@ bias. The noise is that of the steps before the mean, because a fall enlarges th
 steps. The level holds for independent steps. No single step decides: means leave out the lowest
 step when a fall is looked for, and the highest when the best is. A run that has fallen before and
 come back, as in a cycle of harder and easier questions, is judged against such falls as well.
+
+A reward that stays at its lowest is gone, also where the steps before were too few or too noisy for
+means to tell: if k of the first i of n steps are above the lowest, and none later, then chance does
+that to steps in any order with probability C(i, k) / C(n, k).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import lgamma, log
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -48,6 +53,7 @@ CLEAR_RISE = 2.0  # standard errors
 class Outcome:
     """One entry per row, repeated where the reward was not measured; NaN while it is unknown.
 
+    gone: so many of the last steps are at the lowest that chance does not explain it (`_gone`).
     level: mean of the last SMOOTH steps, or of fewer where `is_sharp`; error: its standard error.
     best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
     fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much, for less
@@ -64,6 +70,7 @@ class Outcome:
     slipping: Flags
     unusual: Flags
     rises: Flags
+    gone: Flags
 
     @property
     def floor(self) -> d.Series:
@@ -77,7 +84,8 @@ class Outcome:
     @property
     def share(self) -> d.Series:
         """What is left of the best: the best reward itself where no reward was under 0."""
-        return np.where(self.height > 0, 1 - (self.best - self.level) / self.height, np.nan)
+        share = np.where(self.height > 0, 1 - (self.best - self.level) / self.height, np.nan)
+        return np.where(self.gone, 0.0, share)
 
     def under(self, share: float) -> Flags:
         """The level is under this share of the best, beyond noise and falls the run is used to."""
@@ -100,12 +108,12 @@ def outcome(e: Evidence) -> Outcome:
 def outcome_of(e: Evidence, series: d.Series) -> Outcome:
     """The same of another series that should not fall, such as a component of the reward."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        answer = on_measured(series, lambda values: _judge(values, e), e.data, series=9)
+        answer = on_measured(series, lambda values: _judge(values, e), e.data, series=10)
         return Outcome(*answer[:4], *(answer[4:] > 0))
 
 
 def _judge(values: d.Series, e: Evidence) -> d.Series:
-    """The fields of an Outcome, flags as 1: (9, N)."""
+    """The fields of an Outcome, flags as 1: (10, N)."""
     windows = sorted({e.cadence.rows(steps) for steps in WINDOWS})
     smooth, shortest = e.cadence.rows(SMOOTH), windows[0]
     noise = _noise(values)  # of a mean of n rows: noise / n
@@ -142,7 +150,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     for w in {e.cadence.rows(steps) for steps in RISE_WINDOWS}:
         mean = d.trailing_mean(values, w, w)
         rises |= mean - d.shifted(mean, w) > RISES * np.sqrt(2 * d.shifted(noise, w) / w)
-    flags = is_sharp, fallen, slipping, unusual, rises & has_noise
+    gone = _gone(values)
+    flags = is_sharp, fallen, slipping, unusual, rises & has_noise, gone
     return np.stack([level, error, best, height, *flags])
 
 
@@ -174,6 +183,26 @@ def _largest_recovered(level: d.Series) -> d.Series:
             high = low = now
         out[t] = usual
     return out
+
+
+def _gone(values: d.Series) -> Flags:
+    """Where a stretch of entries at the lowest so far is longer than entries in any order have it,
+    whatever their distribution; LEVEL is shared by the entries with which it may begin."""
+    out = np.zeros(len(values), dtype=bool)
+    lowest, above, start = np.inf, 0, 0  # `above` of the `start` entries before the stretch
+    for n, value in enumerate(values.tolist(), 1):
+        if value < lowest:  # all before are above
+            lowest, above, start = value, n - 1, n - 1
+        elif value > lowest:
+            above, start = above + 1, n
+        if n - start >= LASTS:
+            log_chance = _log_choose(start, above) - _log_choose(n, above)
+            out[n - 1] = log_chance < log(LEVEL / n)
+    return out
+
+
+def _log_choose(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
 def _height(best: d.Series, floor: d.Series, noise: d.Series) -> d.Series:
@@ -218,8 +247,8 @@ def slips(e: Evidence) -> Flags:
 
 @once
 def halved(e: Evidence) -> Flags:
-    """The reward is under HALF of its best, beyond its noise."""
-    return outcome(e).fallen & (outcome(e).share < HALF)
+    """The reward is under HALF of its best, beyond its noise, or gone."""
+    return outcome(e).gone | (outcome(e).fallen & (outcome(e).share < HALF))
 
 
 class Rise(NamedTuple):

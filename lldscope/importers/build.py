@@ -222,7 +222,8 @@ class Import:
                 "`lldscope import --formats` lists. Where metrics have names of their own, say "
                 "which is the reward: --map reward=NAME."
             )
-            return "\n".join([what, *self.findings.notes])
+            left_out = [f"Left out: {reasons}."] if reasons else []
+            return "\n".join([what, *left_out, *self.findings.notes])
         read = " and ".join(g.source.description for g in self.groups)
         what = f"Nothing was imported: read as {read}, it holds no step."
         return "\n".join([f"{what} {reasons}".rstrip(), *self.findings.notes])
@@ -237,7 +238,9 @@ class Import:
 
 
 def _is_empty(path: Path) -> bool:
-    return not any(path.iterdir()) if path.is_dir() else path.stat().st_size == 0
+    if path.is_dir():
+        return not any(path.iterdir())
+    return path.is_file() and path.stat().st_size == 0
 
 
 def _no_reward(names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import NormalDist, median
 
@@ -283,3 +284,36 @@ def test_a_small_run_that_dies_early_is_critical(rollouts, chance):
         delays.append(min(critical, default=math.inf) - 20)
     assert max(delays) < 60, delays
     assert sorted(delays)[5] <= 30, delays
+
+
+def gathered(reward: np.ndarray):
+    return gather(frame({"reward": reward}), 2000.0)
+
+
+def test_a_reward_that_was_noisy_and_few_is_gone_once_it_stays_at_its_lowest() -> None:
+    """Twelve steps of 16 rollouts, of which means cannot say that they were above 0, and then 0."""
+    first = [0.38, 0.12, 0.06, 0.56, 0.06, 0.88, 0.25, 0.12, 0.0, 0.25, 0.0, 0.0, 0.06]
+    e = gathered(np.array([*first, *[0.0] * 40]))
+    crashed = np.flatnonzero(o.halved(e))
+    assert len(first) + 5 <= crashed[0] <= len(first) + 15
+    assert o.halved(e)[crashed[0] :].all()
+    assert not o.halved(gathered(np.array(first * 4))).any()
+    rare = gathered(np.array([0.0, 0.0, 0.06, 0.0, 0.0, 0.0, 0.0, 0.06, *[0.0] * 40]))
+    assert not o.halved(rare).any()
+
+
+@pytest.mark.parametrize("n", [6, 8])
+def test_the_chance_of_a_stretch_at_the_lowest_is_that_of_all_orders(n: int) -> None:
+    for k in range(n - 1):
+        for start in range(k, n):
+            orders = list(itertools.combinations(range(n), k))  # of the steps above the lowest
+            late = sum(all(step < start for step in order) for order in orders)
+            chance = np.exp(o._log_choose(start, k) - o._log_choose(n, k))
+            assert chance == pytest.approx(late / len(orders))
+
+
+@pytest.mark.parametrize("share", [0.03, 0.1, 0.3])
+def test_rewards_in_any_order_are_seldom_gone(share: float) -> None:
+    rng = np.random.default_rng(3)
+    series = (rng.random((1000, 200)) < share).astype(float)
+    assert np.mean([o._gone(values).any() for values in series]) <= o.LEVEL

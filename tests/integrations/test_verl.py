@@ -50,7 +50,10 @@ def logps(state, row):
 
 
 def test_a_step_is_recorded_as_verl_made_it(tmp_path, monkeypatch):
-    trainer, run = run_of(tmp_path, monkeypatch, "+trainer.lldscope.tokens_every=1")
+    trainer, run = run_of(
+        tmp_path, monkeypatch, "+trainer.lldscope.tokens_every=1",
+        "actor_rollout_ref.actor.optim.lr=0.03",  # as the stand-in for verl's worker has it
+    )
     workers = trainer.actor_rollout_wg
     assert run.info["status"] == "finished"
     assert run.info["trainer"].startswith("verl 0.9")

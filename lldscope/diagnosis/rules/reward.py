@@ -40,6 +40,15 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
 
     def message(row: int) -> str:
         also = f", and {signs}" if (signs := second_signs(e, row)) else ""
+        if result.gone[row]:
+            values = o.reward_series(e)[: row + 1]
+            lowest = np.nanmin(values)
+            rows = int(d.consecutive(~(values > lowest))[-1])
+            before = np.nanmean(values[: row + 1 - rows])
+            return (
+                f"{reward_name(e)} has been {short(lowest)}, its lowest, for "
+                f"{rows * e.cadence.stride} steps, and was {before:.2f} in the mean before{also}"
+            )
         level, best = result.level[row], result.best[row]
         now = f"{reward_name(e)} is {level:.2f} ± {short(result.error[row], 1)} over "
         now += f"{result.steps(e, row)} steps"
@@ -198,7 +207,8 @@ RULES = (
         f"{BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by {percent(o.NEARLY)} of that margin "
         f"for {o.SLIPS} steps, within {MEMORY} steps of a surge of entropy or gradient norm, of "
         "responses that shrank, grew or are cut, of numbers that are not finite, or of correct "
-        f"responses that lose likelihood. {OF_BEST}",
+        "responses that lose likelihood. Or the reward stays at its lowest for longer than steps "
+        f"in any order would in {percent(o.LEVEL)} of all runs. {OF_BEST}",
         advice="Look at the look-alikes: a dead tool, truncation and a wrong mask look "
         "the same here.",
         confused_with=CURRICULUM,

@@ -53,7 +53,7 @@ CLEAR_RISE = 2.0  # standard errors
 class Outcome:
     """One entry per row, repeated where the reward was not measured; NaN while it is unknown.
 
-    gone: so many of the last steps are at the lowest that chance does not explain it (`_gone`).
+    is_gone: so many of the last steps are at the lowest that chance does not explain it (`_stays_lowest`).
     level: mean of the last SMOOTH steps, or of fewer where `is_sharp`; error: its standard error.
     best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
     fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much, for less
@@ -70,7 +70,7 @@ class Outcome:
     slipping: Flags
     unusual: Flags
     rises: Flags
-    gone: Flags
+    is_gone: Flags
 
     @property
     def floor(self) -> d.Series:
@@ -85,7 +85,7 @@ class Outcome:
     def share(self) -> d.Series:
         """What is left of the best: the best reward itself where no reward was under 0."""
         share = np.where(self.height > 0, 1 - (self.best - self.level) / self.height, np.nan)
-        return np.where(self.gone, 0.0, share)
+        return np.where(self.is_gone, 0.0, share)
 
     def under(self, share: float) -> Flags:
         """The level is under this share of the best, beyond noise and falls the run is used to."""
@@ -150,8 +150,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     for w in {e.cadence.rows(steps) for steps in RISE_WINDOWS}:
         mean = d.trailing_mean(values, w, w)
         rises |= mean - d.shifted(mean, w) > RISES * np.sqrt(2 * d.shifted(noise, w) / w)
-    gone = _gone(values)
-    flags = is_sharp, fallen, slipping, unusual, rises & has_noise, gone
+    is_gone = _stays_lowest(values)
+    flags = is_sharp, fallen, slipping, unusual, rises & has_noise, is_gone
     return np.stack([level, error, best, height, *flags])
 
 
@@ -185,7 +185,7 @@ def _largest_recovered(level: d.Series) -> d.Series:
     return out
 
 
-def _gone(values: d.Series) -> Flags:
+def _stays_lowest(values: d.Series) -> Flags:
     """Where a stretch of entries at the lowest so far is longer than entries in any order have it,
     whatever their distribution; LEVEL is shared by the entries with which it may begin."""
     out = np.zeros(len(values), dtype=bool)
@@ -248,7 +248,7 @@ def slips(e: Evidence) -> Flags:
 @once
 def halved(e: Evidence) -> Flags:
     """The reward is under HALF of its best, beyond its noise, or gone."""
-    return outcome(e).gone | (outcome(e).fallen & (outcome(e).share < HALF))
+    return outcome(e).is_gone | (outcome(e).fallen & (outcome(e).share < HALF))
 
 
 class Rise(NamedTuple):

@@ -316,4 +316,4 @@ def test_the_chance_of_a_stretch_at_the_lowest_is_that_of_all_orders(n: int) -> 
 def test_rewards_in_any_order_are_seldom_gone(share: float) -> None:
     rng = np.random.default_rng(3)
     series = (rng.random((1000, 200)) < share).astype(float)
-    assert np.mean([o._gone(values).any() for values in series]) <= o.LEVEL
+    assert np.mean([o._stays_lowest(values).any() for values in series]) <= o.LEVEL

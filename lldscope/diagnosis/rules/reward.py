@@ -40,7 +40,7 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
 
     def message(row: int) -> str:
         also = f", and {signs}" if (signs := second_signs(e, row)) else ""
-        if result.gone[row]:
+        if result.is_gone[row]:
             values = o.reward_series(e)[: row + 1]
             lowest = np.nanmin(values)
             rows = int(d.consecutive(~(values > lowest))[-1])

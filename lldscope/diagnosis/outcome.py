@@ -53,7 +53,7 @@ CLEAR_RISE = 2.0  # standard errors
 class Outcome:
     """One entry per row, repeated where the reward was not measured; NaN while it is unknown.
 
-    is_gone: so many of the last steps are at the lowest that chance does not explain it (`_stays_lowest`).
+    is_gone: more of the last steps are at the lowest than chance explains (`_stays_lowest`).
     level: mean of the last SMOOTH steps, or of fewer where `is_sharp`; error: its standard error.
     best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
     fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much, for less

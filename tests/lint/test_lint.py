@@ -313,4 +313,4 @@ def test_the_command_names_rows_effect_and_setting(tmp_path, lldscope_command):
     answer = json.loads(lldscope_command("lint", path, "--json").stdout)
     assert [f["check"] for f in answer["findings"]] == ["advantage-scale"]
     assert lldscope_command("lint", SAMPLES / "grpo").returncode == 0
-    assert lldscope_command("lint", tmp_path / "nothing").returncode == 2
+    assert lldscope_command("lint", tmp_path / "nothing").returncode == 1

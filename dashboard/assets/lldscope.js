@@ -8,6 +8,11 @@
   const DRAWING = ["x", "mean", "zoom", "log", "clip", "hide", "average"];
   let paused = false, latest = null, asked = 0, waits = 0, drawn = {};
   const none = () => window.dash_clientside.no_update;
+  let pending = 0;
+  function debounce(act) {
+    clearTimeout(pending);
+    pending = setTimeout(act, 200);
+  }
 
   /* Components of Dash as data. */
   const element = (type, props) => ({ type, namespace: "dash_html_components", props });
@@ -107,13 +112,14 @@
       return parts;
     },
 
-    /* Text in the field of the list, and in that of a comparison. */
-    found: (text) => { change({ q: [text || ""], page: [] }); },
-    found_runs(text) {
+    /* Text in the field of the list, and in that of a comparison. The debounce of dcc.Input (Dash 4.4)
+       moves the caret back while somebody types. */
+    found: (text) => debounce(() => change({ q: [text || ""], page: [] })),
+    found_runs: (text) => debounce(() => {
       const holds = matcher(text || ""), runs = [...document.querySelectorAll(".shown-run")];
       const hidden = runs.filter((one) => !holds(one.textContent)).map((one) => one.dataset.set);
       change({ hide: text ? hidden.map((setting) => setting.slice(5)) : [] });
-    },
+    }),
 
     reload: () => location.reload(),
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from dash import html
 
 from lldscope.core import palette
+from lldscope.core.safe_text import as_sentence
 from lldscope.core.terminal import visible
 from lldscope.monitor.health import RunState
 from lldscope.monitor.summary import Summary
@@ -32,7 +33,7 @@ def answer(snapshot: Snapshot) -> list[Any]:
     if headline.rule is not None:
         cause = html.A(cause, href=evidence(snapshot.name, headline.rule))
     mark = html.Span(sign.shape, className="mark", **attrs(aria_hidden="true"))
-    action = headline.action[:1].upper() + headline.action[1:]
+    action = as_sentence(headline.action)
     return [
         html.P([mark, cause], className="cause"),
         *([html.P(["→ ", visible(action, 500)], className="action")] if action else []),

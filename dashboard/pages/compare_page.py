@@ -100,7 +100,7 @@ def _legend(snapshots: list[Snapshot], view: View, subset: set[str]) -> html.Div
         html.Button(word, className="button small", **attrs(data_shown=word))
         for word in ("all", "none")
     ]
-    field = dcc.Input(id="find-run", type="search", className="find", debounce=0.2,
+    field = dcc.Input(id="find-run", type="search", className="find",
                       placeholder="filter runs (text or regex)")
     return html.Div([*every, field, *buttons], role="group", className="shown",
                     **attrs(aria_label="runs drawn"))

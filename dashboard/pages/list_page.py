@@ -71,7 +71,7 @@ def _head(column: str, choice: Choice) -> html.Th:
 def _filters(summaries: RunSummaries, choice: Choice) -> html.Div:
     verdicts = {"": "all"} | {v: palette.VERDICTS[v].word for v in VERDICTS}
     find = dcc.Input(
-        id="find", type="search", value=choice.find, debounce=0.2, className="find",
+        id="find", type="search", value=choice.find, className="find",
         placeholder="name, group, tag, alarm …  ( / )",
     )
     return html.Div(

@@ -42,8 +42,7 @@ def step_bar(snapshot: Snapshot) -> list[Any]:
     starts = np.arange(0, len(steps), width)
     # of several steps the first of the worst
     rows = [int(i + np.argmax(rank[i : i + width])) for i in starts]
-    possible, checks = snapshot.state.coverage
-    colors = _RANKS | ({0: _CALM} if 2 * possible >= checks else {})
+    colors = _RANKS | ({0: _CALM} if snapshot.state.allows_most_checks else {})
     picture = _picture([colors[int(rank[row])] for row in rows])
     words: dict[str, int] = {}
     cells: dict[str, Any] = {

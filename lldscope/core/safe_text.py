@@ -20,6 +20,11 @@ def escape_control(text: object, lines: bool = False) -> str:
     return "".join(_escape(c, lines) for c in str(text))
 
 
+def as_sentence(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def is_formula(text: str) -> bool:
     """Whether a spreadsheet that opens this as a cell of CSV would compute it."""
     return re.match(FORMULA, text) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.safe_text import as_sentence
 from .counted import FIRED, fired_wrongly
 from .registry import RULES, STALLED
 from .rule import Declaration, Rule
@@ -28,7 +29,7 @@ def describe_rule(rule: Declaration) -> list[tuple[str, str]]:
         ("Confused with", rule.confused_with),
         ("False alarms", _false_alarms(rule)),
     ]
-    return [(name, _sentence(text)) for name, text in rows]
+    return [(name, as_sentence(text)) for name, text in rows]
 
 
 def _section(rule: Declaration) -> str:
@@ -41,8 +42,4 @@ def _false_alarms(rule: Declaration) -> str:
     promised, tally = rule.false_alarms, fired_wrongly(rule.id)
     if rule.id not in FIRED or promised in (tally, REPORTS):
         return f"{promised}."
-    return f"{promised}. {_sentence(tally)}."
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
+    return f"{promised}. {as_sentence(tally)}."

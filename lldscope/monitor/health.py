@@ -102,11 +102,15 @@ class RunState:
         return len(answers) - answers.count("not_observable"), len(answers)
 
     @property
+    def allows_most_checks(self) -> bool:
+        possible, checks = self.coverage
+        return 2 * possible >= checks
+
+    @property
     def sign(self) -> Sign:
         """How the verdict is shown. A run in which no alarm fires is green only if its reward has
         not fallen beyond its noise, and if its log allows most of the checks."""
-        possible, checks = self.coverage
-        sound = self.trend not in ("falling", "dead") and 2 * possible >= checks
+        sound = self.trend not in ("falling", "dead") and self.allows_most_checks
         if self.verdict != "healthy" or sound:
             return VERDICTS[self.verdict]
         return replace(VERDICTS["insufficient"], word="no alarm")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..core import palette
 from ..core.numbers import number, percent, true_minus
+from ..core.safe_text import as_sentence
 from ..explore.settings import flat
 from ..figures.svg import Axis, Drawing
 from ..monitor.headline import DECLARATION
@@ -72,7 +73,7 @@ def _box(facts: PostMortem) -> Box:
     change = facts.changes[0] if facts.changes else None
     rows = [
         ("what is wrong" if bad else "verdict", f"{headline.cause}."),
-        ("what to do", _sentence(headline.action)),
+        ("what to do", as_sentence(headline.action)),
         ("setting to change", f"{change}." if change else ""),
         ("the run", " ".join(facts.summary)),
         ("cost", spending(facts.cost) if facts.cost else ""),
@@ -113,7 +114,7 @@ def _alarms(facts: PostMortem) -> Iterator[Block]:
     rows: list[Sequence[Cell]] = [
         [palette.SEVERITIES[a.severity], a.rule,
          "–" if (step := facts.alarm_step(a)) is None else f"{step:,}", true_minus(a.message),
-         _sentence(rule.action if (rule := DECLARATION.get(a.rule)) else a.advice),
+         as_sentence(rule.action if (rule := DECLARATION.get(a.rule)) else a.advice),
          a.false_alarms]
         for a in sorted(facts.alarms, key=lambda a: starts.get(a.rule, a.start or 0))
     ]
@@ -193,10 +194,6 @@ def _settings(facts: PostMortem) -> Iterator[Block]:
         more = f"; {left:,} more are in run.json" if left > 0 else ""
         caption = f"{plural(len(rows), 'setting')}{more}"
         yield Table(caption, ["setting", "value"], rows[:MOST_SETTINGS])
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _footer(facts: PostMortem) -> str:

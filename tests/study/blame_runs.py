@@ -114,16 +114,25 @@ def missing(rows: dict[str, dict[str, Any]]) -> Iterator[Plan]:
 
 def make(say: Callable[[str], None]) -> None:
     """Make every run that is missing."""
+    make_each(lambda: next(missing(results()), None), lambda plan: one(plan, results()),
+              FOLDER, RESULTS, say)
+
+
+def make_each(
+    choose: Callable[[], Plan | None], one: Callable[[Plan], dict[str, Any]], folder: Path,
+    lines: Path, say: Callable[[str], None],
+) -> None:
+    """Make the runs chosen, one after the other, in `folder`, where nothing is left of them; each
+    adds a line to `lines` once it is whole."""
     write_files(LETTERS)
-    while (plan := next(missing(results()), None)) is not None:
+    while (plan := choose()) is not None:
         start = time.process_time()
-        shutil.rmtree(FOLDER / plan.name, ignore_errors=True)
-        row = one(plan, results()) | {"cpu_seconds": round(time.process_time() - start, 1)}
-        RESULTS.parent.mkdir(exist_ok=True)
-        with RESULTS.open("a", encoding="utf-8") as file:
+        shutil.rmtree(folder / plan.name, ignore_errors=True)
+        row = one(plan) | {"cpu_seconds": round(time.process_time() - start, 1)}
+        with lines.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-        shutil.rmtree(FOLDER / plan.name)
-        say(f"{plan.name}: {row['label']}, {row['cpu_seconds']} core seconds")
+        shutil.rmtree(folder / plan.name)
+        say(f"{plan.name}: {row.get('label')}, {row['cpu_seconds']} core seconds")
 
 
 def one(plan: Plan, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:

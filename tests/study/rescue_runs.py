@@ -10,8 +10,6 @@ other, in this process; each adds a line to RESULTS once it is whole.
 from __future__ import annotations
 
 import json
-import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from math import comb
 from pathlib import Path
@@ -29,10 +27,9 @@ from lldscope_trainer.train import Trainer
 from lldscope import NullRecorder, open_run
 from lldscope.monitor.health import Onset, onset
 
-from .arms import LETTERS, STUDY
-from .blame_runs import FAMILIES, Plan
+from .arms import STUDY
+from .blame_runs import FAMILIES, Plan, make_each
 from .label import label
-from .letters import write_files
 from .tables import table
 from .until_degraded import Answers
 
@@ -74,15 +71,7 @@ def missing(rows: Sequence[dict[str, Any]]) -> Iterator[Plan]:
 
 def make(say: Callable[[str], None]) -> None:
     """Make every run that is missing."""
-    write_files(LETTERS)
-    while (plan := next(missing(results()), None)) is not None:
-        start = time.process_time()
-        shutil.rmtree(FOLDER / plan.name, ignore_errors=True)
-        row = one(plan) | {"cpu_seconds": round(time.process_time() - start, 1)}
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        shutil.rmtree(FOLDER / plan.name)
-        say(f"{plan.name}: {row.get('label')}, {row.get('final')}, {row['cpu_seconds']} s")
+    make_each(lambda: next(missing(results()), None), one, FOLDER, RESULTS, say)
 
 
 def one(plan: Plan) -> dict[str, Any]:

@@ -130,7 +130,8 @@ class Updater:
         skipped = [row for row in rows if constant[row]]
         if len(skipped) == len(rows):
             skipped.remove(min(rows, key=lambda row: batch.lengths[row]))
-        return [row for row in rows if row not in set(skipped)], skipped
+        left_out = set(skipped)
+        return [row for row in rows if row not in left_out], skipped
 
     @property
     def _n_buckets(self) -> int:
@@ -180,7 +181,8 @@ class Updater:
         sums = None
         rows, skipped = self._split(batch, minibatch)
         if skipped:
-            batch.skipped = batch.skipped if batch.skipped is not None else batch.rescored & False
+            if batch.skipped is None:
+                batch.skipped = torch.zeros_like(batch.rescored)
             batch.skipped[skipped] = True
         while sums is None:
             parts = self._parts(batch, rows)

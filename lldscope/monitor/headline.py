@@ -15,6 +15,7 @@ from ..diagnosis.evidence import SMOOTH
 from ..diagnosis.outcome import DECLINED, Rise
 from ..diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from ..diagnosis.rule import Alert
+from ..storage.events import checkpoint_number, last_checkpoint
 from .alerts import AnyAlert
 from .liveness import Liveness
 
@@ -170,7 +171,7 @@ def _back(t: Trouble, alert: AnyAlert) -> str:
     before the alarm of the decay."""
     checkpoint = last_checkpoint(t.events, last_sound_step(t.alerts, alert))
     if checkpoint is not None:
-        return f"go back to the checkpoint of step {checkpoint}"
+        return f"go back to checkpoint {checkpoint_number(checkpoint)}"
     again = "restart" if t.life.over else "stop and restart"
     return f"{again} (no earlier checkpoint is recorded)"
 
@@ -180,13 +181,6 @@ def last_sound_step(alerts: Sequence[AnyAlert], alert: AnyAlert) -> int:
     led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
     first = min(a.step for a in alerts if a.rule in led_to and a.step is not None)
     return first - SMOOTH if alert.onset is None else alert.onset - 1
-
-
-def last_checkpoint(events: Events, until: int | None = None) -> int | None:
-    """The last step of which a checkpoint is recorded, `until` included; None if there is none."""
-    candidates = (e.get("step") for e in events if e.get("kind") == "checkpoint")
-    steps = [step for step in candidates if step is not None]
-    return max((s for s in steps if until is None or s <= until), default=None)
 
 
 def missing(events: Events, only_failures: bool = False) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -18,13 +18,13 @@ from ..diagnosis.phases import Phase
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
 from ..runs import Run
+from ..storage.events import checkpoint_number, last_checkpoint
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
 from .headline import (
     Headline,
     Trouble,
     headline,
-    last_checkpoint,
     last_sound_step,
     missing,
     with_checkpoint,
@@ -136,14 +136,16 @@ def _alert_from_dict(plain: dict[str, Any]) -> AnyAlert:
     return kind(**{**plain, "severity": Severity(plain["severity"]), "episodes": episodes})
 
 
-def _stalled_alert(life: Liveness, last_step: int | None, checkpoint: int | None) -> StalledAlert:
+def _stalled_alert(
+    life: Liveness, last_step: int | None, checkpoint: Mapping[str, Any] | None
+) -> StalledAlert:
     why = in_one_line(life.reason or "") or "no reason was recorded"
     message = f"the run is {life.life}: {why}"
     advice = "Look at the job's own log; "
     if checkpoint is None:
         advice += "no checkpoint to resume from is recorded."
     else:
-        advice += f"resume from the checkpoint of step {checkpoint}."
+        advice += f"resume from checkpoint {checkpoint_number(checkpoint)}."
     age, episodes = life.last_row_age_seconds, ((last_step, None),)
     return StalledAlert(
         step=last_step, value=age, message=message, advice=advice, episodes=episodes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,22 @@ def is_event(value: Any) -> bool:
         and isinstance(value.get("kind"), str)
         and all(n is None or is_count(n) for n in (value.get("step"), value.get("attempt")))
     )
+
+
+def last_checkpoint(
+    events: Sequence[Mapping[str, Any]], until: int | None = None
+) -> Mapping[str, Any] | None:
+    """The event of the last checkpoint, that of step `until` included; None if there is none. Its
+    `step` is the last one that the weights were trained on."""
+    saves = [e for e in events if e.get("kind") == "checkpoint" and e.get("step") is not None]
+    sound = [e for e in saves if until is None or e["step"] <= until]
+    return max(sound, key=lambda e: e["step"], default=None)
+
+
+def checkpoint_number(event: Mapping[str, Any]) -> Any:
+    """The number that the trainer has given a checkpoint: TRL and verl count optimizer steps."""
+    numbers = [event.get(key) for key in ("global_step", "resume_from")]
+    return next((n for n in numbers if is_count(n)), event["step"])
 
 
 _FILES: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -184,7 +184,7 @@ def test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence(
     content = answer(snapshot)
     text = texts(content)
     assert "at step" in text or "since step" in text
-    assert "go back to the checkpoint of step" in text, "one before the decay"
+    assert "go back to checkpoint" in text, "one before the decay"
     rule = snapshot.state.headline.rule
     assert links(content) == [f"/run/dying#alarm-{rule}"]
     anchors = [getattr(c, "id", None) for c in walk(run_parts(snapshot)["alarms"])]

@@ -120,7 +120,7 @@ def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("saved", "text"),
     [
-        ([10, 20, 30], "go back to the checkpoint of step 20."),  # 30 may have seen the fault
+        ([10, 20, 30], "go back to checkpoint 20."),  # 30 may have seen the fault
         ([30], "stop and restart (no earlier checkpoint is recorded)."),
         ([], "stop and restart (no earlier checkpoint is recorded)."),
     ],
@@ -136,7 +136,7 @@ def test_a_beginning_that_is_seen_dates_the_headline_and_the_checkpoint() -> Non
     result = headline(trouble(outage, events=events))
     assert result.step == 30
     assert str(result).startswith("Retriever or tool dead (began at step 30): fix it, and ")
-    assert result.action.endswith("go back to the checkpoint of step 29.")
+    assert result.action.endswith("go back to checkpoint 29.")
     # It began once before: what was trained since then is to be thrown away, too.
     again = replace(outage, step=12, began=8, episodes=((12, 25), (34, None)))
     result = headline(trouble(again, events=events))

@@ -186,8 +186,9 @@ VERL = {
 def test_the_plan_names_checkpoint_and_settings_of_the_trainer(tmp_path, trainer, config, words):
     path = tmp_path / "run"
     with lldscope.Recorder(path, trainer=trainer, config=config) as recorder:
-        recorder.event("checkpoint", step=10, resume_from=11, global_step=12)
-        recorder.event("checkpoint", step=20, resume_from=21, global_step=22)
+        number, first = ("resume_from", 11) if "lldscope" in trainer else ("global_step", 12)
+        recorder.event("checkpoint", step=10, **{number: first})
+        recorder.event("checkpoint", step=20, **{number: first + 10})
         recorder.step(step=0)
     done = invoke(path, "--plan", onset=Onset("lld-decay", 30, 19))
     assert done.exit_code == 0, done.output

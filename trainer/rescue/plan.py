@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
+from lldscope.storage.events import checkpoint_number, last_checkpoint
+
 ARMS = ("as-it-was", "half-rate", "llds", "kl", "fewer-updates")
 AS_IT_WAS = ARMS[0]
 KL = 0.05
@@ -34,11 +36,10 @@ def plan(run: Any, sound: int, arms: Sequence[str]) -> list[tuple[str, str]]:
     return [] if make is None else make(run, config, sound, arms)
 
 
-def _checkpoints(run: Any, sound: int) -> dict[str, Any]:
-    """The event of the last checkpoint at or before a step; empty where there is none."""
-    events = [e for e in run.events() if e.get("kind") == "checkpoint"
-              and isinstance(e.get("step"), int) and e["step"] <= sound]
-    return max(events, key=lambda e: e["step"], default={})
+def _checkpoint(run: Any, sound: int) -> Any:
+    """The trainer's number of the last checkpoint at or before a step; None where there is none."""
+    event = last_checkpoint(run.events(), sound)
+    return None if event is None else checkpoint_number(event)
 
 
 def _number(config: Mapping[str, Any], name: str, default: float) -> float:
@@ -55,7 +56,7 @@ def _number(config: Mapping[str, Any], name: str, default: float) -> float:
 def _ours(
     run: Any, config: Mapping[str, Any], sound: int, arms: Sequence[str]
 ) -> list[tuple[str, str]]:
-    step = _checkpoints(run, sound).get("resume_from")
+    step = _checkpoint(run, sound)
     start = f"lldscope train --resume --run {quote(str(run.path))} --checkpoint {step}"
     if step is None:
         start = f"lldscope train CONFIG --run {quote(str(run.path))}-again"
@@ -71,7 +72,7 @@ def _ours(
 def _trl(
     run: Any, config: Mapping[str, Any], sound: int, arms: Sequence[str]
 ) -> list[tuple[str, str]]:
-    step = _checkpoints(run, sound).get("global_step")
+    step = _checkpoint(run, sound)
     folder = f"{config.get('output_dir') or 'OUTPUT_DIR'}/checkpoint-{step}"
     end = f"trainer.train(resume_from_checkpoint={folder!r})"
     resume = ", resume=True"
@@ -98,7 +99,7 @@ def _trl(
 def _verl(
     run: Any, config: Mapping[str, Any], sound: int, arms: Sequence[str]
 ) -> list[tuple[str, str]]:
-    step = _checkpoints(run, sound).get("global_step")
+    step = _checkpoint(run, sound)
     trainer = config.get("trainer")
     folder = trainer.get("default_local_dir") if isinstance(trainer, Mapping) else None
     place = f"{folder or 'CHECKPOINTS'}/global_step_{step}"
@@ -124,4 +125,4 @@ def _verl(
 def _title(step: int | None) -> str:
     if step is None:
         return "from the start (no checkpoint from before the trouble is recorded)"
-    return f"from the checkpoint of step {step}"
+    return f"from checkpoint {step}"

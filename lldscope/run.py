@@ -83,10 +83,14 @@ class Run:
         assessment = self.assess()
         steps = "no step" if assessment.last_step is None else f"step {assessment.last_step:,}"
         phase = f", {PHASES[assessment.phase].word}" if assessment.phase else ""
-        firing = [alert.rule for alert in assessment.alerts if alert.state == "firing"]
+        firing = [
+            a.rule for a in assessment.alerts if a.state == "firing" and a.severity != "info"
+        ]
         alarms = f"firing: {', '.join(firing)}; " if firing else ""
+        verdict = assessment.verdict  # whether a run without an alarm is healthy, `check` says
+        word = "no alarm" if verdict == "healthy" else VERDICTS[verdict].word
         return (
-            f"<Run {self.name!r}: {VERDICTS[assessment.verdict].word}, {steps}, "
+            f"<Run {self.name!r}: {word}, {steps}, "
             f"{self.info.get('status') or 'unknown status'}{phase}; {alarms}{self.place}>"
         )
 

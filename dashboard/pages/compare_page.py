@@ -136,7 +136,7 @@ def compare_table(snapshots: list[Snapshot], groups: Mapping[str, str]) -> html.
     for snapshot in snapshots:
         state, name = snapshot.state, snapshot.name
         sign = palette.PHASES[state.phase]
-        first = {a.rule: a.episodes[0][0] for a in state.alerts}
+        first = {a.rule: a.first_step for a in state.alerts}
         steps = (state.last_step, first.get("lld-decay"), first.get("lld-collapse"))
         rows.append([
             [parts.stroke(*styles[name]), parts.run_link(name, snapshot.title)],

@@ -77,7 +77,6 @@ def nagios_line(state: RunState, signals: Columns, code: int) -> str:
     blanks, labels without quotes and equals signs, values of digits, point and minus, `U` for
     undetermined.
     """
-    from ..core.palette import VERDICTS
     from ..core.schema import signals_in
     from ..diagnosis.detectors import as_recorded
     from .views import phase_words
@@ -85,7 +84,7 @@ def nagios_line(state: RunState, signals: Columns, code: int) -> str:
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
     phase = phase_words(state.phase)
-    summary = f"{VERDICTS[state.verdict].word}{phase and f', {phase}'}{worst}"
+    summary = f"{state.sign.word}{phase and f', {phase}'}{worst}"
     data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
     for name in signals_in("plugin"):
         series = as_recorded(signals, name)

@@ -122,7 +122,8 @@ def _run(run: dict[str, Any]) -> list[Any]:
     more = [f"+{len(run['alerts']) - 1}"] if len(run["alerts"]) > 1 else []
     fall = "–" if run["onset"] is None else run["onset"]
     alarms = " ".join([*worst, *more]) or "–"
-    return [run["label"], verdict_text(run["verdict"]), fall, phases or "–", alarms]
+    verdict = verdict_text(run["verdict"], run["verdict_word"])
+    return [run["label"], verdict, fall, phases or "–", alarms]
 
 
 def _show_signals(answer: dict[str, Any]) -> None:

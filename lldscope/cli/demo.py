@@ -156,7 +156,6 @@ def _last_line(log: Path) -> str:
 def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
     from ..core.numbers import short
-    from ..core.palette import VERDICTS
 
     for arm in arms:
         run = arm.follower.run
@@ -169,6 +168,6 @@ def _summary(arms: list[Arm]) -> None:
         first = f"first alarm at step {min(steps)}" if steps else "no alarm"
         click.echo(
             f"{arm.name:10} reward (ten-step mean) best {best}, at the end {last}; {first}; "
-            f"{VERDICTS[state.verdict].word}",
+            f"{state.sign.word}",
             err=True,
         )

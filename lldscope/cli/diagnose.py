@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .import_ import columns_of, imported, local_paths, maps_option, run_option
-from .shared import exit_options, print_json
+from .shared import exit_options, print_json, verdict_text
 
 if TYPE_CHECKING:
     from ..importers.source import ImportRequest
@@ -101,17 +101,16 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
 def _show(answer: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from ..core.palette import EVIDENCE, SEVERITIES, VERDICTS
+    from ..core.palette import EVIDENCE, SEVERITIES
     from ..core.terminal import console, paragraph, plain
 
-    out, sign = console(), VERDICTS[answer["verdict"]]
-    style = sign.style if answer["verdict_word"] == sign.word else VERDICTS["insufficient"].style
+    out, verdict = console(), verdict_text(answer["verdict"], answer["verdict_word"])
     first, last, planned = (answer[n] for n in ("first_step", "last_step", "planned_steps"))
     steps = "no step" if last is None else f"steps {first:,}–{last:,}"
     of = f" of {planned:,}" if planned and last is not None else ""
     evidence = EVIDENCE[answer["evidence"]]
     lines: list[Text | str] = [
-        Text.assemble((plain(answer["run"]), "bold"), "  ", (answer["verdict_word"].upper(), style),
+        Text.assemble((plain(answer["run"]), "bold"), "  ", (verdict.plain.upper(), verdict.style),
                       f"  {steps}{of}  {evidence}"),
         f"{answer['cause']}: {answer['action']}" if answer["action"] else answer["cause"],
     ]
@@ -124,7 +123,8 @@ def _show(answer: dict[str, Any]) -> None:
         out.print(paragraph(out, line))
     sections = {
         "why": [
-            f"{SEVERITIES[g['severity']].shape} {g['rule']}, step {g['step']}: {g['message']}"
+            f"{SEVERITIES[g['severity']].shape} {g['rule']}, step {g['step']}"
+            f"{'' if g['again'] is None else ' and again ' + str(g['again'])}: {g['message']}"
             for g in answer["grounds"]
         ],
         "in short": [] if answer["grounds"] else answer["summary"],

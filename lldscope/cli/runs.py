@@ -70,6 +70,7 @@ def _row(summary: Summary) -> dict[str, Any]:
         "path": summary.name,
         "group": summary.group,
         "tags": list(summary.tags),
+        "verdict_word": state.sign.word,
         **{name: getattr(state, name) for name in names},
         "firing": [alert.rule for alert in state.firing],
     }
@@ -77,7 +78,7 @@ def _row(summary: Summary) -> dict[str, Any]:
 
 def _cells(row: dict[str, Any]) -> list[Any]:
     if "error" in row:
-        return [row["run"], verdict_text("unreadable"), row["error"]]
+        return [row["run"], verdict_text("unreadable", "unreadable"), row["error"]]
     from ..core.palette import PHASES
     from ..core.terminal import age
 
@@ -88,6 +89,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
     damage = [f"{len(row['damaged'])} damaged: see check"] if row["damaged"] else []
     name = " ".join([row["run"], *(f"#{tag}" for tag in row["tags"])])
     return [
-        name, verdict_text(row["verdict"]), PHASES[row["phase"]].word if row["phase"] else "–",
-        step, last, ", ".join([" ".join([*row["firing"][:1], *others]), *damage]).strip(", "),
+        name, verdict_text(row["verdict"], row["verdict_word"]),
+        PHASES[row["phase"]].word if row["phase"] else "–", step, last,
+        ", ".join([" ".join([*row["firing"][:1], *others]), *damage]).strip(", "),
     ]

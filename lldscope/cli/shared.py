@@ -199,14 +199,14 @@ def progress(items: Sequence[Any], doing: str) -> Iterable[Any]:
     return track(items, doing, console=out, transient=True, disable=not out.is_terminal)
 
 
-def verdict_text(verdict: str) -> Any:
-    """A verdict in its colour."""
+def verdict_text(verdict: str, word: str) -> Any:
+    """The word of a verdict in its colour; a word that is not the verdict's own has none."""
     from rich.text import Text
 
     from ..core.palette import VERDICTS
 
     sign = VERDICTS[verdict]
-    return Text(sign.word, sign.style)
+    return Text(word, (sign if word == sign.word else VERDICTS["insufficient"]).style)
 
 
 def warn_of_damage(damaged: Mapping[str, str], drops: Mapping[str, int] | None = None) -> None:

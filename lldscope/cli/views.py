@@ -184,8 +184,7 @@ def alert_text(
     if resolved is not None:
         words = f", fired at step {_or_dash(start)}, resolved at step {resolved}"
         return paragraph(out, Text.assemble((head, "dim"), words))
-    first = alert.episodes[0][0]
-    again = "" if start == first else f" again (first at step {first})"
+    again = "" if start == alert.first_step else f" again (first at step {alert.first_step})"
     what = Text.assemble(
         (head, sign.style),
         (_silenced(alert.rule, silenced), "dim"),

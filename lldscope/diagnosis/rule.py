@@ -176,6 +176,11 @@ class Alert:
     began: int | None = None
 
     @property
+    def first_step(self) -> int:
+        """The step at which it first fired, of whatever severity. Not of a pending alarm."""
+        return self.episodes[0][0]
+
+    @property
     def onset(self) -> int | None:
         """The step at which it began, where single steps show it and it began once."""
         return self.began if len(self.episodes) == 1 else None

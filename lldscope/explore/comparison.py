@@ -85,11 +85,12 @@ def _about(
     names = ("id", "path", "verdict", "evidence", "phase", "last_step", "life")
     return {
         "label": label,
+        "verdict_word": state.sign.word,
         **{name: getattr(state, name) for name in names},
         "phases": [asdict(span) for span in state.phases],
         "onset": onset,
         "alerts": [
-            {"rule": a.rule, "severity": a.severity, "state": a.state, "step": a.episodes[-1][0]}
+            {"rule": a.rule, "severity": a.severity, "state": a.state, "step": a.first_step}
             for a in state.alerts
         ],
     }

@@ -66,7 +66,8 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
             data.append(_draw(raw := thin(x, y, zoom), line, raw=True))
             counts.append(raw)
         mean = thin(x, _smooth(y, line, view, subject), zoom)
-        data.append(_draw(mean, line))
+        course = "" if zoom else subject.course(line.column)
+        data.append(_draw(mean, line) | ({"meta": course} if course else {}))
         if line.column != EVIDENCE:  # which is there without what it is of
             counts.append(mean)
     window = zoom or axis.extent
@@ -128,7 +129,8 @@ def make_overlay(
         y = _smooth(y, chart.lines[0], view, subject)
         points = thin(positions(subject.table, axis), y, zoom, most)
         counts.append(points)
-        data.append(_draw(points, line))
+        course = "" if zoom else subject.course(line.column)
+        data.append(_draw(points, line) | ({"meta": course} if course else {}))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
     layout = chart_layout(chart, axis, window, right=False)
     if view.groups:

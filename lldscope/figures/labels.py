@@ -33,7 +33,7 @@ def alarm_labels(
 ) -> list[Label]:
     """The label of each alarm, where it first fired, that finds a place; the gravest come first."""
     alarms = sorted(
-        ((step, a) for a in alerts if (step := a.episodes[0][0]) is not None),
+        ((step, a) for a in alerts if (step := a.first_step) is not None),
         key=lambda p: (-p[1].severity.rank, p[0]),
     )
     at = at_steps(table, axis, [step for step, _ in alarms])

@@ -56,7 +56,7 @@ def alarm_lines(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
     """A line where each alarm first fired; a thin one where it fired again."""
-    first = [(step, a) for a in alerts if (step := a.episodes[0][0]) is not None]
+    first = [(step, a) for a in alerts if (step := a.first_step) is not None]
     again = [
         (firing, a) for _, a in first for firing, _ in a.episodes[1:] if firing is not None
     ][-_MOST_LINES:]

@@ -115,12 +115,13 @@ def draw(chart: Chart, figure: Figure) -> Drawing:
 
 
 def _course(trace: Figure) -> str:
-    """A line in words: its beginning, its extremes, its end."""
+    """A line in words: its beginning, its extremes, its end, and its trend where that is known."""
     x, y = trace["x"], trace["y"]
     low, high = (y.index(extreme(y)) for extreme in (min, max))
     turns = sorted({i for i in (low, high) if 0 < i < len(y) - 1})
     at = [f"{number(y[i])} at step {x[i]:,.0f}" for i in (0, *turns, len(y) - 1)]
-    return f"{unescape(trace['name'])} {', then '.join(dict.fromkeys(at))}"
+    course = f", {trace['meta']}" if "meta" in trace else ""
+    return f"{unescape(trace['name'])} {', then '.join(dict.fromkeys(at))}{course}"
 
 
 class _Picture:

@@ -18,6 +18,16 @@ from ..runs import Run, title
 from .series import floats
 
 TRIMMED = "delta_correct_trim"
+# Signal → the word for it while an alarm of one of the rules fires.
+_OFF_COURSE = {
+    "reward": ("falling", "reward-crash", "reward-decline"),
+    TRIMMED: ("below 0", "lld-decay"),
+    "entropy": ("high", "entropy-surge"),
+    "grad_norm": ("high", "grad-explosion", "grad-sustained"),
+    "tool_fail_share": ("high", "tool-outage"),
+    "valid_searches": ("low", "tool-abandoned"),
+    "response_tokens": ("low", "length-collapse"),
+}
 
 
 @dataclass(frozen=True)
@@ -56,11 +66,31 @@ class Subject:
     arl: float
     title: str = ""
     trend: str = ""  # of the reward, in a word
+    onsets: Mapping[str, int] = field(default_factory=dict)  # by rule, where hindsight dated them
 
     @property
     def called(self) -> str:
         """What people call the run."""
         return self.title or self.name
+
+    def course(self, column: str) -> str:
+        """How a signal went beyond its noise, as the diagnosis has it: the trend of the reward, the
+        alarm that fires on the signal, and since when. Empty where it says nothing."""
+        word = self.trend if column == "reward" else _OFF_COURSE.get(column, ("",))[0]
+        if word in ("improving", "flat"):
+            return word
+        rules = _OFF_COURSE.get(column, ("",))[1:]
+        onsets = [
+            (self.onsets.get(a.rule, a.onset), a.first_step)
+            for a in self.alerts if a.rule in rules and a.state == "firing"
+        ]
+        began = [onset for onset, _ in onsets if onset is not None]
+        fired = [step for _, step in onsets if step is not None]
+        if word and began:
+            return f"{word} since step {min(began):,}"
+        if word and fired:
+            return f"{word} (alarm at step {min(fired):,})"
+        return word if column == "reward" else ""
 
 
 def held_out_metric(metrics: Sequence[str]) -> str | None:

@@ -31,6 +31,10 @@ class StalledAlert:
     onset: None = None
 
     @property
+    def first_step(self) -> int | None:
+        return self.step
+
+    @property
     def start(self) -> int | None:
         return self.step
 

@@ -17,7 +17,6 @@ from typing import IO, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ..core.errors import UsageError
-from ..core.palette import VERDICTS
 from ..core.terminal import plain
 from ..core.version import __version__
 from ..diagnosis.registry import STALLED
@@ -113,13 +112,13 @@ def as_text(event: AlertEvent) -> tuple[str, str]:
         return (
             f"resumed: run {plain(event.state.run)}",
             f"It stopped at step {start} and goes on; the verdict is: "
-            f"{VERDICTS[event.state.verdict].word}.{link}",
+            f"{event.state.sign.word}.{link}",
         )
     if alert.state == "resolved":
         return (
             f"resolved: {what}",
             f"It fired at step {start} and is resolved at step {resolved}; "
-            f"the verdict is: {VERDICTS[event.state.verdict].word}.{link}",
+            f"the verdict is: {event.state.sign.word}.{link}",
         )
     return (
         f"{alert.severity}: {what}",

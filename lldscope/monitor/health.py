@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ..core.palette import EVIDENCE, VERDICTS, Sign
+from ..core.palette import EVIDENCE, PHASES, VERDICTS, Sign
 from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment, PhaseSpan
 from ..diagnosis.evidence import Grade
@@ -117,12 +117,14 @@ class RunState:
 
     def to_dict(self) -> dict[str, Any]:
         """The state as plain data, as `lldscope check --json` prints it."""
-        return {"schema": CHECK_SCHEMA, **asdict(self)}
+        words = {"verdict_word": self.sign.word, "phase_word": PHASES[self.phase].word}
+        return {"schema": CHECK_SCHEMA, **words, **asdict(self)}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Self:
         """The state that `to_dict` made, after JSON too. Raises KeyError or TypeError."""
-        fields = {name: value for name, value in plain.items() if name != "schema"}
+        words = ("schema", "verdict_word", "phase_word")
+        fields = {name: value for name, value in plain.items() if name not in words}
         fields["phases"] = tuple(PhaseSpan(**span) for span in plain["phases"])
         for name in ("alerts", "pending"):
             fields[name] = tuple(map(_alert_from_dict, plain[name]))

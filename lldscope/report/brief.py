@@ -9,7 +9,9 @@ import numpy as np
 
 from ..core.schema import COMPONENT
 from ..diagnosis.evidence import SMOOTH
+from ..diagnosis.registry import STALLED
 from ..explore.trajectories import rows_of
+from ..monitor.alerts import AnyAlert
 from ..runs import Run
 from .cost import idle
 from .facts import PostMortem
@@ -31,6 +33,8 @@ def brief(run: Run, facts: PostMortem, cost_per_hour: float | None = None) -> di
     setting to change first by the name that the trainer of the run has for it."""
     state, waste = facts.state, idle(run.assess().evidence, cost_per_hour)
     serious = [alert for alert in state.alerts if alert.severity != "info"]
+    alarms = [alert.first_step for alert in serious if alert.rule != STALLED.id]
+    signs = [step for step in (*alarms, *(e.start for e in facts.events)) if step is not None]
     is_bad = state.verdict in ("warning", "critical")
     return {
         "schema": BRIEF_SCHEMA,
@@ -43,13 +47,13 @@ def brief(run: Run, facts: PostMortem, cost_per_hour: float | None = None) -> di
         "cause": state.headline.cause,
         "action": state.headline.action,
         "change": asdict(facts.changes[0]) if facts.changes and is_bad else None,
-        "onset": facts.events[0].start if facts.events else None,
+        "onset": min(signs, default=None),
         "first_step": facts.run.first_step,
         "last_step": state.last_step,
         "planned_steps": run.planned_steps,
         "grounds": [
             {"rule": a.rule, "severity": a.severity, "state": a.state,
-             "step": facts.alarm_step(a), "message": a.message}
+             "step": a.first_step, "again": _again(facts, a), "message": a.message}
             for a in serious[:LISTED]
         ],
         "summary": facts.summary[:LISTED],
@@ -64,13 +68,19 @@ def brief(run: Run, facts: PostMortem, cost_per_hour: float | None = None) -> di
     }
 
 
+def _again(facts: PostMortem, alarm: AnyAlert) -> int | None:
+    """The step at which the alarm fired for the last time, if not for the first."""
+    step = facts.alarm_step(alarm)
+    return None if step == alarm.first_step else step
+
+
 def _components(run: Run) -> list[dict[str, Any]]:
     """Each component of the reward at its beginning, at its best and at its end, each a mean of
-    SMOOTH entries; those with the largest values."""
+    SMOOTH entries, or of half of them where they are few; those with the largest values."""
     answer = []
     for row in rows_of(run.sql(_COMPONENTS)):
         values = np.array(row["values"], float)
-        n = min(SMOOTH, len(values))
+        n = min(SMOOTH, (len(values) + 1) // 2)
         means = np.convolve(values, np.full(n, 1 / n), "valid")
         first, best, last = (float(m) for m in (means[0], means.max(), means[-1]))
         answer.append({"component": row["component"], "first": first, "best": best, "last": last})

@@ -44,9 +44,10 @@ _VIEW = View(window=SMOOTH)
 def of_run(facts: PostMortem) -> list[Drawing]:
     """The charts of which something was measured; the first STORY tell the story."""
     subject, scores = _with_evaluations(facts)
-    steps = {event.rule: event.alarm_step for event in facts.events}
-    alerts = [replace(a, step=steps[a.rule]) for a in facts.alarms if a.rule in steps]
-    subject, axis = replace(subject, alerts=alerts), x_axis([subject.table], _VIEW.by)
+    alerts = [a for a in facts.alarms if facts.event(a.rule)]
+    onsets = {e.rule: e.onset_step for e in facts.events if e.onset_step is not None}
+    subject = replace(subject, alerts=alerts, onsets=onsets)
+    axis = x_axis([subject.table], _VIEW.by)
     (reward,) = select_charts("reward")
     reward = replace(reward, lines=(*reward.lines, *scores), right_unit="score")
     if not any(line.right for line in scores):

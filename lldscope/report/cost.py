@@ -16,7 +16,7 @@ _PAUSE = 20.0  # usual steps: a longer gap between two rows is a pause and no st
 
 def cost(e: Evidence, alerts: Sequence[Alert], per_hour: float | None) -> Cost | None:
     """What came after the first warning or worse; None where there was none."""
-    steps = {a.rule: a.episodes[0][0] for a in alerts if a.severity != "info"}
+    steps = {a.rule: a.first_step for a in alerts if a.severity != "info"}
     if not steps:
         return None
     rule = min(steps, key=steps.__getitem__)

@@ -251,6 +251,26 @@ def test_runs_lists_what_can_and_what_cannot_be_read(lldscope_command, make_run,
     assert re.search(r"^a +healthy", output, re.M)
 
 
+def test_a_run_that_most_checks_cannot_judge_is_nowhere_called_healthy(
+    lldscope_command, tmp_path
+):
+    with lldscope.Recorder(tmp_path / "bare", trainer="mine") as recorder:
+        for step in range(40):
+            recorder.step(step=step)
+            recorder.scalars(step=step, name=["reward"], value=[0.3 + step / 100])
+    for command in ("runs", "check", "diagnose", "compare"):
+        place = tmp_path if command == "runs" else tmp_path / "bare"
+        arguments = (place,) if command != "compare" else (place, place)
+        done = lldscope_command(command, *arguments)
+        assert "healthy" not in done.stdout.lower(), done.stdout
+        assert "no alarm" in done.stdout.lower(), done.stdout
+        answer = json.loads(lldscope_command(command, *arguments, "--json").stdout)
+        row = answer[0] if command == "runs" else answer.get("runs", [answer])[0]
+        assert (row["verdict"], row["verdict_word"]) == ("healthy", "no alarm")
+    line = lldscope_command("check", tmp_path / "bare", "--exit-style", "nagios").stdout
+    assert line.startswith("LLDSCOPE OK - bare no alarm |")
+
+
 INTERRUPTED = """
 import os, signal, threading
 from lldscope import cli

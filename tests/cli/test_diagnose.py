@@ -126,6 +126,20 @@ def test_components_are_listed_and_the_one_that_takes_over_is_named(logs, diagno
     assert "length rose by" in ground["message"]
 
 
+def test_an_alarm_that_fired_twice_has_one_first_step(logs, diagnosed, lldscope_command):
+    reward = [0.1 if 40 <= s < 60 or s >= 100 else 0.6 + 0.02 * (s % 3) for s in range(130)]
+    (logs / "trl.json").write_text(json.dumps([{"step": s, "reward": r}
+                                               for s, r in enumerate(reward)]))
+    answer = diagnosed(logs / "trl.json")
+    crash = next(g for g in answer["grounds"] if g["rule"] == "reward-crash")
+    assert 40 <= crash["step"] < 60
+    assert crash["again"] >= 100
+    first = min(ground["step"] for ground in answer["grounds"])
+    assert answer["onset"] <= first == answer["cost"]["after_first_alarm"]["step"]
+    shown = lldscope_command("diagnose", logs / "trl.json").stdout
+    assert f"reward-crash, step {crash['step']} and again {crash['again']}:" in shown
+
+
 def test_what_is_no_log_is_an_error(logs, lldscope_command):
     done = lldscope_command("diagnose", logs / "nothing.log")
     assert done.returncode == 1

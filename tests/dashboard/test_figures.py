@@ -331,10 +331,22 @@ def test_a_zoom_means_the_same_in_every_unit(by: str, stretch: tuple[float, floa
 def test_a_chart_says_its_course_in_words_and_has_no_axis_without_a_line(dying: Subject) -> None:
     reward = DEFAULTS["reward"]
     table = dying.table.assign(reward=np.linspace(0.61, 0.34, len(dying.table)))
-    figure = make_chart(reward, replace(dying, table=table), View("step", 1))
+    quiet = replace(dying, table=table, trend="", alerts=[])
+    figure = make_chart(reward, quiet, View("step", 1))
     assert in_words(figure) == "reward 0.61 → 0.34"
+    alarm = next(a for a in dying.alerts if a.rule == "lld-decay")
+    falls = replace(alarm, rule="reward-crash", state="firing", episodes=((50, None),))
+    for trend, alerts, words in (
+        ("falling", [replace(falls, began=44)], "falling since step 44"),
+        ("falling", [replace(falls, began=None)], "falling (alarm at step 50)"),
+        ("dead", [], "dead"), ("flat", [falls], "flat"),
+    ):
+        run = replace(quiet, trend=trend, alerts=alerts)
+        assert in_words(make_chart(reward, run, View("step", 1))) == f"reward 0.61 → 0.34, {words}"
+        zoomed = make_chart(reward, run, View("step", 1, (5, 20)))
+        assert words not in in_words(zoomed), "it is of the whole run"
     table["reward"] = 0.6 - 0.01 * np.abs(np.arange(len(table)) - 40)
-    risen = make_chart(reward, replace(dying, table=table), View("step", 1))
+    risen = make_chart(reward, quiet, View("step", 1))
     assert in_words(risen) == f"reward 0.2 → {0.6 - 0.01 * (len(table) - 41):.3g}, " \
         "highest 0.6 at step 40".replace("-", "−")
     assert figure["layout"]["yaxis2"]["visible"] is False, "no held-out score was recorded"

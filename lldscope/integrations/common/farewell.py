@@ -6,7 +6,6 @@ import logging
 import sys
 from typing import Any
 
-from ...core.palette import VERDICTS
 from ...core.safe_text import in_one_line
 from ...monitor.health import check
 from ...runs import open_run
@@ -21,7 +20,7 @@ def farewell(place: Any) -> None:
         with open_run(place) as run:
             state = check(run)
             steps = len(run.assess().phases)
-            word, cause = VERDICTS[state.verdict].word, in_one_line(state.headline.cause)
+            word, cause = state.sign.word, in_one_line(state.headline.cause)
             verdict = "" if cause.lower().startswith(word) else f", {word}"
             print(f"lldscope: {steps} steps in {place}{verdict}. {cause}. "
                   f"Look: lldscope dash {place}")

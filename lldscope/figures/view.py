@@ -80,16 +80,13 @@ class Subject:
         if word in ("improving", "flat"):
             return word
         rules = _OFF_COURSE.get(column, ("",))[1:]
-        onsets = [
-            (self.onsets.get(a.rule, a.onset), a.first_step)
-            for a in self.alerts if a.rule in rules and a.state == "firing"
-        ]
-        began = [onset for onset, _ in onsets if onset is not None]
-        fired = [step for _, step in onsets if step is not None]
-        if word and began:
-            return f"{word} since step {min(began):,}"
-        if word and fired:
-            return f"{word} (alarm at step {min(fired):,})"
+        alarms = [a for a in self.alerts if a.rule in rules and a.state == "firing"]
+        onsets = [o for a in alarms if (o := self.onsets.get(a.rule, a.onset)) is not None]
+        firings = [a.first_step for a in alarms if a.first_step is not None]
+        if word and onsets:
+            return f"{word} since step {min(onsets):,}"
+        if word and firings:
+            return f"{word} (alarm at step {min(firings):,})"
         return word if column == "reward" else ""
 
 

@@ -136,8 +136,8 @@ def test_an_alarm_that_fired_twice_has_one_first_step(logs, diagnosed, lldscope_
     assert crash["again"] >= 100
     first = min(ground["step"] for ground in answer["grounds"])
     assert answer["onset"] <= first == answer["cost"]["after_first_alarm"]["step"]
-    shown = lldscope_command("diagnose", logs / "trl.json").stdout
-    assert f"reward-crash, step {crash['step']} and again {crash['again']}:" in shown
+    text = lldscope_command("diagnose", logs / "trl.json").stdout
+    assert f"reward-crash, step {crash['step']} and again {crash['again']}:" in text
 
 
 def test_what_is_no_log_is_an_error(logs, lldscope_command):

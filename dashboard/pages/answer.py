@@ -46,6 +46,9 @@ def news(runs: Sequence[tuple[str, RunState]], title: str) -> dict[str, Any]:
     verdicts = [loud(state) for _, state in runs]
     worst = next((v for v in ORDER if v in verdicts), "healthy")
     sign = palette.VERDICTS[worst]
+    if worst == "healthy":  # green only where every run is
+        signs = [state.sign for _, state in runs if state.verdict == worst]
+        sign = next((s for s in signs if s != sign), sign)
     count = f"{verdicts.count(worst)} " if len(runs) > 1 else ""
     before = "" if worst == "healthy" else f"{sign.shape} {count}{sign.word} · "
     return {

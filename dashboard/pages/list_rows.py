@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -219,8 +220,8 @@ def _group(line: Summary) -> str:
 
 
 def _tally(members: list[Summary]) -> str:
-    verdicts = [m.state.verdict for m in members if m.state]
-    counts = [f"{verdicts.count(v)} {palette.VERDICTS[v].word}" for v in VERDICTS if v in verdicts]
+    states = sorted((m.state for m in members if m.state), key=lambda s: VERDICTS.index(s.verdict))
+    counts = [f"{n} {word}" for word, n in Counter(s.sign.word for s in states).items()]
     return ", ".join([f"{len(members)} runs" if len(members) > 1 else "1 run", *counts])
 
 

@@ -217,7 +217,8 @@ def _threshold(arl: float) -> Figure:
         "y1": arl,
         "line": {"color": palette.PURPLE, "width": 1, "dash": "dot"},
         "opacity": 0.7,
-        "label": {"text": f"alarm at {arl:,.0f}", "textposition": "start", "font": font},
+        "label": {"text": f"alarm at {arl:,.0f}", "textposition": "start", "font": font,
+                  "yanchor": "top"},  # above it a narrow strip would cut the words
     }
 
 

@@ -21,6 +21,7 @@ ROWS, ROW_HEIGHT = 2, 14  # pixels
 _ABOVE = 1.075  # of the height of the plot: where the strip of the phases ends
 # pixels: of a narrow plot, a character, the sign before it
 NARROW, CHARACTER, _SIGN = 380.0, 5.8, 14.0
+PHONE = 225.0  # pixels: of a plot on a phone
 _SHIFT = 5  # pixels: so much of the sign lies on the other side of the line
 _GAP = 3  # pixels between two names
 _MARGIN = 50.0  # pixels right of the plot that a label may take

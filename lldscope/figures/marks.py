@@ -13,12 +13,13 @@ from ..core import palette
 from ..core.terminal import visible
 from ..diagnosis.assess import PhaseSpan
 from ..monitor.alerts import AnyAlert
-from .labels import CHARACTER, NARROW
+from .labels import CHARACTER, NARROW, PHONE
 from .series import XAxis, at_steps, positions
 
 Shape = dict[str, Any]
 
 _STRIP = (1.0, 1.075)  # the band of phase names, above the plot, as shares of its height
+_FONT, WIDE_ONLY = 10, 10.01  # sizes; the style sheet hides names of the second on phones
 _MOST_LINES = 24
 _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the plot
 
@@ -27,7 +28,7 @@ def phase_bands(
     table: pd.DataFrame, spans: Sequence[PhaseSpan], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
     """A faint band behind the plot and a strong strip above it, with as much of the phase's name as
-    there is room for."""
+    there is room for: none on a phone, if it would be cut there."""
     if not spans:
         return []
     starts = at_steps(table, axis, [s.start_step for s in spans])
@@ -43,11 +44,13 @@ def phase_bands(
         names = (f"{numeral} {sign.word}".strip(), sign.word, numeral)
         room = NARROW * (b - a) / width
         text = next((name for name in names if CHARACTER * len(name) <= room), "")
+        fits_phone = CHARACTER * len(text) <= room * PHONE / NARROW
+        size = _FONT if fits_phone else WIDE_ONLY
         faint = 0.05 if span.phase in ("warmup", "healthy") else 0.13
         title = f"{sign.word}, steps {span.start_step}–{span.end_step}, as seen live"
         band = _band(a, b, 0.0, 1.0) | {"name": title}
         shapes.append(band | {"fillcolor": sign.color, "opacity": faint})
-        label = {"text": text, "font": {"size": 10, "color": sign.ink}}
+        label = {"text": text, "font": {"size": size, "color": sign.ink}}
         shapes.append(_band(a, b, *_STRIP) | {"fillcolor": sign.color, "label": label})
     return shapes
 

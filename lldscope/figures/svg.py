@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 from ..core.charts import Chart
 from ..core.numbers import number
 from .chart_figures import Figure, remarks
+from .marks import WIDE_ONLY
 
 PLOT, TICKS = 140, 18  # heights in pixels: of the plot, and of the steps below it
 LEFT, RIGHT = 48, 48  # widths in pixels of the numbers beside the plot
@@ -222,7 +223,8 @@ class _Picture:
                 stroke_width=line["width"], **_dash(line), **look)
             place = 40.0, self.top + low - 3, "start"
         if text and not words.get("textangle"):
-            self.write(text, *place, fill=words["font"]["color"])
+            look = {"class_": "wide"} if words["font"]["size"] == WIDE_ONLY else {}
+            self.write(text, *place, fill=words["font"]["color"], **look)
 
 
 def _axis(lines: Sequence[Figure], axis: dict[str, Any]) -> Axis:

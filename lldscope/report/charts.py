@@ -125,7 +125,8 @@ def phase_strip(facts: PostMortem, x: Axis) -> Strip:
         share = (b - a) / ACROSS
         if share > 0.012 * len(sign.word):
             add(root, "text", sign.word, x=across((a + b) / 2), y=LANE - 4, text_anchor="middle",
-                fill=sign.ink, style="font-size:11px")
+                fill=sign.ink, style="font-size:11px",
+                class_="wide" if share < 0.02 * len(sign.word) else "")
     return Strip(to_text(root), words)
 
 

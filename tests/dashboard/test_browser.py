@@ -56,6 +56,12 @@ PAGES = {
     "/run/nowhere": "h1",
 }
 TITLES = "[...document.querySelectorAll('.chart h2')].slice(8).map(h => h.textContent).join()"
+# Names of phases that reach over the ends of their band.
+CUT_NAMES = """[...document.querySelectorAll(".graph .shape-group")].filter(g => {
+  const [band, name] = [g.querySelector("path"), g.querySelector("text[data-unformatted]")];
+  return name && band.getAttribute("d").endsWith("Z") && name.getComputedTextLength()
+    > band.getBoundingClientRect().width && getComputedStyle(name).display !== "none";
+}).map(g => g.textContent)"""
 NAMES = ("rewards/format", "rewards/answer", "actor/ppo_kl", "lr_group/0")
 RUNS = {
     "live": ("live", ""),
@@ -611,6 +617,7 @@ def test_no_page_is_wider_than_a_phone(chromium: Any, server: Server, scheme: st
             tab.goto(path)
             tab.wait_for_selector(there)
             assert tab.evaluate("document.documentElement.scrollWidth") <= 390, path
+            assert tab.evaluate(CUT_NAMES) == [], "a phase has its whole name or none"
 
 
 @pytest.mark.slow

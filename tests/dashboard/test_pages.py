@@ -20,7 +20,7 @@ from lldscope_dashboard.data.metrics import chart_of, keys_of
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.pages import list_rows
-from lldscope_dashboard.pages.answer import answer, loud, news_of, news_of_run
+from lldscope_dashboard.pages.answer import answer, icon, loud, news_of, news_of_run
 from lldscope_dashboard.pages.batch import batch
 from lldscope_dashboard.pages.drawing import DEFAULTS, charts_of, draw
 from lldscope_dashboard.pages.frame import query_of, view_of
@@ -506,4 +506,7 @@ def test_a_log_of_rewards_alone_is_never_green_and_says_what_is_missing(tmp_path
     summaries.now(60.0)
     row = texts(run_rows(summaries, choice_of({}), [])[0])
     assert "no alarm" in row, "the list agrees"
+    grouped = run_rows(summaries, choice_of({"by": ["group"]}), [])[0]
+    assert "1 run, 1 no alarm" in texts(grouped)
+    assert news_of_run(snapshot)["icon"] == icon(snapshot.state.sign), "a tab that is not green"
     assert "healthy" not in row

@@ -58,9 +58,7 @@ def recorded_batch(
         step=draw.step,
         policy_version=draw.policy_version,
         mask=completions(batch.mask),
-        action=recording.padded(
-            [np.array(r.action[a:], int) for r, a in zip(rollouts, starts, strict=True)]
-        ),
+        action=completions(batch.action),
         prompt_ids=[r.ids[:a] for r, a in zip(rollouts, starts, strict=True)],
         completion_ids=[r.ids[a:] for r, a in zip(rollouts, starts, strict=True)],
         rewards=np.array([e.reward for e in episodes], float),

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from . import engines, losses, optimizers, running, scoring, speed, training  # noqa: F401
@@ -42,6 +43,9 @@ def main() -> None:
     )
     parser.add_argument("--list", action="store_true", help="name the checks, and end")
     options = parser.parse_args()
+    for text in options.only:
+        if not select([text]):
+            parser.error(f"no check has {text!r} in its name; --list names them all")
     names = select(options.only)
     if options.list:
         print("\n".join(names))
@@ -87,7 +91,9 @@ def show(rows: list[Row], about: dict[str, str]) -> None:
     ))
     for row in rows:
         colour = COLOURS[row.result]
-        table.add_row(row.name, f"[{colour}]{row.result}[/]", row.message, f"{row.seconds:.1f}")
+        table.add_row(
+            row.name, f"[{colour}]{row.result}[/]", escape(row.message), f"{row.seconds:.1f}"
+        )
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,6 +66,13 @@ class Row:
 Check = Callable[[Place], tuple[str, Figures]]
 CHECKS: dict[str, Check] = {}
 _RANKS: dict[str, int] = {}
+SECONDS = {1: 120.0, 2: 120.0, 3: 300.0}
+"""What a check may take, by rank: one that hangs leaves time for the others."""
+GRACE = 30.0
+"""Seconds after which a check that cannot be interrupted, such as a kernel that never ends, ends
+the program: the rows so far are in the file, the stack is on the standard error."""
+LOG = 8000
+"""Characters of a failure that go into the file; the table shows its first line."""
 
 
 def check(name: str, *, rank: int = 2) -> Callable[[Check], Check]:
@@ -100,6 +114,49 @@ def close(name: str, results: torch.Tensor, expected: torch.Tensor, tolerance: f
     return error
 
 
+def run_worker(module: str, place: Place, model: str, seconds: float) -> Figures:
+    """The line of JSON that a process of its own prints about a model. AssertionError, with what it
+    had measured and said, where it fails or is not done in time."""
+    command = [sys.executable, "-m", f"tests.gpu.{module}", str(place.small)]
+    try:
+        done = subprocess.run(
+            [*command, str(place.folder), model], capture_output=True, text=True,
+            check=False, timeout=seconds, env=os.environ | {"VLLM_NO_USAGE_STATS": "1"},
+        )
+        code, out, err = f"exit code {done.returncode}", done.stdout, done.stderr
+    except subprocess.TimeoutExpired as late:
+        code = f"not done after {seconds:g} s"
+        both = (late.output or b"", late.stderr or b"")
+        out, err = (t.decode(errors="replace") if isinstance(t, bytes) else t for t in both)
+    figures = next((line for line in reversed(out.splitlines()) if line.startswith("{")), "")
+    if code != "exit code 0":
+        lines = [line.strip() for line in err.splitlines() if line.strip()]
+        causes = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        cause = [*lines, *causes][-1] if lines else "no message"
+        message = f"{code}: {cause[:400]}; measured: {figures or 'nothing'}"
+        raise AssertionError(f"{message}\n{err[-LOG:]}")
+    return json.loads(figures)
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in what is inside after so many seconds, and end the program `GRACE` later
+    where that does not reach it."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"not done after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGALRM, before)
+
+
 def run_all(
     place: Place,
     names: Sequence[str],
@@ -116,7 +173,7 @@ def run_all(
         if start > end:
             result, message = "not run", f"because {seconds / 60:g} minutes were over"
         else:
-            result, message, figures = outcome(CHECKS[name], place)
+            result, message, figures = outcome(CHECKS[name], place, SECONDS[_RANKS[name]])
         rows.append(Row(name, result, message, time.monotonic() - start, figures))
         print(f"{result}: {name}: {message}", file=sys.stderr, flush=True)
         on_row(rows)
@@ -125,13 +182,18 @@ def run_all(
     return rows
 
 
-def outcome(run: Check, place: Place) -> tuple[str, str, Figures]:
+def outcome(run: Check, place: Place, seconds: float) -> tuple[str, str, Figures]:
+    """(result, message, figures); a failure's figures are its whole message and its stack."""
     try:
-        message, figures = run(place)
+        with limited(seconds):
+            message, figures = run(place)
     except NotRun as reason:
         return "not run", f"because {reason}", {}
     except Exception as error:  # whatever it is, the other checks shall still run
-        where = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        where = ([frame for frame in frames if frame.filename != __file__] or frames)[-1]
         at = f"{Path(where.filename).name}:{where.lineno}"
-        return "fail", f"{type(error).__name__} at {at}: {' '.join(str(error).split())[:600]}", {}
+        text = " ".join(str(error).partition("\n")[0].split())[:600]
+        log = "".join(traceback.format_exception(error))[-2 * LOG :]
+        return "fail", f"{type(error).__name__} at {at}: {text}", {"log": log}
     return "pass", message, figures

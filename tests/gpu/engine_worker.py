@@ -50,7 +50,9 @@ def disturb(policy: Policy, generator: torch.Generator) -> None:
             weight += 0.5 * weight.abs().mean() * noise
 
 
-def slept(policy: Policy, engine: VllmEngine, place: Place) -> dict[str, float]:
+def slept(
+    policy: Policy, engine: VllmEngine, place: Place, records: dict[str, Any]
+) -> None:
     """Bytes in use on the whole card awake and asleep, and the gap after waking."""
 
     def used() -> int:
@@ -58,21 +60,23 @@ def slept(policy: Policy, engine: VllmEngine, place: Place) -> dict[str, float]:
         free, total = torch.cuda.mem_get_info()
         return total - free
 
-    awake = used()
+    records["awake"] = used()
     engine.sleep()
-    asleep = used()
+    records["asleep"] = used()
     engine.sync(policy.named_weights())
-    return {"awake": awake, "asleep": asleep, "woken": gap(policy, engine, place)}
+    records["woken"] = gap(policy, engine, place)
 
 
-def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
+def examine(small: bool, folder: Path, model: str, records: dict[str, Any]) -> None:
+    """Fill in `records`, one after the other: what comes before a failure is known."""
     place = Place(torch.device("cpu" if small else "cuda"), folder, model, small)
     dtype = "float32" if small else "bfloat16"
     config = settings(place, "engine=vllm", "engine_memory=0.3", f"dtype={dtype}")
     policy = load_policy(model, place.device, getattr(torch, dtype))
     engine = VllmEngine(config, policy.eos_id)
     generator = torch.Generator().manual_seed(0)
-    records: dict[str, Any] = {"dtype": dtype, "start": gap(policy, engine, place)}
+    records["dtype"] = dtype
+    records["start"] = gap(policy, engine, place)
     disturb(policy, generator)
     records["stale"] = gap(policy, engine, place)
     start = time.perf_counter()
@@ -86,7 +90,7 @@ def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
         gaps.append(gap(policy, engine, place))
     records["ten_syncs"] = max(gaps)
     if place.cuda:
-        records |= slept(policy, engine, place)
+        slept(policy, engine, place, records)
     rows = [policy.encode("Question: Why?\n")] * 32
     start = time.perf_counter()
     turns = write_turns(engine, rows, [64] * 32, 0, replace(Sampling(), turn_end="length"))
@@ -95,8 +99,11 @@ def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
     kind = type(worker.model_runner)
     records["runner"] = f"{kind.__module__}.{kind.__qualname__}"
     engine.close()
-    return records
 
 
 if __name__ == "__main__":
-    print(json.dumps(examine(sys.argv[1] == "True", Path(sys.argv[2]), sys.argv[3])))
+    results: dict[str, Any] = {}
+    try:
+        examine(sys.argv[1] == "True", Path(sys.argv[2]), sys.argv[3], results)
+    finally:
+        print(json.dumps(results), flush=True)

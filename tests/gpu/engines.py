@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from functools import cache
-from typing import Any
 
-from .checks import Figures, Place, check, need
+from .checks import SECONDS, Figures, Place, check, need, run_worker
 from .made import make_model
 
 MEAN_GAP = {"float32": 1e-3, "bfloat16": 0.05}
@@ -17,18 +12,24 @@ MEAN_GAP = {"float32": 1e-3, "bfloat16": 0.05}
 
 
 @cache
-def measured(place: Place, tied: bool) -> dict[str, Any]:
-    """What the worker measured on a model; one process for all checks, and one for each model: the
-    card keeps what an engine held until its process ends."""
-    need("vllm")
+def outcome_of(place: Place, tied: bool) -> tuple[Figures, AssertionError | None]:
+    """What the worker measured on a model, or why not; one process for all checks, and one for each
+    model: the card keeps what an engine held until its process ends. An engine that does not start
+    is not started again for the next check."""
     model = place.model if tied else make_model(place.folder / "untied", place.small, tied=False)
-    command = [sys.executable, "-m", "tests.gpu.engine_worker", str(place.small)]
-    done = subprocess.run(
-        [*command, str(place.folder), model], capture_output=True, text=True,
-        check=False, timeout=600, env=os.environ | {"VLLM_NO_USAGE_STATS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-600:]
-    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    try:
+        return run_worker("engine_worker", place, model, SECONDS[3] - 20), None
+    except AssertionError as failure:
+        return {}, failure
+
+
+def measured(place: Place, tied: bool) -> Figures:
+    """The figures of a model; AssertionError where there are none."""
+    need("vllm")
+    figures, failure = outcome_of(place, tied)
+    if failure is not None:
+        raise failure
+    return figures
 
 
 def agreement(place: Place, tied: bool) -> tuple[str, Figures]:

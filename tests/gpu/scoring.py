@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import torch
 from lldscope_trainer.policy import logprobs
@@ -187,34 +187,62 @@ def peak(place: Place) -> tuple[str, Figures]:
     return message, {"bytes": beside, "logits": whole}
 
 
+BANDS = (0.0, 1e-4, 1e-3, 1e-2, 0.1)
+"""Dead bands that are tried, nats."""
+UPDATE = 1e-6
+"""How far an update moves a weight: AdamW's by about the learning rate, here the paper's."""
+
+
 @check("gates that rounding opens", rank=1)
 def gates(place: Place) -> tuple[str, Figures]:
-    """Unchanged bfloat16 weights, scored in other passes and in the same ones: how far apart, and
-    which share of tokens LLDS would penalise, by dead band."""
-    model = policy(place, torch.bfloat16).model
-    # Random weights are nearly uniform: give the logits a spread like a trained policy's.
-    model.get_decoder().norm.weight.data.mul_(6)
-    sample = batch(place, model, 32)
+    """In bfloat16. Unchanged weights, scored in other passes and, with gradient, in the same ones:
+    how far apart, and which share of tokens LLDS penalises, by dead band. Weights moved by an
+    update: which share it penalises otherwise than in float32. The least dead band at which that
+    is under 1 % is the one for `llds_dead_band` (trainer/configs/search-r1-3b.yaml)."""
+    half = policy(place, torch.bfloat16, gradient_checkpointing=True).model
+    exact = policy(place).model
+    sample = batch(place, exact, 32)
     order = list(range(32))
     random.Random(1).shuffle(order)
     passes = [sorted(order[i : i + 4], key=lambda r: sample.lengths[r]) for i in range(0, 32, 4)]
-    forward = partial(logprobs.action_scores, model)
-    with torch.no_grad():
-        buckets, old, new = (
-            sample.score_passes(forward, parts).logp
-            for parts in (sample.buckets(range(32), 8), passes, passes)
-        )
+
+    def scored(model: Any, parts: list[list[int]]) -> Tensor:
+        def forward(*rows: Tensor) -> logprobs.TokenScores:
+            logp = logprobs.action_scores(model, *rows).logp.detach()
+            return logprobs.TokenScores(logp, None, None)
+
+        return sample.score_passes(forward, parts).logp
+
+    def penalised(new: Tensor, old: Tensor, band: float) -> Tensor:
+        advantages = torch.ones(len(new), device=place.device)
+        return llds_loss(
+            new, old, sample.mask, advantages, gate="action", coefficient=0.2, dead_band=band
+        ).penalty > 0
+
+    n_tokens = int(sample.mask.sum())
     figures: Figures = {}
-    for name, other in (("other passes", buckets), ("same passes", new)):
-        apart = (other - old).abs()[sample.mask.bool()]
-        figures[name] = {"mean": float(apart.mean()), "max": float(apart.max())}
-        for band in (0.0, 1e-3, 1e-2, 0.1):
-            llds = llds_loss(
-                other, old, sample.mask, torch.ones(32, device=place.device),
-                gate="action", coefficient=0.2, dead_band=band,
-            )
-            share = float((llds.penalty > 0).sum() / sample.mask.sum())
-            figures[name][f"penalised, band {band:g}"] = share
+    for model in (half, exact):
+        # Random weights are nearly uniform: give the logits a spread like a trained policy's.
+        model.get_decoder().norm.weight.data.mul_(6)
+    with torch.no_grad():
+        old, exact_old = scored(half, passes), scored(exact, passes)
+        other = scored(half, sample.buckets(range(32), 8))
+    for name, new in (("other passes", other), ("same passes", scored(half, passes))):
+        apart = (new - old).abs()[sample.mask.bool()]
+        figures[name] = {"mean": float(apart.mean()), "max": float(apart.max())} | {
+            f"band {band:g}": int(penalised(new, old, band).sum()) / n_tokens for band in BANDS
+        }
+    with torch.no_grad():
+        for one, two in zip(half.parameters(), exact.parameters(), strict=True):
+            two += UPDATE * torch.randn_like(two).sign()
+            one.copy_(two)
+        new, exact_new = scored(half, passes), scored(exact, passes)
+    noise = ((new - old) - (exact_new - exact_old)).abs()[sample.mask.bool()]
+    figures["moved weights"] = {"mean": float(noise.mean()), "max": float(noise.max())} | {
+        f"band {band:g}":
+        int((penalised(new, old, band) ^ penalised(exact_new, exact_old, band)).sum()) / n_tokens
+        for band in BANDS
+    }
     assert figures["same passes"]["max"] == 0, f"the same passes differ: {figures}"
     message = (
         f"{n}: " + ", ".join(f"{k} {v:.2g}" for k, v in f.items()) for n, f in figures.items()

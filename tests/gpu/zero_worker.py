@@ -1,4 +1,4 @@
-"""Updates under DeepSpeed: python -m tests.gpu.zero_worker SMALL MODEL FOLDER
+"""Updates under DeepSpeed: python -m tests.gpu.zero_worker SMALL FOLDER MODEL
 
 Prints a line of JSON: how far each stage's weights are from plain torch's, as a share of what the
 updates moved.
@@ -58,7 +58,7 @@ class Case:
             save_file(weights, folder / "weights.safetensors")
 
 
-def main(small: bool, model: str, folder: Path) -> dict[str, float]:
+def main(small: bool, folder: Path, model: str) -> dict[str, float]:
     place = Place(torch.device("cpu" if small else "cuda"), folder, model, small)
     saved = folder / "zero"
     (saved / "optimizer").mkdir(parents=True, exist_ok=True)
@@ -80,4 +80,4 @@ def main(small: bool, model: str, folder: Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1] == "True", sys.argv[2], Path(sys.argv[3]))))
+    print(json.dumps(main(sys.argv[1] == "True", Path(sys.argv[2]), sys.argv[3])))

@@ -6,19 +6,23 @@ import importlib.util
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from lldscope_trainer.config import load_config
 from lldscope_trainer.policy import logprobs
 
 from tests.gpu import checks, engines, losses, made, running, scoring  # noqa: F401
+from tests.gpu.__main__ import show
 
 ROOT = Path(__file__).parents[2]
 GPU_ONLY = {
     "vLLM: sleep gives memory back",
     "peak memory of a pass does not grow with vocabulary × length",
 }
+GPU_CONFIGS = ("search-r1-3b", "search-r1-3b-80gb", "search-r1-3b-141gb")
 WITH = {"vLLM": "vllm", "DeepSpeed": "deepspeed", "TRL": "trl"}
 
 
@@ -86,21 +90,76 @@ def test_several_texts_choose_and_cheap_checks_come_first():
     assert set(checks.select([])) == set(checks.CHECKS)
 
 
-def test_every_engine_has_a_process_of_its_own(monkeypatch, tmp_path):
-    """Two in one would find the card taken by the first."""
+@pytest.mark.parametrize("code", [0, 1])
+def test_every_engine_has_one_process_of_its_own(code, monkeypatch, tmp_path):
+    """Two in one would find the card taken by the first, and one that did not start would take its
+    minutes again for every check."""
     calls = []
 
     def run(command, **options):
         calls.append(command[5:])
-        return subprocess.CompletedProcess(command, 0, '{"dtype": "float32"}\n', "")
+        error = "Traceback\nValueError: no kernel for [/this] card\nbye\n"
+        return subprocess.CompletedProcess(command, code, '{"dtype": "float32"}\n', error)
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(engines, "need", lambda package: None)
     monkeypatch.setattr(engines, "make_model", lambda folder, small, tied: "untied")
     place = checks.Place(torch.device("cpu"), tmp_path, "tied", small=True)
     for tied in (True, False, True):
-        engines.measured(place, tied)
+        if not code:
+            assert engines.measured(place, tied) == {"dtype": "float32"}
+            continue
+        with pytest.raises(AssertionError) as failure:
+            engines.measured(place, tied)
+        first, _, log = str(failure.value).partition("\n")
+        assert first == (
+            "exit code 1: ValueError: no kernel for [/this] card; measured: "
+            '{"dtype": "float32"}'
+        )
+        assert log.endswith("bye\n")
     assert calls == [["tied"], ["untied"]]
+
+
+def test_a_check_that_hangs_ends_and_a_failure_is_shown_as_it_is(monkeypatch, capsys):
+    checks_of_this: dict = {}
+    monkeypatch.setattr(checks, "CHECKS", checks_of_this)
+    monkeypatch.setitem(checks.SECONDS, 1, 0.2)
+
+    @checks.check("hangs", rank=1)
+    def hangs(place):
+        time.sleep(60)
+
+    @checks.check("brackets", rank=1)
+    def brackets(place):
+        raise ValueError("no such file: [/opt/cuda] ['a', 'b']\nand more")
+
+    place = checks.Place(torch.device("cpu"), Path(), "", small=True)
+    rows = checks.run_all(place, list(checks_of_this), 60)
+    assert [row.result for row in rows] == ["fail", "fail"]
+    assert rows[0].message.startswith("TimeoutError at test_gpu.py:")
+    assert rows[0].message.endswith("not done after 0.2 s")
+    assert rows[1].message.endswith("no such file: [/opt/cuda] ['a', 'b']")
+    assert "in brackets" in rows[1].figures["log"], "the whole stack is in the file"
+    assert rows[1].figures["log"].endswith("and more\n")
+    capsys.readouterr()
+    show(rows, {"device": "cpu"})
+    assert "[/opt/cuda] ['a', 'b']" in capsys.readouterr().out
+
+
+def test_the_dead_band_of_later_updates_has_one_place_and_one_command():
+    assert checks.select(["rounding"]) == ["gates that rounding opens"]
+    bands = {load_config(name).llds_dead_band for name in GPU_CONFIGS}
+    assert len(bands) == 1
+    text = (ROOT / "trainer/configs/search-r1-3b.yaml").read_text("utf-8")
+    assert "\nllds_dead_band: " in text
+    assert "python -m tests.gpu --device cuda --only rounding" in text
+
+
+def test_a_text_that_names_no_check_is_an_error():
+    command = [sys.executable, "-m", "tests.gpu", "--list", "--only", "LLDS", "--only", "nosuch"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no check has 'nosuch' in its name" in done.stderr
 
 
 def test_on_a_gpu_there_are_enough_tokens_for_the_checks_of_memory():

@@ -361,11 +361,15 @@ def test_rows_that_fit_the_cache_are_played_at_once_and_the_others_after_them(
     assert [r.ids for r in parts] == [r.ids for r in whole]
 
 
-def test_a_token_of_a_row_takes_its_keys_and_values(tiny, world):
-    cache = RowCache(tiny.model.config.num_hidden_layers)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_token_of_a_row_takes_its_keys_and_values(dtype):
+    """Under autocast, too, where rotary embeddings hand over keys in float32."""
+    policy = load_policy("tiny", torch.device("cpu"), dtype)
+    cache = RowCache(policy.model.config.num_hidden_layers)
     cache.choose(0)
-    tiny.model.get_decoder()(
-        input_ids=torch.zeros(3, 128, dtype=torch.long), past_key_values=cache, use_cache=True
-    )
+    with torch.no_grad(), policy.compute():
+        policy.model.get_decoder()(
+            input_ids=torch.zeros(3, 128, dtype=torch.long), past_key_values=cache, use_cache=True
+        )
     size = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert size == 3 * 128 * bytes_per_token(tiny.model)
+    assert size == 3 * 128 * bytes_per_token(policy.model)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 from keeper import one_step
+from lldscope_trainer.algorithms import update
 from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.optim.processes import Processes
@@ -266,6 +267,18 @@ def test_parts_by_tokens_add_up_to_the_whole(most, size):
     torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
     passes = {sum(call.startswith("forward") for call in m.calls) for m in models}
     assert len(passes) == 1, "passes may wait for each other"
+
+
+def test_the_largest_ratios_of_as_many_tokens_as_there_are(monkeypatch):
+    """torch's quantile refuses more than 2²⁴ numbers: 4,096 rollouts of 4,097 tokens."""
+    n = 2**24 + 100
+    batch, one = made_up_batch(12), [(torch.tensor(1.0), 1.0)]
+    ratios = [(torch.arange(n, dtype=torch.float32)[None], torch.ones(1, n, dtype=torch.bool))]
+    sums = update._Sums(one, one, one, ratios, [torch.tensor(0)])
+    monkeypatch.setattr(Updater, "_gradient", lambda *arguments: sums)
+    (stats,) = one_step(Updater(configured(), Bigrams(), ALONE), batch)
+    assert (stats.ratio_max, stats.n_tokens) == (n, n)
+    assert stats.ratio_p99 == pytest.approx(0.99 * n, rel=1e-6)
 
 
 def test_parts_hold_as_many_tokens_as_they_may():

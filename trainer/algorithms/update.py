@@ -190,7 +190,7 @@ class Updater:
             sums = self._gradient(batch, parts, counts, whole)
         norm, applied = self._optimizer.step()
         self.n_applied += applied
-        ratios = torch.cat([ratio[mask] for ratio, mask in sums.ratios])  # (action tokens,)
+        ratios = torch.cat([ratio[mask] for ratio, mask in sums.ratios]).numpy(force=True)
         n_tokens = len(ratios) + sum(int(batch.mask[row].sum()) for row in skipped)
         scale = whole.tokens / max(1, n_tokens)
         return UpdateStats(
@@ -199,8 +199,9 @@ class Updater:
             loss_kl=None if batch.ref is None else _total(sums.loss_kl) * scale,
             grad_norm=norm,
             skipped=not applied,
-            ratio_max=ratios.max().item() if len(ratios) else float("nan"),
-            ratio_p99=ratios.quantile(0.99).item() if len(ratios) else float("nan"),
+            ratio_max=float(ratios.max()) if len(ratios) else float("nan"),
+            # torch's quantile takes at most 2²⁴ numbers.
+            ratio_p99=float(np.quantile(ratios, 0.99)) if len(ratios) else float("nan"),
             n_clipped=int(torch.stack(sums.clipped).sum()),
             n_tokens=n_tokens,
         )

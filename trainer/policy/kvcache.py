@@ -28,6 +28,8 @@ class _Layer(DynamicLayer):
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Write the new positions of the chosen rows; return all of theirs up to there."""
+        # Under autocast rotary embeddings make keys float32, which attention rounds each time.
+        key_states = key_states.to(value_states.dtype)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys = key_states.new_empty((*key_states.shape[:2], 0, key_states.shape[3]))

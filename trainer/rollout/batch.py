@@ -28,8 +28,8 @@ class RolloutBatch:
     sampler whose policy or rounding is another. `behaviour` is whoever sampled, None
     where its log-probabilities are `old`. The rest
     is filled in as the step goes on: `inner` does not hold for the rows in `skipped`, `post` holds
-    for those in `rescored`; None is a measurement that this run does not make. A NaN in what was
-    measured is a NaN.
+    for those in `rescored`; `action` numbers the action of each token, -1 off them; None is a
+    measurement that this run does not make. A NaN in what was measured is a NaN.
     """
 
     ids: Tensor
@@ -49,6 +49,7 @@ class RolloutBatch:
     answer_mask: Tensor | None = None
     weights: Tensor | None = None
     skipped: Tensor | None = None
+    action: Tensor | None = None
 
     @classmethod
     def of(
@@ -67,7 +68,8 @@ class RolloutBatch:
         def tensor(rows: Sequence[Sequence[float] | None]) -> Tensor:
             return pad([row or [0.0] for row in rows], 0.0, device)
 
-        mask = (pad([r.action for r in rollouts], -1, device) >= 0).long()  # (B, T)
+        action = pad([r.action for r in rollouts], -1, device)  # (B, T)
+        mask = (action >= 0).long()
         sampler_is_policy = rollouts[0].behaviour is None and not apart
         nothing = torch.zeros(mask.shape, device=device)
         old = tensor([r.logp for r in rollouts]) if sampler_is_policy else nothing
@@ -85,6 +87,7 @@ class RolloutBatch:
             behaviour=None
             if sampler_is_policy
             else tensor([r.behaviour or r.logp for r in rollouts]),
+            action=action,
         )
 
     @torch.no_grad()

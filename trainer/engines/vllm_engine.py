@@ -73,7 +73,7 @@ class VllmEngine:
         self._core: Any = self._llm.llm_engine.engine_core
         self._rows: dict[str, int] = {}
         self._n_requests = 0
-        cache = self._llm.llm_engine.vllm_config.cache_config
+        cache: Any = self._llm.llm_engine.vllm_config.cache_config
         self.capacity = cache.num_gpu_blocks * cache.block_size
         if shared_group:
             keep_process_group(self._core)

@@ -1,6 +1,6 @@
 """Does the trainer do on this machine's accelerator what it does on the CPU? One table.
 
-python -m tests.gpu [--device cuda] [--minutes 10] [--json FILE] [--only TEXT …] [--list]
+python -m tests.gpu [--device cuda] [--minutes 8] [--json FILE] [--only TEXT …] [--list]
 
 Downloads nothing: the policy is a Qwen2.5-0.5B with random weights and a vocabulary of 151,936,
 made on the spot; on the CPU a few layers of it, so that every row's logic runs everywhere. Exit
@@ -36,7 +36,7 @@ def main() -> None:
     )
     auto = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=("cuda", "cpu"), default=auto)
-    parser.add_argument("--minutes", type=float, default=10, help="begin no check after these")
+    parser.add_argument("--minutes", type=float, default=8, help="begin no check after these")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every row there at once")
     parser.add_argument(
         "--only", action="append", default=[], metavar="TEXT", help="checks with this in their name"

@@ -68,6 +68,8 @@ CHECKS: dict[str, Check] = {}
 _RANKS: dict[str, int] = {}
 SECONDS = {1: 120.0, 2: 120.0, 3: 300.0}
 """What a check may take, by rank: one that hangs leaves time for the others."""
+OVERTIME = 60.0
+"""Seconds after those of all checks by which the last of them has to be done."""
 GRACE = 30.0
 """Seconds after which a check that cannot be interrupted, such as a kernel that never ends, ends
 the program: the rows so far are in the file, the stack is on the standard error."""
@@ -163,7 +165,8 @@ def run_all(
     seconds: float,
     on_row: Callable[[list[Row]], None] = lambda rows: None,
 ) -> list[Row]:
-    """One row per check, in order; what has not begun when the seconds are over is not run.
+    """One row per check, in order; what has not begun when the seconds are over is not run, and
+    what is not done `OVERTIME` later fails.
     `on_row` gets the rows so far after each one: a program that is killed loses none."""
     end = time.monotonic() + seconds
     rows = []
@@ -173,7 +176,8 @@ def run_all(
         if start > end:
             result, message = "not run", f"because {seconds / 60:g} minutes were over"
         else:
-            result, message, figures = outcome(CHECKS[name], place, SECONDS[_RANKS[name]])
+            most = min(SECONDS[_RANKS[name]], end + OVERTIME - start)
+            result, message, figures = outcome(CHECKS[name], place, most)
         rows.append(Row(name, result, message, time.monotonic() - start, figures))
         print(f"{result}: {name}: {message}", file=sys.stderr, flush=True)
         on_row(rows)

@@ -11,6 +11,7 @@ import pytest
 from keeper import SMALL
 
 import lldscope
+from tests.gpu.made import make_model
 
 RANKS = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
@@ -101,6 +102,23 @@ def test_two_ranks_train_and_one_resumes(tmp_path, lldscope_command, settings):
     alone = lldscope_command("train", "--resume", "--run", run, "optimizer=torch", "steps=3")
     assert alone.returncode == 0, alone.stderr
     assert_complete(run, 3, {0: 2, 1: 2, 2: 1})
+
+
+@pytest.mark.slow
+@pytest.mark.engine("deepspeed")
+@pytest.mark.engine("vllm")
+def test_the_papers_configuration_runs_on_two_ranks(tmp_path):
+    """As it is shipped for four GPUs, bfloat16, ZeRO 2, vLLM in every process and the KL, on a
+    small model and the built-in world."""
+    model = make_model(tmp_path / "model", True)
+    done = torchrun(
+        "search-r1-3b", "device=cpu", f"model={model}", "data=countries", "corpus=countries",
+        "retriever_url=", "eval_data=", "prompts=4", "group_size=4", "updates=2", "micro_batch=2",
+        "turn_tokens=24", "observation_tokens=24", "sequence_tokens=256", "eval_questions=4",
+        "steps=2", "checkpoint_every=1", "--run", tmp_path / "run",
+    )
+    assert done.returncode == 0, done.stderr
+    assert_complete(tmp_path / "run", 2, {0: 2, 1: 2})
 
 
 @pytest.mark.slow

@@ -87,9 +87,7 @@ class Updater:
         self._processes = processes
         self.cures = Cures.of(config)
         self.n_applied = 0
-        self.divided = (
-            1  # what micro-batches are smaller than configured, after shortages of memory
-        )
+        self.divided = 1  # by this micro-batches are smaller, after shortages of memory
         self.shortages: list[str] = []
         self._answer_weight = 1.0
 
@@ -280,14 +278,8 @@ class Updater:
         """(3,): what `_Counts` has, of one micro-batch."""
         where = torch.tensor(rows, device=batch.ids.device)
         policy, preserving = self._terms(batch, where, batch.old[where])
-        none = policy.count.new_zeros(())
-        return torch.stack(
-            [
-                policy.count,
-                none if preserving is None else preserving.count,
-                batch.mask[where].sum(),
-            ]
-        )
+        of_llds = policy.count.new_zeros(()) if preserving is None else preserving.count
+        return torch.stack([policy.count, of_llds, batch.mask[where].sum()])
 
     def _terms(
         self, batch: RolloutBatch, where: Tensor, new: Tensor

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from lldscope.core.errors import LldscopeError
 
 from .algorithms.update import out_of_memory
@@ -78,7 +76,9 @@ def run(
             em, _ = evaluate(closed_book=True)
         if run_dir and config.save_policy:
             trainer.save_policy(run_dir / "policy")
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:  # torch's own, or what vLLM raises when it wakes
+        if "out of memory" not in str(error):
+            raise
         why = str(error).partition(".")[0]
         raise LldscopeError(out_of_memory(f"step {trainer.next_step}", why)) from None
     finally:

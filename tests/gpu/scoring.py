@@ -201,7 +201,7 @@ def gates(place: Place) -> tuple[str, Figures]:
     is under 1 % is the one for `llds_dead_band` (trainer/configs/search-r1-3b.yaml)."""
     half = policy(place, torch.bfloat16, gradient_checkpointing=True).model
     exact = policy(place).model
-    sample = batch(place, exact, 32)
+    sample = batch(place, half, 32)
     order = list(range(32))
     random.Random(1).shuffle(order)
     passes = [sorted(order[i : i + 4], key=lambda r: sample.lengths[r]) for i in range(0, 32, 4)]

@@ -103,12 +103,21 @@ def test_a_hopeless_run_ends_in_one_sentence_as_failed_and_can_be_resumed(tmp_pa
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
 
 
-def test_memory_that_lacks_elsewhere_ends_the_run_the_same_way(monkeypatch):
-    def full(*_: object) -> None:
-        raise torch.OutOfMemoryError(FULL)
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (torch.OutOfMemoryError(FULL), r"^out of memory in step 0 \(CUDA out of memory\)"),
+        # vLLM's allocator, of an engine that wakes.
+        (RuntimeError("CUDA Error: out of memory at csrc/cumem_allocator.cpp:62"),
+         r"^out of memory in step 0 \(CUDA Error: out of memory at csrc/cumem_allocator\)"),
+    ],
+)
+def test_memory_that_lacks_elsewhere_ends_the_run_the_same_way(error, message, monkeypatch):
+    def fail(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr("lldscope_trainer.rollout.sampler.Sampler.play", full)
-    with pytest.raises(LldscopeError, match=r"^out of memory in step 0 \(CUDA out of memory\)"):
+    monkeypatch.setattr("lldscope_trainer.rollout.sampler.Sampler.play", fail)
+    with pytest.raises(LldscopeError, match=message):
         train(load_config("tiny", [*QUIET, "steps=1"]), Keeper())
 
 

@@ -23,7 +23,6 @@ from lldscope.figures.chart_figures import HEIGHT, Figure, absent_lines, is_meas
 from lldscope.figures.series import floats
 from lldscope.monitor.health import RunState
 
-from ..data.metrics import has_values
 from ..data.snapshot import Snapshot
 from ..figures.action_map import ACTION_MAP
 from .frame import choice_button
@@ -105,18 +104,6 @@ def verdict_badge(state: RunState) -> html.Span:
     return badge(state.sign)
 
 
-def evidence_words(snapshot: Snapshot) -> str:
-    """What the answers rest on; without likelihoods, what was logged instead."""
-    state, table = snapshot.state, snapshot.subject.table
-    if state.evidence != "symptoms" or state.verdict == "insufficient":
-        return state.evidence_words
-    names = {"reward": "reward", "entropy": "entropy", "grad_norm": "gradients"}
-    there = [word for signal, word in names.items() if has_values(table, signal)]
-    if there == ["reward"]:
-        return "only the reward was logged"
-    return f"no Δ ({', '.join(there)} only)" if there else state.evidence_words
-
-
 def _progress(snapshot: Snapshot) -> list[Any]:
     """The last step, of how many if that is planned, and what is left at the usual pace."""
     last, total = snapshot.state.last_step, snapshot.info.get("planned_steps")
@@ -145,7 +132,7 @@ def status_line(snapshot: Snapshot) -> list[Any]:
         *([fact("reward", html.Strong(state.trend))] if state.trend else []),
         *([fact("phase", html.Strong(numeral))]
           if phase not in (None, "healthy", "warmup") else []),
-        html.Span(evidence_words(snapshot)),
+        html.Span(state.evidence_words),
         *([html.Span(f"{possible} of {checks} checks possible")] if checks else []),
         *_progress(snapshot),
         *([fact("last row", age, className="age")] if snapshot.last_time is not None else []),

@@ -101,17 +101,16 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
 def _show(answer: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from ..core.palette import EVIDENCE, SEVERITIES
+    from ..core.palette import SEVERITIES
     from ..core.terminal import console, paragraph, plain
 
     out, verdict = console(), verdict_text(answer["verdict"], answer["verdict_word"])
     first, last, planned = (answer[n] for n in ("first_step", "last_step", "planned_steps"))
     steps = "no step" if last is None else f"steps {first:,}–{last:,}"
     of = f" of {planned:,}" if planned and last is not None else ""
-    evidence = EVIDENCE[answer["evidence"]]
     lines: list[Text | str] = [
         Text.assemble((plain(answer["run"]), "bold"), "  ", (verdict.plain.upper(), verdict.style),
-                      f"  {steps}{of}  {evidence}"),
+                      f"  {steps}{of}  {answer['evidence_words']}"),
         f"{answer['cause']}: {answer['action']}" if answer["action"] else answer["cause"],
     ]
     if change := answer["change"]:

@@ -34,7 +34,7 @@ NO_RUNS = """\
 To record one, add two lines to your TRL script, before trainer.train():
   from lldscope.integrations.trl import instrument
   instrument(trainer, "runs/mine")
-Other trainers: docs/integrations.md. A log that is there: lldscope import LOG --to runs/mine
+Other trainers: docs/integrations.md. From a log: lldscope import LOG --to runs/mine
 Or train a tiny policy here, in front of the dashboard: lldscope demo"""
 
 

@@ -249,6 +249,9 @@ def _scale(figure: Figure, chart: Chart, view: View) -> Figure:
         axis |= {"type": "log", "exponentformat": "power", "autorange": True}
         axis.pop("range", None)
     values = [v for t in figure["data"] if t["yaxis"] == "y" for v in t["y"] if v > 0 or not log]
+    if values and not log and min(values) == max(values) and "range" not in axis:
+        pad = abs(values[0]) / 2 or 0.5  # Plotly's own would be 1 to either side
+        axis |= {"range": [values[0] - pad, values[0] + pad], "autorange": False}
     if chart.id in view.clip and len(values) >= FEW:
         low, high = np.quantile(np.log10(values) if log else values, (0.01, 0.99))
         pad = 0.06 * (high - low)

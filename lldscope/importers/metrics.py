@@ -42,7 +42,7 @@ _MOST_NAMES = 10_000  # of metrics in one item
 
 class Metrics:
     name = "metrics"
-    description = "means, a row a step: JSON lines or arrays, log_history, CSV, Parquet, W&B's"
+    description = "metrics by step, in JSON, CSV or Parquet (also of TRL, verl and W&B)"
 
     def looks_like(self, file: Candidate) -> bool:
         rows = file.rows

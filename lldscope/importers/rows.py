@@ -91,10 +91,18 @@ def whole(path: Path, findings: Findings) -> Any:
                 f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
             )
             return None
-        return parse_json(text)
-    except (OSError, EOFError, ValueError, RecursionError):
-        findings.skip("JSON documents that are damaged or half written")
-        return None
+        with suppress(ValueError):
+            return parse_json(text)
+        complete = text[: text.rfind(b"}") + 1]  # of a list that is still being written
+        for end in (b"]", b"]}"):
+            with suppress(ValueError):
+                value = parse_json(complete + end)
+                findings.skip("half-written ends of JSON documents")
+                return value
+    except (OSError, EOFError, RecursionError):
+        pass
+    findings.skip("JSON documents that are damaged or half written")
+    return None
 
 
 def _document_rows(path: Path, findings: Findings) -> Iterator[Row]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
+
 from ..core.palette import EVIDENCE, PHASES, VERDICTS, Sign
 from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment, PhaseSpan
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
     from ..diagnosis.registry import Rule
 
 CHECK_SCHEMA = 1
+BASIS = {  # what a run is judged by where no likelihood was logged
+    "reward": "reward", "entropy": "entropy", "grad_norm": "gradients",
+    "response_tokens": "lengths",
+}
 
 Verdict = Literal["healthy", "warning", "critical", "stalled", "insufficient"]
 
@@ -81,6 +87,7 @@ class RunState:
     headline: Headline
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
+    basis: tuple[str, ...] = ()  # which of BASIS were measured
     trend: str = ""  # the course of the reward: improving, flat, falling, dead; "" if not known
 
     @property
@@ -91,9 +98,15 @@ class RunState:
     @property
     def evidence_words(self) -> str:
         """What the answers rest on. Nothing is said of Δ before it could have been measured."""
-        if self.verdict == "insufficient" and self.evidence == "symptoms" and not self.over:
+        if self.evidence != "symptoms":
+            return EVIDENCE[self.evidence]
+        if self.verdict == "insufficient" and not self.over:
             return "waiting for the first steps"
-        return EVIDENCE[self.evidence]
+        if self.basis == ("reward",):
+            return "only the reward was logged"
+        *others, last = self.basis or ("",)
+        words = f"{', '.join(others)} and {last}" if others else last
+        return f"no Δ ({words} only)" if last else "no Δ"
 
     @property
     def coverage(self) -> tuple[int, int]:
@@ -126,6 +139,7 @@ class RunState:
         words = ("schema", "verdict_word", "phase_word")
         fields = {name: value for name, value in plain.items() if name not in words}
         fields["phases"] = tuple(PhaseSpan(**span) for span in plain["phases"])
+        fields["basis"] = tuple(plain["basis"])
         for name in ("alerts", "pending"):
             fields[name] = tuple(map(_alert_from_dict, plain[name]))
         fields["headline"] = Headline(**plain["headline"])
@@ -191,6 +205,10 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         headline=headline(trouble),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
+        basis=tuple(
+            word for signal, word in BASIS.items()
+            if np.isfinite(assessment.evidence.column(signal)).any()
+        ),
         trend=trend(assessment.evidence),
     )
 

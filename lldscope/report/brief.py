@@ -43,6 +43,7 @@ def brief(run: Run, facts: PostMortem, cost_per_hour: float | None = None) -> di
         "verdict": state.verdict,
         "verdict_word": state.sign.word,
         "evidence": state.evidence,
+        "evidence_words": state.evidence_words,
         "trend": facts.trend,
         "cause": state.headline.cause,
         "action": state.headline.action,

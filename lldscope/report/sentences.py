@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import numpy as np
 
 from ..core.numbers import number, percent
-from ..core.palette import EVIDENCE
 from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment
 from ..diagnosis.rules.measures import is_observed
@@ -82,10 +81,8 @@ def confidence(facts: PostMortem) -> str:
     """What the verdict rests on, and how often its alarm is wrong."""
     possible, checks = facts.state.coverage
     alarm = next((a for a in facts.alarms if a.rule == facts.state.headline.rule), None)
-    basis = EVIDENCE[facts.state.evidence]
-    if facts.signals.keys() == {"reward"}:
-        basis = "only the reward was logged"
-    elif facts.state.evidence != "delta" and (delta := facts.signals.get("delta_correct")):
+    basis = facts.state.evidence_words
+    if facts.state.evidence != "delta" and (delta := facts.signals.get("delta_correct")):
         basis = f"Δ at too few steps to judge by ({delta.n:,})"
     parts = [basis] if facts.run.n_steps else []
     parts += [f"{possible} of {checks} checks possible"] if checks else []

@@ -319,6 +319,14 @@ def test_half_written_lines_and_garbage_are_counted(run_import, text):
     }
 
 
+@pytest.mark.parametrize("around", ["%s", '{"log_history": %s'])
+def test_a_list_of_steps_that_is_still_being_written_is_read(run_import, text, around):
+    rows = json.dumps([{"step": s, "reward": 0.5, "by": {"task": 1}} for s in range(9)])
+    outcome = run_import(text((around % rows[:-9]).encode(), "state.json"))
+    assert outcome.steps == 8
+    assert outcome.findings.skipped == {"half-written ends of JSON documents": 1}
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\x00" * 5000, bytes(range(256)) * 40, b"no metric here\n", b"{"]
 )

@@ -19,7 +19,7 @@ from .series import XAxis, at_steps, positions
 Shape = dict[str, Any]
 
 _STRIP = (1.0, 1.075)  # the band of phase names, above the plot, as shares of its height
-_FONT, WIDE_ONLY = 10, 10.01  # sizes; the style sheet hides names of the second on phones
+_FONT, WIDE_ONLY = 10, 10.01  # sizes; style sheets hide names of the second in narrow charts
 _MOST_LINES = 24
 _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the plot
 
@@ -28,7 +28,7 @@ def phase_bands(
     table: pd.DataFrame, spans: Sequence[PhaseSpan], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
     """A faint band behind the plot and a strong strip above it, with as much of the phase's name as
-    there is room for: none on a phone, if it would be cut there."""
+    there is room for: none in a narrow chart, if it would be cut there."""
     if not spans:
         return []
     starts = at_steps(table, axis, [s.start_step for s in spans])

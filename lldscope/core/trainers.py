@@ -155,7 +155,7 @@ TRAINERS = (
     ),
     Trainer("lldscope", "lldscope"),
 )
-OTHER = Trainer("other", "a loop of its own")
+OTHER = Trainer("other", "your own loop")
 
 
 def trainer_of(names: Iterable[str]) -> Trainer:

@@ -162,7 +162,7 @@ def second_sign(e: Evidence) -> Flags:
 
 def second_signs(e: Evidence, row: int) -> str:
     """The same in words."""
-    return ", ".join(n for n, sign in SIGNS.items() if recently(e, sign(e), SIGN_STEPS)[row])
+    return " and ".join(n for n, sign in SIGNS.items() if recently(e, sign(e), SIGN_STEPS)[row])
 
 
 @once

@@ -17,7 +17,7 @@ from lldscope.core.listening import user_token
 @click.command()
 @click.argument("root", required=False, type=RunPath())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
-@click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--port", default=8050, show_default=True, help="Port; 0 picks a free one.")
 @click.option(
     "--token",
     envvar="LLDSCOPE_TOKEN",

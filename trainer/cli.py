@@ -27,15 +27,15 @@ STOPPED_BY_GUARD = 11
 @click.command(short_help="Train a search agent with GRPO or GSPO, with or without LLDS.")
 @click.argument("config", required=False)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--run", type=click.Path(path_type=Path), help="Run directory to make.")
+@click.option("--run", type=click.Path(path_type=Path), help="Directory of the new run.")
 @click.option(
-    "--resume", is_flag=True, help="Go on with the run named by --run from its last checkpoint."
+    "--resume", is_flag=True, help="Resume the run named by --run from its last checkpoint."
 )
 @click.option(
     "--checkpoint", "step", type=click.IntRange(min=0), metavar="STEP",
-    help="With --resume: go on from the checkpoint before this step. Later ones are deleted.",
+    help="With --resume: continue from the checkpoint before this step. Later ones are deleted.",
 )
-@click.option("--settings", is_flag=True, help="Print every setting there is, and end.")
+@click.option("--settings", is_flag=True, help="Print every setting and exit.")
 @click.pass_context
 def train(
     ctx: click.Context,
@@ -46,15 +46,14 @@ def train(
     step: int | None,
     settings: bool,
 ) -> None:
-    """Train as CONFIG says: a YAML file or the name of a shipped configuration (tiny, demo,
+    """Train as CONFIG says: a YAML file or the name of a built-in configuration (tiny, demo,
     search-r1-3b).
 
     KEY=VALUE settings override the file, for example `lldscope train demo llds=action seed=1`.
     The run is recorded in runs/NAME-SEED unless --run names another directory.
 
-    With --resume, a run goes on from its last checkpoint with the settings it had:
-    `lldscope train --resume --run runs/mine steps=300`. One that is damaged is passed over for
-    the one before it.
+    With --resume, a run continues from its last checkpoint with its own settings: `lldscope train
+    --resume --run runs/mine steps=300`. A damaged checkpoint is skipped for the one before it.
 
     On several GPUs: `torchrun --nproc_per_node 4 -m -- lldscope train CONFIG --run runs/mine`.
     """

@@ -25,14 +25,14 @@ def _rules(word: str) -> list[str]:
     "hours",
     type=click.FloatRange(min=0, min_open=True),
     metavar="HOURS",
-    help="Only for this long (snooze). [default: until it fires anew]",
+    help="Only for this long (snooze). [default: until it fires again]",
 )
 @click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
 def acknowledge(run: Path, rule: str, hours: float | None, undo: bool) -> None:
     """Acknowledge the alarm RULE of RUN: `watch` sends no more notifications of it.
 
-    It goes on firing and counts in the verdict; the dashboard marks it as acknowledged. When it is
-    resolved and fires anew, notifications are sent again. Stored in the run's notes.jsonl.
+    It keeps firing and counts in the verdict; the dashboard marks it as acknowledged. When it is
+    resolved and fires again, notifications resume. Stored in the run's notes.jsonl.
     """
     from ..core.errors import UsageError
     from ..monitor.health import check

@@ -24,7 +24,7 @@ COMPACT_SCHEMA = 1
 def compact(run: Path, keep_tokens: int | None, as_json: bool) -> None:
     """Merge the parts of RUN into fewer files, and remove what a killed process left behind.
 
-    What a running recorder writes is left alone. Most of a long run is its table `tokens`, a row
+    A running recorder's files are left alone. Most of a long run is its table `tokens`, a row
     per sampled token: --keep-tokens deletes the older ones. No other row is ever deleted.
     """
     from ..storage.compaction import compact as merge

@@ -54,7 +54,7 @@ def compare(
     """Show up to 20 runs side by side: verdicts, phases, alarms, and signals at matched points.
     A folder stands for the runs in it.
 
-    Values are means over the last ten measured steps. Of two runs the difference is shown.
+    Values are means over the last ten measured steps. For two runs the difference is shown.
 
     With -o or --format, write a report of two arms: how they differ, in sentences and charts, and
     what the comparison cannot tell. An arm is a run, or a folder of runs that differ only by

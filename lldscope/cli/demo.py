@@ -42,10 +42,9 @@ differently, so your curves differ in detail; docs/research/study.md counts what
 @click.option("--dash/--no-dash", default=True, help="Serve the dashboard.")
 @click.option("--stay/--exit", default=True, help="Keep the dashboard up after training.")
 def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bool) -> None:
-    """Train a tiny policy twice, once so that it collapses and once cured, with the dashboard
-    live.
+    """Train a tiny policy twice, without LLDS (it collapses) and with it, live in the dashboard.
 
-    Takes a few minutes on two cores, without GPU and network. KEY=VALUE settings go to both
+    Takes a few minutes on two cores, without a GPU or network. KEY=VALUE settings go to both
     trainings, as for `lldscope train`. Starting again makes new runs beside the old ones.
     """
     processes.check_installed(dash=dash)

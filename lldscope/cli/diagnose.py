@@ -38,7 +38,7 @@ def diagnose(
     source: tuple[str, ...], run_name: str | None, maps: tuple[str, ...], as_json: bool,
     file: Path | None, cost_per_hour: float | None, fail_on: str, exit_style: str,
 ) -> None:
-    """Say what is wrong with a training run, from any log of it, and what to change.
+    """Say what is wrong with a training run, from any of its logs, and what to change.
 
     SOURCE is a file, a folder, a run, the address of a file, or wandb://ENTITY/PROJECT/RUN; the
     format is detected, as by `lldscope import`. Exit codes are those of `lldscope check`.

@@ -29,7 +29,7 @@ def document_options(default: str) -> Callable[[_F], _F]:
     def add(command: _F) -> _F:
         output = click.option(
             "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
-            help="The file to write; an old one is replaced. [default: stdout]",
+            help="The file to write; an existing one is replaced. [default: stdout]",
         )
         form = click.option(
             "--format", "kind", type=click.Choice(["html", "md", "json"]),

@@ -14,7 +14,7 @@ from .shared import print_json
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--markdown", is_flag=True, help="As in docs/schema.md.")
 def schema(table: str | None, as_json: bool, markdown: bool) -> None:
-    """Show tables and columns: type, unit, meaning. NULL means: not measured."""
+    """Show tables and columns: type, unit, meaning. NULL means not measured."""
     from ..core.errors import UsageError
     from ..core.schema import SCHEMA_VERSION, TABLES, VIEWS
 

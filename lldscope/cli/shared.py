@@ -108,7 +108,7 @@ def arl_option(default: str) -> Any:
         "--arl",
         type=click.FloatRange(min=10),
         metavar="STEPS",
-        help="Mean number of steps between false decay alarms, at least.",
+        help="Minimum mean number of steps between false decay alarms.",
         show_default=default,
     )
 
@@ -116,7 +116,7 @@ def arl_option(default: str) -> Any:
 rules_option = click.option(
     "--rules",
     type=click.Path(path_type=Path),
-    help="A file with rules of your own; `lldscope rules test` checks it.",
+    help="A file of custom rules; `lldscope rules test` checks it.",
 )
 
 
@@ -132,7 +132,7 @@ def exit_options(function: Any) -> Any:
         "--fail-on",
         type=click.Choice(["warning", "critical"]),
         default="warning",
-        help="The least severe state that does not exit with 0.",
+        help="The least severe state with a non-zero exit code.",
     )(function)
 
 

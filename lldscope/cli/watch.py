@@ -36,7 +36,7 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
     metavar="URL",
     envvar="LLDSCOPE_NOTIFY",
     help="Send alarms to this address: a webhook or a service of apprise. Repeatable. Addresses "
-    "in $LLDSCOPE_NOTIFY, separated by blanks, are hidden from `ps`; the option wins.",
+    "in $LLDSCOPE_NOTIFY, separated by spaces, are hidden from `ps`; the option overrides them.",
 )
 @click.option(
     "--repeat",
@@ -57,7 +57,7 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
     "--until",
     type=click.Choice(["end", "firing"]),
     default="end",
-    help="firing: stop at the first alarm of the severity of --fail-on or worse.",
+    help="firing: stop at the first alarm at least as severe as --fail-on.",
 )
 @click.option(
     "--grace",
@@ -77,7 +77,7 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
 )
 @click.option(
     "--interval", type=click.FloatRange(min=0.2), default=2.0, metavar="SECONDS",
-    help="Time between two looks.",
+    help="Time between checks.",
 )
 @rate_options
 @rules_option

@@ -35,18 +35,18 @@ StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 @click.command(short_help="Serve a corpus to Search-R1 and others over HTTP.")
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
-@click.option("--port", default=8000, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--port", default=8000, show_default=True, help="Port; 0 picks a free one.")
 @click.option(
     "--top-k",
     default=3,
     show_default=True,
     type=click.IntRange(1, MAX_TOP_K),
-    help="Documents per query where the request names no number.",
+    help="Documents per query if the request does not say.",
 )
 def retriever(corpus: Path, host: str, port: int, top_k: int) -> None:
     """Serve BM25 over CORPUS with the protocol of Search-R1's retriever.
 
-    CORPUS is a .jsonl file, one document a line: {id, contents} or {title, text}. Its index is
+    CORPUS is a .jsonl file, one document per line: {id, contents} or {title, text}. Its index is
     built once and stored beside it.
     """
     _need()

@@ -208,7 +208,7 @@ def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
         if newest := _newest_intact(readable.values()):
             return newest
         raise UsageError(
-            f"{run} holds no intact checkpoint to go on from (checkpoint_every=N makes them); "
+            f"{run} holds no intact checkpoint to resume from (checkpoint_every=N makes them); "
             "start a new run instead"
         )
     if step not in readable:

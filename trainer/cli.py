@@ -71,7 +71,7 @@ def train(
         if resume:
             run_config, checkpoint = _resumed(run, config, overrides, step)
         elif step is not None:
-            raise UsageError("--checkpoint needs --resume: it says what to go on from")
+            raise UsageError("--checkpoint needs --resume: it says what to resume from")
         else:
             from .config import load_config
             from .settings import shipped
@@ -200,14 +200,14 @@ def _resumed(
     from .config import recorded_config
 
     if run is None:
-        raise UsageError("--resume needs --run RUN: the run to go on with")
+        raise UsageError("--resume needs --run RUN: the run to resume")
     if not (run / "run.json").is_file():
         raise RunNotFound(f"There is no run at {run}")
     # What stands where the configuration would is the first override.
     words = (config, *overrides) if config is not None else ()
     values = json.loads((run / "run.json").read_text("utf-8")).get("config")
     if not isinstance(values, dict):
-        raise LldscopeError(f"{run}/run.json holds no settings to go on with")
+        raise LldscopeError(f"{run}/run.json holds no settings to resume with")
     checkpoint = find_checkpoint(run, step)
     settings = recorded_config(values, words)
     return settings, with_settings(checkpoint, settings, {w.partition("=")[0] for w in words})

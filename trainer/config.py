@@ -162,7 +162,7 @@ class TrainConfig(Settings):
     max_turns: Positive = 4
     """Turns with a tool; one last generation follows."""
     invalid_text: str = ""
-    """What an action that is neither search nor answer is told; empty is our sentence."""
+    """Message after an action that is neither search nor answer; empty: ours."""
     instruction: str = ""
     """Text before the question, for models that need one."""
     turn_end: Literal["tag", "length"] = "tag"

@@ -84,7 +84,7 @@ def _lines(source: str | Path) -> dict[str, Any]:
     if base is None:
         return lines
     if base not in shipped() or base == path.stem:
-        raise UsageError(f"{path}: base={base!r} is no shipped configuration")
+        raise UsageError(f"{path}: base={base!r} is not a built-in configuration")
     return _lines(str(base)) | lines
 
 

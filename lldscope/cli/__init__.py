@@ -168,7 +168,7 @@ def main() -> None:
         sys.exit(1)
     except MemoryError:
         click.echo(
-            "lldscope: The memory that this process may have is not enough. Nothing is lost; "
+            "lldscope: This process ran out of memory. Nothing is lost; "
             "give it more and try again.",
             err=True,
         )

@@ -94,7 +94,7 @@ def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
 
     if follow and any(map(is_address, sources)):
         raise UsageError(
-            "An address cannot be followed: import it again, or follow the file itself, which for "
+            "A URL cannot be followed: import it again, or follow the file itself, which for "
             "a run at W&B is run-<id>.wandb."
         )
     folder = cache_dir() / "fetched"
@@ -169,9 +169,9 @@ def _follow(task: Import, as_json: bool) -> None:
     try:
         task.follow(threading.Event().wait, report)
     except KeyboardInterrupt:
-        task.close("the import was interrupted; the run itself may go on")
+        task.close("the import was interrupted; the run itself may continue")
     except LldscopeError as error:
-        task.close(f"the import could not go on: {error}")
+        task.close(f"the import failed: {error}")
         raise
 
 

@@ -53,7 +53,7 @@ def form_of(file: Path | None, kind: str | None) -> str:
     if kind == "html" and file is None and sys.stdout.isatty():
         raise click.UsageError("HTML is for a browser: name a file, as in -o report.html.")
     if file is not None and not file.parent.is_dir():
-        raise LldscopeError(f"There is no folder {file.parent}; make it first.")
+        raise LldscopeError(f"There is no folder {file.parent}; create it first.")
     return kind
 
 

@@ -47,7 +47,7 @@ STALLED = Declaration(
     action="look at the job's own log",
     meaning="The run has not finished normally and records no more steps.",
     evidence="run.json, the heartbeats of the ranks and the age of the last step; not the signals. "
-    "Lost is a rank without a heartbeat for 30 s, and a step that takes ten usual ones and 120 s, "
+    "Lost: a rank without a heartbeat for 30 s, or a step that takes ten usual ones and 120 s, "
     "or an hour before a run's third step and the first after a resume.",
     advice="Look at the job's own log; resume from the last checkpoint.",
     confused_with="A step, an evaluation or a checkpoint that takes far longer than usual.",

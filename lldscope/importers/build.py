@@ -180,8 +180,8 @@ class Import:
         if len(writer.attempts) > MANY_STARTS:
             self.findings.note(
                 f"The steps go back {len(writer.attempts) - 1} times, more often than a run is "
-                "started again: several runs seem to have been written into one log at once, and "
-                "what stands of them is mixed. Import the log of each alone."
+                "restarted: several runs seem to have been written to one log at once, and the "
+                "result mixes them. Import the log of each separately."
             )
         if not writer.has_reward:
             self.findings.note(_no_reward(self.findings.names))
@@ -225,7 +225,7 @@ class Import:
             left_out = [f"Left out: {reasons}."] if reasons else []
             return "\n".join([what, *left_out, *self.findings.notes])
         read = " and ".join(g.source.description for g in self.groups)
-        what = f"Nothing was imported: read as {read}, it holds no step."
+        what = f"Nothing was imported: read as {read}, it has no steps."
         return "\n".join([f"{what} {reasons}".rstrip(), *self.findings.notes])
 
     def _outcome(self, unchanged: bool = False) -> Outcome:

@@ -141,7 +141,7 @@ def _verl_values(text: bytes, is_complete: bool, findings: Findings) -> dict[str
         try:
             values[name.decode("utf-8", "replace")] = float(value)
         except ValueError:
-            findings.skip("metrics whose value is no number")
+            findings.skip("metrics whose value is not a number")
     values.pop("", None)
     return values
 
@@ -241,7 +241,7 @@ def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, value in _ENTRY.findall(text):
         if (result := number(value.decode())) is None:
-            findings.skip("metrics whose value is no number")
+            findings.skip("metrics whose value is not a number")
         else:
             values[name.decode("utf-8", "replace")] = result
     return values

@@ -115,7 +115,7 @@ def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
         if isinstance(value, dict):
             yield value
         elif value is not None:
-            findings.skip("lines that are no JSON object")
+            findings.skip("lines that are not a JSON object")
 
 
 def parse_json(text: bytes) -> Any:

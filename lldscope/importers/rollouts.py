@@ -269,7 +269,7 @@ def _rollout(row: dict[str, Any], named: int | None, rollouts: Rollouts) -> Iter
         return
     spans = runs_of(mask) if mask else []
     if mask and not spans:
-        findings.skip("rollouts in which the policy said nothing")
+        findings.skip("rollouts in which the policy wrote nothing")
         return
     prompt_key = prompt or ",".join(map(str, (part["tokens"] or ())[: spans[0][0] if spans else 0]))
     group = prompt_key if part["group"] is None else str(part["group"])

@@ -71,7 +71,7 @@ class RunWriter:
 
     def _scalars(self, item: Scalars) -> None:
         if not 0 <= item.step < 2**31:
-            self.findings.skip("entries whose step is no step")
+            self.findings.skip("entries with an invalid step")
             return
         attempt = item.attempt + self.after
         first = self.first_steps.get(attempt, item.step)
@@ -109,13 +109,13 @@ class RunWriter:
         """Remember a step. Raises LldscopeError for more steps or attempts than a run has."""
         if attempt > MAX_ATTEMPTS:
             raise LldscopeError(
-                f"The steps go back more than {MAX_ATTEMPTS:,} times: this is no log of one run. "
+                f"The steps go back more than {MAX_ATTEMPTS:,} times: not the log of one run. "
                 "Say which column counts the steps (--map step=NAME), or import each run alone."
             )
         self._attempt_steps.add((attempt, step))
         if len(self._attempt_steps) > MAX_STEPS:
             raise LldscopeError(
-                f"There are more than {MAX_STEPS:,} steps: this is no log of one run. Say which "
+                f"There are more than {MAX_STEPS:,} steps: not the log of one run. Say which "
                 "column counts the steps (--map step=NAME)."
             )
 

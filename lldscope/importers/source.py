@@ -11,7 +11,7 @@ from typing import Any
 
 MAX_NOTES = 100
 HEAD_BYTES = 1 << 16  # of a file, for `looks_like`
-NO_NUMBER = "values that are no number (texts, tables, histograms)"
+NO_NUMBER = "values that are not numbers (texts, tables, histograms)"
 
 
 @dataclass(frozen=True)

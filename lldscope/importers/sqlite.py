@@ -52,7 +52,7 @@ class _Database:
             try:
                 with open_copy(path) as connection:
                     if not self.columns <= _columns(connection):
-                        findings.skip(f"files that are no database of {self.owner}")
+                        findings.skip(f"files that are not a database of {self.owner}")
                         continue
                     yield from self.rows(path, connection, findings)
             except (sqlite3.Error, OSError) as error:
@@ -120,7 +120,7 @@ class Trackio(_Database):
             except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
-                findings.skip("rows that are no metrics of Trackio")
+                findings.skip("rows that are not Trackio metrics")
             elif scalars := calls.record(row, step, seconds_of(at)):
                 yield scalars
 
@@ -134,7 +134,7 @@ def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
     suffixes = ("", "-wal", "-journal")
     sources = [path.with_name(path.name + suffix) for suffix in suffixes]
     if any(source.exists() and not source.is_file() for source in sources):
-        raise OSError("what lies beside it is no file")
+        raise OSError("what lies beside it is not a file")
     with tempfile.TemporaryDirectory(prefix="lldscope-") as folder:
         size = sum(source.stat().st_size for source in sources if source.is_file())
         if size > shutil.disk_usage(folder).free // 2:

@@ -51,7 +51,7 @@ def _points(path: Path, findings: Findings) -> Iterator[Point]:
             try:
                 event = Event.FromString(record)
             except DecodeError:
-                findings.skip("records that are no TensorBoard event")
+                findings.skip("records that are not TensorBoard events")
                 continue
             for summary in event.summary.value:
                 if (value := _scalar(summary)) is not None:

@@ -41,7 +41,7 @@ class WandbOffline:
                 try:
                     rows = [_row(value) for number, value in _fields(data) if number == 2]
                 except (ValueError, RecursionError):
-                    findings.skip("records that are no W&B history")
+                    findings.skip("records that are not W&B history")
                     continue
                 for row, step in rows:
                     if scalars := calls.record(row, row.get("_step", step), time_of(row)):

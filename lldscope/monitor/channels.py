@@ -73,7 +73,7 @@ class Service:
         # The address of a Slack or Discord webhook is one of theirs to apprise.
         if not (self._services.add(url) or self._services.add(_json_address(url))):
             raise UsageError(
-                f"{name} is no address that apprise understands; its forms: "
+                f"{name} is not an address that apprise understands; its forms: "
                 "https://appriseit.com/services/."
             )
 
@@ -170,7 +170,7 @@ def open_channel(url: str, number: int) -> Channel:
     scheme, colon, _ = url.partition("://")
     if not colon:
         raise UsageError(
-            f"Notification address {number} is no URL: it begins with a scheme, as in https://… "
+            f"Notification address {number} is not a URL: it begins with a scheme, as in https://… "
             "or slack://…."
         )
     protocol = scheme.lower() if scheme.isalnum() else "?"

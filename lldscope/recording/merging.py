@@ -53,7 +53,7 @@ class Merger:
         self._manifest.read()
         if self._manifest.damaged:
             why = next(iter(self._manifest.damaged.values()))
-            self._losses.warn("manifest", "its manifest was changed by somebody else: %s", why)
+            self._losses.warn("manifest", "another process changed its manifest: %s", why)
             return
         for table in self._tables():
             while group := compaction.due(self._tables()[table]):

@@ -283,7 +283,7 @@ class Recorder(NullRecorder):
         if file == layout.EVENTS_FILE:
             line["step"] = whole(line["step"])
             if not is_event(line):  # a reader would call it damage
-                self._lost(f"{file}: an event without a kind, or a step that is no count")
+                self._lost(f"{file}: an event without a kind, or a step that is not a count")
                 return
         if self._cannot_write() or not self._writer.calls.put(file, Call(line)):
             self._refuse(file)

@@ -81,7 +81,7 @@ def test_verl_console_with_all_that_ray_puts_around_it(run_import):
     assert query(outcome, "SELECT count(*) FROM all_steps WHERE step IN (3, 4)") == [(4,)]
     assert outcome.findings.skipped == {
         "metric lines without a metric": 1,
-        "metrics whose value is no number": 1,
+        "metrics whose value is not a number": 1,
         "last metrics of a line that is half written": 1,
     }
 
@@ -313,7 +313,7 @@ def test_half_written_lines_and_garbage_are_counted(run_import, text):
     assert outcome.steps == 1
     assert outcome.findings.skipped == {
         "lines that are not JSON": 1,
-        "lines that are no JSON object": 1,
+        "lines that are not a JSON object": 1,
         "rows without a step": 1,
         "last lines that are half written": 1,
     }

@@ -134,7 +134,7 @@ def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
     done = lldscope_command("train", "--resume", "--run", tmp_path / "nowhere")
     assert done.returncode == 1
     assert "There is no run at" in done.stderr
-    with pytest.raises(UsageError, match="no intact checkpoint to go on from"):
+    with pytest.raises(UsageError, match="no intact checkpoint to resume from"):
         find_checkpoint(make_run())
 
 

@@ -116,7 +116,7 @@ def test_a_base_must_be_a_shipped_configuration(tmp_path):
     assert (config.name, config.steps, config.prompts) == ("mine", 3, 4)
     assert config.lr == load_config("demo").lr
     path.write_text("base: mine\n")
-    with pytest.raises(UsageError, match="base='mine' is no shipped configuration"):
+    with pytest.raises(UsageError, match="base='mine' is not a built-in configuration"):
         load_config(path)
 
 

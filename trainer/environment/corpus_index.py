@@ -81,7 +81,7 @@ class CorpusIndex:
             return parse_document(decode(line), str(row))
         except (OSError, ValueError):
             raise LldscopeError(
-                f"{self._path} has changed since it was opened. Start again to index it anew."
+                f"{self._path} has changed since it was opened. Restart to index it again."
             ) from None
 
 

@@ -65,7 +65,7 @@ RULES = (
         evidence=f"each component's mean over several windows against its best, as the reward's "
         f"own (`reward-decline`), under {percent(o.DECLINED)} of it, while the reward has not "
         "fallen. A warning where the component's name says that the answer is right (accuracy, "
-        "correct, match …) or none does, information otherwise.",
+        "correct, match …) or none does, info otherwise.",
         confused_with="A bonus for a shape or a length that is no longer needed.",
         false_alarms="at most 1 % of runs for each component, for steps that are independent",
         advice="Read responses from before and after. Lower the weight of the component that rose, "

@@ -134,7 +134,7 @@ RULES = (
         needs_too=("reward",),
         cause="The held-out score fell, the reward did not",
         action="read held-out answers",
-        meaning="The policy learns what the reward pays for, and no longer the task.",
+        meaning="The policy learns to raise the reward, no longer the task.",
         evidence=f"The last evaluation against each before it at which the {SMOOTH}-step mean of "
         f"the reward was no higher: lower by {percent(MATERIAL)} where the scores are shares, and "
         f"by more than chance (confidence {percent(1 - RUN_RATE)} for all pairs of a run at once). "
@@ -155,7 +155,7 @@ RULES = (
         action="go back to the checkpoint with the best evaluation",
         back=True,
         meaning=f"Two evaluations in a row are under {percent(HALF)} of the best. The run is "
-        "dying; why, this does not say.",
+        "dying; this alarm does not say why.",
         evidence=f"The higher of the last two evaluations against the best before both, less "
         f"{BIAS:g} standard errors: under {percent(HALF)}, and each by more than chance, counted "
         "as for eval-gap. Not where a score was ever under 0.",

@@ -312,8 +312,8 @@ RULES = (
         needs=("clip_share",),
         cause="More tokens than usual are clipped",
         action="halve the learning rate or make fewer updates per batch",
-        meaning="Updates move the policy beyond the clip range. Information where it was so from "
-        "the start, a warning where it has risen.",
+        meaning="Updates move the policy beyond the clip range. Info if that was so from "
+        "the start, a warning if the share has risen.",
         evidence=f"Share of clipped tokens, mean of {CLIP_STEPS} steps: above {percent(CLIPPED)}; "
         f"a warning at {CLIP_RISE:g} × usual: {USUAL}.",
         advice="Halve the learning rate, or make fewer updates per batch.",

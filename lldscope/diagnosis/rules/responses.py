@@ -38,7 +38,7 @@ CLEAR_RISE = 4.0  # standard errors
 
 @once
 def truncation(e: Evidence) -> Measurement:
-    """Information where it was so from the first step; a warning where it has risen."""
+    """Info if it was so from the first step; a warning if it has risen."""
     what = "of the rollouts were cut by a length limit"
     cut = share_above(e, "truncated_share", CUT_STEPS, CUT, what)
     severity = np.where(truncation_risen(e), Severity.WARNING.rank, Severity.INFO.rank)
@@ -163,8 +163,8 @@ RULES = (
         label="Responses cut by a length limit",
         cause="More responses are cut by a length limit",
         action="find out why responses grow, or raise the limit",
-        meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Information "
-        "where it was so from the start, a warning where it has risen.",
+        meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Info if "
+        "this was so from the start, a warning if it has risen.",
         evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps; risen "
         f"where it is {percent(CUT_RISE)} of the rollouts above that of the first {SMOOTH} steps.",
         advice="Find out why responses grow; raise the limit only if longer ones are right.",

@@ -182,7 +182,7 @@ RULES = (
         cause="The reward is clearly under its best",
         action="look at what began before it",
         meaning=f"The reward has lost more than {percent(1 - o.DECLINED)} of its best, beyond its "
-        "noise. Why, this does not say.",
+        "noise. This alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward (of fewer steps where there is little noise) "
         f"under {percent(o.DECLINED)} of its best; {BEYOND_NOISE}; and {o.DEEPER:g} × as deep as "
         f"any fall that the run has come back from. {OF_BEST}",
@@ -200,9 +200,9 @@ RULES = (
         cause="The reward is being lost",
         action="look for what broke first",
         back=True,
-        meaning=f"The reward is lastingly under {percent(o.HALF)} of its best, or under "
-        f"{percent(o.CONFIRMED)} while another sign shows that the policy breaks. The run is "
-        "dying; why, this does not say.",
+        meaning=f"The reward stays under {percent(o.HALF)} of its best, or under "
+        f"{percent(o.CONFIRMED)} while another sign shows that the policy is breaking. The "
+        "run is dying; this alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward under {percent(o.HALF)} of its best, and "
         f"{BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by {percent(o.NEARLY)} of that margin "
         f"for {o.SLIPS} steps, within {MEMORY} steps of a surge of entropy or gradient norm, of "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .core.errors import LldscopeError, UsageError
-from .core.palette import PHASES, VERDICTS
+from .core.palette import NO_ALARM, PHASES, VERDICTS
 from .core.schema import COMPONENT, TABLES, VIEWS
 from .query.sandbox import SECONDS, Answer, bounded, frame, rows
 from .storage import heartbeats, layout
@@ -88,7 +88,7 @@ class Run:
         ]
         alarms = f"firing: {', '.join(firing)}; " if firing else ""
         verdict = assessment.verdict  # whether a run without an alarm is healthy, `check` says
-        word = "no alarm" if verdict == "healthy" else VERDICTS[verdict].word
+        word = (NO_ALARM if verdict == "healthy" else VERDICTS[verdict]).word
         return (
             f"<Run {self.name!r}: {word}, {steps}, "
             f"{self.info.get('status') or 'unknown status'}{phase}; {alarms}{self.place}>"

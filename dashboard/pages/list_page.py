@@ -70,7 +70,7 @@ def _head(column: str, choice: Choice) -> html.Th:
 
 def _filters(summaries: RunSummaries, choice: Choice) -> html.Div:
     verdicts = {"": "all"} | {v: palette.VERDICTS[v].word for v in VERDICTS}
-    verdicts["healthy"] = "no alarm"  # also where the log is too poor to call a run healthy
+    verdicts["healthy"] = palette.NO_ALARM.word
     find = dcc.Input(
         id="find", type="search", value=choice.find, className="find",
         placeholder="name, group, tag, alarm …  ( / )",

@@ -203,10 +203,10 @@ def verdict_text(verdict: str, word: str) -> Any:
     """The word of a verdict in its colour; a word that is not the verdict's own has none."""
     from rich.text import Text
 
-    from ..core.palette import VERDICTS
+    from ..core.palette import NO_ALARM, VERDICTS
 
     sign = VERDICTS[verdict]
-    return Text(word, (sign if word == sign.word else VERDICTS["insufficient"]).style)
+    return Text(word, (sign if word == sign.word else NO_ALARM).style)
 
 
 def warn_of_damage(damaged: Mapping[str, str], drops: Mapping[str, int] | None = None) -> None:

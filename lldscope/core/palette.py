@@ -42,12 +42,14 @@ VERDICTS: dict[str, Sign] = {
     "insufficient": Sign("#9aa4af", "#111418", "○", "too few steps to judge", "dim"),
     "unreadable": Sign(GREY, "#111418", "✕", "unreadable", "red"),
 }
+# Instead of "healthy" where the log is too poor to say so, or the reward has fallen.
+NO_ALARM = Sign("#9aa4af", "#111418", "○", "no alarm", "dim")
 
 # What the answers rest on.
 EVIDENCE: dict[str, str] = {
     "delta": "Δ measured",
     "level": "likelihood levels, no Δ",
-    "symptoms": "no Δ (reward and entropy only)",
+    "symptoms": "no Δ",
 }
 
 # Whether a log supports a cause.

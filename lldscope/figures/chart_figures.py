@@ -66,8 +66,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
             data.append(_draw(raw := thin(x, y, zoom), line, raw=True))
             counts.append(raw)
         mean = thin(x, _smooth(y, line, view, subject), zoom)
-        course = "" if zoom else subject.course(line.column)
-        data.append(_draw(mean, line) | ({"meta": course} if course else {}))
+        data.append(_draw(mean, line, "" if zoom else subject.course(line.column)))
         if line.column != EVIDENCE:  # which is there without what it is of
             counts.append(mean)
     window = zoom or axis.extent
@@ -129,8 +128,7 @@ def make_overlay(
         y = _smooth(y, chart.lines[0], view, subject)
         points = thin(positions(subject.table, axis), y, zoom, most)
         counts.append(points)
-        course = "" if zoom else subject.course(line.column)
-        data.append(_draw(points, line) | ({"meta": course} if course else {}))
+        data.append(_draw(points, line, "" if zoom else subject.course(line.column)))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
     layout = chart_layout(chart, axis, window, right=False)
     if view.groups:
@@ -192,7 +190,7 @@ def _mask(y: Numbers, log: bool) -> Numbers:
     return np.where(y > 0, y, np.nan) if log else y
 
 
-def _draw(points: Thinned, line: Line, raw: bool = False) -> Figure:
+def _draw(points: Thinned, line: Line, course: str = "", *, raw: bool = False) -> Figure:
     name = f"{line.label}, raw" if raw else line.label
     width, dash = (GHOST_WIDTH, "solid") if raw else (MEAN_WIDTH, line.dash)
     form = f"%{{y:{',.0f' if line.column == EVIDENCE else ',.4~r'}}}"
@@ -201,6 +199,7 @@ def _draw(points: Thinned, line: Line, raw: bool = False) -> Figure:
         "yaxis": "y2" if line.right else "y",
         "opacity": 0.32 if raw else 1.0,
         "hovertemplate": form,
+        **({"meta": course} if course else {}),
     }
 
 

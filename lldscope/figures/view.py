@@ -76,10 +76,11 @@ class Subject:
     def course(self, column: str) -> str:
         """How a signal went beyond its noise, as the diagnosis has it: the trend of the reward, the
         alarm that fires on the signal, and since when. Empty where it says nothing."""
-        word = self.trend if column == "reward" else _OFF_COURSE.get(column, ("",))[0]
+        word, *rules = _OFF_COURSE.get(column, ("",))
+        if column == "reward":
+            word = self.trend
         if word in ("improving", "flat"):
             return word
-        rules = _OFF_COURSE.get(column, ("",))[1:]
         alarms = [a for a in self.alerts if a.rule in rules and a.state == "firing"]
         onsets = [o for a in alarms if (o := self.onsets.get(a.rule, a.onset)) is not None]
         firings = [a.first_step for a in alarms if a.first_step is not None]

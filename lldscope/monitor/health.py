@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from ..core.palette import EVIDENCE, PHASES, VERDICTS, Sign
+from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
 from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment, PhaseSpan
 from ..diagnosis.evidence import Grade
@@ -126,7 +126,7 @@ class RunState:
         sound = self.trend not in ("falling", "dead") and self.allows_most_checks
         if self.verdict != "healthy" or sound:
             return VERDICTS[self.verdict]
-        return replace(VERDICTS["insufficient"], word="no alarm")
+        return NO_ALARM
 
     def to_dict(self) -> dict[str, Any]:
         """The state as plain data, as `lldscope check --json` prints it."""

@@ -26,8 +26,20 @@ from hypothesis import strategies as st
 from lldscope import open_run
 from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
+from lldscope.evaluation.bank import read_bank
 from lldscope.evaluation.scoring import moving_mean, wilson
-from tests.study import arms, bank, comparisons, cures, judged, report, results, runs, tables
+from tests.study import (
+    arms,
+    bank,
+    comparisons,
+    cures,
+    judged,
+    report,
+    results,
+    risk,
+    runs,
+    tables,
+)
 from tests.study.driver import Job, drive
 from tests.study.label import label
 from tests.study.outcome import collapse_row, outcome
@@ -573,3 +585,13 @@ def test_runs_judged_by_evaluations_have_their_label(folder, snapshots):
                  strict=True)}
         assert line["em_greedy"] == exact
         assert len(bank.exported_signals(name, folder)) == line["steps"]
+
+
+def test_frozen_risk_score_is_causal_and_never_falls() -> None:
+    run = next(r for r in read_bank(risk.ALARM_BANK) if r.label == "degraded")
+    signals = run.signals()
+    whole = risk.score(signals)
+    assert (np.diff(whole) >= 0).all()
+    assert whole[-1] > whole[0]
+    half = len(signals) // 2
+    np.testing.assert_array_equal(risk.score(signals.head(half)), whole[:half])

@@ -14,11 +14,12 @@ import pandas as pd
 
 from lldscope.diagnosis.assess import DEFAULT_ARL
 from lldscope.evaluation.bank import LabelledRun, read_bank
-from lldscope.evaluation.ranking import ARM, HEAD, STEP, Ranking, cells, rank
+from lldscope.evaluation.ranking import ARM, HEAD, OWN, STEP, Ranking, cells, rank
 from lldscope.evaluation.scoring import ANY, EvaluatedRun, evaluate_run, score
 from tests.bench.candidates import share_cell, starts
 from tests.bench.rivals import RIVALS
 
+from . import risk
 from .arms import ALARM_ARMS, ALARM_BANK, SEED_ARMS, SEED_BANK, Arm
 from .tables import table
 
@@ -95,7 +96,7 @@ def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
         _table("all runs", evaluated),
         "\n\n".join(tables),
         f"{_progress(by_seed, SEED_ARMS)}\n\n{_outcomes(by_seed, SEED_ARMS)}",
-        _detectors(rank(by_seed)),
+        _detectors(rank(by_seed, risk.score)),
         _detectors(rankings),
     )
     return dict(zip(BLOCKS, texts, strict=True))
@@ -165,7 +166,9 @@ def _detectors(rankings: list[Ranking]) -> str:
         return "No runs of both kinds yet."
     first = rankings[0]
     arms = f"In arms with runs of both kinds: {first.found[1]} degraded, {first.false[1]} held."
-    return f"{arms}\n\n{table(HEAD, [cells(r) for r in rankings])}"
+    names = {OWN: "frozen combination"}
+    rows = [cells(replace(r, detector=names.get(r.detector, r.detector))) for r in rankings]
+    return f"{arms}\n\n{table(HEAD, rows)}"
 
 
 def _share(counts: dict[str, Any]) -> str:

@@ -209,8 +209,8 @@ RULES = (
         "responses that shrank, grew or are cut, of numbers that are not finite, or of correct "
         "responses that lose likelihood. Or the reward stays at its lowest for longer than steps "
         f"in any order would in {percent(o.LEVEL)} of all runs. {OF_BEST}",
-        advice="Look at the look-alikes: a dead tool, truncation and a wrong mask look "
-        "the same here.",
+        advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
+        "look-alikes says which of them this log rules out.",
         confused_with=CURRICULUM,
         measure=crash,
         unit="of its best",

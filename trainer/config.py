@@ -50,8 +50,14 @@ class TrainConfig(Settings):
     """Where the policy lives; auto takes CUDA if there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the arithmetic; the weights that AdamW updates stay float32."""
+    head_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the output layer's inputs. Less than float32 is faster on a GPU, but its error
+    opens LLDS' strict gates."""
     gradient_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, more time."""
+    packing: bool = False
+    """Lay the rows of a pass behind each other instead of padding them; on a GPU with
+    dtype=bfloat16."""
     lora_rank: Natural = 0
     """Train adapters of this rank only; 0 trains all."""
     lora_alpha: Above0 = 16.0
@@ -74,6 +80,9 @@ class TrainConfig(Settings):
     micro_tokens: Natural = 0
     """Tokens per forward and backward pass of an update, padding included, instead of rollouts; 0
     takes micro_batch."""
+    skip_constant_groups: bool = False
+    """Leave rollouts without an advantage out of the updates where they give no gradient: without
+    LLDS, KL and entropy bonus, with optimizer=torch."""
     optimizer: Literal["torch", "deepspeed"] = "torch"
     """What applies the gradients: plain torch, or DeepSpeed's ZeRO."""
     offload_moments: bool = False
@@ -252,11 +261,14 @@ class TrainConfig(Settings):
                 "turn_end=length needs engine=vllm: the in-process sampler feeds every token back "
                 "as it draws it, and cannot take back what follows a closing tag"
             )
-        if self.offload_moments and self.optimizer == "deepspeed":
-            raise UsageError(
-                "offload_moments=true needs optimizer=torch: under ZeRO the moments are split over "
-                "the processes instead"
-            )
+        reasons = {
+            "skip_constant_groups": "all processes make their passes together, and some would "
+            "have fewer",
+            "offload_moments": "the moments are split over the processes instead",
+        }
+        for name, reason in reasons.items():
+            if getattr(self, name) and self.optimizer == "deepspeed":
+                raise UsageError(f"{name}=true needs optimizer=torch: under ZeRO {reason}")
         if self.micro_tokens and self.micro_batch:
             raise UsageError(
                 f"micro_tokens={self.micro_tokens} is not allowed with "

@@ -43,6 +43,21 @@ def need_gpu_build() -> None:
         )
 
 
+def need_packed_attention(dtype: str) -> None:
+    """Raise LldscopeError where torch has no kernel for packed rows on a GPU."""
+    version = torch_build()[0]
+    if dtype != "bfloat16":
+        raise LldscopeError(
+            f"packing=true with dtype={dtype} is not possible on a GPU, whose kernel for rows of "
+            "different lengths computes in bfloat16: take dtype=bfloat16, or packing=false"
+        )
+    if tuple(map(int, version.split(".")[:2])) < (2, 11):
+        raise LldscopeError(
+            f"packing=true needs torch 2.11 or newer on a GPU, and this is {version}: install it, "
+            "or take packing=false"
+        )
+
+
 def torch_build() -> tuple[str, bool]:
     """(version, whether it was built for CUDA or ROCm) of the torch that is installed."""
     spec = find_spec("torch")

@@ -14,6 +14,7 @@ from .environment.retriever_client import HttpRetriever
 from .packages import (
     need_deepspeed,
     need_gpu_build,
+    need_packed_attention,
     need_peft,
     need_vllm,
     torch_build,
@@ -40,6 +41,8 @@ def check_packages(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to install, for a package that the settings need."""
     if config.device == "cuda":
         need_gpu_build()
+    if config.packing and _on_gpu(config):
+        need_packed_attention(config.dtype)
     if config.offload_moments and not _on_gpu(config):
         raise UsageError(
             "offload_moments=true needs a GPU: without one AdamW's moments are in main memory "
@@ -61,8 +64,8 @@ def warnings(config: TrainConfig) -> list[str]:
             f"llds={config.llds} does nothing with updates=1: old and new policy are the same when "
             "the loss is computed, and every gate is closed; take updates of 2 or more"
         )
-    same = config.engine == "in-process" and config.dtype == "float32"
-    if config.importance_sampling != "off" and same:
+    exact = config.dtype == config.head_dtype == "float32"
+    if config.importance_sampling != "off" and config.engine == "in-process" and exact:
         sentences.append(
             "importance_sampling does nothing with engine=in-process: what samples is the policy "
             "that is trained, and every weight is 1"

@@ -96,6 +96,7 @@ class Trainer:
             config.model, device, getattr(torch, config.dtype),
             gradient_checkpointing=config.gradient_checkpointing, lora_rank=config.lora_rank,
             lora_alpha=config.lora_alpha, half_layers=config.optimizer == "deepspeed",
+            head_dtype=config.head_dtype, packing=config.packing,
         )
         self._reference: Any = None
         if config.kl_coefficient > 0:
@@ -125,7 +126,8 @@ class Trainer:
         """Load the policy that the KL is to: the one that training starts from."""
         c, device = self.config, self.processes.device
         self._reference = load_policy(
-            c.model, device, getattr(torch, c.dtype), half_layers=True
+            c.model, device, getattr(torch, c.dtype), half_layers=True, head_dtype=c.head_dtype,
+            packing=c.packing,
         ).model
 
     def step(self, step: int) -> StepReport:
@@ -180,9 +182,9 @@ class Trainer:
         keys = [r.episode.question.key for r in rollouts]
         check_groups(keys, [r.episode.question.text for r in rollouts])
         advantages = group_advantages(rewards, keys, std=c.advantage_std)
-        return RolloutBatch.of(
-            rollouts, advantages, self.processes.device, apart=c.dtype != "float32"
-        )
+        # Whether the sampler's log-probabilities are those of the policy that is updated.
+        same = c.dtype == c.head_dtype == "float32"
+        return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=not same)
 
     @torch.no_grad()
     def score_reference(self, batch: RolloutBatch, minibatches: list[list[int]]) -> None:
@@ -303,7 +305,7 @@ class Trainer:
                 rows["retention"] = self.retention.rows(draw.step, retained)
             self.retention.keep(record)
             write(self.recorder, rows)
-        cost = meter.columns(batch.lengths, int(batch.mask.sum()))
+        cost = meter.columns(*batch.in_updates())
         with meter.part("record") as last_row:
             self.recorder.step(
                 **sums, **loss_columns(updates), **cost, policy_version=draw.policy_version,

@@ -64,6 +64,21 @@ def test_a_step_records_what_it_cost():
         assert row["flops_possible"] is row["memory_peak"] is None, "of a CPU nothing is known"
 
 
+def test_rows_that_no_update_passes_are_no_operations():
+    """Else they would count in the MFU."""
+    sums = {}
+    for skip in ("false", "true"):
+        keeper = Keeper()
+        settings = [*SMALL, "eval_questions=0", "steps=1", f"skip_constant_groups={skip}"]
+        train(load_config("tiny", settings), keeper)
+        (row,) = keeper.rows("steps")
+        rows = [r for r in keeper.rows("responses") if skip == "false" or r["advantage"]]
+        sums[skip] = row["flops"], len(rows), row["n_tokens"]
+    assert 0 < sums["true"][1] < sums["false"][1]
+    assert sums["true"][2] == sums["false"][2], "what was sampled is the same"
+    assert 0 < sums["true"][0] < 0.8 * sums["false"][0]
+
+
 @pytest.mark.parametrize(("mfu", "text"), [(None, "812 tokens/s"), (0.31, "812 tokens/s  MFU 31%")])
 def test_the_display_tells_the_speed(mfu, text):
     report = StepReport(

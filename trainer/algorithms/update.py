@@ -37,7 +37,8 @@ class UpdateStats:
 
     Losses are before their coefficients; None if not computed. They are this rank's share of the
     loss over all ranks, scaled so that their mean over ranks, weighted by `n_tokens`, is that loss.
-    `ratio_max`, `ratio_p99`, `n_clipped` and `n_tokens` are of this rank's own tokens. `grad_norm`
+    `ratio_max`, `ratio_p99`, `n_clipped` and `n_tokens` are of this rank's own tokens, the ratios
+    of those that went through a pass (`skip_constant_groups`). `grad_norm`
     (before clipping) and `skipped` are of the whole gradient and the same on every rank.
     """
 
@@ -107,14 +108,33 @@ class Updater:
         return [
             rows
             for minibatch in minibatches
-            for part in self._parts(batch, minibatch)
+            for group in self._split(batch, minibatch)
+            if group
+            for part in self._parts(batch, group)
             for rows in batch.buckets(part, self._n_buckets)
         ]
+
+    def _split(
+        self, batch: RolloutBatch, rows: Sequence[int]
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """The rows that go through the passes of an update, and those that are skipped because they
+        have no part in its gradient. One stays at least: AdamW's moments move on by a gradient of
+        0, not by none."""
+        c = self.config
+        gradient = self.cures.llds != "off" or c.kl_coefficient > 0 or c.entropy_coefficient > 0
+        if not c.skip_constant_groups or gradient:
+            return rows, []
+        constant = (batch.advantages == 0).tolist()
+        skipped = [row for row in rows if constant[row]]
+        if len(skipped) == len(rows):
+            skipped.remove(min(rows, key=lambda row: batch.lengths[row]))
+        left_out = set(skipped)
+        return [row for row in rows if row not in left_out], skipped
 
     @property
     def _n_buckets(self) -> int:
         """Of a micro-batch."""
-        return 1 if self.config.micro_tokens else self.config.buckets
+        return 1 if self.config.micro_tokens or self.config.packing else self.config.buckets
 
     def run(
         self,
@@ -157,14 +177,20 @@ class Updater:
 
     def _update(self, batch: RolloutBatch, minibatch: Sequence[int]) -> UpdateStats:
         sums = None
+        rows, skipped = self._split(batch, minibatch)
+        if skipped:
+            if batch.skipped is None:
+                batch.skipped = torch.zeros_like(batch.rescored)
+            batch.skipped[skipped] = True
         while sums is None:
-            parts = self._parts(batch, minibatch)
-            whole, counts = self._counts(batch, parts)
+            parts = self._parts(batch, rows)
+            whole, counts = self._counts(batch, parts, skipped)
             sums = self._gradient(batch, parts, counts, whole)
         norm, applied = self._optimizer.step()
         self.n_applied += applied
         ratios = torch.cat([ratio[mask] for ratio, mask in sums.ratios]).numpy(force=True)
-        scale = whole.tokens / max(1, len(ratios))
+        n_tokens = len(ratios) + sum(int(batch.mask[row].sum()) for row in skipped)
+        scale = whole.tokens / max(1, n_tokens)
         return UpdateStats(
             loss_policy=_total(sums.loss_policy) * scale,
             loss_llds=None if self.cures.llds == "off" else _total(sums.loss_llds) * scale,
@@ -175,7 +201,7 @@ class Updater:
             # torch's quantile takes at most 2²⁴ numbers.
             ratio_p99=float(np.quantile(ratios, 0.99)) if len(ratios) else float("nan"),
             n_clipped=int(torch.stack(sums.clipped).sum()),
-            n_tokens=len(ratios),
+            n_tokens=n_tokens,
         )
 
     def _parts(self, batch: RolloutBatch, rows: Sequence[int]) -> list[list[int]]:
@@ -234,18 +260,19 @@ class Updater:
         return None
 
     def _counts(
-        self, batch: RolloutBatch, parts: list[list[int]]
+        self, batch: RolloutBatch, parts: list[list[int]], skipped: Sequence[int] = ()
     ) -> tuple[_Counts, list[_Counts]]:
-        """Over all ranks, and of each of this rank's micro-batches. From masks and advantages
-        alone: the counts do not depend on the new policy."""
-        counts = torch.stack([self._count(batch, rows) for rows in parts])  # (parts, 3)
-        n_rows = sum(map(len, parts))
+        """Over all rows, skipped ones too, on all ranks, and of each of this rank's micro-batches.
+        From masks and advantages alone: the counts do not depend on the new policy."""
+        groups = [*parts, list(skipped)] if skipped else parts
+        counts = torch.stack([self._count(batch, rows) for rows in groups])  # (groups, 3)
+        n_rows = sum(map(len, groups))
         shape = counts.new_tensor([n_rows, n_rows**2])
         *whole, rows, squares = self._processes.sum(torch.cat([counts.sum(0), shape])).tolist()
         if squares * self._processes.size != rows**2:
             # Otherwise ranks would wait for each other forever.
             raise LldscopeError("Every process needs the same number of rollouts in an update")
-        return _Counts(*whole), [_Counts(*each) for each in counts.tolist()]
+        return _Counts(*whole), [_Counts(*each) for each in counts.tolist()[: len(parts)]]
 
     def _count(self, batch: RolloutBatch, rows: list[int]) -> Tensor:
         """(3,): what `_Counts` has, of one micro-batch."""

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .head import head_logits
+from .packing import packed_hidden
 
 LOGITS_BYTES = 256 * 2**20
 """Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
@@ -96,6 +97,8 @@ def _hidden_before(model: Any, ids: Tensor, action_mask: Tensor, where: Tensor) 
     the flattened rows. They are found once for all uses: a GPU is waited for to know how many there
     are."""
     with compute(model), _recomputing(model):
+        if getattr(model, "packing", False):
+            return packed_hidden(model, ids, action_mask, where)
         hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     return hidden.flatten(0, 1).index_select(0, where - 1)
 

@@ -27,6 +27,7 @@ from .directory import model_directory
 from .head import head_logits
 from .kvcache import RowCache
 from .logprobs import compute
+from .packing import use_packing
 
 _ADAPTER = "default"
 """Name of the low-rank adapters."""
@@ -83,6 +84,8 @@ def load_policy(
     lora_rank: int = 0,
     lora_alpha: float = 16.0,
     half_layers: bool = False,
+    head_dtype: str = "float32",
+    packing: bool = False,
 ) -> Policy:
     """The policy saved at `path`, or the shipped one for "tiny", in evaluation mode.
 
@@ -95,7 +98,8 @@ def load_policy(
     but the head, scaled by lora_alpha / lora_rank (arXiv 2106.09685), and nothing else.
     half_layers: keep the decoder's linear layers in `dtype`, for a policy that is not trained or
     whose optimizer has float32 copies; those frozen beneath adapters always are. Autocast would
-    round them so in every pass: the result is the same, in half the memory.
+    round them so in every pass: the result is the same, in half the memory. head_dtype, packing:
+    see `policy.head`, `policy.packing`.
 
     Raises UsageError if the directory is not a complete causal language model with its tokenizer,
     if its log-probabilities are not what the sampler and the scorer would compute, or if peft is
@@ -130,6 +134,9 @@ def load_policy(
             model.gradient_checkpointing_enable({"use_reentrant": False})
     if dtype != torch.float32:
         model.compute_dtype = dtype
+    model.head_dtype = head_dtype
+    if packing:
+        _load(path, "it with packing=true", lambda: use_packing(model))
     return Policy(model, tokenizer)
 
 

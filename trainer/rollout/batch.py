@@ -25,9 +25,10 @@ class RolloutBatch:
 
     `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
     in-process sampler measured them while sampling, for other engines `measure` does, and for a
-    sampler whose policy or rounding is another. `behaviour` is whoever sampled, None where its
-    log-probabilities are `old`. The rest is filled in as the step goes on: `post` holds for the
-    rows in `rescored`; `action` numbers the action of each token, -1 off them; None is a
+    sampler whose policy or rounding is another. `behaviour` is whoever sampled, None
+    where its log-probabilities are `old`. The rest
+    is filled in as the step goes on: `inner` does not hold for the rows in `skipped`, `post` holds
+    for those in `rescored`; `action` numbers the action of each token, -1 off them; None is a
     measurement that this run does not make. A NaN in what was measured is a NaN.
     """
 
@@ -47,6 +48,7 @@ class RolloutBatch:
     penalty: Tensor | None = None
     answer_mask: Tensor | None = None
     weights: Tensor | None = None
+    skipped: Tensor | None = None
     action: Tensor | None = None
 
     @classmethod
@@ -117,6 +119,12 @@ class RolloutBatch:
         delta = (self.post - self.old).sum(1).cpu()
         mask = among & self.rescored
         return float(delta[mask].sum()), int(mask.sum())
+
+    def in_updates(self) -> tuple[list[int], int]:
+        """Lengths of the rows that went through the passes of the updates, and how many action
+        tokens they have."""
+        rows = [i for i in range(len(self.lengths)) if self.skipped is None or not self.skipped[i]]
+        return [self.lengths[row] for row in rows], int(self.mask[rows].sum())
 
     def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
         """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere; in buckets of

@@ -21,8 +21,7 @@ from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
 from .pages.router import is_page
 from .routes import add_routes
-from .security.content_policy import content_policy
-from .security.errors import add_answers
+from .security import add_answers, content_policy
 
 _INDEX_ROUTES = ("/", "/<path:path>")  # Dash's page for every address
 _NONCE = b'nonce=""'  # filled by `_finish`

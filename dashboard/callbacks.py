@@ -31,16 +31,14 @@ from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
 from .data.snapshot import Snapshot
 from .pages import components as parts
-from .pages.answer import news_of_run
 from .pages.batch import batch
 from .pages.compare_page import compare_parts, comparison_of
 from .pages.drawing import cards_of, charts_of, draw
-from .pages.frame import last_snapshots_of, query_of, view_of
-from .pages.links import Query, attrs
+from .pages.frame import Query, attrs, last_snapshots_of, query_of, view_of
 from .pages.list_rows import choice_of, run_rows
 from .pages.router import page
 from .pages.run_page import SNOOZE_HOURS, absent_charts, run_parts
-from .pages.story import story, story_key
+from .pages.story import news_of_run, story, story_key
 
 _CHARTS = {"type": "chart", "index": ALL}
 _ANSWERS = [(Output("busy", "data"), True, False)]  # while the server answers a tick

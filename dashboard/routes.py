@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from flask import Flask, Response
+from collections.abc import Iterator, Sequence
 
+from flask import Flask, Response
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from lldscope.core import palette
 from lldscope.core.errors import LldscopeError
+from lldscope.core.terminal import plain
+from lldscope.monitor.summary import Summary
 from lldscope.report import post_mortem
 from lldscope.report.document import document
 from lldscope.report.html import html
 
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
-from .prometheus import exposition
 
 READ_SECONDS = 5.0  # for runs that have changed; Prometheus waits 10 s
 
@@ -37,3 +44,68 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
 def _file_name(name: str) -> str:
     last = name.rsplit("/", 1)[-1]
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in last)
+
+
+_METRICS = {
+    "lldscope_verdict": "1 for the verdict that the run has, 0 for the others.",
+    "lldscope_phase": "1 for the phase that the run is in.",
+    "lldscope_live": "1 while the run is live, 0 once it has ended.",
+    "lldscope_alarm": "1 for each alarm that fires; acknowledged or snoozed ones have quiet=yes.",
+    "lldscope_last_step": "The last step recorded.",
+    "lldscope_last_row_timestamp_seconds": "When the last row was written, Unix time.",
+    "lldscope_evidence": "Evidence of the decay test; it alarms at lldscope_evidence_limit.",
+    "lldscope_evidence_limit": "Evidence at which the decay test alarms.",
+    "lldscope_signal": "Last measured value of a signal.",
+    "lldscope_unreadable": "1 for a run that cannot be read.",
+}
+Sample = tuple[str, dict[str, str], float]
+
+
+def exposition(lines: Sequence[Summary]) -> bytes:
+    """The metrics of these runs; those that were not read yet are left out."""
+    registry = CollectorRegistry()
+    registry.register(_Runs([line for line in lines if line.state or line.error]))
+    return generate_latest(registry)
+
+
+class _Runs(Collector):
+    def __init__(self, runs: list[Summary]) -> None:
+        self._runs = runs
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        samples = [sample for run in self._runs for sample in _of(run)]
+        for name, meaning in _METRICS.items():
+            family = GaugeMetricFamily(name, meaning)
+            for metric, labels, value in samples:
+                if metric == name:  # who asks with curl has a terminal, which obeys escapes
+                    safe = {key: plain(text) for key, text in labels.items()}
+                    family.add_sample(name, safe, value)
+            if family.samples:
+                yield family
+
+
+def _of(line: Summary) -> Iterator[Sample]:
+    run = {"run": line.title, "path": line.name}
+    state = line.state
+    if state is None:
+        yield "lldscope_unreadable", run, 1.0
+        return
+    for verdict in palette.VERDICTS:
+        if verdict != "unreadable":
+            yield "lldscope_verdict", run | {"verdict": verdict}, float(state.verdict == verdict)
+    yield "lldscope_phase", run | {"phase": palette.PHASES[state.phase].word}, 1.0
+    yield "lldscope_live", run, float(state.life == "live")
+    for alert in state.firing:
+        quiet = "yes" if alert.rule in state.silenced else "no"
+        about = {"alarm": alert.rule, "severity": str(alert.severity), "quiet": quiet}
+        yield "lldscope_alarm", run | about, 1.0
+    if state.last_step is not None:
+        yield "lldscope_last_step", run, float(state.last_step)
+    if line.last_time is not None:
+        yield "lldscope_last_row_timestamp_seconds", run, line.last_time
+    if "evidence" in line.last:
+        yield "lldscope_evidence", run, line.last["evidence"]
+        yield "lldscope_evidence_limit", run, state.arl
+    for signal, value in line.last.items():
+        if signal != "evidence":
+            yield "lldscope_signal", run | {"signal": signal}, value

@@ -90,7 +90,7 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
     """Require the token; without one, require a local host name."""
     from flask import Response, g, request
 
-    from .security.errors import sentence
+    from .security import sentence
 
     cookie, session = f"lldscope_{port}", f"lldscope_{port}_session"
     secret = secrets.token_urlsafe(32)  # whoever shows it has shown the token since we started

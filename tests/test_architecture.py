@@ -82,7 +82,6 @@ DASHBOARD = (
     "data",
     "pages",
     "callbacks",
-    "prometheus",
     "routes",
     "app",
     "server",

@@ -14,8 +14,8 @@ from lldscope.core.charts import Chart
 from lldscope.explore.responses import ActionMap
 from lldscope.figures import marks
 from lldscope.figures.chart_figures import Figure
-from lldscope.figures.labels import alarm_labels
 from lldscope.figures.layout import chart_layout
+from lldscope.figures.marks import alarm_labels
 from lldscope.figures.series import XAxis, at_steps
 from lldscope.figures.view import Subject
 

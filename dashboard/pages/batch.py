@@ -20,7 +20,7 @@ from lldscope.figures.series import floats
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
-from .links import address, attrs
+from .frame import address, attrs
 from .responses_page import STRONG, answer_of, class_of, end_of, title_of
 
 GROUPS, RESPONSES = 8, 3  # shown of a step, and of each class of a group

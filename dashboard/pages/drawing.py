@@ -1,4 +1,8 @@
-"""The charts of a page: which there are, their figures, and their cards."""
+"""The charts of a page: which there are, their figures, their cards, and the field that adds one.
+
+The browser searches the names of metrics, which it has, and adds a chart without loading the page
+again; the address keeps it (assets/lldscope.js).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from dash import dcc, html
+
 from lldscope.core import palette
 from lldscope.core.charts import Chart, Line
+from lldscope.core.terminal import visible
 from lldscope.explore.responses import action_map
 from lldscope.figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
 from lldscope.figures.series import XAxis, x_axis
@@ -17,7 +24,7 @@ from ..data.metrics import chart_of, has_values, keys_of, needs_run, with_column
 from ..data.snapshot import Snapshot
 from ..figures.action_map import ACTION_MAP, make_action_map
 from . import components as parts
-from .links import Query
+from .frame import Query
 
 MOST_ADDED = 60  # charts that an address may add
 _HELD_OUT = Line("eval_score", "held-out score", palette.BLUE, "dash", mean=False, right=True,
@@ -111,3 +118,33 @@ def _of_one(
 def _subject(snapshot: Snapshot, chart: Chart) -> Subject:
     subject = snapshot.subject
     return with_columns(subject, snapshot.run if needs_run(subject, chart) else None, chart)
+
+
+# Metrics that are offered before anything is typed, where they are there.
+OFFERED = ("action-map", "step_kl", "lr", "loss_policy", "success", "step_seconds")
+
+
+def adding(
+    snapshots: Sequence[Snapshot], defaults: Sequence[str], compared: bool = False
+) -> html.Section:
+    """A field that finds metrics of these runs."""
+    columns = [column for snapshot in snapshots for column in snapshot.columns]
+    keys = [key for key in all_keys(snapshots, compared) if key not in defaults]
+    offered = [key for key in keys if key in OFFERED or key.startswith("eval/")]
+    options = [[key, _label(key, columns), key in offered] for key in keys]
+    field = dcc.Input(
+        id="find-chart", type="search", className="find",
+        placeholder=f"{len(keys)} more: part of a name, or a regular expression",
+    )
+    parts: list[Any] = [
+        html.Label([html.Span("add a chart", className="key"), field]),
+        html.Div(id="matches", className="matches"),
+        dcc.Store(id="metrics", data={"options": options, "most": MOST_ADDED}),
+    ]
+    return html.Section(parts, className="adding", id="adding")
+
+
+def _label(key: str, columns: Sequence[str]) -> str:
+    chart = chart_of(key, columns)
+    unit = f" ({chart.unit})" if chart and chart.unit else ""
+    return visible(f"{chart.title if chart else key}{unit}", 80)

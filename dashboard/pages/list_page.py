@@ -11,8 +11,7 @@ from lldscope.core.terminal import visible
 from lldscope.monitor.summary import LAST
 
 from ..data.run_summaries import RunSummaries
-from .frame import PAUSE, REFRESH_MS, choice_button, segments
-from .links import Query, attrs
+from .frame import PAUSE, REFRESH_MS, Query, attrs, choice_button, segments
 from .list_rows import (
     COLUMNS,
     MOST_SETTINGS,

@@ -25,9 +25,8 @@ from lldscope.storage.layout import read_run
 
 from ..data.run_summaries import RunSummaries
 from . import components as parts
-from .about import tag_pills
-from .answer import news_of
-from .links import Query, attrs, comparison, evidence, text
+from .frame import Query, attrs, comparison, evidence, text
+from .story import news_of, tag_pills
 
 READ_SECONDS = 0.5  # of one refresh of the list; the rest follows at the next
 COLUMNS = {

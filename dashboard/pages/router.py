@@ -11,15 +11,13 @@ from lldscope.core.errors import LldscopeError, RunNotFound
 from ..data.run_registry import Reading, RunRegistry
 from ..data.run_summaries import RunSummaries
 from ..data.snapshot import Snapshot
-from ..security.errors import UNREADABLE
+from ..security import UNREADABLE
 from .compare_page import MOST_COMPARED, compare_page
-from .config_page import config_page
-from .frame import message_page, snapshots_of, waiting_page
-from .links import Query
+from .frame import Query, message_page, snapshots_of, waiting_page
 from .list_page import list_page
 from .responses_page import responses_page
-from .rules_page import rules_page
 from .run_page import run_page
+from .static_pages import config_page, rules_page
 from .trajectory_page import trajectory_page
 
 # What is about one run, /KIND/NAME.

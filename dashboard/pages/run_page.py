@@ -24,15 +24,11 @@ from lldscope.storage.url import Url, place_of
 from ..data.snapshot import Snapshot
 from ..figures.delta_colors import COLORS
 from . import components as parts
-from .about import about
-from .adding import adding
-from .answer import answer, news_of_run
-from .drawing import cards_of, charts_of, default_keys, draw, keys_asked
-from .frame import PAUSE, controls, memory, part, view_of
-from .links import Query, address, attrs
-from .rules_page import RULE_IDS
+from .drawing import adding, cards_of, charts_of, default_keys, draw, keys_asked
+from .frame import PAUSE, Query, address, attrs, controls, memory, part, view_of
+from .static_pages import RULE_IDS
 from .step_bar import step_bar
-from .story import story_key
+from .story import about, answer, news_of_run, story_key
 
 SNOOZE_HOURS = 8
 MOST_EPISODES = 4  # of an alarm that are named

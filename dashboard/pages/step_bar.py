@@ -16,7 +16,7 @@ from lldscope.core import palette
 from lldscope.figures.series import raw_positions
 
 from ..data.snapshot import Snapshot
-from .links import attrs
+from .frame import attrs
 
 MOST_CELLS = 600
 GAPS = 200  # cells that are set apart; more of them touch

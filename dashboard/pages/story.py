@@ -1,27 +1,36 @@
-"""The story of a run: what began and was seen when, the setting to change, the worst tokens.
+"""A run in words: what is wrong and what to do, its story, its name, tags and note.
 
-It is the report's, and is asked for after the page, whose charts must not wait for it.
+The story is the report's, what began and was seen when, the setting to change, the worst tokens; it
+is asked for after the page, whose charts must not wait for it. Messages come from runs and are
+untrusted; Dash escapes what is given as text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
+from urllib.parse import quote
 
-from dash import html
+from dash import dcc, html
 
 from lldscope.core import palette
+from lldscope.core.safe_text import as_sentence
 from lldscope.core.terminal import visible
 from lldscope.diagnosis.changepoints import refine
 from lldscope.explore.responses import largest_drops_at
 from lldscope.explore.trajectories import largest_token_losses
+from lldscope.monitor.health import RunState
+from lldscope.monitor.summary import Summary
 from lldscope.report.events import Event, events_of
 from lldscope.report.trainers import first_change, trainer_of
+from lldscope.storage.notes import LONGEST
+from lldscope.storage.url import Url, place_of
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from . import components as parts
-from .links import address, attrs, evidence
+from .frame import address, attrs, evidence
 
 MOST_EVENTS, TOKENS = 6, 3
 
@@ -110,3 +119,113 @@ def _lacks(snapshot: Snapshot) -> list[Any]:
         return []
     text = f"{many} of {len(answers)} checks need what this log lacks. To record it next time:"
     return [html.Section([html.P(text), html.Pre(html.Code("\n".join(record)))], className="card")]
+
+
+ORDER = ("critical", "warning", "stalled", "unreadable", "insufficient", "healthy")
+
+MOST_RUNS = 100  # whose alarms are sent for notices
+
+
+def answer(snapshot: Snapshot) -> list[Any]:
+    """What is wrong, with the way to the evidence; and below it what to do."""
+    state, headline = snapshot.state, snapshot.state.headline
+    sign = state.sign
+    cause: Any = visible(headline.cause)
+    if headline.rule is not None:
+        cause = html.A(cause, href=evidence(snapshot.name, headline.rule))
+    mark = html.Span(sign.shape, className="mark", **attrs(aria_hidden="true"))
+    action = as_sentence(headline.action)
+    return [
+        html.P([mark, cause], className="cause"),
+        *([html.P(["→ ", visible(action, 500)], className="action")] if action else []),
+    ]
+
+
+def news(runs: Sequence[tuple[str, RunState]], title: str) -> dict[str, Any]:
+    """Title and icon of the tab, and the alarms of the first MOST_RUNS runs that fire and are not
+    silenced, of which the browser shows a notice when they are new (assets/news.js)."""
+    verdicts = [loud(state) for _, state in runs]
+    worst = next((v for v in ORDER if v in verdicts), "healthy")
+    sign = palette.VERDICTS[worst]
+    if worst == "healthy":  # green only where every run is
+        signs = [state.sign for _, state in runs if state.verdict == worst]
+        sign = next((s for s in signs if s != sign), sign)
+    count = f"{verdicts.count(worst)} " if len(runs) > 1 else ""
+    before = "" if worst == "healthy" else f"{sign.shape} {count}{sign.word} · "
+    return {
+        "title": f"{before}{visible(title, 80)} – lldscope",
+        "icon": icon(sign),
+        "alarms": {
+            f"{visible(run, 80)}: {alert.rule}": visible(state.headline)
+            for run, state in runs[:MOST_RUNS]
+            for alert in state.firing
+            if alert.severity != "info" and alert.rule not in state.silenced
+        },
+    }
+
+
+def news_of_run(snapshot: Snapshot) -> dict[str, Any]:
+    """The news of a page about one run."""
+    return news([(snapshot.title, snapshot.state)], snapshot.title)
+
+
+def news_of(lines: Sequence[Summary]) -> dict[str, Any]:
+    """The news of the list of runs, those with the newest rows first."""
+    newest = sorted(lines, key=lambda line: -(line.last_time or 0.0))
+    return news([(line.title, line.state) for line in newest if line.state], "Runs")
+
+
+def loud(state: RunState) -> str:
+    """The verdict, but healthy where all that fires was acknowledged or snoozed."""
+    firing = [a.rule for a in state.firing if a.severity != "info"]
+    return "healthy" if firing and all(rule in state.silenced for rule in firing) else state.verdict
+
+
+def icon(sign: palette.Sign) -> str:
+    """The icon of the tab: the state's shape on its colour."""
+    svg = (
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>"
+        f"<rect width='16' height='16' rx='4' fill='{sign.color}'/>"
+        f"<text x='8' y='12' font-size='11' text-anchor='middle' fill='{sign.ink}'>"
+        f"{sign.shape}</text></svg>"
+    )
+    return f"data:image/svg+xml,{quote(svg)}"
+
+
+def tag_pills(tags: Sequence[str]) -> list[Any]:
+    """The tags of a run, if it has any."""
+    pills = [html.Span(visible(tag, LONGEST["tag"]), className="pill tag") for tag in tags]
+    return [html.Div(pills, className="tags")] if pills else []
+
+
+def about(snapshot: Snapshot) -> html.Div:
+    """Tags and note, and the form. After a change the page comes anew."""
+    info = snapshot.info
+    tags, note = info.get("tags") or [], str(info.get("note") or "")
+    content: list[Any] = tag_pills(tags)
+    if note:
+        content.append(html.Div(visible(note, LONGEST["note"]), className="noted"))
+
+    def field(key: str, label: str, value: str, most: int, **more: Any) -> html.Label:
+        box = dcc.Input(id=f"about-{key}", value=value, maxLength=most, debounce=True, **more)
+        return html.Label([html.Span(label, className="key"), box], className="want")
+
+    if isinstance(place_of(snapshot.state.path), Url):  # nothing can be written down there
+        return html.Div(content, className="about")
+    form = [
+        field("name", "name", str(info.get("name") or "")[: LONGEST["name"]], LONGEST["name"],
+              placeholder=snapshot.subject.name),
+        field("tags", "tags", ", ".join(tags), 1000, placeholder="baseline, paper …"),
+        html.Label(
+            [html.Span("note", className="key"),
+             dcc.Textarea(id="about-note", value=note, maxLength=LONGEST["note"], rows=3)],
+            className="want",
+        ),
+        html.Button("Save", id="about-save", className="button small"),
+        html.Span("", id="about-said", className="note", role="status"),
+        dcc.Store(id="about-saved"),
+    ]
+    summary = html.Summary("Name, tags, note" if not content else "Edit", className="quiet")
+    label = attrs(aria_label="name, tags and note of the run")
+    edit = html.Details([summary, html.Div(form, className="wants card")], **label)
+    return html.Div([*content, edit], className="about")

@@ -19,7 +19,7 @@ from lldscope.core.terminal import visible
 from lldscope.explore.trajectories import MOST_TOKENS, Trajectory, rows_of
 
 from ..figures import delta_colors as deltas
-from .links import attrs
+from .frame import attrs
 
 PROMPT_SHOWN = 400  # characters of the end of a prompt
 TOOL_SHOWN = 6000  # characters of one tool answer

@@ -25,8 +25,7 @@ from ..figures import delta_colors as deltas
 from . import components as parts
 from . import token_view
 from .batch import golden_of, parts_of_reward
-from .frame import message_page
-from .links import Query, address, attrs, crumbs, text, way, whole
+from .frame import Query, address, attrs, crumbs, message_page, text, way, whole
 from .responses_page import STRONG, class_of, title_of
 
 MOST_NAMED = 6  # tokens that are named as the greatest losses

@@ -86,8 +86,8 @@ def compare(
         all_runs = [run for of in run_groups for run in of]
         damaged = {f"{r.name}: {part}": why for r in all_runs for part, why in r.damaged.items()}
         if kind is not None:
-            from ..report.arms.analysis import arms_of, compare_arms
-            from ..report.arms.document import document
+            from ..report.arms import arms_of, compare_arms
+            from ..report.arms_document import document
 
             facts = compare_arms(arms_of(run_groups), arl, chosen_rules, _with_bar)
             write_document(facts, document, kind, file)

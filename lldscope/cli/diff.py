@@ -23,7 +23,7 @@ def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
     Equal steps are compared. Runs of different seeds differ soon; this is for finding the step at
     which a copy of a run departed from it.
     """
-    from ..explore.divergence import diff as between
+    from ..explore.comparison import diff as between
     from ..runs import open_run
 
     with open_run(a) as first, open_run(b) as second:
@@ -37,7 +37,7 @@ def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
 def _show(answer: dict[str, Any], every: bool) -> None:
     from ..core.numbers import short
     from ..core.terminal import console, paragraph, plain
-    from ..explore.divergence import sentence
+    from ..explore.comparison import sentence
 
     first, second = names = [plain(run["run"]) for run in answer["runs"]]
     signals, out = answer["signals"], console()

@@ -13,7 +13,7 @@ from .shared import RunPath, rate_options, rules_option, secrets_option, warn_of
 
 if TYPE_CHECKING:
     from ..report import PostMortem
-    from ..report.arms.facts import Comparison
+    from ..report.arms import Comparison
     from ..report.blocks import Document
 
     _Facts = TypeVar("_Facts", PostMortem, Comparison)

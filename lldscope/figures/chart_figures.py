@@ -19,8 +19,8 @@ from ..core.charts import EVIDENCE, Chart, Line, select_charts
 from ..core.numbers import number
 from ..core.terminal import visible
 from . import averages, marks
-from .labels import alarm_labels
 from .layout import STRIP, chart_layout, evidence_axis, has_evidence
+from .marks import alarm_labels
 from .series import (
     MOST_POINTS,
     SINCE,

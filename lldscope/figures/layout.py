@@ -9,7 +9,7 @@ import numpy as np
 from ..core import palette
 from ..core.charts import EVIDENCE, Chart
 from ..diagnosis.detectors import EVIDENCE_CAP
-from .labels import ROW_HEIGHT, ROWS
+from .marks import ROW_HEIGHT, ROWS
 from .series import XAxis
 
 STRIP = 0.24  # of the height of a chart, for the evidence below it

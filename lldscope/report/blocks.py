@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from ..core.palette import Sign
 from ..figures.svg import Drawing
-from .examples import Example
-from .losses import WorstToken
+from .losses import Example, WorstToken
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ..diagnosis.registry import STALLED
 from ..explore.trajectories import rows_of
 from ..monitor.alerts import AnyAlert
 from ..runs import Run
-from .cost import idle
+from .analysis import idle
 from .facts import PostMortem
 from .trainers import trainer_of
 

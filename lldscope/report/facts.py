@@ -13,8 +13,7 @@ from ..figures.view import Subject
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from .events import Event
-from .examples import Example
-from .losses import Losses
+from .losses import Example, Losses
 from .trainers import Change
 
 # What the report says of the state of the run.

@@ -13,7 +13,7 @@ from ..core.numbers import number, signed
 from ..core.palette import BLUE, DARK, LIGHT, VERMILLION, Sign, variables
 from ..core.safe_text import escape_control
 from .blocks import Document, Table
-from .examples import Response
+from .losses import Response
 
 if TYPE_CHECKING:
     from jinja2 import Template

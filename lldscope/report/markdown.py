@@ -22,8 +22,7 @@ from .blocks import (
     Table,
     Tokens,
 )
-from .examples import Example
-from .losses import WorstToken
+from .losses import Example, WorstToken
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")  # to Markdown, or to HTML inside it
 

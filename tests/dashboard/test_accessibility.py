@@ -19,8 +19,8 @@ from made_up_runs import write_run
 import lldscope
 from lldscope.core import palette
 from lldscope.report import post_mortem
-from lldscope.report.arms.analysis import arms_of, compare_arms
-from lldscope.report.arms.document import document as document_of_arms
+from lldscope.report.arms import arms_of, compare_arms
+from lldscope.report.arms_document import document as document_of_arms
 from lldscope.report.document import document
 from lldscope.report.html import html
 

@@ -13,8 +13,7 @@ import plotly.graph_objects as go
 import pytest
 from browsing import DRAWN, open_page, until
 from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.pages.compare_page import compare_page
-from lldscope_dashboard.pages.grouping import averaged_by, choice, groups_of
+from lldscope_dashboard.pages.compare_page import averaged_by, choice, compare_page, groups_of
 from made_up_runs import write_step
 
 import lldscope

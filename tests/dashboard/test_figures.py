@@ -35,8 +35,7 @@ from lldscope.figures.chart_figures import (
     remarks,
     run_style,
 )
-from lldscope.figures.labels import alarm_labels
-from lldscope.figures.marks import alarm_lines
+from lldscope.figures.marks import alarm_labels, alarm_lines
 from lldscope.figures.series import smooth, x_axis
 from lldscope.figures.view import Subject, View
 

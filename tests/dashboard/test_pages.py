@@ -20,16 +20,14 @@ from lldscope_dashboard.data.metrics import chart_of, keys_of
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.pages import list_rows
-from lldscope_dashboard.pages.answer import answer, icon, loud, news_of, news_of_run
 from lldscope_dashboard.pages.batch import batch
 from lldscope_dashboard.pages.drawing import DEFAULTS, charts_of, draw
-from lldscope_dashboard.pages.frame import query_of, view_of
-from lldscope_dashboard.pages.links import address
+from lldscope_dashboard.pages.frame import address, query_of, view_of
 from lldscope_dashboard.pages.list_rows import choice_of, run_rows
 from lldscope_dashboard.pages.router import page
 from lldscope_dashboard.pages.run_page import run_parts
 from lldscope_dashboard.pages.step_bar import MOST_CELLS, step_bar
-from lldscope_dashboard.pages.story import story
+from lldscope_dashboard.pages.story import answer, icon, loud, news_of, news_of_run, story
 from made_up_runs import write_run, write_step
 from page_content import ids, links, texts, walk
 

@@ -12,7 +12,7 @@ import pytest
 
 import lldscope
 from lldscope.evaluation.bank import rows_of_run
-from lldscope.explore.divergence import divergences
+from lldscope.explore.comparison import divergences
 from lldscope.explore.settings import differing, flat
 
 BANK = Path(__file__).parents[2] / "sample_runs" / "bank"

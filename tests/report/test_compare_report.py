@@ -15,9 +15,8 @@ import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.core.numbers import number, signed, true_minus
 from lldscope.report import post_mortem
-from lldscope.report.arms.analysis import arms_of, compare_arms, differences, varying
-from lldscope.report.arms.document import document
-from lldscope.report.arms.facts import Setting
+from lldscope.report.arms import Setting, arms_of, compare_arms, differences, varying
+from lldscope.report.arms_document import document
 from lldscope.report.facts import RunFacts
 from lldscope.report.html import html
 from lldscope.report.markdown import markdown

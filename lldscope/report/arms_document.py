@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...core import palette
-from ...core.numbers import number
-from ...figures.svg import Axis, Drawing
-from ...monitor.alerts import AnyAlert
-from .. import charts
-from ..blocks import Block, Cell, Charts, Document, Items, Paragraph, Section, Table
-from ..document import timeline
-from ..facts import PostMortem
-from ..sentences import date
-from .facts import Arm, Comparison
-from .sentences import COLLAPSE, DECAY, firing_text
+from ..core import palette
+from ..core.numbers import number
+from ..figures.svg import Axis, Drawing
+from ..monitor.alerts import AnyAlert
+from . import charts
+from .arms import COLLAPSE, DECAY, Arm, Comparison, firing_text
+from .blocks import Block, Cell, Charts, Document, Items, Paragraph, Section, Table
+from .document import timeline
+from .facts import PostMortem
+from .sentences import date
 
 MOST_SETTINGS = 60
 STORY = 4  # charts on the first screen

@@ -1,13 +1,22 @@
-"""Answers to what cannot be answered: a status and a sentence, and never a traceback.
+"""What goes out: faults in words, a status and a sentence and never a traceback; content policy.
 
 Callbacks get what a browser sends, and anybody can send something else: what does not fit the page
 is the sender's fault (400) where it is raised by the code that reads the question. Whatever else is
 raised is ours (500), and is logged as an error.
+
+The content policy says what a browser may load and run, so that escaping is not the only wall.
+Inline scripts are named by their hashes, and style sheets show a nonce that is new with each page:
+text of a run that got into a page as either would do nothing. Dash and Plotly add style sheets by
+script, which get the nonce from the script at the head of the page. Attributes `style` stay
+allowed, because Plotly draws with them.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import traceback
+from collections.abc import Iterable
 
 import duckdb
 import pyarrow as pa
@@ -71,3 +80,19 @@ def _raised_in(error: Exception) -> str:
 def sentence(text: str, status: int) -> Response:
     """A plain answer of one line."""
     return Response(text + "\n", status, mimetype="text/plain")
+
+
+def content_policy(scripts: Iterable[str], nonce: str | None) -> str:
+    """The header for a page with these inline scripts and no others; None for what is no page."""
+    runs = " ".join(["'self'", *map(_hash, scripts)])
+    looks = "'self'" if nonce is None else f"'self' 'nonce-{nonce}'"
+    return (
+        f"default-src 'self'; script-src {runs}; script-src-attr 'none'; style-src {looks}; "
+        "style-src-attr 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
+        "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

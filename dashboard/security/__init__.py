@@ -1,1 +1,0 @@
-"""What goes out: faults in words, the content policy."""

@@ -1,1 +1,0 @@
-"""Two runs, or two groups of runs, side by side: another document of a report's blocks."""

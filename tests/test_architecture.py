@@ -49,17 +49,15 @@ LLDSCOPE = (
 )
 TRAINER = (
     "llds",
-    "synonyms",
     "settings",
     "guard",
     "config",
-    "packages",
     "data",
     "environment",
+    "preflight",
     "policy",
     "rollout",
     "engines",
-    "preflight",
     "builtin",
     "optim",
     "algorithms",

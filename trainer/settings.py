@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -12,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from pydantic.fields import FieldInfo
 
 from lldscope.core.errors import UsageError
-
-from .synonyms import suggest
+from lldscope.core.trainers import ours
 
 
 class Settings(BaseModel):
@@ -104,6 +104,17 @@ def apply_overrides(
             hint = f"; did you mean {near}?" if near else f"; known are {', '.join(names)}"
             raise UsageError(f"There is no setting {key!r}{hint}")
     return result
+
+
+def suggest(key: str, names: Collection[str]) -> str | None:
+    """The setting among `names` that someone who wrote `key`, perhaps another trainer's name of it,
+    may have meant."""
+    last = key.rpartition(".")[2].lower().strip("-+").replace("-", "_")
+    if last in names:
+        return last
+    if (setting := ours(names).get(last)) in names:
+        return setting
+    return next(iter(difflib.get_close_matches(key, names, n=1)), None)
 
 
 def shipped() -> list[str]:

@@ -11,8 +11,7 @@ import torch
 
 from .builtin.world import World, WorldQuestions
 from .config import BUILT_IN, TrainConfig
-from .data.datasets import read_questions
-from .data.questions import Question, QuestionSource, ShuffledQuestions
+from .data.datasets import Question, ShuffledQuestions, read_questions
 from .engines.players import sampling_of
 from .environment.corpus_index import open_index
 from .environment.protocol import Environment, Scoring
@@ -42,7 +41,7 @@ class Task:
     searches documents that have nothing to do with the query; None where there is no corpus at hand
     to draw them from."""
 
-    questions: QuestionSource
+    questions: WorldQuestions | ShuffledQuestions
     evaluation: list[Question]
     environment: Environment
     evaluating: Environment
@@ -54,7 +53,7 @@ def make_task(config: TrainConfig, policy: Policy) -> Task:
     world = World.real()
     built_in = WorldQuestions(world, two_hop=config.two_hop)
     retriever, unrelated = _tools(config, world)
-    source: QuestionSource
+    source: WorldQuestions | ShuffledQuestions
     evaluation = _evaluation(config, built_in)
     protocol = TokenProtocol(policy, sampling_of(config))
     protocol.check(evaluation)

@@ -24,8 +24,7 @@ import bm25s
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
 from lldscope_trainer.data.corpus import Document, contents
-from lldscope_trainer.environment.corpus_index import CorpusIndex, open_index
-from lldscope_trainer.environment.index_build import words
+from lldscope_trainer.environment.corpus_index import CorpusIndex, open_index, words
 
 from tests.helpers.data import DATA
 

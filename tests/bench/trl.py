@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import load_config
-from lldscope_trainer.data.questions import Question
+from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import CLOSING, Environment, Episode, prompt_text
 from lldscope_trainer.policy.logprobs import action_logps, pad
 from lldscope_trainer.policy.model import load_policy

@@ -11,8 +11,8 @@ from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.config import TrainConfig, load_config
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.optim.processes import Processes
-from lldscope_trainer.policy.directory import model_directory
 from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.preflight import model_directory
 from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.train import Trainer
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM

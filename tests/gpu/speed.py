@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from lldscope_trainer.algorithms.update import Updater
+from lldscope_trainer.meter import Flops, peak_flops
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy import logprobs
-from lldscope_trainer.policy.flops import Flops, peak_flops
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Sampling
 from transformers import Qwen2Config, Qwen2ForCausalLM

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
-from lldscope_trainer.engines.turn_player import Turn
 from lldscope_trainer.environment.protocol import CLOSING
 from lldscope_trainer.policy.model import Policy
-from lldscope_trainer.rollout.tokens import Sampling
+from lldscope_trainer.rollout.tokens import Sampling, Turn
 from torch import Tensor
 
 

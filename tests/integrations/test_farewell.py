@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import lldscope
-from lldscope.integrations.common.farewell import farewell
+from lldscope.integrations.common.alarms import farewell
 
 
 def test_one_line_says_what_was_seen(make_run, capsys):

@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from lldscope_trainer import train as train_module
 from lldscope_trainer.data.corpus import Document
-from lldscope_trainer.data.questions import Question
+from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import Environment
 from lldscope_trainer.policy.logprobs import action_scores, pad
 from lldscope_trainer.policy.model import Policy

@@ -8,7 +8,7 @@ import pytest
 import torch
 from keeper import SMALL
 from lldscope_trainer.config import load_config
-from lldscope_trainer.data.questions import Question
+from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import Action, Episode
 from lldscope_trainer.environment.reward import ANSWER
 from lldscope_trainer.policy.model import Policy, load_policy

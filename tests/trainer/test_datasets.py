@@ -19,8 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lldscope_trainer.builtin import world
 from lldscope_trainer.builtin.world import World, WorldQuestions
-from lldscope_trainer.data.datasets import iterate_questions, read_questions
-from lldscope_trainer.data.questions import Question, ShuffledQuestions
+from lldscope_trainer.data.datasets import (
+    Question,
+    ShuffledQuestions,
+    iterate_questions,
+    read_questions,
+)
 
 from lldscope.core.errors import UsageError
 

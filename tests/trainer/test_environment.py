@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lldscope_trainer.builtin.world import KEYS, RELATIONS, World, is_held_out, load_facts
 from lldscope_trainer.data.corpus import Document
-from lldscope_trainer.data.questions import Question
+from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import (
     INVALID,
     SEARCH_FAILED,

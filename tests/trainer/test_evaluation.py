@@ -12,8 +12,7 @@ import torch
 from data import DATA, needs_data
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import load_config
-from lldscope_trainer.data.datasets import read_questions
-from lldscope_trainer.data.questions import Question
+from lldscope_trainer.data.datasets import Question, read_questions
 from lldscope_trainer.environment.protocol import INVALID, Environment, Episode, Scoring
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import load_policy

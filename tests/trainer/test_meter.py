@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from keeper import SMALL, Keeper, train
+from lldscope_trainer import meter
 from lldscope_trainer.config import load_config
 from lldscope_trainer.display import cost, summary
-from lldscope_trainer.meter import parts_of
-from lldscope_trainer.policy import flops
-from lldscope_trainer.policy.flops import Flops, peak_flops
+from lldscope_trainer.meter import Flops, parts_of, peak_flops
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.train import StepReport
@@ -42,7 +41,7 @@ def test_cards_are_known_by_their_names(monkeypatch):
         ("NVIDIA B300 SXM6 AC", 2250e12), ("NVIDIA GeForce RTX 5090", 210e12),
         ("NVIDIA GeForce RTX 4090 D", None), ("NVIDIA A10G", None), ("Something else", None),
     ):
-        monkeypatch.setattr(flops.torch.cuda, "get_device_name", lambda device, n=name: n)
+        monkeypatch.setattr(meter.torch.cuda, "get_device_name", lambda device, n=name: n)
         assert peak_flops(torch.device("cuda")) == peak
 
 

@@ -8,7 +8,7 @@ import inspect
 import pytest
 import torch
 from keeper import Keeper
-from lldscope_trainer import packages
+from lldscope_trainer import preflight
 from lldscope_trainer.config import load_config
 from lldscope_trainer.policy import packing
 from lldscope_trainer.policy.logprobs import action_hidden, action_scores
@@ -136,9 +136,9 @@ def test_what_cannot_be_packed_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="sliding window cannot be packed"):
         packing.use_packing(Qwen2ForCausalLM(config))
     with pytest.raises(LldscopeError, match="take dtype=bfloat16, or packing=false"):
-        packages.need_packed_attention("float32")
-    monkeypatch.setattr(packages, "torch_build", lambda: ("2.9.1+cu128", True))
+        preflight.need_packed_attention("float32")
+    monkeypatch.setattr(preflight, "torch_build", lambda: ("2.9.1+cu128", True))
     with pytest.raises(LldscopeError, match=r"torch 2\.11 or newer on a GPU, and this is 2\.9\.1"):
-        packages.need_packed_attention("bfloat16")
-    monkeypatch.setattr(packages, "torch_build", lambda: ("2.13.0+cu130", True))
-    packages.need_packed_attention("bfloat16")
+        preflight.need_packed_attention("bfloat16")
+    monkeypatch.setattr(preflight, "torch_build", lambda: ("2.13.0+cu130", True))
+    preflight.need_packed_attention("bfloat16")

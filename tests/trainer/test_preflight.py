@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lldscope_trainer import packages, preflight
+from lldscope_trainer import preflight
 from lldscope_trainer.config import TrainConfig
 
 from lldscope.core.errors import LldscopeError, UsageError
@@ -100,7 +100,7 @@ def test_a_retriever_that_sends_something_else_is_refused(tmp_path):
     ],
 )
 def test_a_package_that_is_not_there_is_named(monkeypatch, settings, message):
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
     with pytest.raises(LldscopeError, match=message):
         preflight.check(TrainConfig(**settings))
 
@@ -116,7 +116,7 @@ def build(tmp_path, monkeypatch):
         )
         (tmp_path / "__init__.py").touch()
         results = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
-        monkeypatch.setattr(packages, "find_spec", lambda name: results)
+        monkeypatch.setattr(preflight, "find_spec", lambda name: results)
 
     return make
 
@@ -136,7 +136,7 @@ def test_this_torch_is_read_as_it_is():
     import torch
 
     built = torch.version.cuda or torch.version.hip
-    assert packages.torch_build() == (str(torch.__version__), built is not None)
+    assert preflight.torch_build() == (str(torch.__version__), built is not None)
 
 
 def test_llds_with_one_update_is_warned_of():

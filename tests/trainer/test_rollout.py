@@ -11,7 +11,7 @@ import pytest
 import torch
 from data import DATA, needs_data
 from lldscope_trainer.builtin.world import World
-from lldscope_trainer.data.questions import Question
+from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import (
     INVALID,
     Environment,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.synonyms import suggest
+from lldscope_trainer.settings import suggest
 
 from lldscope.core.trainers import SETTINGS, ours
 

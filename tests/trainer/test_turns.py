@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lldscope_trainer.builtin.world import World
-from lldscope_trainer.data.questions import Question
-from lldscope_trainer.engines import turn_player
-from lldscope_trainer.engines.turn_player import TurnPlayer
+from lldscope_trainer.data.datasets import Question
+from lldscope_trainer.engines import players
+from lldscope_trainer.engines.players import TurnPlayer
 from lldscope_trainer.environment.protocol import CLOSING, INVALID, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import Policy, load_policy
@@ -136,7 +136,7 @@ def test_a_finished_turn_goes_on_while_longer_ones_are_written(tiny, environment
     # A round for each turn would take as long as the longest turn of every round.
     longest = [max(len(turn) for turn in turns) for turns in zip(*(r.turns() for r in rollouts),
                                                                  strict=True)]
-    assert engine.n_steps <= sum(longest) + 3 * turn_player.TOOL_STEPS
+    assert engine.n_steps <= sum(longest) + 3 * players.TOOL_STEPS
 
 
 def test_a_rollout_enters_when_its_keys_and_values_fit(tiny, environment):

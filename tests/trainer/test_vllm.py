@@ -14,14 +14,14 @@ import pytest
 import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.engines.turn_player import Turn, TurnPlayer
+from lldscope_trainer.engines.players import TurnPlayer
 from lldscope_trainer.engines.vllm_engine import turn_request
 from lldscope_trainer.environment.protocol import CLOSING, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
-from lldscope_trainer.rollout.tokens import Sampling
+from lldscope_trainer.rollout.tokens import Sampling, Turn
 from plain_engine import write_turns
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast

@@ -16,7 +16,7 @@ from zlib import crc32
 from lldscope.core.errors import UsageError
 
 from ..data.corpus import Document
-from ..data.questions import Question
+from ..data.datasets import Question
 
 Fact = dict[str, str]
 

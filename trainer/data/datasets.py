@@ -1,22 +1,31 @@
 """Files of questions -> questions: Search-R1 and verl, FlashRAG, and plain question and answer.
 
-The columns of a file's first row decide what it is (docs/data.md). Every row is checked; the error
-names the file, the row (from 1), the column, what was found and what was expected. What the files
-say is other people's text and is treated as text only.
+A file is Parquet, JSON lines or a JSON list, gzipped or not: its first bytes say which, whatever
+its name. Memory holds one row of JSON lines, one batch of Parquet rows, or a whole JSON list. The
+columns of the first row decide how the rows are read (docs/data.md). Every row is checked; the
+error names the file, the row (from 1), the column, what was found and what was expected. What the
+files say is other people's text and is treated as text only.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
+import random
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lldscope.core.errors import UsageError
 
-from .questions import Question
-from .rows import Row, read_rows, shorten
+from .corpus import decode
 
 Place = tuple[Path, int]
 """A file and a row of it."""
@@ -26,6 +35,35 @@ COLUMNS = frozenset(
     | {"golden_answers", "answer", "answers", "answer_aliases"}
 )
 """What is read; other columns are ignored."""
+
+Row = dict[str, Any]
+
+LONGEST = 2**24
+"""Bytes of the longest line that is read."""
+_CHUNK = 2**16
+_BATCH = 512
+_BOM = b"\xef\xbb\xbf"
+_UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException, ValueError, OverflowError)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question and the answers that count as right.
+
+    `index` is unique within `data_source`. `prompt` has the messages ({"role", "content"}) a data
+    set gives; None leaves the wording to the environment.
+    """
+
+    text: str
+    golds: tuple[str, ...]
+    data_source: str
+    index: str
+    prompt: tuple[dict[str, str], ...] | None = field(default=None, hash=False)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells one question from another: the group key of its rollouts."""
+        return self.data_source, self.index
 
 
 def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Question]:
@@ -212,3 +250,100 @@ def _question_and_answers(cells: _Cells, answers: str) -> Question:
     if cells.get("answer_aliases"):
         golds += cells.texts("answer_aliases")
     return Question(text, golds, cells.data_source(), cells.index("id", text))
+
+
+class ShuffledQuestions:
+    """A list of questions, in a new order each epoch, `n` per step.
+
+    What a step gets depends on (seed, step, n) alone, so a resumed run needs no state and `rng` is
+    not touched. Questions left over at the end of an epoch are dropped, as verl's loader does:
+    carried over, one could meet itself in a batch. The next epoch's order has them elsewhere.
+    """
+
+    def __init__(self, questions: Sequence[Question], *, seed: int) -> None:
+        self._questions = list(questions)
+        self._seed = seed
+        self._epoch = -1
+        self._order: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._questions)
+
+    def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
+        """The step's `n` questions. Raises UsageError if there are fewer than `n` in all."""
+        steps = len(self._questions) // n
+        if steps == 0:
+            raise UsageError(
+                f"a step takes {n} questions, the training data holds {len(self._questions)}: "
+                "lower prompts or name more data"
+            )
+        epoch, batch = divmod(step, steps)
+        if epoch != self._epoch:
+            self._order = list(range(len(self._questions)))
+            random.Random(f"{self._seed}|epoch {epoch}").shuffle(self._order)
+            self._epoch = epoch
+        return [self._questions[i] for i in self._order[batch * n : (batch + 1) * n]]
+
+
+def read_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, Row]]:
+    """(row number from 1, row) of a file, blank lines of JSON lines counted but left out.
+
+    Of a Parquet file only `columns` are read, all if it has none of them. Raises UsageError for a
+    file that cannot be read, naming it and the row.
+    """
+    number = 0
+    try:
+        with path.open("rb") as file:
+            for number, row in _rows(file, columns):
+                if not isinstance(row, dict):
+                    raise UsageError(
+                        f"{path}, row {number}: found {shorten(row)}, expected an object"
+                    )
+                yield number, row
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {path}") from None
+    except _UNREADABLE as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise UsageError(f"{path} cannot be read after row {number}: {reason}") from None
+
+
+def shorten(value: object, limit: int = 80) -> str:
+    """A value for an error message: escaped, and cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def _rows(file: BinaryIO, columns: Collection[str]) -> Iterator[tuple[int, Any]]:
+    """Raises ValueError, in words, for what is no row or none of the three kinds."""
+    head = file.read(4)
+    file.seek(0)
+    if head == b"PAR1":
+        return enumerate(_parquet_rows(file, columns), 1)
+    is_gzip = head[:2] == b"\x1f\x8b"
+    stream = cast(io.BufferedReader, gzip.GzipFile(fileobj=file) if is_gzip else file)
+    start = stream.peek(_CHUNK).removeprefix(_BOM).lstrip()
+    if start.startswith(b"["):
+        return enumerate(decode(stream.read()), 1)
+    if start.startswith(b"{") or not start:
+        return _line_rows(stream)
+    raise ValueError(
+        f"neither Parquet nor JSON lines nor a JSON list starts with {shorten(start[:20])}"
+    )
+
+
+def _parquet_rows(file: BinaryIO, columns: Collection[str]) -> Iterator[Any]:
+    parquet = pq.ParquetFile(file)
+    names = parquet.schema_arrow.names
+    selection = [name for name in names if name in columns] or names
+    for batch in parquet.iter_batches(_BATCH, columns=selection):
+        yield from batch.to_pylist()
+
+
+def _line_rows(stream: BinaryIO) -> Iterator[tuple[int, Any]]:
+    number = 0
+    while line := stream.readline(LONGEST + 1):
+        number += 1
+        if len(line) > LONGEST:
+            raise ValueError(f"the next one is longer than {LONGEST} bytes")
+        if not line.isspace():
+            yield number, decode(line)

@@ -17,21 +17,20 @@ from lldscope.core.errors import LldscopeError
 
 from ..config import TrainConfig
 from ..environment.protocol import CLOSING
-from ..packages import need_vllm
-from ..policy.directory import model_directory
-from ..rollout.tokens import Sampling
+from ..preflight import model_directory, need
+from ..rollout.tokens import Sampling, Turn
 from .compat import hide_dunder_names_of_llvmlite, keep_process_group
-from .turn_player import Turn
 
 
 class VllmEngine:
-    """An `Engine`. One per process; started with the weights in `config.model`, which a run that
-    trained them further replaces by `sync`."""
+    """Writes many turns at once. One per process; started with the weights in `config.model`, which
+    a run that trained them further replaces by `sync`. `capacity`: tokens whose keys and values it
+    can hold."""
 
     def __init__(self, config: TrainConfig, eos_id: int | None) -> None:
         """Takes seconds to minutes. Raises LldscopeError where vLLM is missing or cannot run the
         model as configured; the message is vLLM's."""
-        need_vllm()
+        need("vllm")
         directory = str(model_directory(config.model))
         self._eos_id = eos_id
         shared_group = distributed.is_initialized()
@@ -81,7 +80,8 @@ class VllmEngine:
     def submit(
         self, row: int, context: Sequence[int], limit: int, seed: int, sampling: Sampling
     ) -> None:
-        """See `Engine`."""
+        """Begin the turn of a row that has none under way: after these token ids, at most `limit`
+        tokens."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -95,7 +95,8 @@ class VllmEngine:
         )
 
     def step(self) -> list[tuple[int, Turn]]:
-        """See `Engine`. The same calls on the same weights give the same turns."""
+        """Write on; the rows whose turns are finished now, with these. The same calls on the same
+        weights give the same turns."""
         finished = []
         for output in self._llm.llm_engine.step():
             completion = output.outputs[0]

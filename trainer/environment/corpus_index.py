@@ -2,11 +2,14 @@
 
 An index is a folder of numpy arrays and JSON, memory-mapped when it is used: what a search needs of
 it comes into memory, and nothing in it can run code. It belongs to the corpus by the corpus' size
-and time; one that does not fit or cannot be opened is built again (index_build.py). Texts stay in
-the corpus: a document is read when it is found.
+and time; one that does not fit or cannot be opened is built again. Texts stay in the corpus: a
+document is read when it is found.
 
 Words are lower-cased runs of letters and digits, without stemming; stop words are indexed, but
 asked for only in a query that has nothing else (docs/retrieval.md has the recall of each choice).
+
+Memory while building, per passage: 4 bytes a word plus what bm25s takes for its matrix, about 36
+bytes per different word of a passage at its peak; never the texts.
 """
 
 from __future__ import annotations
@@ -15,24 +18,32 @@ import fcntl
 import json
 import logging
 import os
+import re
 import shutil
+import sys
 import tempfile
+from array import array
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
 
 import bm25s
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
+from bm25s.tokenization import Tokenized
+from tqdm import tqdm
 
 from lldscope.core.errors import LldscopeError
 
-from ..data.corpus import Document, check_corpus, decode, parse_document
-from .index_build import OFFSETS, build, words
+from ..data.corpus import Document, check_corpus, decode, parse_document, read_corpus
 
 _log = logging.getLogger(__name__)
 _STOP_WORDS = frozenset(STOPWORDS_EN)
+_WORD = re.compile(r"\w+")
 _META = "meta.json"
+_OFFSETS = "offsets.npy"
 _CACHED = 4096  # searches: the rollouts of a group often ask the same
 _BLOCK = 1024
 _FORMAT = 2  # counts up where an index written before must not be used any more
@@ -44,7 +55,7 @@ class CorpusIndex:
     def __init__(self, path: Path, folder: Path) -> None:
         """Open the index in `folder`; `open_index` checks or makes it first."""
         self._bm25 = bm25s.BM25.load(folder, mmap=True, show_progress=False)
-        self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
+        self._offsets = np.load(folder / _OFFSETS, mmap_mode="r")
         self._path = path
         self._file = path.open("rb")
         self._best = lru_cache(_CACHED)(self._find)
@@ -150,3 +161,50 @@ def _make(path: Path, folder: Path) -> CorpusIndex:
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
     return CorpusIndex(path, folder)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text or a query as the index knows them."""
+    return _WORD.findall(text.lower())
+
+
+def build(path: Path, folder: Path) -> None:
+    """Write the index of a corpus file into `folder`: bm25s' files, and where each document's line
+    starts. Raises as `read_corpus` does, and LldscopeError for a corpus without a word."""
+    vocabulary: dict[str, int] = {}
+    numbers, ends, offsets = array("i"), array("q", [0]), array("q")
+    size = path.stat().st_size if path.exists() else 0
+    bar = tqdm(
+        total=size, desc=f"reading {path.name}", unit="B", unit_scale=True, leave=False,
+        disable=None,  # where there is no terminal
+    )
+    with bar:
+        for offset, document in read_corpus(path):
+            for word in words(f"{document.title} {document.text}"):
+                numbers.append(vocabulary.setdefault(word, len(vocabulary)))
+            ends.append(len(numbers))
+            bar.update(offset - bar.n)
+            offsets.append(offset)
+    if not vocabulary:
+        raise LldscopeError(f"{path}: there is no word in this corpus.")
+    offsets.append(size)
+    index = bm25s.BM25()
+    corpus = Tokenized(ids=_Documents(numbers, ends), vocab=vocabulary)
+    index.index(corpus, create_empty_token=False, show_progress=sys.stderr.isatty())
+    index.save(folder, show_progress=False)
+    np.save(folder / _OFFSETS, np.asarray(offsets))
+
+
+class _Documents:
+    """The documents' word numbers, one list at a time: as lists all at once they would take
+    several times the memory."""
+
+    def __init__(self, numbers: array[int], ends: array[int]) -> None:
+        self._numbers, self._ends = numbers, ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for start, end in pairwise(self._ends):
+            yield self._numbers[start:end].tolist()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from ..data.corpus import Document
-from ..data.questions import Question
+from ..data.datasets import Question
 from .retrieval import Retriever
 from .reward import em, last_answer, reward, search_r1_answer
 

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from lldscope.core.errors import LldscopeError, UsageError
 
 from ..data.corpus import Document
-from .corpus_index import CorpusIndex
-from .index_build import words
+from .corpus_index import CorpusIndex, words
 
 _log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, distributed, nn
 
 from ..config import TrainConfig
-from ..packages import need_deepspeed
 from ..policy.logprobs import TokenScores, action_scores
 from ..policy.model import Policy
+from ..preflight import need
 from .optimizer import MASTER, MOMENTS, Optimizer, check_weights, load_moments, save_moments
 from .processes import Processes
 
@@ -176,7 +176,7 @@ class _Scorer(nn.Module):
 
 def _deepspeed(processes: Processes) -> Any:
     """The package, made ready for this machine."""
-    need_deepspeed()
+    need("deepspeed")
     os.environ.setdefault("LOCAL_RANK", str(processes.local_rank))
     cpu = processes.device.type == "cpu"
     with redirect_stdout(sys.stderr):  # its log would go to what is the command's output

@@ -8,13 +8,13 @@ query), so no row of them is kept beside what they are made of.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.questions import Question
+from ..data.datasets import Question
 from ..environment.protocol import Environment
 from ..environment.reward import em, f1
 from .tokens import Rollout
@@ -24,18 +24,8 @@ BATCH = 256
 """Questions played at once: what bounds the memory of an evaluation."""
 
 
-class Player(Protocol):
-    """What plays questions; for an evaluation as a rule one that takes the likeliest token."""
-
-    def play(
-        self, environment: Environment, questions: Sequence[Question], generator: torch.Generator
-    ) -> list[Rollout]:
-        """One rollout per question, in order."""
-        ...
-
-
 def evaluate(
-    player: Player,
+    player: Any,
     questions: Sequence[Question],
     environment: Environment,
     recorder: Any,
@@ -51,7 +41,7 @@ def evaluate(
 ) -> float | None:
     """Record `em_{name}` and `f1_{name}`, means over the questions of each data source, with
     their number, and both for each question; returns the mean exact match over all questions, None
-    if there are none.
+    if there are none. `player` is a sampler or a player of an engine (`engines.players`).
 
     Of `size` processes each plays every size-th question on its `device`, the same at every
     evaluation; `add_up` sums a tensor over them, and rank 0 records. After each batch `on_rollouts`

@@ -17,7 +17,7 @@ from enum import Enum, auto
 import torch
 from torch import Tensor
 
-from ..data.questions import Question
+from ..data.datasets import Question
 from ..environment.protocol import Environment
 from ..policy.head import head_logits
 from ..policy.kvcache import RowCache, bytes_per_token

@@ -1,7 +1,7 @@
 """The protocol in tokens: prompts, where a turn ends, what of an observation is fed, bookkeeping.
 
 Shared by everything that plays episodes: the sampler in this process (sampler.py) and the player of
-engines that generate turn by turn (turn_player.py). Sampled tokens stay as they are; text is
+engines that generate turn by turn (engines/players.py). Sampled tokens stay as they are; text is
 decoded for the environment only, and only what is fed (prompt, tool text) is ever encoded.
 """
 
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from jinja2 import TemplateError
 
 from lldscope.core.errors import UsageError
 
-from ..data.questions import Question
+from ..data.datasets import Question
 from ..environment.protocol import CLOSING, TOOL_END, Environment, Episode, cut_turn, prompt_text
 from ..policy.model import Policy
 
@@ -67,6 +68,20 @@ class Rollout:
         tokens = ((a, t) for a, t in zip(self.action, self.ids, strict=True) if a >= 0)
         for _, pairs in groupby(tokens, key=lambda pair: pair[0]):
             yield [token for _, token in pairs]
+
+
+class Turn(NamedTuple):
+    """What an engine wrote after one context.
+
+    `ids` are the tokens it sampled, the one that completes a closing tag or ends the text included.
+    `logps` are their log-probabilities in nats under the policy that sampled (`behaviour`), of the
+    full distribution at temperature 1 whatever the sampling settings. `truncated`: it ran into the
+    limit.
+    """
+
+    ids: list[int]
+    logps: list[float]
+    truncated: bool
 
 
 class TokenProtocol:

@@ -29,8 +29,7 @@ from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES, Retention
 from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from ..common.hooks import can_follow, evaluation_mode, replace
-from .batch import Pending, batch_of
-from .retention import score_kept
+from .batch import Pending, batch_of, score_kept
 
 METHODS = {
     "_prepare_batch_inputs": (),

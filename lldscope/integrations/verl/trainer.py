@@ -8,11 +8,12 @@ pass by which verl measured π_old. Recording neither changes nor ends the train
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
 from transfer_queue import KVBatchMeta
@@ -23,6 +24,7 @@ from verl.trainer.ppo.v1 import (
     PPOTrainerSync,
     register_trainer,
 )
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.utils.padding import response_from_nested
 
 from ...core.errors import LldscopeError
@@ -31,7 +33,6 @@ from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES, KeptResponse, Retention
 from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from .batch import FIELDS, batch_of
-from .retention import score_kept
 
 SETTINGS = {
     "path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5,
@@ -39,6 +40,7 @@ SETTINGS = {
     "on_alarm": None, "alarms": DEFAULT_RULES, "look_every": 5.0,
 }
 SCALARS = {"actor/pg_loss": "loss_policy", "kl_loss": "loss_kl", "actor/llds_loss": "loss_llds"}
+PARTITION = "lldscope"  # of TransferQueue
 ESTIMATOR = "verl: mean over its mini-batches, each weighing the same"
 
 
@@ -243,6 +245,53 @@ class Recording(_VerlTrainer):
                 metric=["/".join(p[-2:]) for p in scores.values()],
                 value=[float(metrics[name]) for name in scores],
             )
+
+
+def score_kept(
+    due: Sequence[KeptResponse], multiple: int, score: Callable[[KVBatchMeta], Any]
+) -> list[np.ndarray]:
+    """(T,) log π of each token of what is due, kept responses of earlier steps, nats; 0 on the
+    prompt. The rows are put into a partition of TransferQueue of their own, scored, and cleared.
+
+    multiple: the workers take only so many rows, or a multiple of it; the first one fills up.
+    score: from a batch to the log-probabilities of its responses, nested.
+    """
+    if not due:
+        return []
+    rows = [_row(r) for r in due]
+    rows += rows[:1] * (-len(rows) % multiple)
+    keys = [f"{PARTITION}-{i}" for i in range(len(rows))]
+    # As verl's tags are: workers share the rows out by these lengths.
+    tags = [
+        {"prompt_len": len(row["prompts"]), "response_len": len(row["responses"]),
+         "seq_len": len(row["input_ids"])}
+        for row in rows
+    ]
+    tq.kv_batch_put(
+        keys=keys, partition_id=PARTITION, fields=list_of_dict_to_tensordict(rows), tags=tags
+    )
+    try:
+        logps = score(KVBatchMeta(keys=keys, tags=tags, partition_id=PARTITION)).unbind()
+    finally:
+        tq.kv_clear(keys=keys, partition_id=PARTITION)
+    return [
+        np.concatenate([np.zeros(len(r.ids) - len(logp)), logp.double().numpy()])
+        for r, logp in zip(due, logps, strict=False)
+    ]
+
+
+def _row(response: KeptResponse) -> dict[str, Any]:
+    """The fields of a rollout that verl's scoring reads."""
+    ids, policy_mask = torch.from_numpy(response.ids).long(), torch.from_numpy(response.mask)
+    first = int(policy_mask.argmax())
+    return {
+        "input_ids": ids,
+        "position_ids": torch.arange(len(ids)),
+        "prompts": ids[:first],
+        "responses": ids[first:],
+        "response_mask": policy_mask[first:],
+        "loss_mask": policy_mask[first:],
+    }
 
 
 def _numbers(metric: Any) -> list[float]:

@@ -60,7 +60,7 @@ def check_packages(config: TrainConfig) -> None:
             "install one that is (https://pytorch.org/get-started/locally), or take device=cpu"
         )
     if config.packing and _on_gpu(config):
-        _need_packed_attention(config.dtype, version)
+        need_packed_attention(config.dtype, version)
     if config.offload_moments and not _on_gpu(config):
         raise UsageError(
             "offload_moments=true needs a GPU: without one AdamW's moments are in main memory "
@@ -80,7 +80,7 @@ def need(package: str) -> None:
         raise LldscopeError(PACKAGES[package])
 
 
-def _need_packed_attention(dtype: str, version: str) -> None:
+def need_packed_attention(dtype: str, version: str) -> None:
     """Raise LldscopeError where torch, of this version, has no kernel for packed rows on a GPU."""
     if dtype != "bfloat16":
         raise LldscopeError(

@@ -127,7 +127,7 @@ def test_the_kernel_of_a_gpu_is_called_as_torch_declares_it(monkeypatch):
     assert ours.shape == (1, 40, 4, 8)
 
 
-def test_what_cannot_be_packed_is_refused(monkeypatch):
+def test_what_cannot_be_packed_is_refused():
     config = Qwen2Config(
         vocab_size=500, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=1, use_sliding_window=True, sliding_window=8,
@@ -136,9 +136,7 @@ def test_what_cannot_be_packed_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="sliding window cannot be packed"):
         packing.use_packing(Qwen2ForCausalLM(config))
     with pytest.raises(LldscopeError, match="take dtype=bfloat16, or packing=false"):
-        preflight.need_packed_attention("float32")
-    monkeypatch.setattr(preflight, "torch_build", lambda: ("2.9.1+cu128", True))
+        preflight.need_packed_attention("float32", "2.13.0+cu130")
     with pytest.raises(LldscopeError, match=r"torch 2\.11 or newer on a GPU, and this is 2\.9\.1"):
-        preflight.need_packed_attention("bfloat16")
-    monkeypatch.setattr(preflight, "torch_build", lambda: ("2.13.0+cu130", True))
-    preflight.need_packed_attention("bfloat16")
+        preflight.need_packed_attention("bfloat16", "2.9.1+cu128")
+    preflight.need_packed_attention("bfloat16", "2.13.0+cu130")

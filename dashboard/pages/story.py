@@ -19,10 +19,10 @@ from lldscope.core.safe_text import as_sentence
 from lldscope.core.terminal import visible
 from lldscope.diagnosis.changepoints import refine
 from lldscope.explore.responses import largest_drops_at
-from lldscope.explore.trajectories import largest_token_losses
 from lldscope.monitor.health import RunState
 from lldscope.monitor.summary import Summary
 from lldscope.report.events import Event, events_of
+from lldscope.report.losses import worst_tokens
 from lldscope.report.trainers import first_change, trainer_of
 from lldscope.storage.notes import LONGEST
 from lldscope.storage.url import Url, place_of
@@ -32,7 +32,7 @@ from ..figures import delta_colors as deltas
 from . import components as parts
 from .frame import address, attrs, evidence
 
-MOST_EVENTS, TOKENS = 6, 3
+MOST_EVENTS = 6
 
 
 def story_key(snapshot: Snapshot) -> str:
@@ -90,20 +90,19 @@ def _tokens(snapshot: Snapshot) -> list[Any]:
     if state.evidence != "delta" or "tokens" not in snapshot.tables or at is None:
         return []
     drops = largest_drops_at(snapshot.run, at)
-    losses = largest_token_losses(snapshot.run, drops.first, drops.last, TOKENS)
+    losses = worst_tokens(snapshot.run, drops.first, drops.last)
     if not losses:
         return []
     items = []
     for loss in losses:
-        href = address("response", snapshot.name, step=loss["step"], rank=loss["rank"] or None,
-                       id=loss["response_id"], mark=f"t{loss['position']}")
-        tint = deltas.tint(loss["delta"], deltas.STRONG_TOKEN, "delta")
-        text = visible(loss["text"] or "▯", 24).strip() or "␣"
+        href = address("response", snapshot.name, step=loss.step, rank=loss.rank or None,
+                       id=loss.response_id, mark=f"t{loss.position}")
+        tint = deltas.tint(loss.delta, deltas.STRONG_TOKEN, "delta")
+        text = visible(loss.text or "▯", 24).strip() or "␣"
         items.append(html.Li([
             html.A(html.Code(text), href=href), " ",
-            html.Span(f"Δ {deltas.nats(loss['delta'])} nats", **tint),
-            html.Span(f" step {loss['step']:,}, response {loss['response_id']}",
-                      className="quiet"),
+            html.Span(f"Δ {deltas.nats(loss.delta)} nats", **tint),
+            html.Span(f" step {loss.step:,}, response {loss.response_id}", className="quiet"),
         ]))
     first, last = f"{drops.first:,}", f"{drops.last:,}"
     steps = f"step {first}" if first == last else f"steps {first}–{last}"

@@ -79,15 +79,8 @@ class ResponseQuery:
 
     first: int | None = None
     last: int | None = None
-    group: int | None = None
     correct: bool | None = None
-    data_source: str | None = None
-    truncated: bool | None = None
     tokens: bool | None = None
-    delta_from: float | None = None
-    delta_to: float | None = None
-    tokens_from: int | None = None
-    tokens_to: int | None = None
     text: str | None = None
 
 
@@ -186,15 +179,8 @@ def _conditions(query: ResponseQuery, needs: str | None = None) -> tuple[str, st
     tests = [
         ("r.step >= ?", query.first),
         ("r.step <= ?", query.last),
-        ("r.group_id = ?", query.group),
         ("r.correct = ?", query.correct),
-        ("r.data_source = ?", query.data_source),
-        ("r.truncated = ?", query.truncated),
-        ("r.n_tokens >= ?", query.tokens_from),
-        ("r.n_tokens <= ?", query.tokens_to),
         ("coalesce(t.sampled, false) = ?", query.tokens),
-        ("NOT isnan(l.delta) AND l.delta >= ?", query.delta_from),
-        ("NOT isnan(l.delta) AND l.delta <= ?", query.delta_to),
         (
             "contains(lower(coalesce(r.text, '') || coalesce(s.text, '')), lower(?))",
             query.text or None,
@@ -220,14 +206,13 @@ class LargestDrops:
     """The steps whose correct responses lost likelihood around an alarm at `step`.
 
     `tokens`: steps `first` to `last` include such responses with tokens. If the last SMOOTH steps
-    do not, `moved` is true and first = last is the nearest step that does.
+    do not, first = last is the nearest step that does.
     """
 
     step: int
     first: int
     last: int
     tokens: bool
-    moved: bool = False
 
 
 def largest_drops_at(run: Run, step: int) -> LargestDrops:
@@ -242,7 +227,7 @@ def largest_drops_at(run: Run, step: int) -> LargestDrops:
         nearby = nearest[i : i + SMOOTH]
         if with_drops := _steps_with_drops(run, nearby):
             at = next(s for s in nearby if s in with_drops)
-            return LargestDrops(step, at, at, True, moved=True)
+            return LargestDrops(step, at, at, True)
     return LargestDrops(step, first, step, False)
 
 
@@ -283,13 +268,12 @@ class ActionMap:
     width: int
 
 
-def action_map(run: Run, first: int | None = None, last: int | None = None) -> ActionMap | None:
+def action_map(run: Run) -> ActionMap | None:
     """Δ by action and step in a bounded number of cells; None if the run holds no action."""
     ends = run.sql("SELECT min(step) AS a, max(step) AS b FROM action_signals WHERE correct")
     if ends["a"].isna().iloc[0]:
         return None
     low, high = int(ends["a"].iloc[0]), int(ends["b"].iloc[0])
-    low, high = max(low, first or 0), min(high, high if last is None else last)
     width = max(1, -(-(high - low + 1) // MOST_BINS))
     cells = run.sql(_ACTION_MAP, [low, width, MOST_ACTIONS - 1, high])
     return ActionMap(cells, low, high, width)

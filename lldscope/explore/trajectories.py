@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ..runs import Run
-from .responses import KEY, SECONDS, describe
+from .responses import KEY, describe
 
 MOST_TOKENS = 1500  # of one response, read at once
 MOST_CHARACTERS = 200  # of one token
@@ -21,8 +21,8 @@ MOST_GROUP = 128  # responses of one group
 
 _ACTIONS = """
 SELECT action_index, kind, n_tokens, logp_old_sum AS logp_old, logp_post_sum AS logp_post,
-    logp_post_sum::DOUBLE - logp_old_sum::DOUBLE AS delta, n_tokens_down, drop_sum,
-    entropy_sum / nullif(n_tokens, 0) AS entropy, logp_min, llds_gate, tool_ok, docs_hash
+    logp_post_sum::DOUBLE - logp_old_sum::DOUBLE AS delta,
+    entropy_sum / nullif(n_tokens, 0) AS entropy, llds_gate, tool_ok, docs_hash
 FROM actions WHERE step = ? AND rank = ? AND response_id = ? ORDER BY action_index
 """
 
@@ -30,7 +30,6 @@ FROM actions WHERE step = ? AND rank = ? AND response_id = ? ORDER BY action_ind
 _TOKENS = """
 SELECT position, action_index, token_id, left(text, $5) AS text, length(text) AS characters,
     logp_behaviour, logp_old, logp_post, logp_post::DOUBLE - logp_old::DOUBLE AS delta, entropy,
-    logp_old::DOUBLE - logp_behaviour::DOUBLE AS mismatch,
     CASE WHEN NOT (coalesce(isfinite(logp_old), true) AND coalesce(isfinite(logp_post), true))
          THEN concat('log π old ', logp_old, ', post ', logp_post) END AS not_finite
 FROM tokens WHERE step = $1 AND rank = $2 AND response_id = $3 AND position >= $4
@@ -55,15 +54,6 @@ FROM tokens WHERE step = $1 AND position <= $2 AND {which} ORDER BY rank, respon
 _DOCUMENTS = """
 SELECT rank, response_id, docs_hash FROM actions WHERE step = $1 AND {which}
 ORDER BY rank, response_id, action_index
-"""
-
-_LOSSES = """
-SELECT t.step, t.rank, t.response_id, t.position, left(t.text, $4) AS text,
-    t.logp_post::DOUBLE - t.logp_old::DOUBLE AS delta
-FROM tokens t JOIN responses r USING (step, rank, response_id)
-WHERE t.step BETWEEN $1 AND $2 AND r.correct AND t.action_index IS NOT NULL
-    AND isfinite(t.logp_post) AND isfinite(t.logp_old)
-ORDER BY delta, t.step, t.rank, t.response_id, t.position LIMIT $3
 """
 
 _GROUP = """
@@ -195,13 +185,6 @@ def same_documents(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> int:
     return sum(
         1 for _ in takewhile(lambda pair: pair[0] is not None and pair[0] == pair[1], hashes)
     )
-
-
-def largest_token_losses(run: Run, first: int, last: int, most: int) -> list[dict[str, Any]]:
-    """The tokens of correct responses of these steps that lost most likelihood, with their Δ in
-    nats and the key of their response; only those that were recorded."""
-    rows = run.sql(_LOSSES, [first, last, most, MOST_CHARACTERS], SECONDS)
-    return [row for row in rows_of(rows) if row["delta"] < 0]
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from ..monitor.health import check
 from ..runs import Run
 from .events import Event, events_of
 from .facts import Cost, Outline, PostMortem, RunFacts
-from .losses import examples, losses
+from .losses import losses
 from .sentences import gaps, summary
 from .trainers import Change, find_setting, first_change, trainer_of
 
@@ -76,7 +76,6 @@ def post_mortem(
         subject=subject,
         evals=rows_of(run.sql(_EVALS)),
         losses=losses(run, first, last),
-        examples=examples(run, first, last),
         experiments=experiments(run),
         changes=_changes(trainer, run, state.headline.rule, events),
         record=trainer.record,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..core.palette import Sign
 from ..figures.svg import Drawing
-from .losses import Example, WorstToken
+from .losses import WorstToken
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Tokens:
     tokens: Sequence[WorstToken]
 
 
-Block = Box | Paragraph | Items | Code | Table | Charts | Tokens | Example
+Block = Box | Paragraph | Items | Code | Table | Charts | Tokens
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,6 @@ def document(facts: PostMortem) -> Document:
         ("What looks like LLD", _look_alikes(facts)),
         ("More charts and signals", _signals(facts, drawings)),
         ("What lost likelihood", _losses(facts)),
-        ("Correct responses that lost most, token by token", _examples(facts)),
         ("Settings", _settings(facts)),
         ("What this log cannot tell", [Items(facts.gaps)] if facts.gaps else []),
     )
@@ -173,15 +172,6 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
           number(r["lld_share"]), number(r["lost"], 4)] for r in losses.by_source],
         frozenset({1, 2, 3, 4}),
     )
-
-
-def _examples(facts: PostMortem) -> Iterator[Block]:
-    if facts.examples:
-        yield Paragraph(
-            "Of the responses that were recorded. Text that the policy did not write is grey; the "
-            "shared beginning of both responses is underlined."
-        )
-        yield from facts.examples
 
 
 def _settings(facts: PostMortem) -> Iterator[Block]:

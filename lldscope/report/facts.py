@@ -13,7 +13,7 @@ from ..figures.view import Subject
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from .events import Event
-from .losses import Example, Losses
+from .losses import Losses
 from .trainers import Change
 
 # What the report says of the state of the run.
@@ -96,7 +96,6 @@ class PostMortem:
     subject: Subject  # what charts show of it
     evals: list[dict[str, Any]]  # rows of that table
     losses: Losses
-    examples: list[Example]
     experiments: list[Experiment]
     changes: list[Change]
     record: tuple[str, ...]

@@ -22,7 +22,7 @@ from .blocks import (
     Table,
     Tokens,
 )
-from .losses import Example, WorstToken
+from .losses import WorstToken
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")  # to Markdown, or to HTML inside it
 
@@ -60,8 +60,6 @@ def _block(block: Block) -> str:
             return "\n".join(f"- {_safe(drawing.words)}" for drawing in drawings)
         case Tokens(tokens):
             return "\n\n".join(map(_token, tokens))
-        case Example():
-            return _example(block)
 
 
 def _table(table: Table) -> str:
@@ -88,23 +86,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _token(token: WorstToken) -> str:
-    text = f"{token.before}⟦{token.text}⟧{token.after}"
-    return _quote(f"{number(token.delta)} nats, {token.place}", text)
-
-
-def _example(x: Example) -> str:
-    lines = [f"**Step {x.step}, group {x.group_id}: Δ {number(x.delta)} nats**"]
-    if x.correct.prompt:
-        lines.append(_quote("question", x.correct.prompt))
-    lines.append(_quote("correct", x.correct.text))
-    if x.wrong:
-        lines.append(_quote("incorrect", x.wrong.text))
-    if x.shared:
-        lines.append(_safe(x.shared))
-    return "\n\n".join(lines)
-
-
-def _quote(word: str, text: str) -> str:
-    """As indented code, which nothing in the text can close."""
-    lines = escape_control(text, lines=True).split("\n")
-    return f"{word}:\n\n" + "\n".join(f"    {line}" for line in lines)
+    """The token in its text, as indented code, which nothing in the text can close."""
+    text = escape_control(f"{token.before}⟦{token.text}⟧{token.after}", lines=True)
+    code = "\n".join(f"    {line}" for line in text.split("\n"))
+    return f"{number(token.delta)} nats, {token.place}:\n\n{code}"

@@ -50,15 +50,6 @@ def test_weights_are_those_of_the_twin(mode: str, cap: float) -> None:
     assert capped > 3
 
 
-def test_a_token_mask_worked_by_hand() -> None:
-    # Ratios 1, 3, 0.5 with cap 2: 1, 0, 0.5; truncated 1, 2, 0.5. As a response 1.5: kept.
-    old, behaviour, mask = tensors([[0.0, math.log(3), math.log(0.5)]])
-    out = {m: importance_weights(old, behaviour, mask, mode=m, cap=2.0)[0].tolist() for m in MODES}
-    assert out["token_mask"] == pytest.approx([1, 0, 0.5])
-    assert out["token_truncate"] == pytest.approx([1, 2, 0.5])
-    assert out["sequence_mask"] == out["sequence_truncate"] == pytest.approx([1.5] * 3)
-
-
 def test_weights_multiply_values_and_gradients_and_not_the_count() -> None:
     rows = [[0.1, -0.3], [0.6]]
     weights = torch.tensor([[0.5, 0.0], [2.0, math.nan]], dtype=torch.float64)

@@ -200,13 +200,6 @@ def test_three_tokens_two_actions(gate: str, loss: float, is_open: list[bool]) -
     assert result.gate_open.tolist() == [is_open]
 
 
-def test_normalizers() -> None:
-    # Preserved row: drops 1, 2, N_pre = 2; the other row's 2 tokens count only in N_all = 4.
-    b = batch(["aa", "aa"], [[1, 2], [5, 5]], [0.0, -1.0])
-    assert b.loss(gate="action").loss.item() == pytest.approx(3 / 2)
-    assert b.loss(gate="action", normalizer="all").loss.item() == pytest.approx(3 / 4)
-
-
 @pytest.mark.parametrize("normalizer", ["preserved", "all"])
 @pytest.mark.parametrize("gate", ["token", "response", "action", "ungated"])
 def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
@@ -305,13 +298,6 @@ def test_answer_tokens_count_in_the_gate_but_are_down_weighted_in_the_loss() -> 
 # ---- preserving set, garbage, shapes -------------------------------------------------------------
 
 
-def test_zero_advantage_is_preserved_and_negative_is_not() -> None:
-    b = batch(["a", "a", "a"], [[1], [2], [4]], [0.0, -1e-9, 1.0])
-    result = b.loss(gate="response")
-    assert result.penalty.tolist() == [[1.0], [0.0], [4.0]]
-    assert int(result.n_preserved_tokens) == 2
-
-
 @pytest.mark.parametrize("normalizer", ["preserved", "all"])
 @pytest.mark.parametrize("rows", [["aa", "a."], ["..", ".."], [""]])
 def test_nothing_preserved_is_zero_and_differentiable(rows: list[str], normalizer: str) -> None:
@@ -320,13 +306,6 @@ def test_nothing_preserved_is_zero_and_differentiable(rows: list[str], normalize
     result.loss.backward()
     assert result.loss.item() == 0.0
     assert not b.new.grad.any()
-
-
-def test_advantages_per_token() -> None:
-    # Tokens 0, 1 preserved, token 2 not: the action's sum is 1 − 2 (without the 4) and stays shut.
-    b = batch(["aaa."], [[1, -2, 4, 0]], [[1.0, 0.0, -1.0, math.nan]])
-    assert b.loss(gate="action").loss.item() == 0.0
-    assert b.loss(gate="token").loss.item() == pytest.approx(1 / 2)
 
 
 def test_nan_at_an_action_token_is_not_hidden() -> None:
@@ -404,12 +383,6 @@ def test_action_ids_twin(rows: list[str]) -> None:
     mask = torch.tensor([[kind != "." for kind in row] for row in rows])
     assert action_ids(mask).tolist() == expected
     assert action_ids(mask.double()).tolist() == expected
-
-
-def test_action_ids_by_hand() -> None:
-    # starts and ends with an action; one-token action; next row starts at 0 again
-    mask = torch.tensor([[1, 1, 0, 1, 0, 0, 1], [0, 0, 1, 0, 0, 0, 0]])
-    assert action_ids(mask).tolist() == [[0, 0, -1, 1, -1, -1, 2], [-1, -1, 0, -1, -1, -1, -1]]
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lldscope_trainer.builtin.world import KEYS, RELATIONS, World, is_held_out, load_facts
+from lldscope_trainer.builtin.world import KEYS, RELATIONS, World, is_held_out
 from lldscope_trainer.data.corpus import Document
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import (
     INVALID,
     SEARCH_FAILED,
-    SEARCH_R1,
     TAGS,
     Environment,
     Episode,
@@ -41,13 +39,6 @@ def question_about(world: World, source: str):
 
 
 # -- world ----------------------------------------------------------------------------------------
-
-
-def test_facts_are_the_real_ones():
-    facts = {fact["name"]: fact for fact in load_facts()}
-    assert len(facts) == 245
-    assert facts["Japan"]["capital"] == "Tokyo"
-    assert facts["Japan"]["currency"] == "JPY"
 
 
 def test_every_document_states_its_fact_and_both_words_of_the_relation(world):
@@ -409,38 +400,6 @@ def test_an_answer_is_written_in_one_turn():
     whole = play(Tool([]), "hm", "<think>x</think><answer> Lima </answer> more")
     assert (whole.answer, whole.reward, whole.correct) == ("Lima", 1.0, True)
     assert whole.turns == ["hm", "<think>x</think><answer> Lima </answer>"]
-
-
-def test_search_r1_wants_two_answers_and_reads_everything():
-    scoring = Scoring(answers_from="search-r1")
-    turn = "<answer>Lima</answer>"
-    assert play(Tool([]), turn, prompt="Question: ?\n", scoring=scoring).answer is None
-    prompt = prompt_text("What?", SEARCH_R1)
-    assert play(Tool([]), turn, prompt=prompt, scoring=scoring).reward == 1
-    assert play(Tool([]), "hm", prompt=prompt, scoring=scoring).answer is None
-    # The published prompt names both tags before its example, so it has two spans of its own.
-    published = "inside <answer> and </answer>. For example, <answer> Beijing </answer>."
-    assert play(Tool([]), "hm", prompt=published, scoring=scoring).answer == "Beijing"
-
-
-def test_reward_and_correct_go_their_own_ways():
-    turn = "<answer>Lima city</answer>"
-    for scoring, worth in (
-        (Scoring(), 0.0),
-        (Scoring(reward="f1"), pytest.approx(2 / 3)),
-        (Scoring(format_reward=0.1), 0.1),
-    ):
-        episode = play(Tool([]), turn, scoring=scoring)
-        assert (episode.reward, episode.correct) == (worth, False)
-        assert play(Tool([]), "<answer>Lima</answer>", scoring=scoring).reward == 1
-        assert play(Tool([]), "hm", "Lima", scoring=scoring).reward == 0
-
-
-def test_the_search_r1_instruction_holds_one_example():
-    prompt = prompt_text("Who", SEARCH_R1)
-    assert prompt.endswith("Question: Who?\n")
-    assert len(re.findall(r"<answer>.*?</answer>", prompt)) == 1
-    assert all(tag in prompt for tag in TAGS)
 
 
 # -- demonstrations -------------------------------------------------------------------------------

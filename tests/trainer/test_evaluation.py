@@ -170,15 +170,6 @@ def test_evaluations_have_a_temperature_and_turns_of_their_own(monkeypatch):
     }
 
 
-def test_an_invalid_action_is_told_what_the_settings_say():
-    message = {}
-    for text in ("", "Let me try that once more."):
-        environment = Environment(Bm25Retriever(World.real().documents), invalid_text=text)
-        episode = environment.begin(Question("q", ("x",), "a", "0"), "")
-        message[text] = environment.respond([episode], ["no tags"])
-    assert list(message.values()) == [[INVALID], ["\nLet me try that once more.\n"]]
-
-
 def test_without_questions_nothing_is_recorded():
     keeper = Keeper()
     assert evaluate(Echo(), [], None, keeper, 0) is None
@@ -243,3 +234,12 @@ def test_search_r1_rows_are_played_with_their_own_prompt(environment):
     assert {source for source, _ in keeper.values()} == set(SEVEN)
     with pytest.raises(UsageError, match="raise sequence_tokens"):
         evaluate(tiny_player(sequence_tokens=100), questions, environment, keeper, 0)
+
+
+def test_an_invalid_action_is_told_what_the_settings_say():
+    message = {}
+    for text in ("", "Let me try that once more."):
+        environment = Environment(Bm25Retriever(World.real().documents), invalid_text=text)
+        episode = environment.begin(Question("q", ("x",), "a", "0"), "")
+        message[text] = environment.respond([episode], ["no tags"])
+    assert list(message.values()) == [[INVALID], ["\nLet me try that once more.\n"]]

@@ -20,7 +20,6 @@ from lldscope_trainer.probes import ProbeResponse, Probes, probe_group
 from lldscope_trainer.rollout.batch import RolloutBatch
 
 import lldscope
-from lldscope.recording.rescore import mixed_groups
 
 SETTINGS = [*SMALL, "probes_every=2", "eval_questions=24"]
 
@@ -143,12 +142,6 @@ def test_alike_and_opposite_responses(policy):
     assert results.gwhes == pytest.approx(0, abs=1e-4 * float(results.influence[0]) * mask.shape[1])
 
 
-def test_mixed_groups_come_whole_and_in_order():
-    correct = [bool(c) for c in (1, 1, 0, 1, 0, 0, 1, 0)]
-    groups = [4, 4, 7, 7, 2, 2, 9, 9]
-    assert list(mixed_groups(correct, groups).items()) == [(7, [2, 3]), (9, [6, 7])]
-
-
 def test_a_kept_response_reads_as_written():
     copies = ProbeResponse([5, 0, 17, 1199], [0, 0, 1, 1])
     assert str(copies) == "5 0 17* 1199*"
@@ -228,17 +221,6 @@ def made_up_batch() -> RolloutBatch:
         advantages=torch.zeros(4), lengths=[14, 9, 17, 12], inner=nothing, post=nothing,
         rescored=torch.zeros(4, dtype=torch.bool),
     )
-
-
-def test_a_rank_numbers_its_own_groups_among_all(policy):
-    """The second of two ranks has groups 1 and 3 of four."""
-    probes = Probes(load_config("tiny", [*SETTINGS, "group_size=2"]), policy)
-    keeper = Keeper()
-    probes.record(keeper, 0, made_up_batch(), [True, False, False, True], [1, 1, 3, 3])
-    rows = keeper.rows("probes")
-    assert [r["group_id"] for r in rows if r["probe"] == "gwhes"] == [1, 3]
-    numbered = [(r["group_id"], r["response_id"]) for r in rows if r["probe"] == "nthr_influence"]
-    assert numbered == [(1, 3), (3, 6)]
 
 
 def test_probes_change_nothing_in_the_training(trained):

@@ -110,10 +110,6 @@ def test_what_search_r1_sends_and_makes_of_the_answer(port):
     assert f"Doc 1(Title: {title}) {text}\n" == f'Doc 1(Title: "Lima") {TEXTS[1]}\n'
 
 
-def test_no_queries_get_no_results(port):
-    assert send(port, b'{"queries": [], "topk": 3, "return_scores": true}') == (200, {"result": []})
-
-
 @pytest.mark.parametrize(
     ("topk", "arguments"), [("null", 3), ("0", 3), ("1", 1), ("5", 5), ("100", 6), (None, 3)]
 )
@@ -195,19 +191,6 @@ def test_control_c_ends_the_server_quietly(corpus):
     assert "Traceback" not in message
 
 
-def test_the_commands_help_loads_nothing_heavy():
-    probe = (
-        "from lldscope_trainer.environment.retriever_server import retriever\n"
-        "retriever(['--help'], standalone_mode=False)\n"
-        "import sys\n"
-        "heavy = ('numpy', 'bm25s', 'waitress', 'torch', 'httpx2')\n"
-        "print(*[name for name in heavy if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert "CORPUS" in done.stdout
-    assert done.stderr.strip() == ""
-
-
 # -- client and server ----------------------------------------------------------------------------
 
 
@@ -266,29 +249,6 @@ def test_a_server_that_dies_and_comes_back(corpus, caplog):
         assert "answers again" in warnings(caplog)[1]
     finally:
         stop(process)
-
-
-def test_killed_in_the_middle_of_answers(corpus, caplog):
-    process, port = start(corpus)
-    there = HttpRetriever(f"http://127.0.0.1:{port}", top_k=1, timeout=5)
-    answers: list[Any] = []
-
-    def ask() -> None:
-        for i in range(300):
-            answers.extend(there.retrieve([f"Rome {i}"]))
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    while len(answers) < 50:
-        time.sleep(0.001)
-    stop(process)
-    for thread in threads:
-        thread.join()
-    assert len(answers) == 1200
-    assert answers[-1] is None
-    assert all(answer is None or answer[0].title == "Rome" for answer in answers)
-    assert len(warnings(caplog)) == 1
 
 
 # -- client and strange servers -------------------------------------------------------------------
@@ -457,24 +417,6 @@ def test_an_endless_answer_is_cut_off(strange, caplog, monkeypatch):
     strange.replies.append((200, [b" " * (1 << 18)] * 100, 0.0))
     assert HttpRetriever(strange.url, retries=0).retrieve(["a"]) == [None]
     assert "longer than 1 MiB" in warnings(caplog)[0]
-
-
-def test_what_is_no_http_at_all(caplog):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            for _ in range(2):
-                connection, _ = listener.accept()
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        assert HttpRetriever(url, retries=1).retrieve(["a"]) == [None]
-        thread.join()
-    assert "cannot be reached" in warnings(caplog)[0]
 
 
 @pytest.mark.parametrize(

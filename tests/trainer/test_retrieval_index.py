@@ -113,20 +113,6 @@ def test_equal_documents_come_in_the_order_of_the_corpus(tmp_path):
     assert [d.id for d, _ in index.search("oslo", 7)] == [str(i) for i in range(7)]
 
 
-def test_many_threads_find_what_one_finds(corpus):
-    queries = [f"{a} {b}" for a in WORDS for b in WORDS]
-    alone = [open_index(corpus).search(query, 3) for query in queries]
-    index = open_index(corpus)
-    with ThreadPoolExecutor(16) as pool:
-        assert list(pool.map(lambda query: index.search(query, 3), queries)) == alone
-
-
-def test_retriever_from_a_file(corpus):
-    results = CorpusRetriever(open_index(corpus), top_k=2).retrieve(["oslo", "zzz", "oslo"])
-    assert [len(documents) for documents in results] == [2, 0, 2]
-    assert results[0] == results[2] == [d for d, _ in open_index(corpus).search("oslo", 2)]
-
-
 def test_the_built_in_world_is_searched_alike_everywhere():
     """By any processor and any version of numpy or bm25s: the shipped policy learnt in this world,
     and the recorded runs were trained in it."""

@@ -13,7 +13,6 @@ from data import DATA, needs_data
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import (
-    INVALID,
     Environment,
     Scoring,
     format_documents,
@@ -21,10 +20,8 @@ from lldscope_trainer.environment.protocol import (
 )
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.kvcache import RowCache, bytes_per_token
-from lldscope_trainer.policy.logprobs import action_logps, pad
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout import sampler
-from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.rollout.tokens import Rollout, Sampling, TokenProtocol
 
@@ -83,37 +80,6 @@ def test_kept_measurements_are_those_of_the_full_distribution(policy, world, set
             assert rollout.error_norm[t] == pytest.approx(error, abs=1e-4)
 
 
-def test_sampler_agrees_with_the_scoring_forward(tiny, world):
-    # Lock step, dropped rows and buckets must not show: these log-probabilities are `old`, and the
-    # first update of a step must see ratio 1.
-    rollouts = play(tiny, world, 48)
-    batch = RolloutBatch.of(rollouts, torch.zeros(len(rollouts)), tiny.device)
-    rows = list(range(len(rollouts)))
-    random.Random(0).shuffle(rows)
-    with torch.no_grad():
-        scores = batch.score(tiny.model, rows, 3)
-    assert (scores - batch.old[rows]).abs().max() < 2e-5
-    assert len({len(r.ids) for r in rollouts}) > 5
-
-
-def test_top_p_draws_from_the_nucleus_only(policy, world):
-    for rollout in play(policy, world, 6, turn_tokens=9, top_p=0.5):
-        logps = full_logps(policy, rollout)
-        for t, token in enumerate(rollout.ids):
-            if rollout.action[t] >= 0:
-                p = logps[t].exp()
-                likelier = p[p > p[token]].sum().item()
-                assert likelier < 0.5 + 1e-4
-
-
-def test_temperature_zero_takes_the_likeliest_token(policy, world):
-    for rollout in play(policy, world, 4, turn_tokens=6, temperature=0.0):
-        logps = full_logps(policy, rollout)
-        for t, token in enumerate(rollout.ids):
-            if rollout.action[t] >= 0:
-                assert logps[t, token] >= logps[t].max() - 1e-4
-
-
 def test_a_rollout_is_prompt_turns_and_tool_text(tiny, world):
     rollouts = play(tiny, world, 32)
     for rollout in rollouts:
@@ -141,17 +107,6 @@ def test_limits_cut_turns_and_end_the_episode(policy, world):
         assert rollout.truncated == (max(per_action) == 7)
     for rollout in play(policy, world, turn_tokens=7, sequence_tokens=40):
         assert len(rollout.ids) <= 40
-
-
-def test_tool_text_is_cut_to_its_limit(policy, world):
-    limit = 5
-    for rollout in play(policy, world, 4, turn_tokens=4, observation_tokens=limit):
-        start = len(policy.encode(prompt_text(rollout.episode.question.text)))
-        run = longest = 0
-        for action in rollout.action[start:]:
-            run = run + 1 if action < 0 else 0
-            longest = max(longest, run)
-        assert longest == limit < len(policy.encode(INVALID))
 
 
 @pytest.mark.parametrize("limit", [30, 12, 6])
@@ -264,35 +219,6 @@ def test_same_generator_same_rollouts(policy, world):
     assert [r.ids for r in first] == [r.ids for r in second]
     assert [r.logp for r in first] == [r.logp for r in second]
     assert [r.ids for r in first] != [r.ids for r in other]
-
-
-def test_action_logps_by_hand(policy):
-    ids = pad([[5, 9, 17, 30], [8, 40]], 0, policy.device)
-    mask = torch.tensor([[0, 1, 0, 1], [0, 1, 0, 0]])
-    results = action_logps(policy.model, ids, mask)
-    for b, row in enumerate(([5, 9, 17, 30], [8, 40])):
-        logits = policy.model(torch.tensor([row])).logits[0]
-        for t in range(4):
-            expected = 0.0
-            if mask[b, t]:
-                expected = torch.softmax(logits[t - 1].double(), 0)[row[t]].log().item()
-            assert results[b, t].item() == pytest.approx(expected, abs=1e-4)
-
-
-def test_policy_survives_saving(policy, tmp_path):
-    policy.save(tmp_path)
-    loaded = load_policy(str(tmp_path), torch.device("cpu"))
-    text = "<search> capital São Tomé</search>\n\nDoc 1(Title: Peru)"
-    assert loaded.encode(text) == policy.encode(text)
-    assert loaded.decode(loaded.encode(text)) == text
-    assert loaded.eos_id == policy.eos_id
-    ids = torch.tensor([loaded.encode(text)])
-    assert torch.equal(loaded.model(ids).logits, policy.model(ids).logits)
-
-
-def test_a_missing_model_is_a_clear_error(tmp_path):
-    with pytest.raises(UsageError, match=r"config\.json"):
-        load_policy(str(tmp_path / "none"), torch.device("cpu"))
 
 
 def test_the_shipped_policy_is_the_documented_one():

@@ -107,15 +107,6 @@ def test_chunks_of_the_head_change_nothing(policy, monkeypatch):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
-def test_no_action_tokens_at_all(policy):
-    ids, mask = random_batch(2, 5)
-    scores = action_scores(policy.model, ids, 0 * mask, entropy=True, error_norm=True)
-    assert not any(t.any() for t in scores)
-    policy.model.zero_grad()
-    (scores.logp + scores.entropy).sum().backward()
-    assert not policy.model.get_output_embeddings().weight.grad.any()
-
-
 class Model(torch.nn.Module):
     """Embedding and head: nearly everything it saves for the backward pass is the head's."""
 

@@ -99,11 +99,6 @@ def test_sampled_play_repeats_with_its_generator(tiny, world, environment):
     assert [r.ids for r in first] != [r.ids for r in other]
 
 
-def test_no_questions_no_rollouts(tiny, environment):
-    assert play(tiny, says(), environment, []) == []
-    assert Sampler(tiny, Sampling()).play(environment, [], torch.Generator()) == []
-
-
 # -- who runs when ---------------------------------------------------------------------------------
 
 
@@ -311,16 +306,3 @@ def test_drift_counts_the_actions_that_encode_to_other_tokens(tiny, environment)
     assert [tiny.decode(turn) for turn in rollout.turns()][:2] == [" Kyrgyzstan", "Lima"]
     assert INVALID in tiny.decode(rollout.ids)
     assert retokenisation_drift(tiny, [rollout]) == (1, 3)
-
-
-def test_drift_grows_with_entropy(tiny, world, environment):
-    questions = world.questions(random.Random(0), 32)
-    shares = []
-    for temperature in (1.0, 2.0):
-        generator = torch.Generator().manual_seed(0)
-        sampler = Sampler(tiny, Sampling(temperature=temperature))
-        rollouts = sampler.play(environment, questions, generator)
-        changed, total = retokenisation_drift(tiny, rollouts)
-        assert total == sum(len(r.episode.actions) for r in rollouts)
-        shares.append(changed / total)
-    assert shares[0] < 0.05 < shares[1]

@@ -344,26 +344,6 @@ def test_without_memory_for_one_rollout_it_says_so_in_one_sentence():
         )
 
 
-def test_a_whole_minibatch_of_one_process_is_not_touched():
-    """The share of the only part is exactly 1, so that configured runs repeat bit by bit."""
-    batch, model, results = made_up_batch(), Bigrams(), Bigrams()
-    batch.ref = None
-    config = configured(entropy_coefficient=0, buckets=1)
-    one_step(Updater(config, results, ALONE), batch, 0, seed=0, answer_weight=1.0)
-    rows = rows_of(batch, shuffled(10))
-    scores = rows.score_passes(model.forward, rows.buckets(range(10), 1))
-    arguments = (scores.logp, rows.old, rows.mask, rows.advantages)
-    preserving = llds_loss(*arguments, gate="action", coefficient=config.llds_coefficient)
-    (policy_loss(*arguments).loss + preserving.loss).backward()
-    assert torch.equal(results.table.grad, model.table.grad)
-
-
-def shuffled(n: int) -> list[int]:
-    order = list(range(n))
-    random.Random(0).shuffle(order)
-    return order
-
-
 @pytest.mark.parametrize("micro_batch", [0, 2])
 def test_what_was_seen_is_filed_by_row(micro_batch):
     """Inner log-probabilities, gates and penalties end up in the rows they belong to."""
@@ -379,15 +359,6 @@ def test_what_was_seen_is_filed_by_row(micro_batch):
     assert torch.equal(batch.gate_open, llds.gate_open)
     assert llds.gate_open.any()
     torch.testing.assert_close(batch.penalty.double(), llds.penalty.double(), rtol=1e-6, atol=1e-9)
-
-
-def test_order_of_calls():
-    """One step per update, after the backward pass that is announced as its last."""
-    model = Bigrams()
-    updater = Updater(configured(micro_batch=2, updates=2, buckets=1), model, ALONE)
-    one_step(updater, made_up_batch(10), 0, seed=0, answer_weight=0.25)
-    update = ["forward 2", "more", "forward 2", "more", "forward 1", "last", "step"]
-    assert model.calls == update * 2
 
 
 def test_a_skipped_update_is_told_and_not_counted():

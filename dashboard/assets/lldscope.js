@@ -6,7 +6,7 @@
   const PATIENCE = 30_000; /* ms until an answer is given up */
   /* Parts of the view that charts depend on. */
   const DRAWING = ["x", "mean", "zoom", "log", "clip", "hide", "average"];
-  let paused = false, latest = null, asked = 0, waits = 0, drawn = {};
+  let paused = false, latest = null, asked = 0, waits = 0, drawn = {}, alarms = null;
   const none = () => window.dash_clientside.no_update;
   let pending = 0;
   function debounce(act) {
@@ -122,6 +122,21 @@
     }),
 
     reload: () => location.reload(),
+
+    /* Title and icon of the tab; and new alarms, which are read aloud. */
+    news(news) {
+      if (!news) return;
+      document.title = news.title;
+      const link = document.querySelector("link[rel=icon]");
+      if (link && link.href !== news.icon) link.href = news.icon;
+      /* What fires when the page opens is no news. */
+      const fresh = Object.entries(news.alarms).filter(([alarm]) => alarms && !(alarm in alarms));
+      if (fresh.length) {
+        const text = fresh.map(([alarm, message]) => `New alarm: ${alarm}. ${message}`).join(" ");
+        document.getElementById("announcement").textContent = text;
+      }
+      alarms = news.alarms;
+    },
 
     pause() {
       paused = !paused;

@@ -142,7 +142,7 @@ def answer(snapshot: Snapshot) -> list[Any]:
 
 def news(runs: Sequence[tuple[str, RunState]], title: str) -> dict[str, Any]:
     """Title and icon of the tab, and the alarms of the first MOST_RUNS runs that fire and are not
-    silenced, of which the browser shows a notice when they are new (assets/news.js)."""
+    silenced, of which the browser announces those that are new (assets/lldscope.js)."""
     verdicts = [loud(state) for _, state in runs]
     worst = next((v for v in ORDER if v in verdicts), "healthy")
     sign = palette.VERDICTS[worst]

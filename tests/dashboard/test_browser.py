@@ -20,7 +20,6 @@ from browsing import (
     CHARTS,
     DRAWN,
     Server,
-    busy,
     drag,
     going_on,
     load_charts,
@@ -299,21 +298,6 @@ def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> N
     assert tab.evaluate(dark)
     title = tab.evaluate("document.querySelector('.js-plotly-plot').layout.xaxis.title.text")
     assert title.startswith("time")
-
-
-@pytest.mark.slow
-def test_all_charts_take_a_zoom_at_once_and_keep_it_on_a_slow_machine(tab: Any) -> None:
-    load_charts(tab, "/run/live")
-    with throttled(tab, 8), busy(2):
-        drag(tab)
-        until(tab, f"{CHARTS}.every(c => c._fullLayout.xaxis.range[0] > 5)")
-        zoomed = ranges(tab)
-        until(tab, "location.search.startsWith('?zoom=')")
-        refreshed(tab, "seen.data", 3)  # of the charts: they alone know what was drawn
-        assert ranges(tab) == zoomed
-        assert len(set(map(str, zoomed))) == 1
-        tab.keyboard.press("0")
-        until(tab, f"{CHARTS}.every(c => c._fullLayout.xaxis.range[0] < 1)")
 
 
 @pytest.mark.slow

@@ -179,19 +179,3 @@ def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(
     write(tmp_path / "b", range(2))
     answer = tab.ask(REFRESH, tick=3)
     assert answer_of(answer, "notices") == []
-
-
-def test_a_fault_of_ours_is_answered_without_its_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "r", range(3))
-    tab = Open(tmp_path, "/run/r")
-
-    def breaks(*arguments: Any) -> None:
-        raise AssertionError("secret")
-
-    monkeypatch.setattr("lldscope_dashboard.callbacks.batch", breaks)
-    with pytest.raises(AssertionError) as failure:
-        tab.ask("batch.children", step=1)
-    assert "Internal error" in str(failure.value)
-    assert "secret" not in str(failure.value)

@@ -460,17 +460,6 @@ def test_the_batch_of_a_step_has_its_groups_by_what_they_lost(tmp_path: Path) ->
     assert "reward" in texts(first)
 
 
-def test_the_batch_of_the_sample_run_shows_questions_and_answers() -> None:
-    content = batch(RunRegistry(SAMPLES).snapshot("grpo"), 50)
-    groups = [c for c in content if isinstance(c, html.Section)]
-    assert len(groups) == 8
-    deltas = [float(m) for g in groups for m in re.findall("Δ correct ([−+0-9.]+)".replace(
-        "−", "−"), texts(g).replace("−", "-"))]
-    assert deltas == sorted(deltas)
-    assert "What is the tongue of Nepal?" in texts(groups[0])
-    assert '"Nepali"' in texts(groups[0])
-
-
 def test_the_story_has_one_pair_of_steps_for_each_event_and_the_worst_tokens() -> None:
     runs = RunRegistry(SAMPLES)
     content = story(runs.snapshot("grpo"))

@@ -264,11 +264,6 @@ def test_a_run_that_is_deleted_while_a_page_reads_it_gives_words(
             break
 
 
-@pytest.mark.parametrize("name", ["LocalHost:8050", "LOCALHOST", "localhost:8050"])
-def test_a_host_is_the_same_in_any_case(root: Path, name: str) -> None:
-    assert client(root).get("/", headers={"Host": name}).status_code == 200
-
-
 @pytest.fixture(scope="module")
 def dashboard(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(root, tmp_path_factory.mktemp("cache"))
@@ -345,9 +340,10 @@ def test_pages_name_no_other_host(root: Path) -> None:
 
 
 def test_without_token_only_local_names_are_answered(root: Path) -> None:
-    assert client(root).get("/", headers={"Host": "127.0.0.1:8050"}).status_code == 200
-    assert client(root).get("/", headers={"Host": "[::1]:8050"}).status_code == 200
-    assert client(root).get("/", headers={"Host": "evil.example:8050"}).status_code == 403
+    names = {"127.0.0.1:8050": 200, "[::1]:8050": 200, "LocalHost:8050": 200, "LOCALHOST": 200,
+             "evil.example:8050": 403}
+    for name, status in names.items():
+        assert client(root).get("/", headers={"Host": name}).status_code == status, name
 
 
 @pytest.mark.parametrize("path", ["/", "/_dash-layout", "/_dash-dependencies", "/assets/style.css"])
@@ -418,14 +414,6 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> N
     assert result.returncode == 1
     assert "pip install 'lldscope[dash]'" in result.stderr
     assert result.stderr.strip().count("\n") == 0
-
-
-def test_help_loads_nothing_heavy() -> None:
-    code = (
-        "import sys; from lldscope_dashboard.cli import dash\n"
-        "assert not {'dash', 'plotly', 'flask', 'pandas', 'duckdb'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ, timeout=60)
 
 
 def test_a_folder_whose_name_is_not_utf_8_takes_no_page_down(tmp_path: Path) -> None:

@@ -32,9 +32,6 @@ from lldscope.explore.trajectories import (
     read_trajectory,
     shared_prefix,
 )
-from lldscope.report import post_mortem
-from lldscope.report.document import document
-from lldscope.report.html import html
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 HOSTILE = (
@@ -456,27 +453,3 @@ def test_keys_reach_tokens_and_group(tab: Any) -> None:
     tab.get_by_role("heading", name="Response 33 of step 20").wait_for()
     tab.keyboard.press("[")
     tab.get_by_role("heading", name="Response 32 of step 20").wait_for()
-
-
-@pytest.fixture(scope="module")
-def report(sample: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The post-mortem of the sample run as a file."""
-    file = tmp_path_factory.mktemp("report") / "report.html"
-    file.write_text(html(document(post_mortem(sample))), encoding="utf-8")
-    return file
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.slow
-def test_pages_fit_1280_pixels_in_both_themes(tab: Any, scheme: str, report: Path) -> None:
-    """The post-mortem as well. What axe-core says of pages: test_accessibility.py."""
-    tab.emulate_media(color_scheme=scheme)
-    for address in ("/responses/grpo?alarm=lld-decay&at=54", "/response/grpo?step=20&id=32",
-                    "/response/grpo?step=55&id=110", "/run/grpo?step=54", "/rules",
-                    "/response/hostile?step=3&id=0", report.as_uri()):
-        tab.goto(address)
-        tab.locator("h1").wait_for()
-        assert tab.evaluate("document.scrollingElement.scrollWidth") <= 1280, address
-        ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (ground == "rgb(15, 19, 23)") == (scheme == "dark")

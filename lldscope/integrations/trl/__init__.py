@@ -21,7 +21,7 @@ from typing import Any
 from ...core.errors import LldscopeError, missing_package
 
 try:
-    from transformers import TrainerCallback
+    import transformers  # noqa: F401
 except ImportError as error:
     raise missing_package(error, "lldscope.integrations.trl", "trl") from None
 
@@ -112,7 +112,7 @@ def instrument(
         tokens_every=tokens_every,
     )
     observer = Observer(
-        trainer, recorder, fail_open, scorer, writer, is_correct, regularizer, blamer
+        trainer, recorder, fail_open, scorer, writer, is_correct, action, regularizer, blamer
     )
     if blamer is not None:
         action.also = observer.explain
@@ -123,45 +123,9 @@ def instrument(
     for name, method in zip(METHODS, replaced, strict=True):
         replace(trainer, name, method)
     replace(trainer.accelerator, "clip_grad_norm_", observer.clipping)
-    trainer.add_callback(_Events(observer, recorder, action))
+    trainer.add_callback(observer)
     trainer.lldscope_recorder = recorder
     return recorder
-
-
-class _Events(TrainerCallback):
-    """The trainer's events, for the observer and for the action on an alarm."""
-
-    def __init__(self, observer: Observer, recorder: Recorder, action: AlarmAction) -> None:
-        self._observer, self._recorder, self._action = observer, recorder, action
-
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._observer.begin_training()
-        self._action.begin(self._recorder)
-
-    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        self._observer.before_update(kwargs.get("optimizer"))
-
-    def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        self._observer.updated()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        step = self._observer.step_end()
-        if step is not None:
-            self._action.act(control, step)
-        if control.should_save:
-            self._recorder.flush()  # a run resumed from the checkpoint continues after these steps
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._recorder.rank == 0:
-            self._recorder.event(
-                "checkpoint", step=self._observer.last_step, global_step=state.global_step
-            )
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        self._observer.evaluated(logs or {})
-
-    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
-        self._observer.end_training()
 
 
 def _say_what_is_unknown(fail_open: FailOpen) -> None:

@@ -1,8 +1,8 @@
 """Follows a TRL trainer through its own methods and records each rollout batch as one step.
 
 A method here that takes an `original` replaces the trainer's method, calls it and returns what it
-returns. An error in recording is logged once, counted, and costs the rows of that step, never the
-training.
+returns; the others are its events. An error in recording is logged once, counted, and costs the
+rows of that step, never the training.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import TrainerCallback
 
 from ...core.errors import LldscopeError
 from ...core.schema import COMPONENT
 from ...losses.llds import LLDS
 from ...recording.recorder import FailOpen
+from ..common.alarms import AlarmAction
 from ..common.hooks import arguments, takes
 from .blame import Blamer
 from .llds import Regularizer
@@ -49,10 +51,10 @@ _NO_SCORES = (
 Method = Callable[..., Any]
 
 
-class Observer:
+class Observer(TrainerCallback):
     """`correct(prompts, completions, completion_ids, rewards, **columns)` says which rollouts of
     this rank are correct; `scorer` is the trainer's own scoring method; `writer` records each
-    rollout batch after its last update."""
+    rollout batch after its last update; `action` is what an alarm asks for."""
 
     def __init__(
         self,
@@ -62,12 +64,14 @@ class Observer:
         scorer: Method,
         writer: StepWriter,
         correct: Correct,
+        action: AlarmAction,
         regularizer: Regularizer | None,
         blamer: Blamer | None = None,
     ) -> None:
         self.trainer, self.recorder = trainer, recorder
         self._fail_open, self._scorer, self._writer = fail_open, scorer, writer
-        self._correct, self._regularizer, self._blamer = correct, regularizer, blamer
+        self._correct, self._action = correct, action
+        self._regularizer, self._blamer = regularizer, blamer
         self._noisy = is_noisy(trainer.model)
         # The loss may not score its tokens where it can be seen; it may turn out only later.
         self._blind = loss_goes_past_scoring(trainer)
@@ -191,20 +195,21 @@ class Observer:
             self._grad_norm = norm
         return norm
 
-    def begin_training(self) -> None:
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         """After a checkpoint the next step is micro-batches done / those of a rollout batch."""
         state, per_update = self.trainer.state, self.trainer.args.gradient_accumulation_steps
         every = micro_batches(self.trainer)
         self._next_step = state.global_step * per_update // every
         with self._fail_open("the planned length"):
             self.recorder.plan(-(-state.max_steps * per_update // every))
+        self._action.begin(self.recorder)
 
-    def before_update(self, optimizer: Any) -> None:
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         with self._fail_open("an update"):
-            self._lr = float(optimizer.param_groups[0]["lr"])
+            self._lr = float(kwargs["optimizer"].param_groups[0]["lr"])
             self._update_started = time.perf_counter()
 
-    def updated(self) -> None:
+    def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         if self._regularizer is not None:
             self._regularizer.next_update()
         with self._fail_open("an update"):
@@ -216,30 +221,34 @@ class Observer:
                 rollouts.close_update(norm, is_skipped, self._lr)
             self._grad_norm = None
 
-    def step_end(self) -> int | None:
-        """After an update: record the rollout batches that no later update will use. Returns the
-        latest step recorded."""
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """After an update: record the rollout batches that no later update will use, and act on an
+        alarm."""
         newest, every = max(self._open, default=-1), micro_batches(self.trainer)
         done = [s for s, r in self._open.items() if r.n_micro_batches >= every or s < newest]
         ready = [s for s in done if self._open[s].open_update is None and self._open[s].updates]
         for step in ready:
             self._writer.write(self._open.pop(step))
-        return max(ready, default=None)
+        if ready:
+            self._action.act(control, max(ready))
+        if control.should_save:
+            self.recorder.flush()  # a run resumed from the checkpoint continues after these steps
 
-    def end_training(self) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.recorder.rank == 0:
+            self.recorder.event(
+                "checkpoint", step=self._next_step - 1, global_step=state.global_step
+            )
+
+    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         for step in list(self._open):
             self._writer.write(self._open.pop(step))
 
-    def evaluated(self, logs: dict[str, Any]) -> None:
-        if "eval_reward" in logs and self.recorder.rank == 0:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if "eval_reward" in (logs or {}) and self.recorder.rank == 0:
             self.recorder.evals(
                 step=self._next_step, data_source="eval", metric="reward", value=logs["eval_reward"]
             )
-
-    @property
-    def last_step(self) -> int:
-        """The newest rollout batch's step; −1 before the first."""
-        return self._next_step - 1
 
     @property
     def _elsewhere(self) -> float:

@@ -77,19 +77,6 @@ def test_weights_multiply_values_and_gradients_and_not_the_count() -> None:
         assert weighed.loss.item() == pytest.approx(-by_hand[aggregation])
 
 
-def test_the_mean_under_another_policy_is_recovered() -> None:
-    """Σ w·f over what `behaviour` draws is the mean of f under `old`, with weights never capped."""
-    old, behaviour = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.3, 0.3, 0.4])
-    values = torch.tensor([1.0, -2.0, 5.0])
-    draws = torch.multinomial(behaviour, 200_000, True, generator=torch.Generator().manual_seed(0))
-    logs = [p.log()[draws][:, None] for p in (old, behaviour)]
-    ones = torch.ones(len(draws), 1)
-    w = importance_weights(*logs, ones, mode="token_truncate", cap=100.0)[:, 0]
-    assert float((w * values[draws]).mean()) == pytest.approx(float(old @ values), abs=0.02)
-    cut = importance_weights(*logs, ones, mode="token_truncate", cap=2.0)[:, 0]
-    assert float((cut * values[draws]).mean()) < float(old @ values) - 0.05  # the price of a cap
-
-
 def test_wrong_arguments_are_refused() -> None:
     arguments = tensors([[0.1]])
     with pytest.raises(ValueError, match="token_truncate"):

@@ -242,12 +242,6 @@ def test_a_file_that_cannot_be_read_is_a_sentence(content, expected, tmp_path):
     assert len(str(error.value)) < 500
 
 
-def test_a_parquet_file_of_something_else(tmp_path):
-    pq.write_table(pa.table({"text": ["x"], "n": [1]}), tmp_path / "q.parquet")
-    with pytest.raises(UsageError, match=r"has the columns \['n', 'text'\]"):
-        read_questions([tmp_path / "q.parquet"])
-
-
 def test_no_such_file_and_a_folder(tmp_path):
     with pytest.raises(UsageError, match="There is no file"):
         read_questions([tmp_path / "none.jsonl"])
@@ -444,20 +438,6 @@ def test_real_files(name):
     questions = read_questions([DATA / name])
     assert Counter(q.data_source for q in questions) == REAL[name]
     assert all((q.prompt is not None) == name.endswith(".parquet") for q in questions)
-
-
-@needs_data
-def test_the_training_mix_and_one_benchmark_by_hand():
-    assert DATA is not None
-    path = DATA / "search_r1_mix/train_nq256_hotpot256.parquet"
-    for question, row in zip(read_questions([path]), pq.read_table(path).to_pylist(), strict=True):
-        assert question.text == row["question"]
-        assert list(question.golds) == row["golden_answers"]
-        assert question.index == str(row["extra_info"]["index"])
-        assert list(question.prompt) == [dict(m) for m in row["prompt"]]
-    path = DATA / "nq/nq_open_test_3610.jsonl.gz"
-    first = read_questions([path])[0]
-    assert first.golds == ("14 December 1972 UTC", "December 1972")
 
 
 def test_files_of_one_folder_are_two_sources_and_one_of_each_folder_is_named_after_it(

@@ -129,19 +129,6 @@ def test_influence_is_what_an_update_of_the_head_does():
     assert float(results.influence[2]) * int(mask[2].sum()) == pytest.approx(exact, rel=1e-4)
 
 
-def test_alike_and_opposite_responses(policy):
-    """A correct response that is also an incorrect one: cosine 1, and its influence is all it can
-    be, that of the correct response on itself."""
-    ids, mask, _ = made_up_group(0)
-    ids[1], mask[1] = ids[0], mask[0]
-    with torch.inference_mode():
-        results = probe_group(policy.model, ids[:2], mask[:2], torch.tensor([True, False]))
-    assert results.similarity == pytest.approx(1, abs=1e-5)
-    assert results.influence[0] == pytest.approx(float(results.influence[1]))
-    assert results.influence[0] > 0
-    assert results.gwhes == pytest.approx(0, abs=1e-4 * float(results.influence[0]) * mask.shape[1])
-
-
 def test_a_kept_response_reads_as_written():
     copies = ProbeResponse([5, 0, 17, 1199], [0, 0, 1, 1])
     assert str(copies) == "5 0 17* 1199*"

@@ -206,14 +206,6 @@ def test_a_proxy_in_the_environment_is_not_used(port, monkeypatch):
     assert HttpRetriever(f"http://127.0.0.1:{port}", top_k=1, retries=0).retrieve(["Rome"])[0]
 
 
-def test_no_queries_make_no_call():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.05)
-        assert HttpRetriever(f"http://127.0.0.1:{listener.getsockname()[1]}").retrieve([]) == []
-        with pytest.raises(TimeoutError):
-            listener.accept()
-
-
 def test_sixteen_threads_at_once(port, corpus):
     here = CorpusRetriever(open_index(corpus), top_k=3)
     requests = [[f"{a} {b}", f"water {i}"] for i, a in enumerate(CITIES * 5) for b in CITIES]

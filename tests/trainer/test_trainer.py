@@ -109,29 +109,6 @@ def test_a_group_has_one_prompt_and_groups_have_their_own(plain):
     assert len(set().union(*prompts.values())) > 1
 
 
-def test_action_sums_are_those_of_their_tokens(plain):
-    actions = {(a["step"], a["response_id"], a["action_index"]): a for a in plain.rows("actions")}
-    tokens: dict[tuple, list[dict]] = {}
-    for token in plain.rows("tokens"):
-        key = (token["step"], token["response_id"], token["action_index"])
-        tokens.setdefault(key, []).append(token)
-    checked = 0
-    for key, mine in tokens.items():
-        if key[2] is None:
-            assert all(t["logp_old"] is None and t["entropy"] is None for t in mine)
-            continue
-        action = actions[key]
-        drops = [t["logp_old"] - t["logp_post"] for t in mine]
-        assert action["n_tokens"] == len(mine)
-        assert action["logp_old_sum"] == pytest.approx(sum(t["logp_old"] for t in mine), rel=1e-5)
-        assert action["logp_post_sum"] == pytest.approx(sum(t["logp_post"] for t in mine), rel=1e-5)
-        assert action["logp_min"] == pytest.approx(min(t["logp_old"] for t in mine))
-        assert action["n_tokens_down"] == sum(d > 0 for d in drops)
-        assert action["drop_sum"] == pytest.approx(sum(max(0, d) for d in drops), abs=1e-5)
-        checked += 1
-    assert checked > 5
-
-
 def test_rescoring_measures_mixed_groups_only(plain):
     """A share of 1 measures everything, less than 1 responses of groups with both classes."""
     assert all(a["logp_post_sum"] is not None for a in plain.rows("actions"))

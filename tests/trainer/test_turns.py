@@ -90,15 +90,6 @@ def test_greedy_play_is_the_samplers(tiny, world, environment, n, limits):
         assert b.logp is b.entropy is b.error_norm is None
 
 
-def test_sampled_play_repeats_with_its_generator(tiny, world, environment):
-    questions = world.questions(random.Random(2), 2)
-    first, second, other = (
-        play(tiny, PlainEngine(tiny), environment, questions, seed=s) for s in (1, 1, 2)
-    )
-    assert [r.ids for r in first] == [r.ids for r in second]
-    assert [r.ids for r in first] != [r.ids for r in other]
-
-
 # -- who runs when ---------------------------------------------------------------------------------
 
 

@@ -105,7 +105,8 @@ def _legend(snapshots: list[Snapshot], view: View, subset: set[str]) -> html.Div
     buttons = [
         choice_button(
             f"hide~{s.name}",
-            [parts.stroke(*styles[s.name]), visible(s.title), _group_of(view, s.name)],
+            [parts.stroke(*styles[s.name]), visible(s.title),
+             html.Span(view.groups[s.name], className="quiet") if s.name in view.groups else None],
             s.name in subset, className="shown-run",
             **attrs(data_run=view.groups.get(s.name) or visible(s.title)),
         )
@@ -119,10 +120,6 @@ def _legend(snapshots: list[Snapshot], view: View, subset: set[str]) -> html.Div
                       placeholder="filter runs (text or regex)")
     return html.Div([*every, field, *buttons], role="group", className="shown",
                     **attrs(aria_label="runs drawn"))
-
-
-def _group_of(view: View, name: str) -> html.Span | None:
-    return html.Span(view.groups[name], className="quiet") if name in view.groups else None
 
 
 def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[str, str]]:

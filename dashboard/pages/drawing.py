@@ -17,8 +17,8 @@ from lldscope.core.charts import Chart, Line
 from lldscope.core.terminal import visible
 from lldscope.explore.responses import action_map
 from lldscope.figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
-from lldscope.figures.series import XAxis, x_axis
-from lldscope.figures.view import Subject, View
+from lldscope.figures.series import x_axis
+from lldscope.figures.view import View
 
 from ..data.metrics import chart_of, has_values, keys_of, needs_run, with_columns
 from ..data.snapshot import Snapshot
@@ -94,7 +94,11 @@ def draw(
     names: Sequence[str] = (),
 ) -> list[Figure]:
     """The charts of one run, or, where there is a choice of `subset` runs, of several."""
-    of_charts = [[_subject(s, chart) for s in snapshots] for chart in charts]
+    of_charts = [
+        [with_columns(s.subject, s.run if needs_run(s.subject, chart) else None, chart)
+         for s in snapshots]
+        for chart in charts
+    ]
     if subset is not None:
         return [
             make_overlay(chart, subjects, subset, view, names)
@@ -102,22 +106,10 @@ def draw(
         ]
     axis = x_axis([subjects[0].table for subjects in of_charts], view.by)
     return [
-        _of_one(snapshots[0], chart, subjects[0], view, axis)
-        for chart, subjects in zip(charts, of_charts, strict=True)
+        make_action_map(action_map(snapshots[0].run), subject, axis) if chart is ACTION_MAP
+        else make_chart(chart, subject, view, axis)
+        for chart, (subject,) in zip(charts, of_charts, strict=True)
     ]
-
-
-def _of_one(
-    snapshot: Snapshot, chart: Chart, subject: Subject, view: View, axis: XAxis
-) -> Figure:
-    if chart is ACTION_MAP:
-        return make_action_map(action_map(snapshot.run), subject, axis)
-    return make_chart(chart, subject, view, axis)
-
-
-def _subject(snapshot: Snapshot, chart: Chart) -> Subject:
-    subject = snapshot.subject
-    return with_columns(subject, snapshot.run if needs_run(subject, chart) else None, chart)
 
 
 # Metrics that are offered before anything is typed, where they are there.

@@ -270,7 +270,9 @@ def _row(
         aria_label=visible(f"compare {line.title}"),
     )
     pick = html.Button(role="checkbox", className="pick", **about)
-    life = html.Div([html.Span(className=f"dot {state.life}"), parts.life_word(state)])
+    life = [html.Div([html.Span(className=f"dot {state.life}"), parts.life_word(state)])]
+    if line.last_time is not None:
+        life.append(html.Div(parts.since(line.last_time), className="quiet"))
     # the place of a run that has another name, and its group
     names = [line.name] if line.title != line.name else []
     names += [str(line.group)] if line.group else []
@@ -285,19 +287,12 @@ def _row(
             html.Td([parts.verdict_badge(state), *trend]),
             html.Td(_alarms(line.name, state), className="alarms"),
             html.Td(parts.count(state.last_step), className="number"),
-            html.Td([life, *_age(line)], className="life"),
+            html.Td(life, className="life"),
             html.Td(_spark(line.lines[0], palette.GREEN, "reward")),
             html.Td(_spark(line.lines[1], palette.BLUE, "Δ of correct responses")),
             *added,
         ]
     )
-
-
-def _age(line: Summary) -> list[Any]:
-    """The age of the last row; nothing where its time was not recorded."""
-    if line.last_time is None:
-        return []
-    return [html.Div(parts.since(line.last_time), className="quiet")]
 
 
 def _value(line: Summary, column: str, settings: Settings) -> Any:

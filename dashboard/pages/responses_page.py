@@ -175,6 +175,8 @@ def _pager(grid: Grid, page: Page) -> html.Div:
     )
 
 
+# -- filters ---------------------------------------------------------------------------------------
+
 # Name in the address → field of a ResponseQuery, and how it is read.
 _FILTERS: dict[str, tuple[str, Callable[[Query, str], Any]]] = {
     "first": ("first", whole),

@@ -58,7 +58,9 @@ def _events(snapshot: Snapshot, events: list[Event]) -> list[Any]:
     rows = []
     for event in events[:MOST_EVENTS]:
         link = html.A(visible(event.what), href=evidence(snapshot.name, event.rule))
-        onset = html.Td(parts.count(event.onset_step), className="number", title=_interval(event))
+        low, high = event.low, event.high
+        title = None if low is None else f"95 %: {low:,} to {high:,}, with hindsight"
+        onset = html.Td(parts.count(event.onset_step), className="number", title=title)
         alarm = html.Td(html.Button(
             f"{event.alarm_step:,}", className="button plain small", title="show its batch",
             **attrs(data_set=f"step={event.alarm_step}"),
@@ -66,10 +68,6 @@ def _events(snapshot: Snapshot, events: list[Event]) -> list[Any]:
         rows.append([onset, alarm, [parts.mark(palette.SEVERITIES[event.severity]), link]])
     table = parts.table(("began", "seen", "what happened"), rows, {0, 1})
     return [html.Section(table, className="card")]
-
-
-def _interval(event: Event) -> str | None:
-    return None if event.low is None else f"95 %: {event.low:,} to {event.high:,}, with hindsight"
 
 
 def _change(snapshot: Snapshot, events: list[Event]) -> list[Any]:
@@ -119,6 +117,8 @@ def _lacks(snapshot: Snapshot) -> list[Any]:
     text = f"{many} of {len(answers)} checks need what this log lacks. To record it next time:"
     return [html.Section([html.P(text), html.Pre(html.Code("\n".join(record)))], className="card")]
 
+
+# -- the answer, and the tab -----------------------------------------------------------------------
 
 ORDER = ("critical", "warning", "stalled", "unreadable", "insufficient", "healthy")
 

@@ -73,7 +73,9 @@ def compare(
         values = [list(of_point) for of_point in zip(*columns, strict=True)]
         rows_by_signal.append({
             "signal": name, "unit": _UNITS[name], "values": values,
-            "differences": [[_minus(v, of[0]) for v in of] for of in values],
+            "differences": [
+                [None if v is None or of[0] is None else v - of[0] for v in of] for of in values
+            ],
         })
     return {
         "schema": COMPARE_SCHEMA,
@@ -169,9 +171,7 @@ def means_at(assessment: Assessment, name: str, rows: Sequence[int | None]) -> l
     return means
 
 
-def _minus(value: float | None, first: float | None) -> float | None:
-    return None if value is None or first is None else value - first
-
+# -- where one run differs from another ------------------------------------------------------------
 
 DIFF_SCHEMA = 1
 ALPHA = 0.01

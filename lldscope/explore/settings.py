@@ -14,7 +14,10 @@ NOT_SET = "not recorded"
 def flat(config: Any) -> dict[str, str]:
     """The settings of a configuration as text, credentials hidden; names have dots where it is
     nested."""
-    return {name: _text(value) for name, value in pairs(redact(config))}
+    return {
+        name: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str)
+        for name, v in pairs(redact(config))
+    }
 
 
 def differing(configs: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str]]]:
@@ -33,7 +36,3 @@ def pairs(config: Any, before: str = "") -> Iterator[tuple[str, Any]]:
             yield from pairs(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", value
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -143,6 +143,8 @@ def _upright(text: str, color: str) -> Shape:
     }
 
 
+# -- names of alarms -------------------------------------------------------------------------------
+
 ROWS, ROW_HEIGHT = 2, 14  # pixels
 _ABOVE = 1.075  # of the height of the plot: where the strip of the phases ends
 # pixels: of a narrow plot, a character, the sign before it

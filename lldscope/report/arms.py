@@ -22,7 +22,6 @@ from ..explore.comparison import means_at, row_at
 from ..explore.settings import NOT_SET, flat
 from ..runs import Run
 from .analysis import REPORT_SCHEMA, post_mortem
-from .events import Event
 from .facts import PostMortem, RunFacts
 from .sentences import plural
 
@@ -108,6 +107,8 @@ class Comparison:
         return data
 
 
+# -- sentences -------------------------------------------------------------------------------------
+
 NAMED = 4  # settings that a sentence names
 DECAY, COLLAPSE = "lld-decay", "lld-collapse"
 
@@ -186,7 +187,10 @@ def firing_text(arm: Arm, rule: str) -> str:
     steps = [step for step, _ in firings if step is not None]
     if not firings:
         return "–"
-    ahead = [n for step, collapse in firings if (n := _lead(step, collapse))]
+    ahead = [
+        event.alarm_step - step for step, event in firings
+        if step is not None and event is not None and event.alarm_step > step
+    ]
     if len(arm.runs) == 1:
         before = f", {plural(ahead[0], 'step')} before the collapse" if ahead else ""
         return f"at step {steps[0]}{before}" if steps else "at no step"
@@ -195,10 +199,6 @@ def firing_text(arm: Arm, rule: str) -> str:
         return many
     left = f", median {number(median(ahead))} steps before the collapse" if ahead else ""
     return f"{many}, median step {number(median(steps), 6)} ({min(steps)}–{max(steps)}){left}"
-
-
-def _lead(step: int | None, collapse: Event | None) -> int:
-    return 0 if step is None or collapse is None else max(0, collapse.alarm_step - step)
 
 
 def _differences(facts: Comparison) -> str:

@@ -17,7 +17,6 @@ from .blocks import (
     Document,
     Items,
     Paragraph,
-    Section,
     Strip,
     Table,
     Tokens,
@@ -30,14 +29,12 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")  # to Markdown, or to HTML ins
 def markdown(content: Document) -> str:
     """The whole report; whatever comes from a run is escaped and made visible."""
     about = [f"{sign.shape} **{sign.word}** {_safe(place)}" for sign, place in content.about]
-    sections = [text for section in content.sections for text in _section(section)]
+    sections = []
+    for section in content.sections:
+        sections += [f"## {_safe(section.heading)}"] if section.heading else []
+        sections += [text for block in section.blocks if (text := _block(block))]
     parts = [f"# {_safe(content.title)}", *about, *sections, "---", _safe(content.footer)]
     return "\n\n".join(parts) + "\n"
-
-
-def _section(section: Section) -> list[str]:
-    heading = [f"## {_safe(section.heading)}"] if section.heading else []
-    return heading + [text for block in section.blocks if (text := _block(block))]
 
 
 def _safe(text: object) -> str:

@@ -53,7 +53,6 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "tensorboard": ("TensorBoard",),
     "wandb_offline": ("WandbOffline",),
     "sqlite": ("MlflowDatabase", "Trackio"),
-    "notebook": ("Notebook",),
     "metrics": ("Metrics",),
     "console": ("TrlConsole", "Console"),
     "rollouts": ("RolloutRows",),

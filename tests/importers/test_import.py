@@ -332,7 +332,7 @@ def test_a_list_of_steps_that_is_still_being_written_is_read(run_import, text, a
 )
 def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, content, tmp_path):
     path = text(content, "in/train.log")
-    for choice in (None, "console", "trl-console", "metrics", "rollouts", "notebook"):
+    for choice in (None, "console", "trl-console", "metrics", "rollouts"):
         with pytest.raises(LldscopeError):
             run_import(path, format_name=choice)
     assert [p.name for p in tmp_path.iterdir()] == ["in"]

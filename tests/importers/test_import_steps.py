@@ -65,18 +65,6 @@ def table(header: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def notebook() -> str:
-    def line(cells: list[object], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{c}</{tag}>" for c in cells) + "</tr>"
-
-    page = f"[{PLANNED}/{PLANNED} 10:12, Epoch 6/7]<table>" + line(
-        ["Step", "Training Loss", "reward", "entropy", "grad_norm"], "th"
-    )
-    page += "".join(line([int(r["step"]), "0.0", *metrics(r).values()], "td") for r in ROWS)
-    output = {"output_type": "display_data", "data": {"text/html": [page + "</table>"]}}
-    return json.dumps({"cells": [{"cell_type": "markdown"}, {"outputs": [output]}]}, indent=1)
-
-
 def objects(of_row: Callable[[Row], object]) -> str:
     return "".join(json.dumps(of_row(row)) + "\n" for row in ROWS)
 
@@ -99,7 +87,6 @@ LOGS: dict[str, Callable[[], str]] = {
     ),
     "metrics.csv": lambda: table("step,reward,entropy,grad_norm"),
     "wandb.csv": lambda: table("_step,reward,entropy,grad_norm"),
-    "notebook.ipynb": notebook,
     "dicts.log": lambda: "".join(f"INFO 12:00:01 | {row!r}\n" for row in ROWS),
     "columns.json": lambda: json.dumps({n: [row[n] for row in ROWS] for n in ROWS[0]}),
     "inside.json": lambda: json.dumps({"config": {"betas": [0.9, 0.99]}, "run": {"steps": ROWS}}),
@@ -155,9 +142,7 @@ def test_the_same_log_gives_the_same_alarms_at_the_same_steps(name, tmp_path, ex
     assert alarms(imported(tmp_path, name, LOGS[name]())) == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["verl.log", "trl-bars.log", "trainer_state.json", "notebook.ipynb", "pairs.log"]
-)
+@pytest.mark.parametrize("name", ["verl.log", "trl-bars.log", "trainer_state.json", "pairs.log"])
 def test_the_planned_length_is_read(name, tmp_path):
     outcome = imported(tmp_path, name, LOGS[name]())
     with lldscope.open_run(outcome.run) as run:

@@ -19,6 +19,8 @@ import hashlib
 import io
 import json
 import os
+import time
+import uuid
 import zlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -32,9 +34,10 @@ from ..storage import json_files
 from ..storage.cache import code_version
 from ..storage.manifest import MANIFEST_DIR
 from ..storage.url import Url
-from . import index_file
 from .summary import Summary
 
+FOLDER, FILE = ".lldscope", "runs.parquet"
+_NAME = f"{FOLDER}/{FILE}"
 MOST_RUNS = 1_000_000  # that a file may claim
 
 _SCHEMA = pa.schema(
@@ -88,13 +91,13 @@ class RunIndex:
         self._entries = {n: e for n, e in (self._read() | self._new).items() if n in names}
         self._new = {}
         with suppress(OSError, ValueError, LldscopeError, pa.ArrowException):
-            index_file.write(self._root, _content(self._entries))
+            _write_file(self._root, _content(self._entries))
 
     def _read(self) -> dict[str, _Entry]:
         import pyarrow.parquet as pq
 
         try:
-            parquet = pq.ParquetFile(io.BytesIO(index_file.read(self._root)))
+            parquet = pq.ParquetFile(io.BytesIO(_read_file(self._root)))
             if parquet.metadata.num_rows > MOST_RUNS:
                 return {}
             columns = parquet.read(columns=_READ).to_pydict()
@@ -109,6 +112,42 @@ class RunIndex:
             }
         except (KeyError, TypeError, ValueError, AttributeError):
             return {}
+
+
+def _read_file(root: Path | Url) -> bytes:
+    """Raises OSError, ValueError or LldscopeError; a store may have no such object: empty."""
+    if isinstance(root, Url):
+        from ..storage.objects import ObjectStore
+
+        content = ObjectStore(root).read([_NAME]).get(_NAME, b"")
+        json_files.check_size(len(content))
+        return content
+    with json_files.open_inside(root / _NAME, root) as file:
+        json_files.check_size(os.fstat(file.fileno()).st_size)
+        return file.read()
+
+
+def _write_file(root: Path | Url, content: bytes) -> None:
+    """Replace the index as a whole. Raises OSError or LldscopeError."""
+    if isinstance(root, Url):
+        from ..storage.objects import ObjectStore
+
+        ObjectStore(root).put({_NAME: content})
+        return
+    path = root / _NAME
+    path.parent.mkdir(exist_ok=True)
+    if not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(root)):
+        return  # a link that leads elsewhere
+    new = path.with_name(f"{FILE}.{uuid.uuid4().hex}{json_files.IN_PROGRESS}")
+    try:
+        new.write_bytes(content)
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+    for old in path.parent.glob(f"{FILE}.*{json_files.IN_PROGRESS}"):
+        with suppress(OSError):  # what a kill left
+            if time.time() - old.stat().st_mtime > 3600:
+                old.unlink()
 
 
 def _content(entries: Mapping[str, _Entry]) -> bytes:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..storage import compaction
+from ..storage.compaction import BadPart, merge
 from ..storage.manifest import ManifestFile
-from ..storage.merge import BadPart, merge
 from ..storage.part import Part
 from .calls import Losses
 

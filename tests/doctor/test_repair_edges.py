@@ -22,9 +22,8 @@ from lldscope.query.signal_cache import SignalCache
 from lldscope.recording import writer
 from lldscope.runs import open_run
 from lldscope.storage import compaction, layout, manifest
-from lldscope.storage.compaction import compact
+from lldscope.storage.compaction import compact, merge
 from lldscope.storage.manifest import manifest_path
-from lldscope.storage.merge import merge
 
 MERGED = "responses/a1-r0-000001-000008.parquet"
 
@@ -67,7 +66,7 @@ def damage_lines(path: Path, numbers: range, new: bytes) -> bytes:
 def test_a_merged_part_that_was_listed_after_the_examination_is_not_removed(run, monkeypatch):
     before, commits = sorted(values(run)), []
     with monkeypatch.context() as patch:
-        patch.setattr(manifest, "commit", lambda *a, **k: commits.append((a, k)))
+        patch.setattr(compaction, "commit", lambda *a, **k: commits.append((a, k)))
         merge(run, layout.read_manifest(run).parts)
     result = examine(run)
     assert [(f.where, f.repair) for f in result.findings if f.what == "leftover"] == [

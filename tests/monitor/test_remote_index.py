@@ -18,7 +18,7 @@ from test_run_index import root as local
 
 import lldscope
 from lldscope.core.errors import RunNotFound
-from lldscope.monitor.index_file import FILE, FOLDER
+from lldscope.monitor.run_index import FILE, FOLDER
 from lldscope.query.remote import find_remote
 from lldscope.storage.url import Url
 

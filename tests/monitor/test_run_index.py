@@ -19,8 +19,7 @@ import lldscope
 from lldscope.cli.runs import _summaries
 from lldscope.monitor import run_index
 from lldscope.monitor.health import check
-from lldscope.monitor.index_file import FILE, FOLDER
-from lldscope.monitor.run_index import RunIndex, fingerprint
+from lldscope.monitor.run_index import FILE, FOLDER, RunIndex, fingerprint
 from lldscope.monitor.summary import Summary, read_summary
 from lldscope.storage.notes import write_about
 

@@ -16,9 +16,8 @@ from sealed_runs import beat_of_a_killed_one, sealed, values
 import lldscope
 from lldscope.recording import writer
 from lldscope.storage import compaction, layout
-from lldscope.storage.compaction import compact, due
+from lldscope.storage.compaction import compact, due, merge
 from lldscope.storage.manifest import manifest_path
-from lldscope.storage.merge import merge
 from lldscope.storage.part import Part, PartName
 
 

@@ -95,5 +95,6 @@ def test_a_part_is_durable_before_it_is_listed(tmp_path, monkeypatch):
         recorder.step(step=0)
         recorder.flush()
         part = "a1-r0-000001"
-        assert order[:4] == [f"flush {part}", f"rename {part}", "list manifest", "flush a1-r0"]
+        of_part = [what for what in order if not what.endswith(" r0")]  # without the heartbeat
+        assert of_part[:4] == [f"flush {part}", f"rename {part}", "list manifest", "flush a1-r0"]
         monkeypatch.undo()

@@ -190,12 +190,16 @@ def rank(runs: Sequence[LabelledRun], user_score: Detector | None = None) -> lis
         scores[STEP] = frame["step"].to_numpy(np.float64)
         scores[ARM] = np.full(len(frame), np.mean(endings[run.arm]))
         for name, values in scores.items():
-            highest = np.fmax.accumulate(np.where(np.isnan(values), -np.inf, values))
             steps = frame["step"].to_numpy(np.int64)
-            traces[name].append(Trace(run.arm, run.end_step, steps, highest))
+            traces[name].append(Trace(run.arm, run.end_step, steps, highest_so_far(values)))
     rankings = [ranking(name, of) for name, of in traces.items()]
     best = OWN if user_score else max(rankings[: len(SIGNALS)], key=lambda r: r.auroc or 0).detector
     return [*rankings, _shuffled(traces[best])]
+
+
+def highest_so_far(scores: Floats) -> Floats:
+    """The highest score up to each row; −inf before the first that is a number."""
+    return np.fmax.accumulate(np.where(np.isnan(scores), -np.inf, scores))
 
 
 def _scores(detector: Detector, frame: pd.DataFrame, run: LabelledRun) -> Floats:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lldscope.evaluation.bank import read_bank
-from lldscope.evaluation.ranking import SIGNALS, WITHHELD, Floats
+from lldscope.evaluation.ranking import SIGNALS, Floats, highest_so_far
 
 ALARM_BANK = Path(__file__).parents[2] / "sample_runs" / "alarm_bank"
 PARTS = ("reward: share of its best lost", "clip_share", "−retention")
@@ -29,20 +29,17 @@ def score(signals: pd.DataFrame) -> Floats:
 
 def _surprise(name: str, signals: pd.DataFrame) -> Floats:
     limits = _highest_of_held()[name]
-    reached = _highest_so_far(name, signals)
+    reached = _reached(name, signals)
     above = len(limits) - np.searchsorted(limits, reached, "left")
     return -np.log((above + 1) / (len(limits) + 1))
 
 
-def _highest_so_far(name: str, signals: pd.DataFrame) -> Floats:
-    values = np.asarray(SIGNALS[name](signals), dtype=np.float64)
-    return np.fmax.accumulate(np.where(np.isnan(values), -np.inf, values))
+def _reached(name: str, signals: pd.DataFrame) -> Floats:
+    return highest_so_far(np.asarray(SIGNALS[name](signals), dtype=np.float64))
 
 
 @cache
 def _highest_of_held() -> dict[str, Floats]:
     """Part → the highest value of each of the alarm bank's runs that held, sorted."""
     frames = [run.signals() for run in read_bank(ALARM_BANK) if run.label == "held"]
-    for frame in frames:
-        frame[list(WITHHELD)] = np.nan
-    return {name: np.sort([_highest_so_far(name, f)[-1] for f in frames]) for name in PARTS}
+    return {name: np.sort([_reached(name, f)[-1] for f in frames]) for name in PARTS}

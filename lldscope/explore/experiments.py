@@ -52,7 +52,7 @@ def experiments(run: Run) -> list[Experiment]:
 
 
 def blame_answer(run: Run) -> Experiment | None:
-    """The last answer of `lldscope blame`, or of TRL's trainer with `blame=True`."""
+    """The last answer of `lldscope blame`."""
     answer = read_answer(run.path)
     if answer is None:
         return None

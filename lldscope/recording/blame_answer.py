@@ -1,4 +1,4 @@
-"""What `blame` answers of an update, whichever trainer made it, and its file in a run directory."""
+"""What `lldscope blame` answers of an update, and its file in a run directory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Result:
 
 @dataclass
 class BlameAnswer:
-    """`checkpoint`: the step before which the weights were saved, None where the trainer kept them.
+    """`checkpoint`: the step before which the weights were saved, None in some older answers.
     `replay`: whether each table's rows of the step came out as recorded, to the bit;
     `differences`: largest absolute differences where they did not. `influence`: of each response,
     the most harmful first."""

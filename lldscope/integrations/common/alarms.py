@@ -42,20 +42,19 @@ class AlarmAction:
         self._action, self._rules, self._every = action, frozenset(rules), every
         self._recorder: Any = None
         self._monitor: Monitor | None = None
-        self.also: Callable[[int], None] | None = None  # called with the step of an alarm
         self.stopped: str | None = None
 
     def begin(self, recorder: Any) -> None:
         self._recorder = recorder
         self._fail_open = FailOpen(recorder, "alarms")
-        if (self._action is not None or self.also) and recorder.rank == 0:
+        if self._action is not None and recorder.rank == 0:
             with self._fail_open("what the alarms say"):
                 self._monitor = Monitor(self._recorder.place, self._every)
 
     def act(self, control: Any, step: int) -> None:
         """Called on all ranks after a recorded step; sets flags of `control`, as those of
         transformers' TrainerControl are called."""
-        if self._action is None and self.also is None:
+        if self._action is None:
             return
         rule = self._firing()
         if self._processes > 1:
@@ -63,10 +62,6 @@ class AlarmAction:
 
             (rule,) = broadcast_object_list([rule])
         if rule is None:
-            return
-        if self.also is not None:
-            self.also(step)
-        if self._action is None:
             return
         control.should_save = True
         if self._action == "stop":

@@ -30,7 +30,6 @@ from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES
 from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from ..common.hooks import replace
-from .blame import Blamer
 from .llds import Regularizer
 from .observer import Observer
 from .scoring import scorer_of
@@ -56,7 +55,6 @@ def instrument(
     on_alarm: str | None = None,
     alarms: Sequence[str] = DEFAULT_RULES,
     look_every: float = 5.0,
-    blame: bool = False,
 ) -> Recorder:
     """Record what `trainer` does from now on in the run directory `path`; returns the recorder.
 
@@ -76,17 +74,13 @@ def instrument(
     "response" or "token" to TRL's loss. Old log-probabilities are TRL's own, with its temperature.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
     look_every: seconds between reads of the run, in a thread.
-    blame: when one of `alarms` fires, make the last rollout batch's updates again in other ways, on
-    a copy, and leave the answer in the run (docs/blame.md). It copies weights and optimizer state
-    at every rollout batch, and takes the time of about 50 updates and 8 samplings.
 
     Δ is measured after the last optimizer step that used a rollout batch, by one forward pass over
     the sampled rollouts in evaluation mode. With dropout, π_old is measured that way, too: one more
     pass over all rollouts. The recorder is closed when `trainer.train()` ends, however it ends.
 
     Raises LldscopeError where the trainer lacks a method or attribute that recording needs, or has
-    it with a signature that cannot be followed, `llds` would have no effect, or `blame` cannot
-    repeat an update (several processes, vLLM, too little memory); RunExists for a run
+    it with a signature that cannot be followed, or `llds` would have no effect; RunExists for a run
     in `path` without `resume`; ValueError for a wrong argument. After that, recording never ends
     the training, and what it misses is said in the log and by `lldscope check`; `llds` is part of
     the loss.
@@ -98,9 +92,6 @@ def instrument(
     action = AlarmAction(on_alarm, alarms, look_every, trainer.accelerator.num_processes)
     scorer = scorer_of(trainer)
     is_correct, rule = _correct_rule(correct)
-    blamer = None
-    if blame:
-        blamer = Blamer(trainer, scorer, is_correct, llds, llds_coefficient)
     recorder = _open_recorder(
         trainer, path, name=name, group=group, resume=resume, correct_rule=rule,
         config=_config(trainer, llds, llds_coefficient),
@@ -112,10 +103,8 @@ def instrument(
         tokens_every=tokens_every,
     )
     observer = Observer(
-        trainer, recorder, fail_open, scorer, writer, is_correct, action, regularizer, blamer
+        trainer, recorder, fail_open, scorer, writer, is_correct, action, regularizer
     )
-    if blamer is not None:
-        action.also = observer.explain
     replaced: tuple[Callable[..., Any], ...] = (
         observer.rollout, observer.rewards, observer.loss, observer.scoring,
         observer.training_step, functools.partial(record_training, recorder, action),

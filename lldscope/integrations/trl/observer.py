@@ -7,7 +7,6 @@ rows of that step, never the training.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,6 @@ from ...losses.llds import LLDS
 from ...recording.recorder import FailOpen
 from ..common.alarms import AlarmAction
 from ..common.hooks import arguments, takes
-from .blame import Blamer
 from .llds import Regularizer
 from .rollouts import (
     Correct,
@@ -37,8 +35,6 @@ from .rollouts import (
 from .scoring import is_noisy, measure, score, score_with_gradient
 from .seams import LOSS, REWARDED, SCORING, loss_goes_past_scoring
 from .step import StepWriter
-
-log = logging.getLogger("lldscope")
 
 # Added to TRL's inputs: the rollout batch that a micro-batch comes from, and its rows there.
 BATCH, ROWS = "lldscope_batch", "lldscope_rows"
@@ -66,12 +62,11 @@ class Observer(TrainerCallback):
         correct: Correct,
         action: AlarmAction,
         regularizer: Regularizer | None,
-        blamer: Blamer | None = None,
     ) -> None:
         self.trainer, self.recorder = trainer, recorder
         self._fail_open, self._scorer, self._writer = fail_open, scorer, writer
         self._correct, self._action = correct, action
-        self._regularizer, self._blamer = regularizer, blamer
+        self._regularizer = regularizer
         self._noisy = is_noisy(trainer.model)
         # The loss may not score its tokens where it can be seen; it may turn out only later.
         self._blind = loss_goes_past_scoring(trainer)
@@ -120,19 +115,7 @@ class Observer(TrainerCallback):
             all_correct = of_all_ranks(self.trainer.accelerator, correct)
             if samples is not None:
                 self._begin(step, output, samples, all_correct, seconds)
-                if self._blamer is not None:
-                    self._blamer.keep(args[0] if args else kwargs["inputs"], self._open[step])
         return output
-
-    def explain(self, step: int) -> None:
-        """At an alarm: which part of the step's updates lowered the likelihood of what is
-        correct."""
-        assert self._blamer is not None
-        with self._fail_open("what the update did, run again in other ways"):
-            answer = self._blamer.explain(self.recorder.path, step)
-            if answer is not None:
-                self.recorder.event("blame", step=step, sentence=answer.sentence)
-                log.warning("lldscope: step %d: %s", step, answer.sentence)
 
     def scoring(self, original: Method, *args: Any, **kwargs: Any) -> Any:
         """`_get_per_token_logps_and_entropies`: store what it returns. TRL's fused head computes

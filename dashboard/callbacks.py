@@ -37,7 +37,7 @@ from .pages.drawing import cards_of, charts_of, draw
 from .pages.frame import Query, attrs, last_snapshots_of, query_of, view_of
 from .pages.list_rows import choice_of, run_rows
 from .pages.router import page
-from .pages.run_page import SNOOZE_HOURS, absent_charts, run_parts
+from .pages.run_page import absent_charts, run_parts
 from .pages.story import news_of_run, story, story_key
 
 _CHARTS = {"type": "chart", "index": ALL}
@@ -49,7 +49,6 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     _in_browser(app)
     _list(app, summaries)
     _charts(app, registry)
-    _writes(app, registry)
 
     # Not of `href`: a link to a place on the page must not make it anew.
     @app.callback(
@@ -222,49 +221,6 @@ def _words(
     return run_parts(snapshot)
 
 
-def _writes(app: Dash, registry: RunRegistry) -> None:
-    @app.callback(
-        Output("note-said", "children"),
-        Input({"type": "note", "index": ALL}, "n_clicks"),
-        State("names", "data"),
-        prevent_initial_call=True,
-    )
-    def note(clicks: list[int | None], names: list[str]) -> Any:
-        if not any(clicks) or not ctx.triggered_id:
-            return no_update  # the buttons have only just come
-        kind, rule = ctx.triggered_id["index"].split(" ", 1)
-        try:
-            registry.note(_texts(names)[0], kind, rule, SNOOZE_HOURS)
-            set_props({"type": "part", "index": "alarms"}, {
-                "children": run_parts(registry.snapshot(names[0]))["alarms"]
-            })
-        except LldscopeError as error:
-            return str(error)
-        done = {"acknowledge": "acknowledged", "snooze": f"snoozed for {SNOOZE_HOURS} hours"}
-        return f"{rule}: {done.get(kind, 'acknowledgement removed')}."
-
-    @app.callback(
-        Output("about-said", "children"),
-        Output("about-saved", "data"),
-        Input("about-save", "n_clicks"),
-        State("names", "data"),
-        State("about-name", "value"),
-        State("about-tags", "value"),
-        State("about-note", "value"),
-        prevent_initial_call=True,
-    )
-    def annotate(
-        clicks: int | None, names: list[str], title: str | None, tags: str | None, note: str | None
-    ) -> Any:
-        if not clicks:
-            return no_update, no_update
-        try:
-            registry.annotate(_texts(names)[0], title or "", (tags or "").split(","), note or "")
-        except LldscopeError as error:
-            return str(error), no_update
-        return "Saved.", clicks
-
-
 def _in_browser(app: Dash) -> None:
     """Callbacks that run in the browser; their code is in assets/."""
 
@@ -293,6 +249,5 @@ def _in_browser(app: Dash) -> None:
         State("metrics", "data"),
         first=True,
     )
-    ask("reload", Input("about-saved", "data"))
     ask("pause", Output("pause", "children"), Input("pause", "n_clicks"))
     ask("theme", Input("theme", "n_clicks"))

@@ -121,8 +121,6 @@
       change({ hide: text ? hidden.map((setting) => setting.slice(5)) : [] });
     }),
 
-    reload: () => location.reload(),
-
     /* Title and icon of the tab; and new alarms, which are read aloud. */
     news(news) {
       if (!news) return;

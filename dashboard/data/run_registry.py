@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,6 @@ from lldscope.query.remote import find_remote
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
-from lldscope.storage.notes import write_about, write_note
 from lldscope.storage.url import Url
 
 from .metrics import columns_of
@@ -139,35 +138,6 @@ class RunRegistry:
             if run is None:  # its snapshot was cached; now its rows are wanted
                 run = place.run = open_run(self.names()[name], self.root, self._signals)
             return run
-
-    def note(self, name: str, kind: str, rule: str, hours: float) -> None:
-        """Note in a run that a firing alarm was acknowledged, snoozed for so many hours, or is no
-        longer either. Raises LldscopeError."""
-        firing = {a.rule: a.episodes[-1][0] for a in self.snapshot(name).state.firing}
-        path = self.names()[name]
-        if isinstance(path, Url):
-            raise LldscopeError("Remote runs are read-only.")
-        if rule in firing:
-            until = time.time() + 3600 * hours if kind == "snooze" else None
-            write_note(path, kind, rule, firing[rule], until)
-
-    def annotate(self, name: str, title: str, tags: Sequence[str], note: str) -> None:
-        """Write down, where they have changed, the run's name, its tags and its note. Raises
-        LldscopeError."""
-        info, path = self.snapshot(name).info, self.names()[name]
-        if isinstance(path, Url):
-            raise LldscopeError("Remote runs are read-only.")
-        target = dict.fromkeys(tag.strip() for tag in tags if tag.strip())
-        had = info.get("tags") or []
-        texts = {"name": title.strip(), "note": note}
-        changes = [(k, t) for k, t in texts.items() if t.strip() != str(info.get(k) or "")]
-        changes += [("untag", tag) for tag in had if tag not in target]
-        changes += [("tag", tag) for tag in target if tag not in had]
-        for kind, text in changes:
-            write_about(path, kind, text)
-        place = self._place(name)
-        with place.lock, suppress(duckdb.Error, OSError):  # the page that comes now shows it
-            place.snapshot = self._renew(name, place, path)
 
     def is_opening(self, name: str) -> bool:
         """Whether the run is being read for the first time."""

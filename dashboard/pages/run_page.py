@@ -30,7 +30,6 @@ from .static_pages import RULE_IDS
 from .step_bar import step_bar
 from .story import about, answer, news_of_run, story_key
 
-SNOOZE_HOURS = 8
 MOST_EPISODES = 4  # of an alarm that are named
 
 
@@ -68,7 +67,7 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
             html.Div(cards, className="charts", id="cards"),
             part("absent", absent_charts(absent)),
             adding([snapshot], defaults),
-            _fold("alarms", "Alarms", content, html.P("", id="note-said", role="status")),
+            _fold("alarms", "Alarms", content),
             _fold("causes", "Causes that look the same on a reward curve", content),
             _fold("events", "Events", content),
             *experiments_of(snapshot),
@@ -111,10 +110,10 @@ def run_parts(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _fold(name: str, title: str, content: dict[str, Any], *before: Any) -> html.Details:
+def _fold(name: str, title: str, content: dict[str, Any]) -> html.Details:
     """A folded section, with a part that sums it up beside its title."""
     summary = html.Summary([html.H2(title), part(f"{name}-line", content[f"{name}-line"])])
-    return html.Details([summary, *before, part(name, content[name])], className="fold card")
+    return html.Details([summary, part(name, content[name])], className="fold card")
 
 
 def experiments_of(snapshot: Snapshot) -> list[Any]:
@@ -170,7 +169,7 @@ def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
                     html.Strong(alert.rule, className="rule"),
                     html.Span(alert.state, className=f"pill {alert.state}"),
                     html.Span(_episodes(alert), className="quiet"),
-                    *_quieting(alert, snapshot.state),
+                    *_silence(alert, snapshot.state),
                 ]
             ),
             html.P(true_minus(visible(alert.message, 2000)), className="message"),
@@ -189,26 +188,13 @@ def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
     )
 
 
-def _quieting(alert: AnyAlert, state: RunState) -> list[Any]:
-    """Whether a firing alarm is silenced, and the buttons that change it."""
-    if alert.state != "firing" or alert.severity == "info":
+def _silence(alert: AnyAlert, state: RunState) -> list[Any]:
+    """Whether a firing alarm is acknowledged or snoozed, which `lldscope acknowledge` does."""
+    if alert.state != "firing" or alert.rule not in state.silenced:
         return []
-    if alert.rule in state.silenced:
-        until = state.silenced[alert.rule]
-        text = "acknowledged" if until is None else f"snoozed until {parts.clock(until)}"
-        return [html.Span(text, className="pill"), _note(alert.rule, "heard", "Unmute")]
-    if isinstance(place_of(state.path), Url):
-        return []  # nothing can be noted there
-    return [
-        _note(alert.rule, "acknowledge", "Acknowledge"),
-        _note(alert.rule, "snooze", f"Snooze {SNOOZE_HOURS} h"),
-    ]
-
-
-def _note(rule: str, kind: str, text: str) -> html.Button:
-    index = f"{kind} {rule}"
-    about = attrs(aria_label=f"{text}: {rule}")
-    return html.Button(text, id={"type": "note", "index": index}, className="button small", **about)
+    until = state.silenced[alert.rule]
+    text = "acknowledged" if until is None else f"snoozed until {parts.clock(until)}"
+    return [html.Span(text, className="pill")]
 
 
 def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:

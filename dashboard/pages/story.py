@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote
 
-from dash import dcc, html
+from dash import html
 
 from lldscope.core import palette
 from lldscope.core.safe_text import as_sentence
@@ -25,7 +25,6 @@ from lldscope.report.events import Event, events_of
 from lldscope.report.losses import worst_tokens
 from lldscope.report.trainers import first_change, trainer_of
 from lldscope.storage.notes import LONGEST
-from lldscope.storage.url import Url, place_of
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
@@ -198,33 +197,7 @@ def tag_pills(tags: Sequence[str]) -> list[Any]:
 
 
 def about(snapshot: Snapshot) -> html.Div:
-    """Tags and note, and the form. After a change the page comes anew."""
-    info = snapshot.info
-    tags, note = info.get("tags") or [], str(info.get("note") or "")
-    content: list[Any] = tag_pills(tags)
-    if note:
-        content.append(html.Div(visible(note, LONGEST["note"]), className="noted"))
-
-    def field(key: str, label: str, value: str, most: int, **more: Any) -> html.Label:
-        box = dcc.Input(id=f"about-{key}", value=value, maxLength=most, debounce=True, **more)
-        return html.Label([html.Span(label, className="key"), box], className="want")
-
-    if isinstance(place_of(snapshot.state.path), Url):  # nothing can be written down there
-        return html.Div(content, className="about")
-    form = [
-        field("name", "name", str(info.get("name") or "")[: LONGEST["name"]], LONGEST["name"],
-              placeholder=snapshot.subject.name),
-        field("tags", "tags", ", ".join(tags), 1000, placeholder="baseline, paper …"),
-        html.Label(
-            [html.Span("note", className="key"),
-             dcc.Textarea(id="about-note", value=note, maxLength=LONGEST["note"], rows=3)],
-            className="want",
-        ),
-        html.Button("Save", id="about-save", className="button small"),
-        html.Span("", id="about-said", className="note", role="status"),
-        dcc.Store(id="about-saved"),
-    ]
-    summary = html.Summary("Name, tags, note" if not content else "Edit", className="quiet")
-    label = attrs(aria_label="name, tags and note of the run")
-    edit = html.Details([summary, html.Div(form, className="wants card")], **label)
-    return html.Div([*content, edit], className="about")
+    """Tags and note, which `lldscope annotate` writes."""
+    note = str(snapshot.info.get("note") or "")
+    text = [html.Div(visible(note, LONGEST["note"]), className="noted")] if note else []
+    return html.Div([*tag_pills(snapshot.info.get("tags") or []), *text], className="about")

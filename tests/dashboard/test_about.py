@@ -1,4 +1,4 @@
-"""Name, tags and note of a run: by command, by the form on its page, and where they are shown."""
+"""Name, tags and note of a run: by command, and where they are shown."""
 
 from __future__ import annotations
 
@@ -64,12 +64,10 @@ def test_the_command_names_tags_and_notes_and_every_other_command_follows(
 def test_name_and_tags_are_shown_and_found_in_the_list(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_run(tmp_path / name, 20)
+    for kind, text in (("name", f"Named {HOSTILE}"), ("tag", "paper"), ("tag", HOSTILE),
+                       ("note", f"note {HOSTILE}")):
+        write_about(tmp_path / "one", kind, text)
     runs = RunRegistry(tmp_path)
-    runs.annotate("one", f"Named {HOSTILE}", ["paper", " ", HOSTILE, "paper"], f"note {HOSTILE}")
-    before = (tmp_path / "one" / "notes.jsonl").read_bytes()
-    runs = RunRegistry(tmp_path)
-    runs.annotate("one", f"Named {HOSTILE}", ["paper", HOSTILE], f"note {HOSTILE}")
-    assert (tmp_path / "one" / "notes.jsonl").read_bytes() == before, "nothing has changed"
     summaries = RunSummaries(runs)
     summaries.now(60.0)
     (row,), _, _ = run_rows(summaries, Choice(find="paper"), [])
@@ -80,15 +78,14 @@ def test_name_and_tags_are_shown_and_found_in_the_list(tmp_path: Path) -> None:
         text = texts(page(runs, path, search))
         assert "Named <b>" in text, path
         assert "\u202e" not in text or path == "/run/one", path
-    runs.annotate("one", "", [], "")
-    assert "tags" not in RunRegistry(tmp_path).snapshot("one").info
 
 
 def test_the_report_is_had_from_the_page_with_tags_note_and_configuration(tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "one", config={"optim": {"lr": 1e-6}, "x": HOSTILE}) as rec:
         rec.step(step=0, n_responses=1, reward_sum=1.0)
+    write_about(tmp_path / "one", "tag", "paper")
+    write_about(tmp_path / "one", "note", f"told {HOSTILE}")
     runs = RunRegistry(tmp_path)
-    runs.annotate("one", "", ["paper"], f"told {HOSTILE}")
     client = make_app(runs).server.test_client()
     assert "/report/one" in links(page(runs, "/run/one", ""))
     answer = client.get("/report/one")

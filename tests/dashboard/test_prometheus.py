@@ -17,6 +17,7 @@ from made_up_runs import write_run
 
 import lldscope
 from lldscope.core.safe_text import is_invisible
+from lldscope.storage.notes import write_note
 
 DOCS = Path(__file__).parents[2] / "docs" / "prometheus"
 LABEL = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
@@ -87,11 +88,12 @@ def test_every_run_is_told_with_verdict_alarms_and_last_values(
     assert of("lldscope_unreadable", path="broken") == [1.0]
     assert of("lldscope_live", path="odd") == [0.0]
 
-    runs.note("dying", "acknowledge", state.firing[0].rule, 8)
+    alarm = state.firing[0]
+    write_note(root / "dying", "acknowledge", alarm.rule, alarm.episodes[-1][0])
     again = RunRegistry(root)
     quiet = scraped(make_app(again).server.test_client().get("/metrics").text)
     assert any(
-        ("quiet", "yes") in pairs and ("alarm", state.firing[0].rule) in pairs for _, pairs in quiet
+        ("quiet", "yes") in pairs and ("alarm", alarm.rule) in pairs for _, pairs in quiet
     )
 
 

@@ -221,7 +221,6 @@ def test_a_remote_root_has_runs_and_a_dashboard(memory, make_run, monkeypatch):
         page(runs, "/run/a", "").to_plotly_json(), default=lambda c: c.to_plotly_json()
     )
     assert "too few steps to judge" in text
-    assert "about-save" not in text, "nothing can be written down there"
 
 
 def test_without_its_package_a_protocol_says_what_to_install():

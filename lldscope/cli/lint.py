@@ -13,7 +13,6 @@ from .shared import RunPath, print_json, warn_of_damage
 
 if TYPE_CHECKING:
     from ..lint.examine import Finding, Result
-    from ..lint.weights import Comparison
 
 LINT_SCHEMA = 1
 FINDINGS = 10  # exit code
@@ -21,12 +20,8 @@ FINDINGS = 10  # exit code
 
 @click.command()
 @click.argument("run", type=RunPath())
-@click.option(
-    "--checkpoint", type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Also test whether these weights gave the recorded log-probabilities.",
-)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def lint(run: Path, checkpoint: Path | None, as_json: bool) -> None:
+def lint(run: Path, as_json: bool) -> None:
     """Compare the rows of RUN with its configuration and with each other.
 
     Nothing is trained. Each finding names the contradicting rows, what the fault does to training,
@@ -35,21 +30,15 @@ def lint(run: Path, checkpoint: Path | None, as_json: bool) -> None:
     Exit code: 0 nothing found, 10 findings; 1 internal or I/O error, 2 wrong usage.
     """
     from ..lint.examine import examine
-    from ..lint.weights import compare_weights
     from ..runs import open_run
 
     with open_run(run) as source:
         result = examine(source)
-        weights = None if checkpoint is None else compare_weights(source, checkpoint)
         damaged = source.damaged
     if as_json:
-        print_json({
-            "schema": LINT_SCHEMA, "run": str(run), **asdict(result),
-            "weights": weights and [asdict(w) | {"same": w.same} for w in weights],
-        })
+        print_json({"schema": LINT_SCHEMA, "run": str(run), **asdict(result)})
     else:
         _show(result)
-        _show_weights(weights or [])
     warn_of_damage(damaged)
     sys.exit(FINDINGS if result.findings else 0)
 
@@ -83,13 +72,3 @@ def _lines(finding: Finding) -> list[str]:
         *("  " + ", ".join(f"{k} {repr(v) if isinstance(v, str) else v}" for k, v in row.items())
           for row in finding.evidence),
     ]
-
-
-def _show_weights(weights: list[Comparison]) -> None:
-    from ..core.numbers import short
-
-    for w in weights:
-        verdict = "these weights" if w.same else "other weights"
-        click.echo(
-            f"step {w.step}: {verdict} ({short(w.difference)} nats a token, {w.tokens} tokens)"
-        )

@@ -49,10 +49,6 @@ def _scale(settings: Mapping[str, Setting]) -> Parameters | None:
     return {"kinds": most if std is None else kinds[std]}
 
 
-def _bound(settings: Mapping[str, Setting]) -> Parameters | None:
-    return {} if group_relative(settings) and scaled_by_std(settings) else None
-
-
 def _whole_distribution(settings: Mapping[str, Setting]) -> Parameters | None:
     """None where sampling is declared to be from a narrower distribution, or a wider one."""
     top_p, top_k = number(settings, "top_p") or 1.0, number(settings, "top_k") or 0
@@ -147,20 +143,6 @@ batches AS (
     FROM prompts GROUP BY ALL
 )"""
 
-# Steps with exactly the prompts of an earlier one. Five steps before the resume must have shown
-# that this does not happen anyhow, as at the end of an epoch of few prompts in a fixed order.
-REPEATS = """
-WITH kept AS (
-    SELECT step, any_value(attempt) AS attempt, list(DISTINCT prompt_hash ORDER BY prompt_hash)
-        AS batch
-    FROM responses WHERE prompt_hash IS NOT NULL GROUP BY step
-),
-repeats AS (
-    SELECT later.step, later.attempt, earlier.step AS as_in_step, earlier.attempt AS before,
-        (SELECT count(*) FROM kept k WHERE k.attempt < later.attempt) AS n_before
-    FROM kept later JOIN kept earlier ON later.batch = earlier.batch AND earlier.step < later.step
-)"""
-
 ENGINE = """
 WITH sampled AS (
     SELECT step, rank, response_id, position, text, logp_behaviour AS engine, logp_old AS trainer
@@ -232,18 +214,6 @@ CHECKS: tuple[Check, ...] = (
         _scale,
     ),
     Check(
-        "advantage-bound",
-        "No advantage exceeds (G − 1)/√G.",
-        "responses.advantage",
-        "one response outweighs its whole batch",
-        f"{GROUPS} SELECT count(*) FROM groups WHERE n > 1 AND n_advantages = n",
-        f"{GROUPS} SELECT step, group_id, round(largest, 3) AS largest,"
-        " round((n - 1) / sqrt(n), 3) AS bound FROM groups"
-        " WHERE n > 1 AND n_advantages = n AND largest > 1.01 * (n - 1) / sqrt(n)",
-        ("advantage_std",),
-        _bound,
-    ),
-    Check(
         "advantage-order",
         "A higher reward has no lower advantage.",
         "responses.reward and advantage",
@@ -285,16 +255,6 @@ CHECKS: tuple[Check, ...] = (
         " len(list_filter(b.batch, lambda p: NOT list_contains(a.batch, p))) AS other_prompts"
         " FROM batches a JOIN batches b ON a.step = b.step AND a.attempt < b.attempt"
         " WHERE a.batch <> b.batch",
-    ),
-    Check(
-        "resume-repeat",
-        "Batches from before a resume do not come again after it.",
-        "responses.prompt_hash of a resumed run",
-        "prompts are trained twice after a resume: the position in the data is not restored",
-        "SELECT greatest(count(DISTINCT attempt) - 1, 0) FROM responses"
-        " WHERE prompt_hash IS NOT NULL",
-        f"{REPEATS} SELECT step, attempt, as_in_step FROM repeats WHERE before < attempt"
-        " AND n_before >= 5 AND NOT EXISTS (FROM repeats r WHERE r.before = r.attempt)",
     ),
     Check(
         "tool-text",
@@ -369,21 +329,6 @@ CHECKS: tuple[Check, ...] = (
         " FROM answer WHERE abs(z) > 6 AND abs(surprise - entropy) > 0.1 * greatest(entropy, 0.05)",
         ("temperature", "top_p", "top_k"),
         _temperature,
-    ),
-    Check(
-        "kl-bound",
-        "The KL is possible for the log-probabilities.",
-        "steps.kl_sum and actions.logp_ref_sum",
-        "the penalty that holds the policy to its reference is not the declared one",
-        "SELECT count(*) FROM steps WHERE isfinite(kl_sum)",
-        # k3 is convex, so that its mean is at least k3 of the mean log-ratio (Jensen).
-        "WITH least AS (SELECT step, sum(n_tokens * (exp(x) - 1 - x)) AS bound FROM (SELECT step,"
-        " n_tokens, (logp_ref_sum - logp_old_sum) / n_tokens AS x FROM actions"
-        " WHERE n_tokens > 0 AND isfinite(logp_ref_sum) AND isfinite(logp_old_sum)) GROUP BY ALL)"
-        " SELECT step, round(sum(kl_sum), 4) AS kl_sum, round(any_value(bound), 4) AS at_least"
-        " FROM steps LEFT JOIN least USING (step) WHERE isfinite(kl_sum) GROUP BY step"
-        " HAVING sum(kl_sum) < 0.98 * coalesce(any_value(bound), 0) - 1e-3",
-        ("kl",),
     ),
     Check(
         "engine-slope",

@@ -26,8 +26,6 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "temperature": ("temperature", f"{_VERL}.rollout.temperature"),
     "top_p": ("top_p", f"{_VERL}.rollout.top_p"),
     "top_k": ("top_k", f"{_VERL}.rollout.top_k"),
-    "reward_weights": ("reward_weights",),
-    "reward_functions": ("reward_functions",),
 }
 GROUP_RELATIVE = (
     "grpo", "grpo_vectorized", "grpo_passk", "rloo", "gspo", "dr_grpo", "sum_then_normalize",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..core.schema import COMPONENT
 from .checks import CHECKS
 from .declared import Setting, declared, learning_rate
 
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
 
 EVIDENCE = 5  # rows shown of a finding
 SECONDS = 120.0  # for one question
-LR = "The learning rate follows its schedule."
-PARTS = "The parts of the reward add up to it."
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,6 @@ def examine(run: Run) -> Result:
             about = _by_name(settings, check.settings)
             result.findings.append(Finding(check.id, check.asks, check.effect, *finding, about))
     _learning_rate(run, settings, result)
-    _reward_parts(run, settings, result)
     return result
 
 
@@ -84,65 +79,28 @@ def _finding(run: Run, faults: str) -> tuple[int, int, int, list[dict[str, Any]]
 def _learning_rate(run: Run, settings: Mapping[str, Setting], result: Result) -> None:
     """Compared with the declared rate of the step itself and of its neighbours: trainers log the
     rate before or after the schedule's step."""
+    check = "lr-schedule"
     answer = run.rows("SELECT step, lr FROM signals WHERE lr IS NOT NULL ORDER BY step")
     faults, n_known = [], 0
     for step, lr in answer.rows:
         rates = [learning_rate(settings, s) for s in (step - 1, step, step + 1)]
         declared_rates = [rate for rate in rates if rate is not None]
-        n_known += len(declared_rates) == 3
         if len(declared_rates) < 3:
             continue
+        n_known += 1
         if not 0.98 * min(declared_rates) - 1e-12 <= lr <= 1.02 * max(declared_rates) + 1e-12:
             faults.append({"step": step, "lr": lr, "declared": declared_rates[1]})
-    effect = "the optimizer does not have the settings of the configuration"
-    _add(result, "lr-schedule", LR, effect, faults, n_known, "steps.lr, and its schedule", settings,
-         ("lr", "schedule", "warmup"))
-
-
-def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> None:
-    """The mean reward as the weighted sum of its components."""
-    answer = run.rows(
-        "SELECT s.step, any_value(reward) AS reward, list(name ORDER BY name) AS names,"
-        " list(value ORDER BY name) AS parts FROM scalars s JOIN signals USING (step)"
-        f" WHERE starts_with(name, '{COMPONENT}') AND isfinite(value)"
-        " AND isfinite(reward) GROUP BY s.step HAVING count(*) > 1 ORDER BY s.step"
-    )
-    functions, declared_weights = (
-        settings[n].value if n in settings else None for n in ("reward_functions", "reward_weights")
-    )
-    by_name: dict[str, float] = {}
-    if isinstance(functions, list) and isinstance(declared_weights, list):
-        by_name = dict(zip(map(str, functions), declared_weights, strict=False))
-    faults, n_known = [], 0
-    for step, reward, names, parts in answer.rows:
-        weights = [by_name.get(name.removeprefix(COMPONENT)) for name in names]
-        if declared_weights is None:
-            weights = [1.0] * len(parts)
-        if not all(isinstance(w, int | float) for w in weights):
-            continue  # which weight is whose is not declared
-        n_known += 1
-        total = math.fsum(float(w or 0) * part for w, part in zip(weights, parts, strict=True))
-        if abs(total - reward) > 0.01 * (1 + abs(reward)):
-            named = dict(zip(names, parts, strict=True))
-            faults.append({"step": step, "reward": reward, "sum": total, **named})
-    effect = "a part of the reward is lost, counted twice or weighted otherwise"
-    needs = f"two or more scalars {COMPONENT}NAME, and reward_functions where weights are declared"
-    _add(result, "reward-parts", PARTS, effect, faults, n_known, needs, settings,
-         ("reward_weights", "reward_functions"))
-
-
-def _add(
-    result: Result, check: str, asks: str, effect: str, faults: list[dict[str, Any]], n_seen: int,
-    needs: str, settings: Mapping[str, Setting], about: tuple[str, ...],
-) -> None:
-    if not n_seen:
-        result.unseen[check] = needs
+    if not n_known:
+        result.unseen[check] = "steps.lr, and its schedule"
     elif not faults:
         result.passed.append(check)
     else:
-        first, last = faults[0]["step"], faults[-1]["step"]
-        finding = len(faults), first, last, faults[:EVIDENCE]
-        result.findings.append(Finding(check, asks, effect, *finding, _by_name(settings, about)))
+        result.findings.append(Finding(
+            check, "The learning rate follows its schedule.",
+            "the optimizer does not have the settings of the configuration",
+            len(faults), faults[0]["step"], faults[-1]["step"], faults[:EVIDENCE],
+            _by_name(settings, ("lr", "schedule", "warmup")),
+        ))
 
 
 def _by_name(settings: Mapping[str, Setting], facts: tuple[str, ...]) -> dict[str, Any]:

@@ -36,7 +36,6 @@ COMMANDS = {
     "train tiny": (1, "lldscope[train]"),
     "blame RUN": (1, "lldscope[train]"),
     "retriever RUN/run.json": (1, "lldscope[train]"),
-    "lint RUN --checkpoint FOLDER": (1, "lldscope[train]"),
     "dash FOLDER": (1, "lldscope[dash]"),
     "mcp FOLDER": (1, "lldscope[mcp]"),
     "check s3://bucket/run": (1, "lldscope[remote]"),

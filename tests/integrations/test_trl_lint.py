@@ -54,10 +54,6 @@ def turn(output):
     output["advantages"] = -output["advantages"]
 
 
-def blow_up(output):
-    output["advantages"] = 4 * output["advantages"]
-
-
 def amplify_noise(output):
     a = output["advantages"]
     output["advantages"] = torch.where(a == 0, 0.5 - torch.arange(len(a)) % 2, a)
@@ -82,7 +78,6 @@ FAULTS: dict[str, dict[str, Any]] = {
     "advantage-scale": {"after": lambda t: setattr(t, "scale_rewards", "none")},
     "advantage-offset": {"change": shift},
     "advantage-order": {"change": turn},
-    "advantage-bound": {"change": blow_up},
     "advantage-without-signal": {"change": amplify_noise, "reward_funcs": nothing},
     "empty-response": {"change": fail},
     "lr-schedule": {"after": lambda t: setattr(t.args, "lr_scheduler_type", "cosine")},
@@ -90,8 +85,6 @@ FAULTS: dict[str, dict[str, Any]] = {
     "engine-slope": {"change": engine(lambda old: 1.6 * old), **MANY_TOKENS},
     "kept-mass": {"change": engine(lambda old: old + 0.1), **MANY_TOKENS},
     "confident-disagreement": {"change": engine(lambda old: torch.full_like(old, -0.1))},
-    "reward-parts": {"after": lambda t: t.reward_weights.mul_(2),
-                     "reward_funcs": [reward, length], "reward_weights": [1.0, 0.5]},
 }
 
 

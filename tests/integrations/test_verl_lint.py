@@ -77,7 +77,6 @@ FAULTS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "advantage-scale": (advantages(norm_adv_by_std_in_grpo=False), ()),
     "advantage-offset": (advantages(lambda a: a + 0.3), ()),
     "advantage-order": (advantages(lambda a: -a), ()),
-    "advantage-bound": (advantages(lambda a: 4 * a), ()),
     "advantage-without-signal": (advantages(noise), ()),
     "entropy-bound": (less_entropy, ()),
     "confident-disagreement": (rows_of_batches(sure_engine), ()),

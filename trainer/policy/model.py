@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from lldscope.core.errors import UsageError
 from ..preflight import model_directory, need
 from .head import head_logits
 from .kvcache import RowCache
-from .logprobs import compute, sequence_logps
+from .logprobs import compute
 from .packing import use_packing
 
 _ADAPTER = "default"
@@ -137,24 +137,6 @@ def load_policy(
     if packing:
         _load(path, "it with packing=true", lambda: use_packing(model))
     return Policy(model, tokenizer)
-
-
-def score(directory: str, rollouts: Sequence[Sequence[int]]) -> list[list[float | None]]:
-    """log π of each recorded token given those before it under a checkpoint, in nats, for
-    `lldscope lint --checkpoint`; None for the first of a rollout."""
-    model = load_policy(
-        directory, torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    ).model
-    size = model.get_input_embeddings().weight.shape[0]
-    if (largest := max(map(max, rollouts))) >= size:
-        raise UsageError(
-            f"The run has the token {largest}, and the model in {directory} has {size}: "
-            "it is another model's."
-        )
-    masks = [[0, *[1] * (len(rollout) - 1)] for rollout in rollouts]
-    with torch.inference_mode():
-        logps = sequence_logps(model, rollouts, masks, len(rollouts))
-    return [[None, *row[1:].tolist()] for row in logps]
 
 
 T = TypeVar("T")

@@ -127,22 +127,16 @@ def experiments_of(snapshot: Snapshot) -> list[Any]:
     except LldscopeError:
         return []
     summary = html.Summary([html.H2("What was tried"), html.Span(f"{len(tries):,}")])
-    content = [part for e in tries for part in _experiment(e, snapshot.name)]
+    content = [part for e in tries for part in _experiment(e)]
     return [html.Details([summary, *content], className="fold card")] if tries else []
 
 
-def _experiment(e: Experiment, name: str) -> list[Any]:
+def _experiment(e: Experiment) -> list[Any]:
     rows = [[visible(cell) for cell in row] for row in e.rows]
-    links = [
-        html.Li([html.A(f"step {x.step}, response {x.response_id}",
-                        href=address("response", name, step=x.step, id=x.response_id)),
-                 f": {visible(x.words)}"])
-        for x in e.links
-    ]
     table = html.Div(parts.table(e.head, rows, range(1, len(e.head))), className="wide")
     return [
         html.P(visible(e.sentence, 2000)),
-        html.Details([html.Summary(e.title), table, html.Ul(links)]),
+        html.Details([html.Summary(e.title), table]),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,8 @@ from ..recording.blame_answer import read_answer
 from ..runs import Run
 from ..storage import json_files
 
-RESPONSES = 5
 RESCUE = "rescue"
 """Folder of a run: the forks of each rescue, and `step-STEP.json` with its answer."""
-
-
-@dataclass(frozen=True)
-class Link:
-    """A response to look at, and why."""
-
-    step: int
-    response_id: int
-    words: str
 
 
 @dataclass(frozen=True)
@@ -34,7 +24,6 @@ class Experiment:
     sentence: str
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    links: list[Link] = field(default_factory=list)
 
 
 def has_experiments(path: Path, info: Mapping[str, Any]) -> bool:
@@ -60,16 +49,10 @@ def blame_answer(run: Run) -> Experiment | None:
         (r.name, _number(r.measures.get("delta_correct")), _interval(r.delta), _interval(r.change))
         for r in answer.variants
     ]
-    links = [
-        Link(answer.step, r["response_id"],
-             f"group {r['group_id']}, {'negative' if r['negative'] else 'positive'}, "
-             f"{r['influence']:+.3g} nats by first order")
-        for r in answer.influence[:RESPONSES] if r["influence"] < 0
-    ]
     head = ("update", "Δ, this batch", f"Δ, {answer.draws} new batches [95 %]",
             "difference [95 %]")
     title = f"What the update of step {answer.step} did, run again with one thing changed"
-    return Experiment(title, answer.sentence, head, rows, links)
+    return Experiment(title, answer.sentence, head, rows)
 
 
 def rescue_answer(run: Run) -> Experiment | None:

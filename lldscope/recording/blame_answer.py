@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 from typing import Any
@@ -39,31 +39,18 @@ class Result:
 @dataclass
 class BlameAnswer:
     """`checkpoint`: the step before which the weights were saved, None in some older answers.
-    `replay`: whether each table's rows of the step came out as recorded, to the bit;
-    `differences`: largest absolute differences where they did not. `influence`: of each response,
-    the most harmful first."""
+    `replay`: whether each table's rows of the step came out as recorded, to the bit."""
 
     run: str
     step: int
     checkpoint: int | None
     draws: int
     replay: dict[str, bool]
-    differences: dict[str, float]
     variants: list[Result]
-    influence: list[dict[str, Any]] = field(default_factory=list)
     schema: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"sentence": self.sentence, "same": all(self.replay.values())}
-
-    @property
-    def harmful(self) -> int:
-        """The fewest responses that make half of the harmful first-order influence."""
-        values = [-r["influence"] for r in self.influence if r["influence"] < 0]
-        total, n = 0.0, 0
-        while n < len(values) and total < sum(values) / 2:
-            total, n = total + values[n], n + 1
-        return n
 
     @property
     def sentence(self) -> str:
@@ -96,9 +83,6 @@ class BlameAnswer:
                 )
             elif delta := results[POSITIVE].delta:  # no share of the whole
                 parts.append(f"without negative advantages it is {delta[0]:+.2f}{noise}")
-        if self.harmful:
-            what = "response makes" if self.harmful == 1 else "responses make"
-            parts.append(f"{self.harmful} {what} half of the harmful first-order influence")
         others = (
             ("LLDS, action gate", "with LLDS it is"), ("without LLDS", "without LLDS it is"),
             (HALF_RATE, "at half the learning rate it is"),
@@ -136,17 +120,11 @@ def _parse(plain: Mapping[str, Any]) -> BlameAnswer:
         )
         for r in plain["variants"][:100]
     ]
-    influence = [
-        {"group_id": int(r["group_id"]), "response_id": int(r["response_id"]),
-         "influence": float(r["influence"]), "correct": bool(r["correct"]),
-         "negative": bool(r["negative"])}
-        for r in plain["influence"][:100_000]
-    ]
     checkpoint = plain["checkpoint"]
     answer = BlameAnswer(
         str(plain["run"]), int(plain["step"]), None if checkpoint is None else int(checkpoint),
-        int(plain["draws"]), {str(k): bool(v) for k, v in dict(plain["replay"]).items()}, {},
-        variants, influence,
+        int(plain["draws"]), {str(k): bool(v) for k, v in dict(plain["replay"]).items()},
+        variants,
     )
     _ = answer.sentence  # raises LookupError where a variant that it needs is not there
     return answer

@@ -102,8 +102,6 @@ def _experiments(facts: PostMortem) -> Iterator[Block]:
     for one in facts.experiments:
         yield Paragraph(true_minus(one.sentence))
         yield Table(one.title, one.head, [[true_minus(c) for c in row] for row in one.rows])
-        if one.links:
-            yield Items([f"Step {x.step}, response {x.response_id}: {x.words}" for x in one.links])
 
 
 def _alarms(facts: PostMortem) -> Iterator[Block]:

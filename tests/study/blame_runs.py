@@ -153,7 +153,7 @@ def one(plan: Plan, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if plan.kind == "held":  # at the step of the degrading run of the same number
         number = len(countable(rows, plan.family, "held"))
         state = countable(rows, plan.family, "degraded")[number]["state"]
-    answer = blame(folder / "run", state, DRAWS, repeat_all=True)
+    answer = blame(folder / "run", state, DRAWS)
     row |= {"state": state, "replay": all(answer.replay.values()),
             "blame": {r.name: {"delta": r.delta, "change": r.change, **r.measures}
                       for r in answer.variants}}

@@ -9,7 +9,7 @@ minibatch, however it is split.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -154,16 +154,6 @@ class Updater:
         self._optimizer.lr = self.config.lr * (warm * self.cures.lr_share)
         self._correct(batch)
         return [self._update(batch, rows) for rows in minibatches]
-
-    def losses(
-        self, batch: RolloutBatch, minibatches: Sequence[Sequence[int]]
-    ) -> Iterator[tuple[int, Tensor]]:
-        """Each row's share of its minibatch's loss, with gradient, by the weights as they are."""
-        for minibatch in minibatches:
-            parts = [[row] for row in minibatch]
-            whole, counts = self._counts(batch, parts)
-            for part, count in zip(parts, counts, strict=True):
-                yield part[0], self._loss(batch, part, count, whole, _Sums())
 
     def _correct(self, batch: RolloutBatch) -> None:
         """Weigh the tokens for the engine that sampled them, as configured."""

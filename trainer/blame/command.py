@@ -16,8 +16,6 @@ from lldscope.storage import json_files
 if TYPE_CHECKING:
     from lldscope.recording.blame_answer import BlameAnswer
 
-RESPONSES = 5  # shown on a terminal
-
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -65,8 +63,7 @@ def _show(answer: BlameAnswer) -> None:
         agreement = "agrees with the record to the bit"
     else:
         unlike = ", ".join(t for t, same in answer.replay.items() if not same)
-        numbers = ", ".join(f"{n} by {d:.3g}" for n, d in answer.differences.items())
-        agreement = f"differs from the record in {unlike} ({numbers})"
+        agreement = f"differs from the record in {unlike}"
     start = f"Step {answer.step}, from the checkpoint before step {answer.checkpoint}"
     click.echo(_lines(f"{start}: the replay {agreement}.") + "\n")
     columns = (
@@ -82,15 +79,7 @@ def _show(answer: BlameAnswer) -> None:
     heads = f"  {'Δ correct [95 %]':22}  difference [95 %]"
     click.echo(f"\n{f'{answer.draws} new batches':{width}}{heads}")
     for r in answer.variants:
-        if r.delta is not None:
-            click.echo(f"{r.name:{width}}  {_interval(r.delta):22}  {_interval(r.change)}")
-    worst = [row for row in answer.influence[:RESPONSES] if row["influence"] < 0]
-    if worst:
-        click.echo("\nresponses whose gradient lowers Δ most, by first order (`lldscope dash`):")
-    for row in worst:
-        kind = "negative" if row["negative"] else "positive"
-        address = f"/response/{Path(answer.run).name}?step={answer.step}&id={row['response_id']}"
-        click.echo(f"  group {row['group_id']}, {kind} {row['influence']:+.3g} nats  {address}")
+        click.echo(f"{r.name:{width}}  {_interval(r.delta):22}  {_interval(r.change)}")
     click.echo("\n" + _lines(answer.sentence))
 
 

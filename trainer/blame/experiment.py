@@ -6,30 +6,19 @@ import copy
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lldscope import NullRecorder, Recorder, open_run
 from lldscope.core.errors import LldscopeError, UsageError
-from lldscope.recording.blame_answer import AS_IT_WAS, BlameAnswer, Result
+from lldscope.recording.blame_answer import BlameAnswer, Result
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
 from ..train import Sample, Trainer
 from .recorded import changes_by_guard, last_checkpoint, recorded_settings
-from .variants import (
-    Variant,
-    correct_rows,
-    delta_correct,
-    influences,
-    measure,
-    probe_set,
-    update,
-)
-from .variants import variants as all_variants
+from .variants import correct_rows, delta_correct, measure, probe_set, update, variants
 
-GROUPS = 3
-"""Groups that are left out, one at a time."""
 TABLES = ("steps", "updates", "responses", "actions", "retention")
 _UNLIKE = re.compile("seconds_|flops|memory_peak|time$|attempt$")  # need not be repeated
 
@@ -37,13 +26,12 @@ _UNLIKE = re.compile("seconds_|flops|memory_peak|time$|attempt$")  # need not be
 def blame(
     path: Path, step: int | None = None, draws: int = 8,
     advance: Callable[[str, int, int], None] = lambda what, done, total: None,
-    *, repeat_all: bool = False,
 ) -> BlameAnswer:
     """Run the update of a step again in other ways; the run is only read.
 
-    `draws`: batches that the same weights play anew with the step's questions; `repeat_all` makes
-    every change on them, and leaves out no groups. `advance` gets what is done, how much of it, and
-    of how much. Raises UsageError for a run, a step or a checkpoint with which this cannot be done.
+    `draws`: batches that the same weights play anew with the step's questions. `advance` gets what
+    is done, how much of it, and of how much. Raises UsageError for a run, a step or a checkpoint
+    with which this cannot be done.
     """
     run = open_run(path)
     config = recorded_settings(run)
@@ -71,12 +59,11 @@ def blame(
                 raise LldscopeError(f"The weights could not be copied to {scratch}: {failure}")
             snapshot = find_checkpoint(scratch, step)
             sample = trainer.sample(step)
-            replay, differences = _replay(trainer, sample, run, scratch / "replay")
-            experiment = _Experiment(trainer, snapshot, sample, draws, advance, repeat_all)
-            results, influence = experiment.run()
+            replay = _replay(trainer, sample, run, scratch / "replay")
+            results = _results(trainer, snapshot, sample, draws, advance)
         finally:
             trainer.close()
-    return BlameAnswer(str(path), step, start, draws, replay, differences, results, influence)
+    return BlameAnswer(str(path), step, start, draws, replay, results)
 
 
 def _step(run: Any, path: Path) -> int:
@@ -103,10 +90,8 @@ def _check_rows(run: Any, step: int) -> None:
                          "responses")
 
 
-def _replay(
-    trainer: Trainer, sample: Sample, run: Any, path: Path
-) -> tuple[dict[str, bool], dict[str, float]]:
-    """Do the step as it was, record it elsewhere, and compare the rows."""
+def _replay(trainer: Trainer, sample: Sample, run: Any, path: Path) -> dict[str, bool]:
+    """Do the step as it was, record it elsewhere, and compare the rows of each table."""
     step = sample.draw.step
     with Recorder(
         path, name="replay", config=trainer.config.to_dict(), trainer=run.info["trainer"],
@@ -116,16 +101,7 @@ def _replay(
         trainer.finish(copy.deepcopy(sample))
     trainer.recorder = NullRecorder()
     other = open_run(path)
-    same = {table: _rows(run, table, step) == _rows(other, table, step) for table in TABLES}
-    if all(same.values()):
-        return same, {}
-    query = (
-        "SELECT s.reward_sum, s.loss_policy, max(u.grad_norm) FROM steps s "
-        f"LEFT JOIN updates u USING (step) WHERE s.step = {step} GROUP BY ALL"
-    )
-    names = ("reward_sum", "loss_policy", "grad_norm")
-    values = zip(names, run.rows(query).rows[0], other.rows(query).rows[0], strict=True)
-    return same, {n: abs(a - b) for n, a, b in values if a is not None and b is not None}
+    return {table: _rows(run, table, step) == _rows(other, table, step) for table in TABLES}
 
 
 def _rows(run: Any, table: str, step: int) -> list[str]:
@@ -135,88 +111,34 @@ def _rows(run: Any, table: str, step: int) -> list[str]:
     return sorted(repr([row[i] for i in where]) for row in answer.rows)
 
 
-class _Experiment:
-    """All variants on the recorded batch and on re-drawn ones, paired within each."""
-
-    def __init__(
-        self, trainer: Trainer, snapshot: Checkpoint, sample: Sample, draws: int,
-        advance: Callable[[str, int, int], None], repeat_all: bool,
-    ) -> None:
-        self._trainer, self._snapshot, self._sample = trainer, snapshot, sample
-        self._draws, self._advance, self._all = draws, advance, repeat_all
-
-    def run(self) -> tuple[list[Result], list[dict[str, Any]]]:
-        trainer, sample = self._trainer, self._sample
-        trainer.restore(self._snapshot)
-        influence = _influence(trainer, sample)
-        groups = [] if self._all else _most_harmful(influence)
-        changes = all_variants(trainer.config, self._snapshot.state.cures, groups)
-        repeats = [v for v in changes if v.repeat or self._all]
-        self._total, self._done = len(changes) + len(repeats) * self._draws, 0
-        if self._all:
-            trainer.load_reference()
-        deltas = self._on_draws(repeats)
-        if sample.batch.ref is None:  # nothing but a KL needs it
-            trainer.load_reference()
-            trainer.score_reference(sample.batch, sample.minibatches)
-        results = [
-            Result(v.name, m) for v, m in zip(changes, self._on_the_record(changes), strict=True)
-        ]
-        for result in results:
-            result.compare(deltas.get(result.name, []), deltas[AS_IT_WAS])
-        return results, influence
-
-    def _on_the_record(self, changes: Sequence[Variant]) -> Iterator[dict[str, float | None]]:
-        """What each change does to the recorded batch."""
-        trainer = self._trainer
-        trainer.restore(self._snapshot)
-        before = {"probe_set": probe_set(trainer)}
-        for variant in changes:
-            trainer.restore(self._snapshot)
-            update(trainer, self._sample, variant)
-            measures = measure(trainer, self._sample, before)
-            em = trainer.evaluate(closed_book=False)[0]
-            yield measures | {"em_greedy": em}
-            self._count()
-
-    def _on_draws(self, repeats: Sequence[Variant]) -> dict[str, list[float | None]]:
-        """Δ of the correct responses of each draw, by variant."""
-        trainer = self._trainer
-        deltas: dict[str, list[float | None]] = {v.name: [] for v in repeats}
-        for again in range(1, self._draws + 1):
-            trainer.restore(self._snapshot)
-            sample = trainer.sample(self._sample.draw.step, again)
-            if not correct_rows(sample):
-                self._count(len(repeats))
-                continue
-            for variant in repeats:
-                trainer.restore(self._snapshot)
-                update(trainer, sample, variant)
-                deltas[variant.name].append(delta_correct(trainer, sample))
-                self._count()
-        return deltas
-
-    def _count(self, n: int = 1) -> None:
-        self._done += n
-        self._advance("variants", self._done, self._total)
-
-
-def _influence(trainer: Trainer, sample: Sample) -> list[dict[str, Any]]:
-    values, size = influences(trainer, sample), trainer.config.group_size
-    negative = (sample.batch.advantages < 0).tolist()
-    rows = [
-        {"group_id": group, "response_id": group * size + row % size, "influence": value,
-         "correct": correct, "negative": is_negative}
-        for row, (group, value, correct, is_negative) in enumerate(
-            zip(sample.draw.groups, values, sample.correct, negative, strict=True))
-    ]
-    return sorted(rows, key=lambda r: r["influence"])
-
-
-def _most_harmful(influence: Sequence[dict[str, Any]]) -> list[int]:
-    """The groups whose influence on the correct responses is the largest, either way."""
-    sums: dict[int, float] = {}
-    for row in influence:
-        sums[row["group_id"]] = sums.get(row["group_id"], 0.0) + row["influence"]
-    order = sorted(sums, key=lambda group: (-abs(sums[group]), group))
-    return [group for group in order if sums[group]][:GROUPS]
+def _results(
+    trainer: Trainer, snapshot: Checkpoint, recorded: Sample, draws: int,
+    advance: Callable[[str, int, int], None],
+) -> list[Result]:
+    """All variants on the recorded batch and on the ones drawn anew, paired within each."""
+    trainer.load_reference()  # the KL that is tried needs it
+    changes = variants(trainer.config, snapshot.state.cures)
+    results = [Result(variant.name, {}) for variant in changes]
+    deltas: list[list[float]] = [[] for _ in changes]
+    trainer.restore(snapshot)
+    if recorded.batch.ref is None:
+        trainer.score_reference(recorded.batch, recorded.minibatches)
+    before = probe_set(trainer)
+    for again in range(draws + 1):
+        trainer.restore(snapshot)
+        sample = trainer.sample(recorded.draw.step, again) if again else recorded
+        for number, variant in enumerate(changes):
+            if again and not correct_rows(sample):
+                break
+            trainer.restore(snapshot)
+            update(trainer, sample, variant)
+            if again:
+                deltas[number].append(delta_correct(trainer, sample))
+            else:
+                measures = measure(trainer, sample, before)
+                em = trainer.evaluate(closed_book=False)[0]
+                results[number].measures = measures | {"em_greedy": em}
+            advance("variants", again * len(changes) + number + 1, (draws + 1) * len(changes))
+    for result, values in zip(results, deltas, strict=True):
+        result.compare(values, deltas[0])
+    return results

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lldscope.losses.llds import GATES
 from lldscope.losses.objectives import kl_k3
 from lldscope.recording.blame_answer import AS_IT_WAS, HALF_RATE, POSITIVE
 from lldscope.recording.rescore import mixed_groups
@@ -28,38 +27,34 @@ KL = 0.05
 @dataclass(frozen=True)
 class Variant:
     """One change. `leave_out` names what gives no policy gradient: `negative`, `positive` and
-    `unlikely negative` responses, the `shared prefix` of negatives, or a group by its number; what
-    the loss divides by stays. `cures` and `settings` replace those of the run; `once` makes one
-    update of the step's. Those with `repeat` are made on every batch, the others on the recorded
-    one."""
+    `unlikely negative` responses, or the `shared prefix` of negatives; what the loss divides by
+    stays. `cures` and `settings` replace those of the run; `once` makes one update of the step's.
+    """
 
     name: str
-    leave_out: str | int | None = None
+    leave_out: str | None = None
     cures: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     once: bool = False
-    repeat: bool = False
 
 
-def variants(config: TrainConfig, cures: Cures, groups: Sequence[int]) -> list[Variant]:
-    """What can be changed about a run with these settings; `groups` are left out one at a time."""
+def variants(config: TrainConfig, cures: Cures) -> list[Variant]:
+    """What can be changed about a run with these settings; the first changes nothing."""
     kl = 0.0 if config.kl_coefficient else KL
     changes = [
-        Variant(AS_IT_WAS, repeat=True),
-        Variant(POSITIVE, "negative", repeat=True),
-        Variant("only negative advantages", "positive", repeat=True),
+        Variant(AS_IT_WAS),
+        Variant(POSITIVE, "negative"),
+        Variant("only negative advantages", "positive"),
         Variant("without unlikely negatives", "unlikely negative"),
         Variant("without shared prefixes", "shared prefix"),
-        *(Variant(f"LLDS, {gate} gate", cures={"llds": gate}, repeat=gate == "action")
-          for gate in GATES if gate != cures.llds),
-        Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}, repeat=True),
+        Variant("LLDS, action gate", cures={"llds": "action"}) if cures.llds == "off"
+        else Variant("without LLDS", cures={"llds": "off"}),
+        Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}),
         Variant(f"KL {kl:g}" if kl else "without KL", settings={"kl_coefficient": kl}),
     ]
-    if cures.llds != "off":
-        changes.append(Variant("without LLDS", cures={"llds": "off"}, repeat=True))
     if config.updates > 1:
         changes.append(Variant(f"one update instead of {config.updates}", once=True))
-    return changes + [Variant(f"without group {group}", group) for group in groups]
+    return changes
 
 
 def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
@@ -84,7 +79,7 @@ def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
     return batch
 
 
-def _weights(sample: Sample, leave_out: str | int | None) -> Tensor | None:
+def _weights(sample: Sample, leave_out: str | None) -> Tensor | None:
     """(B, T): 0 on responses that are left out, 1 on others; None where none is."""
     batch = sample.batch
     negative = batch.advantages < 0  # (B,)
@@ -92,9 +87,7 @@ def _weights(sample: Sample, leave_out: str | int | None) -> Tensor | None:
         return None
     if leave_out == "shared prefix":
         return (~(_shared_prefix(sample) & negative[:, None])).float()
-    if isinstance(leave_out, int):
-        out = torch.tensor(sample.draw.groups, device=negative.device) == leave_out
-    elif leave_out == "unlikely negative":
+    if leave_out == "unlikely negative":
         mean = (batch.old * batch.mask).sum(1) / batch.mask.sum(1).clamp(min=1)  # nats a token
         out = negative & (mean < mean[negative].quantile(0.5)) if negative.any() else negative
     else:
@@ -136,20 +129,17 @@ def correct_rows(sample: Sample) -> list[int]:
 
 
 @torch.no_grad()
-def delta_correct(trainer: Trainer, sample: Sample) -> float | None:
-    """`measure`'s first number alone, for which few rows need a pass."""
+def delta_correct(trainer: Trainer, sample: Sample) -> float:
+    """`measure`'s first number alone, of a sample that has one: few rows need a pass."""
     batch, rows = sample.batch, correct_rows(sample)
-    if not rows:
-        return None
     logp = batch.score(trainer.policy.model, rows, trainer.config.buckets)
-    return _mean(((logp - batch.old[rows]) * batch.mask[rows]).double().sum(1).tolist())
+    return float(((logp - batch.old[rows]) * batch.mask[rows]).double().sum(1).mean())
 
 
 @torch.no_grad()
-def measure(
-    trainer: Trainer, sample: Sample, before: Mapping[str, float | None]
-) -> dict[str, float | None]:
-    """What the weights as they are do, against those that sampled. NULL is not measured.
+def measure(trainer: Trainer, sample: Sample, probes: float | None) -> dict[str, float | None]:
+    """What the weights as they are do, against those that sampled; `probes` is `probe_set` before
+    the update. NULL is not measured.
 
     delta_correct: mean over the correct responses of mixed groups of Σ (log π_post − log π_old),
     nats a response (arXiv 2512.04220 v2, Eq. 3, of a whole step); delta_incorrect likewise.
@@ -174,13 +164,12 @@ def measure(
     for response, logp in zip(due, trainer.score_retained(step), strict=True):
         if response.scored == step - 1:
             changes.append(float(logp.sum()) - float(response.previous.sum()))
-    probes = probe_set(trainer)
-    start = before.get("probe_set")
+    after = probe_set(trainer)
     return {
         "delta_correct": _mean(delta[sorted(right)].tolist()),
         "delta_incorrect": _mean(delta[wrong].tolist()),
         "retention_delta": _mean(changes),
-        "probe_set": None if probes is None or start is None else probes - start,
+        "probe_set": None if after is None or probes is None else after - probes,
         "entropy": float((scores.entropy * batch.mask).sum()) / tokens,
         "kl": float(kl_k3(batch.old, scores.logp, batch.mask).sum()) / tokens,
     }
@@ -190,39 +179,6 @@ def measure(
 def probe_set(trainer: Trainer) -> float | None:
     """Mean Σ log π of the fixed probe set, nats a response; None where a run has none."""
     return _mean(trainer.probes.set_logps().tolist()) if trainer.probes.state else None
-
-
-def influences(trainer: Trainer, sample: Sample) -> list[float]:
-    """First-order influence of each response's gradient on the correct responses, (B,).
-
-    −η ⟨∇ (1/N⁺) Σ log π(y⁺), ∇ L_i⟩ in nats a response: what a step of plain gradient descent with
-    the step's learning rate η makes of it, with L_i the response's share of the loss (TracIn,
-    arXiv 2002.08484 v3, §3; here both gradients are of the same weights). AdamW scales gradients
-    otherwise, so shares and signs are what counts. A group's is the sum of its responses'.
-    """
-    parameters = [p for p in trainer.policy.model.parameters() if p.requires_grad]
-    batch = replace(sample.batch, inner=sample.batch.old.clone())
-    rows = correct_rows(sample)
-    if not rows:
-        return [0.0] * len(batch.lengths)
-    if batch.ref is None and not trainer.config.entropy_coefficient:
-        batch = _shorten(batch, llds=trainer.updater.cures.llds != "off")
-    target = [torch.zeros_like(p) for p in parameters]
-    for row in rows:
-        length = sample.batch.lengths[row]
-        ids, mask = batch.ids[[row], :length], batch.mask[[row], :length]
-        logp = action_scores(trainer.policy.model, ids, mask).logp.sum() / len(rows)
-        for total, part in zip(target, _gradient(logp, parameters), strict=True):
-            total += part
-    values = [0.0] * len(batch.lengths)
-    for row, loss in trainer.updater.losses(batch, sample.minibatches):
-        parts = zip(target, _gradient(loss, parameters), strict=True)
-        values[row] = -trainer.updater.lr * sum(float((a * b).sum()) for a, b in parts)
-    return values
-
-
-def _gradient(value: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return torch.autograd.grad(value, list(parameters), materialize_grads=True)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -28,13 +28,6 @@ class Result:
     delta: tuple[float, float, float] | None = None
     change: tuple[float, float, float] | None = None
 
-    def compare(self, deltas: Sequence[float | None], before: Sequence[float | None]) -> None:
-        """Take the intervals from Δ of each draw with the change, and as it was."""
-        pairs = [(v, w) for v, w in zip(deltas, before, strict=False)
-                 if v is not None and w is not None]
-        self.delta = interval([v for v, _ in pairs])
-        self.change = interval([v - w for v, w in pairs])
-
 
 @dataclass
 class BlameAnswer:

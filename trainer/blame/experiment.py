@@ -12,7 +12,7 @@ from typing import Any
 
 from lldscope import NullRecorder, Recorder, open_run
 from lldscope.core.errors import LldscopeError, UsageError
-from lldscope.recording.blame_answer import BlameAnswer, Result
+from lldscope.recording.blame_answer import BlameAnswer, Result, interval
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
 from ..train import Sample, Trainer
@@ -140,5 +140,6 @@ def _results(
                 results[number].measures = measures | {"em_greedy": em}
             advance("variants", again * len(changes) + number + 1, (draws + 1) * len(changes))
     for result, values in zip(results, deltas, strict=True):
-        result.compare(values, deltas[0])
+        result.delta = interval(values)
+        result.change = interval([v - w for v, w in zip(values, deltas[0], strict=True)])
     return results

@@ -316,7 +316,7 @@ class Run:
         """Read run.json, events and notes; what is damaged is noted."""
         damaged = self._damaged_files
         info = layout.try_read_run(self.path, damaged, self.place)
-        lines = read_journals(self.path, manifest.journals, damaged)
+        lines = read_journals(self.path, damaged)
         self._events, self._notes = lines[layout.EVENTS_FILE], lines[layout.NOTES_FILE]
         self.info = info | about(self._notes)
 

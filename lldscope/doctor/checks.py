@@ -98,9 +98,9 @@ def check_manifests(context: Context) -> Iterator[Finding]:
 
 
 def check_journals(context: Context) -> list[Finding]:
-    """Events, alerts and notes that are lost or cannot be read, as every reader reports them."""
+    """Lines of events, alerts and notes that cannot be read, as every reader reports them."""
     damaged: dict[str, str] = {}
-    read_journals(context.run, context.manifest.journals, damaged)
+    read_journals(context.run, damaged)
     return [Finding("damage", "lines", where, f"{why}.") for where, why in damaged.items()]
 
 

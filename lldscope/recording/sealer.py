@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from ..storage import journal, json_files, manifest, part
+from ..storage import json_files, manifest, part
 from ..storage.part import Part, PartName
 from .calls import Losses
 
@@ -49,7 +49,6 @@ class Sealer:
         self._lines: deque[tuple[str, Any]] = deque()  # (file, value)
         self._seals = 0
         self.commits = 0  # the number of this recorder's last line in its manifest
-        self.journals: Counter[str] = Counter()  # file → lines written
         self._last = time.monotonic()
         self.refused = False
 
@@ -129,27 +128,18 @@ class Sealer:
     def commit(self, parts: list[Part], *, closed: bool = False) -> None:
         """Add a line to the manifest. Raises OSError."""
         self.commits = manifest.commit(
-            self._run,
-            self._attempt,
-            self._rank,
-            parts,
-            closed=closed,
-            journals=self.journals,
-            after=self.commits,
+            self._run, self._attempt, self._rank, parts, closed=closed, after=self.commits
         )
 
     def _write_lines(self) -> None:
-        owner = journal.owner_name(self._attempt, self._rank)
         while self._lines:
             file, value = self._lines[0]
             try:
-                journal.append(self._run, file, value, owner, self.journals[file] + 1)
+                json_files.append_line(self._run / file, value)
             except OSError:
                 raise
             except Exception as error:  # nested only just shallow enough for `add_line`
                 self._not_json(file, error)
-            else:
-                self.journals[file] += 1
             self._lines.popleft()
 
     def _report_failure(self, error: Exception) -> None:

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from ..core.schema import TABLES
 from ..storage import heartbeats, json_files
-from ..storage.journal import counts, owner_name
 from ..storage.layout import EVENTS_FILE
 from ..storage.manifest import ManifestFile, manifest_names
 from .buffers import Call, rows_of, to_arrow
@@ -107,23 +106,17 @@ class Writer(threading.Thread):
     def _beat(self) -> None:
         if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
             return
-        # What this rank has written and lost, earlier attempts included: a reader notices if lines
-        # are lost later. Manifest → lines; file of events or alerts → writer → lines.
-        lines = counts(self._earlier.get("lines"))
+        # Lines of this rank's manifests, also of earlier attempts: readers notice if any is lost.
+        lines = _counts(self._earlier.get("lines"))
         lines[self._manifest.path.name] = max(self._manifest.lines, self._sealer.commits)
-        earlier = self._earlier.get("journals")
-        journals = {f: counts(n) for f, n in (earlier if isinstance(earlier, dict) else {}).items()}
-        for file, n in self._sealer.journals.items():
-            journals.setdefault(file, {})[owner_name(self.attempt, self.rank)] = n
         heartbeats.write_heartbeat(
             self.run_path,
             self.rank,
             closed=self._closed,
             attempt=self.attempt,
             step=self._last_step,
-            dropped=self.losses.counts + Counter(counts(self._earlier.get("dropped"))),
+            dropped=self.losses.counts + Counter(_counts(self._earlier.get("dropped"))),
             lines=lines,
-            journals=journals,
         )
 
     def run(self) -> None:
@@ -243,6 +236,12 @@ class Writer(threading.Thread):
         """During a merge: process and seal what has arrived."""
         self._process_calls()
         self._tick()
+
+
+def _counts(value: Any) -> dict[str, int]:
+    """What a heartbeat counts, by name."""
+    items = value.items() if isinstance(value, dict) else ()
+    return {name: n for name, n in items if type(n) is int}
 
 
 def _always_room() -> None:

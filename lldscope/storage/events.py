@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import journal
+from . import json_files
 from .layout import ALERTS_FILE, EVENTS_FILE, NOTES_FILE
 from .notes import is_note
 
 MOST = 2**31  # steps and attempts are below
 
+_LINE_NUMBER = re.compile(r"[\w-]+:\d+")  # `line`, as earlier versions numbered what they wrote
 
-def read_journals(
-    run: Path, counts: Mapping[journal.Owner, int], damaged: dict[str, str]
-) -> dict[str, list[Any]]:
-    """File → its valid lines; what is wrong with the others is added to `damaged`.
 
-    `counts` is `Manifest.journals`, read before, since these files only grow.
-    """
+def read_journals(run: Path, damaged: dict[str, str]) -> dict[str, list[Any]]:
+    """File → its valid lines; what is wrong with the others is added to `damaged`."""
     result = {}
     for file, (valid, what) in _FILES.items():
-        lines = journal.read(run, file, counts, damaged)
+        lines, bad = json_files.read_lines(run / file, run)
+        damaged |= bad
         result[file] = [line for line in lines if valid(line)]
         if invalid := len(lines) - len(result[file]):
             damaged[file] = f"{invalid} lines are no {what}"
+        for line in result[file]:
+            if isinstance(line.get("line"), str) and _LINE_NUMBER.fullmatch(line["line"]):
+                del line["line"]
     return result
 
 

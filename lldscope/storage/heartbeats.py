@@ -11,7 +11,6 @@ from typing import Any
 from . import json_files
 
 HEARTBEAT_DIR = "heartbeat"
-NOTES_HEARTBEAT = "notes.json"  # how many notes people have written
 
 _HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
 
@@ -30,7 +29,7 @@ def file_of(rank: int) -> str:
 
 
 def is_heartbeat(file: str) -> bool:
-    return file == NOTES_HEARTBEAT or _HEARTBEAT_NAME.fullmatch(file) is not None
+    return _HEARTBEAT_NAME.fullmatch(file) is not None
 
 
 def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from ..core import secrets
 from ..core.errors import LldscopeError, NewerSchema, RunNotFound
 from ..core.schema import SCHEMA_VERSION
-from . import journal, json_files
+from . import json_files
 from .heartbeats import HEARTBEAT_DIR, file_of, is_heartbeat, read_heartbeats
 from .integrity import MISSING
 from .manifest import MANIFEST_DIR, Manifest, ManifestReader, manifest_names, owner_of
@@ -161,10 +161,8 @@ def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
 
     With a `reader`, only what was appended since its last use is read.
     """
-    beats = read_heartbeats(run)  # read before the manifests, which only grow
-    reported, journals = reported_lines(beats), _reported_journals(run, beats)
+    reported = reported_lines(read_heartbeats(run))  # before the manifests, which only grow
     result = (reader or ManifestReader(run)).read()
-    result.journals = journal.merge_counts(result.journals, journals)
     for name, lines in reported.items():
         actual = result.lines.get(name)
         if actual is None and lines:
@@ -173,18 +171,6 @@ def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
             result.damaged[f"{MANIFEST_DIR}/{name}"] = (
                 f"{lines - actual} of the {lines} lines that were written are missing"
             )
-    return result
-
-
-def _reported_journals(
-    run: Path, beats: Mapping[int, Mapping[str, Any]]
-) -> dict[journal.Owner, int]:
-    """What heartbeats say of events, alerts and notes."""
-    result = {(f, journal.PEOPLE): n for f, n in journal.notes_written(run).items()}
-    for beat in beats.values():
-        owners_by_file = beat.get("journals")
-        for file, owners in owners_by_file.items() if isinstance(owners_by_file, dict) else ():
-            result |= {(file, owner): n for owner, n in journal.counts(owners).items()}
     return result
 
 

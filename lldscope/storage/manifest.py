@@ -9,20 +9,20 @@ counted twice, and no lock is needed. Only the last line can be torn, by a kill.
 
 Each line has its number, `n`, which counts from 1: a reader notices lines that are gone. A recorder
 counts its own lines, so that it goes on with the right number if the file is cut or removed under
-it. `journals` in a line says how many lines of events and alerts its recorder has written.
+it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..core.schema import TABLES
-from . import journal, json_files
+from . import json_files
 from .part import Part, part_name
 
 MANIFEST_DIR = "manifest"
@@ -45,7 +45,6 @@ class Manifest:
     closed     (attempt, rank) whose recorder committed everything before it ended
     lines      file → how many complete lines it has
     owners     (attempt, rank) → the same
-    journals   (file, writer) → how many lines of events or alerts it has written, at least
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -54,7 +53,6 @@ class Manifest:
     closed: set[tuple[int, int]] = field(default_factory=set)
     lines: dict[str, int] = field(default_factory=dict)
     owners: dict[tuple[int, int], int] = field(default_factory=dict)
-    journals: dict[journal.Owner, int] = field(default_factory=dict)
 
     def bad_files(self) -> dict[str, str]:
         """Names of the manifests that are damaged, with one reason for each."""
@@ -88,14 +86,12 @@ def commit(
     *,
     remove: Sequence[Part] = (),
     closed: bool = False,
-    journals: Mapping[str, int] | None = None,
     after: int = 0,
 ) -> int:
     """Append one line: from here on the parts of `add` count, and those of `remove` do not.
 
-    `closed` states that this recorder has nothing left to write, `journals` how many lines of each
-    file it has written. `after` is the number of the last line that the caller knows of, `number`
-    of the new one is returned. Raises OSError.
+    `closed` states that this recorder has nothing left to write. `after` is the number of the last
+    line that the caller knows of; that of the new one is returned. Raises OSError.
     """
     line: dict[str, Any] = {"time": json_files.now(), "parts": {p.table: p.entry() for p in add}}
     if remove:
@@ -103,8 +99,6 @@ def commit(
         line["replaces"] = {t: [p.file for p in remove if p.table == t] for t in tables}
     if closed:
         line["closed"] = True
-    if journals:
-        line["journals"] = dict(journals)
     path = manifest_path(run, attempt, rank)
     number = max(after, _cut_torn_line(path)) + 1
     json_files.append_line(path, line | {"n": number})
@@ -149,8 +143,6 @@ class ManifestReader:
             result.damaged |= file.damaged
             result.replaced |= file.replaced
             result.lines[file.path.name] = result.owners[name] = file.lines
-            owner = journal.owner_name(*name)
-            result.journals |= {(f, owner): n for f, n in file.journals.items()}
             if file.closed:
                 result.closed.add(name)
         return result
@@ -171,7 +163,6 @@ class ManifestFile:
 
     def _reset(self) -> None:
         self.offset = self.lines = self._bad_lines = self._missing = 0
-        self.journals: dict[str, int] = {}
         self.active: dict[tuple[str, str], Part] = {}
         self.replaced: dict[tuple[str, str], int | None] = {}
         self.damaged: dict[str, str] = {}
@@ -229,7 +220,6 @@ class ManifestFile:
         parts = self._parts(line["parts"], has_checksum)
         keys = [(t, f) for t, names in line.get("replaces", {}).items() for f in names]
         self.closed |= line.get("closed") is True
-        self.journals |= journal.counts(line.get("journals"))
         if any(key in self.replaced for key in keys):
             return  # another process merged these parts before: this commit is void
         for key in keys:

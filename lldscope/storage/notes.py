@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError, UsageError
-from . import journal, json_files
+from . import json_files
 from .layout import NOTES_FILE
 
 KINDS = ("acknowledge", "snooze", "heard")
@@ -41,7 +41,7 @@ def write_about(run: Path, kind: str, text: str) -> None:
 
 def _append(run: Path, note: dict[str, Any]) -> None:
     try:
-        journal.append_note(run, NOTES_FILE, {"time": json_files.now(), **note})
+        json_files.append_line(run / NOTES_FILE, {"time": json_files.now(), **note})
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise LldscopeError(f"{run / NOTES_FILE} cannot be written: {why}.") from None

@@ -40,7 +40,6 @@ EVENTS: list[tuple[dict[str, Any], int | str | None]] = [
     ({"kind": None}, "refused"),
     ({"kind": 3}, "refused"),
     ({"attempt": "two", "rank": -3}, None),
-    ({"line": "a1-r0:7"}, None),
     ({"n": 7, "crc": 3}, None),
 ]
 

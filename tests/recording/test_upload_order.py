@@ -19,7 +19,7 @@ from lldscope.query.remote import RemoteCopy
 from lldscope.recording import spool, upload
 from lldscope.recording.attempt import start_attempt
 from lldscope.recording.upload import Sender
-from lldscope.storage import heartbeats, journal, json_files, layout, manifest, part
+from lldscope.storage import heartbeats, json_files, layout, manifest, part
 from lldscope.storage.part import PartName
 from lldscope.storage.url import Url
 
@@ -38,10 +38,9 @@ class HandMadeRun:
         self._spool.open()
 
     def beat(self) -> None:
-        owner = journal.owner_name(1, 0)
         heartbeats.write_heartbeat(
             self.path, 0, closed=False, attempt=1, step=self.steps,
-            lines={f"{owner}.jsonl": self.steps}, journals={"events.jsonl": {owner: self.steps}},
+            lines={"a1-r0.jsonl": self.steps},
         )
 
     def step(self) -> None:
@@ -51,9 +50,8 @@ class HandMadeRun:
         row = pa.Table.from_pylist([dict.fromkeys(schema.names) | values], schema)
         file = part.write_part(self.path, "steps", PartName(1, 0, seal, seal), [row])
         event = {"kind": "note", "step": self.steps, "time": float(seal), "attempt": 1, "rank": 0}
-        journal.append(self.path, layout.EVENTS_FILE, event, journal.owner_name(1, 0), seal)
-        counts = {"events.jsonl": seal, "alerts.jsonl": 0}
-        manifest.commit(self.path, 1, 0, [file], journals=counts)
+        json_files.append_line(self.path / layout.EVENTS_FILE, event)
+        manifest.commit(self.path, 1, 0, [file])
         self.steps = seal
         self.beat()
 

@@ -167,7 +167,7 @@ def check(
     if everything:
         assert len(steps) == STEPS
     damaged: dict[str, str] = {}
-    events = read_journals(path, layout.read_manifest(path).journals, damaged)[layout.EVENTS_FILE]
+    events = read_journals(path, damaged)[layout.EVENTS_FILE]
     assert damaged == {}
     saves = [e["step"] for e in events if e["kind"] == "checkpoint"]
     assert saves[:safe] == list(range(safe))
@@ -245,7 +245,7 @@ def test_an_error_at_every_call_of_a_note(tmp_path, monkeypatch):
                 pass
             disk.on, injected = False, disk.asked >= number
         damaged: dict[str, str] = {}
-        lines = read_journals(path, layout.read_manifest(path).journals, damaged)
+        lines = read_journals(path, damaged)
         assert damaged == {}
         assert len(lines[layout.NOTES_FILE]) == count
     assert number > 5

@@ -47,7 +47,7 @@ PAGES = {
     "response-dark": Picture(LOSER, TOKENS, "dark", 976),
     "rules": Picture("/rules", ".rule", "light", 620),
     "report": Picture("report.html", "h1", "light", 1000),
-    "compare-report": Picture("arms.html", "h1", "light", 1000),
+    "compare-report": Picture("compare.html", "h1", "light", 1000),
 }
 
 # What would differ from one machine or day to the next.
@@ -74,7 +74,7 @@ def main() -> None:
         runs = [str(SAMPLES / name) for name in ("grpo", "grpo-llds")]
         try:
             for words in (["report", runs[0], "-o", "report.html"],
-                          ["compare", *runs, "-o", "arms.html"]):
+                          ["compare", *runs, "-o", "compare.html"]):
                 command = [*lldscope, *words]
                 subprocess.run(command, check=True, stderr=subprocess.DEVNULL, cwd=folder)
             wait_for(f"http://127.0.0.1:{port}/")

@@ -1,8 +1,7 @@
-"""`lldscope compare RUN RUN …`: a table of runs, or a report of two arms."""
+"""`lldscope compare RUN RUN …`: runs side by side, as a table, as data or as a report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ import click
 from .report import document_options, form_of, write_document
 from .shared import (
     RunPath,
-    print_json,
     print_table,
-    progress,
     rate_options,
     rules_option,
     secrets_option,
@@ -56,21 +53,17 @@ def compare(
 
     Values are means over the last ten measured steps. For two runs the difference is shown.
 
-    With -o or --format, write a report of two arms: how they differ, in sentences and charts, and
-    what the comparison cannot tell. An arm is a run, or a folder of runs that differ only by
-    chance, which are averaged.
+    With -o or --format, write it as a report with charts; in these the runs of a folder, such as
+    seeds, are averaged.
     """
     from ..explore.comparison import COMPARED
     from ..explore.comparison import compare as side_by_side
     from ..runs import find_runs, open_run
     from ..user_rules.user_rules import all_rules
 
-    wants_report = file is not None or kind is not None
-    if wants_report and as_json:
-        raise click.UsageError("--json is the table; the report as data is --format json.")
-    kind = form_of(file, kind) if wants_report else None
-    if wants_report and (every is not None or signals is not None):
-        raise click.UsageError("--every and --signals are for the table on the terminal.")
+    if as_json and (file is not None or kind is not None):
+        raise click.UsageError("--json goes to stdout; for a file, name it: -o FILE.json.")
+    kind = form_of(file, "json" if as_json else kind) if as_json or file or kind else None
     if align != "step" and every is None:
         unit = "tokens" if align == "tokens" else "steps"
         raise click.UsageError(f"Set the spacing with --every, in {unit}.")
@@ -80,29 +73,24 @@ def compare(
     names = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
     chosen_rules = all_rules(rules)
     with ExitStack() as stack:
-        run_groups = [
-            [stack.enter_context(open_run(run, planned_steps=steps)) for run in of] for of in places
+        short = [place.name for place in runs]
+        folders = short if len({*short}) == len(runs) else map(str, runs)
+        groups = [
+            (name, [stack.enter_context(open_run(run, planned_steps=steps)) for run in of])
+            for name, of in zip(folders, places, strict=True)
         ]
-        all_runs = [run for of in run_groups for run in of]
+        all_runs = [run for _, of in groups for run in of]
         damaged = {f"{r.name}: {part}": why for r in all_runs for part, why in r.damaged.items()}
-        if kind is not None:
-            from ..report.arms import arms_of, compare_arms
-            from ..report.arms_document import document
-
-            facts = compare_arms(arms_of(run_groups), arl, chosen_rules, _with_bar)
-            write_document(facts, document, kind, file)
+        answer = side_by_side(all_runs, align, every, names, arl, chosen_rules)
+        if kind is None:
+            _show(answer)
         else:
-            answer = side_by_side(all_runs, align, every, names, arl, chosen_rules)
-            if as_json:
-                print_json(answer)
-            else:
-                _show(answer)
+            from ..report.comparison import document
+
+            write_document(
+                lambda: answer, lambda: document(answer, groups, arl, chosen_rules), kind, file
+            )
     warn_of_damage(damaged)
-
-
-def _with_bar(runs: Sequence[Any]) -> Iterable[Any]:
-    """The runs of an arm, with a bar on the terminal where there are several."""
-    return progress(runs, "reading") if len(runs) > 1 else runs
 
 
 def _show(answer: dict[str, Any]) -> None:

@@ -12,11 +12,7 @@ import click
 from .shared import RunPath, rate_options, rules_option, secrets_option, warn_of_damage
 
 if TYPE_CHECKING:
-    from ..report import PostMortem
-    from ..report.arms import Comparison
     from ..report.blocks import Document
-
-    _Facts = TypeVar("_Facts", PostMortem, Comparison)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -58,22 +54,22 @@ def form_of(file: Path | None, kind: str | None) -> str:
 
 
 def write_document(
-    facts: _Facts, document: Callable[[_Facts], Document], kind: str, file: Path | None
+    data: Callable[[], Any], document: Callable[[], Document], kind: str, file: Path | None
 ) -> None:
-    """The facts as data, or as a document in Markdown or HTML, to a file or to stdout."""
+    """JSON of the data, or the document in Markdown or HTML, to a file or to stdout."""
     from ..core.errors import LldscopeError
     from ..storage.json_files import replace_file, to_json
 
     if kind == "json":
-        text = to_json(facts.to_dict(), indent=1) + "\n"
+        text = to_json(data(), indent=1) + "\n"
     elif kind == "md":
         from ..report.markdown import markdown
 
-        text = markdown(document(facts))
+        text = markdown(document())
     else:
         from ..report.html import html
 
-        text = html(document(facts))
+        text = html(document())
     if file is None:
         click.echo(text, nl=False)
     else:
@@ -115,5 +111,5 @@ def report(
     kind = form_of(file, kind)
     with open_run(run, planned_steps=steps) as reader:
         facts = post_mortem(reader, arl, all_rules(rules), cost_per_hour)
-    write_document(facts, document, kind, file)
+    write_document(facts.to_dict, lambda: document(facts), kind, file)
     warn_of_damage(facts.state.damaged, facts.state.dropped)

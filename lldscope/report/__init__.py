@@ -5,7 +5,7 @@ From a run to its report:
 analysis      a run → `facts.PostMortem`; its parts: events, losses, trainers, sentences
 document      facts → sections of blocks (`blocks`), with charts
 html          sections → one file that opens from disk and loads nothing; markdown: for reviews
-arms          two runs, or two groups of runs, side by side: another document of the same blocks
+comparison    what `lldscope compare` found: another document of the same blocks
 """
 
 from __future__ import annotations

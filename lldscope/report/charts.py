@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from itertools import chain
@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..core import palette
 from ..core.charts import EVIDENCE, Chart, Line, select_charts
+from ..diagnosis.assess import PhaseSpan
 from ..diagnosis.evidence import SMOOTH
 from ..figures.chart_figures import is_measured, make_chart, make_overlay
 from ..figures.series import floats, x_axis
@@ -75,21 +76,13 @@ def _with_evaluations(facts: PostMortem) -> tuple[Subject, list[Line]]:
     return replace(facts.subject, table=table), lines
 
 
-def of_arms(arms: Sequence[tuple[str, Sequence[PostMortem]]]) -> list[Drawing]:
-    """A chart for each axis whose first signal an arm has measured, with a line for each arm: its
-    letter and its runs."""
-    subjects = [
-        replace(run.subject, name=f"{letter}{i}", title=letter)
-        for letter, runs in arms
-        for i, run in enumerate(runs)
-    ]
-    groups = {
-        f"{letter}{i}": letter for letter, runs in arms if len(runs) > 1 for i in range(len(runs))
-    }
+def overlays(subjects: Sequence[Subject], groups: Mapping[str, str]) -> list[Drawing]:
+    """A chart for each axis whose first signal a run has measured, with a line for each run, or for
+    each of the groups that runs are in."""
     view, names = replace(_VIEW, groups=groups), {subject.name for subject in subjects}
     order = [*select_charts("reward"), *(chart for chart in CHARTS if chart.id != "reward")]
     charts = chain.from_iterable(map(_by_axis, order))
-    figures = [(chart, make_overlay(chart, subjects, names, view)) for chart in charts]
+    figures = [(chart, make_overlay(chart, [*subjects], names, view)) for chart in charts]
     return [draw(chart, figure) for chart, figure in figures if is_measured(figure)]
 
 
@@ -106,15 +99,15 @@ def _by_axis(chart: Chart) -> Iterable[Chart]:
 # -- the timeline ---------------------------------------------------------------------------------
 
 
-def steps_axis(runs: Sequence[PostMortem]) -> Axis:
-    """One axis from the first to the last step of any of the runs."""
-    ends = [s for run in runs for s in (run.run.first_step, run.run.last_step) if s is not None]
+def steps_axis(steps: Iterable[int | None]) -> Axis:
+    """An axis from the least to the greatest of some steps."""
+    ends = [int(step) for step in steps if step is not None]
     return Axis(min(ends, default=0), max(ends, default=0), 0.0, ACROSS)
 
 
-def phase_strip(facts: PostMortem, x: Axis) -> Strip:
+def phase_strip(phases: Iterable[PhaseSpan], x: Axis) -> Strip:
     """The phases as they were seen live, where there are any."""
-    names = [(palette.PHASES[s.phase], s) for s in facts.phases if s.phase is not None]
+    names = [(palette.PHASES[s.phase], s) for s in phases if s.phase is not None]
     words = ", ".join(f"{sign.word} {s.start_step}–{s.end_step}" for sign, s in names)
     root = canvas(LANE, words)
     for sign, span in names:

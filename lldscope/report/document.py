@@ -8,7 +8,7 @@ from ..core import palette
 from ..core.numbers import number, percent, true_minus
 from ..core.safe_text import as_sentence
 from ..explore.settings import flat
-from ..figures.svg import Axis, Drawing
+from ..figures.svg import Drawing
 from ..monitor.headline import DECLARATION
 from . import charts
 from .blocks import (
@@ -52,7 +52,7 @@ def document(facts: PostMortem) -> Document:
 def _story(facts: PostMortem, drawings: Sequence[Drawing]) -> Iterator[Block]:
     yield _box(facts)
     if facts.events or any(s.phase not in (None, "warmup") for s in facts.phases):
-        yield timeline(facts)
+        yield _timeline(facts)
     yield Charts(drawings[: charts.STORY])
     if facts.losses.tokens and facts.events:
         yield Tokens(facts.losses.tokens)
@@ -83,19 +83,19 @@ def _box(facts: PostMortem) -> Box:
     return Box([(label, true_minus(text)) for label, text in rows if text])
 
 
-def timeline(facts: PostMortem, x: Axis | None = None, caption: str = "Timeline") -> Table:
+def _timeline(facts: PostMortem) -> Table:
     """Phases, and each event with the step at which it began and the one at which it was seen."""
-    x = x or charts.steps_axis([facts])
+    x = charts.steps_axis([facts.run.first_step, facts.run.last_step])
     rows: list[Sequence[Cell]] = []
     if any(span.phase not in (None, "warmup") for span in facts.phases):
-        rows.append(["phases", "", "", charts.phase_strip(facts, x)])
+        rows.append(["phases", "", "", charts.phase_strip(facts.phases, x)])
     rows += [
         [event.what, "–" if event.onset_step is None else f"{event.onset_step:,}{interval(event)}",
          f"{event.alarm_step:,}", charts.event_strip(event, x)]
         for event in facts.events
     ]
     rows.append(["", "", "", charts.step_strip(x)])
-    return Table(caption, ["event", "began", "seen", "steps"], rows, frozenset({1, 2}))
+    return Table("Timeline", ["event", "began", "seen", "steps"], rows, frozenset({1, 2}))
 
 
 def _experiments(facts: PostMortem) -> Iterator[Block]:

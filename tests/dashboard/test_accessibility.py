@@ -18,9 +18,8 @@ from made_up_runs import write_run
 
 import lldscope
 from lldscope.core import palette
-from lldscope.report import post_mortem
-from lldscope.report.arms import arms_of, compare_arms
-from lldscope.report.arms_document import document as document_of_arms
+from lldscope.explore.comparison import compare
+from lldscope.report import comparison, post_mortem
 from lldscope.report.document import document
 from lldscope.report.html import html
 
@@ -50,7 +49,7 @@ PAGES = {
     "no such run": ("/run/nothing", ".empty"),
     "no such page": ("/nothing", ".empty"),
     "report": ("report.html", "h1"),
-    "report of two arms": ("arms.html", "h1"),
+    "comparison": ("comparison.html", "h1"),
 }
 
 pytestmark = pytest.mark.browser
@@ -67,8 +66,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(root / "failed", 30, ends="failed")
     write_run(root / "empty", 0)
     with lldscope.open_run(root / "grpo") as a, lldscope.open_run(root / "grpo-llds") as b:
-        arms = document_of_arms(compare_arms(arms_of([[a], [b]])))
-        for name, content in (("report", document(post_mortem(a))), ("arms", arms)):
+        both = comparison.document(compare([a, b]), [("grpo", [a]), ("grpo-llds", [b])])
+        for name, content in (("report", document(post_mortem(a))), ("comparison", both)):
             (root.parent / f"{name}.html").write_text(html(content), encoding="utf-8")
     return root
 

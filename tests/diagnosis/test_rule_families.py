@@ -48,9 +48,15 @@ def test_few_questions_show_no_fall():
     assert alert(evaluated(scores, np.linspace(0.3, 0.8, 160), questions=16), "eval-gap") is None
 
 
-@pytest.mark.parametrize(("now", "fires"), [(0.75, False), (0.71, True)])
-def test_a_loss_under_a_tenth_is_no_alarm_however_many_questions(now, fires):
-    result = evaluated({0: 0.5, 50: 0.8, 100: now}, np.linspace(0.3, 0.8, 110), questions=50_000)
+@pytest.mark.parametrize(
+    ("scores", "fires"),
+    [([0.75], False), ([0.75, 0.75], False), ([0.71], False), ([0.71, 0.71], True),
+     ([0.71, 0.8, 0.71], False), ([0.67], True)],
+)
+def test_a_small_loss_has_to_last_however_many_questions(scores, fires):
+    """0.8 before: under a tenth never, a tenth twice in a row, 15 % at once."""
+    evaluations = {0: 0.5, 50: 0.8} | {60 + 10 * i: score for i, score in enumerate(scores)}
+    result = evaluated(evaluations, np.linspace(0.3, 0.8, 110), questions=50_000)
     assert (alert(result, "eval-gap") is not None) == fires
 
 

@@ -14,8 +14,10 @@ from ..outcome import BIAS, HALF, outcome
 from ..rule import Measurement, Rule, Severity
 from .measures import percent, reward_name
 
-# × the earlier score, where it is a share; with many questions any loss is more than chance
-MATERIAL = 0.1
+# × the earlier score, where it is a share; with many questions any loss is more than chance, but the
+# score of a policy that holds moves by a tenth from one step to the next (docs/research).
+MATERIAL = 0.15
+LASTING = 0.1  # in two evaluations in a row
 
 
 @once
@@ -30,16 +32,20 @@ def gap(e: Evidence) -> Measurement:
     value, limit = np.full((2, len(score)), np.nan)
     holds = np.zeros(len(score), dtype=bool)
     before = np.zeros(len(score), dtype=np.int64)  # row of the evaluation compared with
+    loses = False  # the last evaluation has lost LASTING
     for i in range(1, len(rows)):
         error = np.sqrt(variance[:i] + variance[i])
         comparable = (reward[:i] <= reward[i]) & (part[:i] == part[i])
         falls = np.where(comparable, (values[:i] - values[i]) / error, np.nan)
         until = _until_next(rows, i)
         limit[until] = least = _limit(i)
+        lost_before, loses = loses, False
         if not np.isnan(falls).all():
             worst = int(np.nanargmax(falls))
             value[until], before[until] = falls[worst], rows[worst]
-            holds[until] = falls[worst] >= least and _is_material(values[worst], values[i])
+            loses = falls[worst] >= least and _is_material(values[worst], values[i], LASTING)
+            is_large = _is_material(values[worst], values[i], MATERIAL)
+            holds[until] = loses and (lost_before or is_large)
 
     def message(row: int) -> str:
         now, then = int(rows[rows <= row][-1]), int(before[row])
@@ -94,9 +100,9 @@ def _until_next(rows: np.ndarray, i: int) -> slice:
     return slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
 
 
-def _is_material(before: float, now: float) -> bool:
+def _is_material(before: float, now: float, share: float) -> bool:
     """Whether a loss is large enough to matter; any is where the scores are no shares."""
-    return not 0 <= now <= before <= 1 or before - now >= MATERIAL * before
+    return not 0 <= now <= before <= 1 or before - now >= share * before
 
 
 def _limit(n: int) -> float:
@@ -136,9 +142,9 @@ RULES = (
         action="read held-out answers",
         meaning="The policy learns to raise the reward, no longer the task.",
         evidence=f"The last evaluation against each before it at which the {SMOOTH}-step mean of "
-        f"the reward was no higher: lower by {percent(MATERIAL)} where the scores are shares, and "
-        f"by more than chance (confidence {percent(1 - RUN_RATE)} for all pairs of a run at once). "
-        "The standard error is binomial where the score is a share of `eval_n` questions, "
+        f"the reward was no higher: by more than chance (confidence {percent(1 - RUN_RATE)} for "
+        f"all pairs of a run at once), and where the scores are shares by {percent(MATERIAL)}, or "
+        f"by {percent(LASTING)} twice in a row. The standard error is binomial where the score is a share of `eval_n` questions, "
         "otherwise from the differences of successive evaluations, ten at least.",
         advice="Go back to the checkpoint with the best evaluation. Read held-out answers beside "
         "rewarded ones; add KL or lower the learning rate.",

@@ -199,7 +199,7 @@ RULES = (
         "a temperature that was lowered.",
         measure=entropy_floor,
         unit="steps until then",
-        for_steps=10,
+        for_steps=5,
         fires_below=True,
         inside=True,
     ),

@@ -43,11 +43,16 @@ def checks() -> str:
     return "\n".join(["| check | asks | needs | a fault means |", "|---|---|---|---|", *rows])
 
 
+def write_api(folder: Path) -> None:
+    """The API reference, from the docstrings."""
+    subprocess.run([sys.executable, "-m", "pdoc", "-o", folder, *API], check=True)
+
+
 if __name__ == "__main__":
     replace_table(DOCS / "schema.md", printed("schema", "--markdown"))
     replace_table(DOCS / "settings.md", printed("train", "--settings"))
     replace_block(DOCS / "alarms.md", "rules", printed("rules", "list", "--markdown"))
     replace_block(DOCS / "lint.md", "checks", checks())
     folder = DOCS.parent / "build" / "api"
-    subprocess.run([sys.executable, "-m", "pdoc", "-o", folder, *API], check=True)
+    write_api(folder)
     print(f"{folder / 'index.html'}")

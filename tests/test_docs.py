@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -125,3 +126,9 @@ def test_paths_in_backticks_exist(document):
     for path in re.findall(r"`((?:[\w.-]+/)*[a-z0-9_-]+\.(?:py|sql|css|js|md))`", text):
         if path.split("/")[0] in folders or path.startswith("test_"):
             assert any(file.endswith(f"/{path}") for file in FILES), f"{document.name}: {path}"
+
+
+def test_the_api_reference_is_made_from_the_docstrings(tmp_path):
+    runpy.run_path(str(ROOT / "docs" / "make.py"))["write_api"](tmp_path)
+    page = (tmp_path / "lldscope" / "integrations" / "trl.html").read_text("utf-8")
+    assert "one line before" in page and "recorder = " in page

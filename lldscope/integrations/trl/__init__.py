@@ -36,6 +36,8 @@ from .scoring import scorer_of
 from .seams import METHODS, NEWEST, SUPPORTED, check
 from .step import StepWriter
 
+__all__ = ["instrument"]
+
 Correct = float | Callable[..., list[bool | None]]
 
 

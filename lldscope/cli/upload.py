@@ -40,7 +40,7 @@ def upload(follow: Path | None) -> None:
                 click.echo(f"lldscope: {path} is being sent by another process.", err=True)
                 continue
             try:
-                waits |= not Sender(path).finish()
+                waits |= not Sender(path).round()
             except (LldscopeError, OSError) as error:
                 click.echo(f"lldscope: {error} What is sealed waits in {path}.", err=True)
                 waits = True

@@ -131,9 +131,9 @@ def text_of(value: Any) -> str:
         return f"a {type(value).__name__} without text"
 
 
-def unfinished(rows: int, status: str, reason: str | None) -> tuple[str, str]:
+def unfinished(status: str, reason: str | None) -> tuple[str, str]:
     """How a run ended of which the recorder could not write everything."""
-    why = f"unfinished: {rows} rows or events were not written"
+    why = "unfinished: rows or events were not written"
     return "stopped" if status == "finished" else status, f"{reason}; {why}" if reason else why
 
 

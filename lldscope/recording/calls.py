@@ -7,8 +7,6 @@ import threading
 from collections import Counter, deque
 from typing import Any
 
-from .buffers import Call, size_of
-
 log = logging.getLogger("lldscope")
 
 # What may wait; further rows are dropped so that training neither blocks nor runs out of memory.
@@ -36,7 +34,7 @@ class Losses:
 
 
 class CallQueue:
-    """The calls that wait, in order: (table or file, its columns or line), or (command, value).
+    """The calls that wait, in order: (table, its columns), (file, its line), or (command, value).
 
     `wake` is set when the writer should not wait any longer.
     """
@@ -50,14 +48,13 @@ class CallQueue:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def put(self, kind: str, call: Call) -> bool:
+    def put(self, kind: str, value: Any, size: int) -> bool:
         """Queue copied columns of a table, or a line of a file. False if the queue is full."""
-        size = size_of(call)
         with self._lock:
             waiting = len(self._calls)
             if waiting >= QUEUE_CALLS or self.bytes + size > QUEUE_BYTES:
                 return False
-            self._calls.append((kind, call, size))
+            self._calls.append((kind, value, size))
             self.bytes += size
         if waiting == QUEUE_CALLS // 2 or self.bytes > QUEUE_BYTES // 2:
             self.wake.set()
@@ -69,15 +66,9 @@ class CallQueue:
             self._calls.append((kind, value, 0))
         self.wake.set()
 
-    def next_kind(self) -> str | None:
-        return self._calls[0][0] if self._calls else None
-
     def take(self) -> tuple[str, Any]:
         """The call that has waited longest."""
         with self._lock:
             kind, value, size = self._calls.popleft()
             self.bytes -= size
         return kind, value
-
-    def waiting(self) -> list[tuple[str, Any]]:
-        return [(kind, value) for kind, value, _ in self._calls.copy()]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..storage import compaction
 from ..storage.compaction import BadPart, merge
 from ..storage.manifest import ManifestFile
 from ..storage.part import Part
@@ -16,36 +14,22 @@ from .calls import Losses
 
 
 class Merger:
-    """Merges the parts of one manifest, in the writer's thread.
+    """Merges the parts of one manifest, in the writer's thread."""
 
-    `pause` is called during a merge, `busy` is True meanwhile.
-    """
-
-    def __init__(
-        self, run: Path, manifest: ManifestFile, losses: Losses, pause: Callable[[], None]
-    ) -> None:
-        self._run, self._manifest, self._losses, self._pause = run, manifest, losses, pause
-        self.busy = False
-        self._unreadable: set[str] = set()  # parts that cannot be merged
+    def __init__(self, run: Path, manifest: ManifestFile, losses: Losses) -> None:
+        self._run, self._manifest, self._losses = run, manifest, losses
+        self._unreadable: set[tuple[str, str]] = set()  # parts that cannot be merged
         self._stale: list[tuple[float, Path]] = []  # replaced files, and since when
-        # Rank 0 also merges the parts of earlier attempts, once.
-        self._earlier_merged = manifest.attempt == 1 or manifest.rank > 0
 
-    def _tables(self) -> dict[str, list[Part]]:
-        """The parts of this recorder that count, by table, after the last one that cannot be read
-        or is gone, as in a spool once it is on the store."""
-        self._manifest.read()
-        tables: dict[str, list[Part]] = defaultdict(list)
-        for part in sorted(self._manifest.active.values(), key=lambda p: p.name.first):
-            name = f"{part.table}/{part.file}"
-            if name in self._unreadable or not part.path(self._run).exists():
-                tables[part.table].clear()
-            else:
-                tables[part.table].append(part)
-        return tables
+    def _parts(self, table: str) -> list[Part]:
+        """The parts of a table that count, after the last one that cannot be read."""
+        parts = [p for p in self._manifest.active.values() if p.table == table]
+        parts.sort(key=lambda p: p.name.first)
+        bad = [i for i, p in enumerate(parts) if (table, p.file) in self._unreadable]
+        return parts[bad[-1] + 1 :] if bad else parts
 
-    def compact(self) -> None:
-        """Merge what is due, and once what earlier attempts have left.
+    def compact(self, choose: Callable[[Sequence[Part]], Sequence[Part]]) -> None:
+        """Merge what `choose` takes of the parts of each table, as long as it takes any.
 
         Nothing while the manifest is damaged: parts whose line is lost may lie between those that
         are listed, and a merged part would pass over them.
@@ -55,46 +39,16 @@ class Merger:
             why = next(iter(self._manifest.damaged.values()))
             self._losses.warn("manifest", "another process changed its manifest: %s", why)
             return
-        for table in self._tables():
-            while group := compaction.due(self._tables()[table]):
-                if not self._merge(group):
-                    break
-        if not self._earlier_merged:
-            self._earlier_merged = True
-            self._while_busy(
-                lambda: compaction.compact(
-                    self._run, before_attempt=self._manifest.attempt, pause=self._pause
-                )
-            )
-
-    def merge_newest(self, max_bytes: int) -> None:
-        """At the end: merge the newest parts of each table, up to `max_bytes`."""
-        tables = self._tables()
-        for parts in tables.values() if not self._manifest.damaged else ():
-            start, size = len(parts), 0
-            while start and size + parts[start - 1].size <= max_bytes:
-                start -= 1
-                size += parts[start].size
-            if len(parts) - start > 1:
-                self._merge(parts[start:])
+        for table in {table for table, _ in self._manifest.active}:
+            while (group := choose(self._parts(table))) and self._merge(group):
+                pass
 
     def _merge(self, group: Sequence[Part]) -> bool:
-        if not self._while_busy(lambda: merge(self._run, group, pause=self._pause)):
-            return False
-        self._manifest.read()
-        now = time.monotonic()
-        self._stale += [
-            (now, p.path(self._run)) for p in group if (p.table, p.file) in self._manifest.replaced
-        ]
-        return True
-
-    def _while_busy(self, work: Callable[[], object]) -> bool:
-        """Do something long during which calls are still accepted; False if it failed."""
-        self.busy = True
+        """Whether it could be done."""
         try:
-            work()
+            merge(self._run, group)
         except BadPart as error:
-            self._unreadable.add(f"{error.part.table}/{error.part.file}")
+            self._unreadable.add((error.part.table, error.part.file))
             message = "a part cannot be merged: %s. Run: lldscope doctor"
             self._losses.warn(str(error), message, error)
             return False
@@ -102,8 +56,11 @@ class Merger:
             message = "parts are not merged now (%s)"
             self._losses.warn(f"merge {error.errno}", message, error.strerror)
             return False
-        finally:
-            self.busy = False
+        self._manifest.read()
+        now = time.monotonic()
+        self._stale += [
+            (now, p.path(self._run)) for p in group if (p.table, p.file) in self._manifest.replaced
+        ]
         return True
 
     def remove_stale(self, grace: float) -> None:

@@ -37,7 +37,7 @@ from .attempt import (
     warn_of_live_writer,
     write_run_file,
 )
-from .buffers import Call, copy_call, deep_copy, whole
+from .buffers import copy_columns, size_of, whole
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -242,8 +242,8 @@ class Recorder(NullRecorder):
         atexit.unregister(self.close)
         if not self._writer.end(CLOSE_SECONDS):
             log.error("lldscope: the last rows were not on disk after %d s", CLOSE_SECONDS)
-        if count := self._writer.unwritten:
-            status, reason = unfinished(count, status, reason)
+        if not self._writer.wrote_everything:
+            status, reason = unfinished(status, reason)
         if self.rank == 0:
             try:
                 finish_attempt(self.path, self.attempt, status, reason)
@@ -269,14 +269,15 @@ class Recorder(NullRecorder):
 
     @never_raises
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
-        if self._cannot_write() or not self._writer.calls.put(table, copy_call(columns)):
+        copy = copy_columns(columns)
+        if self._cannot_write() or not self._writer.calls.put(table, copy, size_of(copy)):
             self._refuse(table)
 
     @never_raises
     def _line(self, file: str, value: dict[str, Any]) -> None:
         stamp = {"attempt": self.attempt, "rank": self.rank}
         try:
-            line = {"time": json_files.now()} | deep_copy(value) | stamp
+            line = json_files.jsonable({"time": json_files.now()} | value | stamp)
         except Exception as error:  # e.g. a dictionary that contains itself
             self._lost(f"{file}: a line that cannot become JSON ({type(error).__name__})")
             return
@@ -285,7 +286,8 @@ class Recorder(NullRecorder):
             if not is_event(line):  # a reader would call it damage
                 self._lost(f"{file}: an event without a kind, or a step that is not a count")
                 return
-        if self._cannot_write() or not self._writer.calls.put(file, Call(line)):
+        text = json_files.to_json(line)
+        if self._cannot_write() or not self._writer.calls.put(file, text, len(text)):
             self._refuse(file)
 
     def _cannot_write(self) -> bool:

@@ -6,9 +6,7 @@ import errno
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -28,49 +26,37 @@ _ADVICE = {
     errno.EPERM: "Make it writable for this process again.",
     errno.EROFS: "Mount its file system for writing again.",
     errno.ENOENT: "Put the directory back.",
-    errno.ENOBUFS: "The object store must accept the run again.",
 }
 
 
 class Sealer:
     """Holds rows of complete steps, and events, until they are on disk.
 
-    `check_room` raises OSError where no more rows may be written. `refused` is True while the disk
-    refuses writes.
+    `refused` is True while the disk refuses writes.
     """
 
-    def __init__(
-        self, run: Path, attempt: int, rank: int, losses: Losses, check_room: Callable[[], None]
-    ) -> None:
-        self._run, self._attempt, self._rank = run, attempt, rank
-        self._losses, self._check_room = losses, check_room
+    def __init__(self, run: Path, attempt: int, rank: int, losses: Losses) -> None:
+        self._run, self._attempt, self._rank, self._losses = run, attempt, rank, losses
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
         self.bytes = 0  # of the rows that wait
-        self._lines: deque[tuple[str, Any]] = deque()  # (file, value)
+        self._lines: deque[tuple[str, str]] = deque()  # (file, JSON)
         self._seals = 0
         self.commits = 0  # the number of this recorder's last line in its manifest
         self._last = time.monotonic()
         self.refused = False
 
-    def add(self, table: str, rows: Iterable[pa.Table]) -> None:
+    def add(self, table: str, rows: pa.Table) -> None:
         """Add rows of complete steps."""
-        for batch in rows:
-            self._rows[table].append(batch)
-            self.bytes += batch.nbytes
+        if len(rows):
+            self._rows[table].append(rows)
+            self.bytes += rows.nbytes
 
-    def add_line(self, file: str, value: Any) -> None:
-        if len(self._lines) >= MAX_WAITING_LINES:
-            self._losses.drop(f"{file}: lines lost because the disk refuses them", 1)
-            return
-        try:  # not in `seal`: a line that cannot be written would delay all rows
-            plain = json_files.jsonable(value)
-        except Exception as error:
-            self._not_json(file, error)
+    def add_line(self, file: str, text: str) -> None:
+        """Add a line of a file, an object as JSON."""
+        if len(self._lines) < MAX_WAITING_LINES:
+            self._lines.append((file, text))
         else:
-            self._lines.append((file, plain))
-
-    def _not_json(self, file: str, error: Exception) -> None:
-        self._losses.drop(f"{file}: a line that cannot become JSON ({type(error).__name__})", 1)
+            self._losses.drop(f"{file}: lines lost because the disk refuses them")
 
     @property
     def age(self) -> float:
@@ -83,15 +69,6 @@ class Sealer:
         return sum(len(t) for tables in self._rows.values() for t in tables)
 
     @property
-    def lines(self) -> int:
-        """How many events and alerts wait."""
-        return len(self._lines)
-
-    def waiting(self) -> dict[str, list[pa.Table]]:
-        """Table → the rows that wait."""
-        return self._rows.copy()
-
-    @property
     def empty(self) -> bool:
         return not self.rows and not self._lines
 
@@ -102,8 +79,10 @@ class Sealer:
         """
         parts: list[Part] = []
         try:
-            self._check_room()
-            self._write_lines()
+            while self._lines:
+                file, text = self._lines[0]
+                json_files.append_text(self._run / file, text)
+                self._lines.popleft()
             name = PartName(self._attempt, self._rank, self._seals + 1, self._seals + 1)
             for table in sorted(self._rows, key=lambda t: t == "steps"):
                 rows = pa.concat_tables(self._rows[table])
@@ -130,17 +109,6 @@ class Sealer:
         self.commits = manifest.commit(
             self._run, self._attempt, self._rank, parts, closed=closed, after=self.commits
         )
-
-    def _write_lines(self) -> None:
-        while self._lines:
-            file, value = self._lines[0]
-            try:
-                json_files.append_line(self._run / file, value)
-            except OSError:
-                raise
-            except Exception as error:  # nested only just shallow enough for `add_line`
-                self._not_json(file, error)
-            self._lines.popleft()
 
     def _report_failure(self, error: Exception) -> None:
         self.refused = True

@@ -17,7 +17,6 @@ of the run there, or by `lldscope upload`.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import logging
@@ -42,7 +41,6 @@ log = logging.getLogger("lldscope")
 
 SPOOL_FILE, CLOSED_FILE, ERROR_FILE = "spool.json", "closed", "refused"
 LOOK_SECONDS = 5.0  # between two looks whether the process that sends is alive
-SPOOL_BYTES = 4 << 30  # of one recorder; more rows wait in memory, and are dropped beyond that
 
 
 def spool_root() -> Path:
@@ -118,12 +116,6 @@ class Spool:
                 message = "%s Training goes on; sealed parts wait in %s."
                 warn(f"store: {error}", message, error, self.path)
 
-    def check_room(self) -> None:
-        """Raises OSError if the spool has no room for more."""
-        if size_of(self.path) > SPOOL_BYTES:
-            why = f"{SPOOL_BYTES >> 30} GiB of parts wait in the spool for {self.url}"
-            raise OSError(errno.ENOBUFS, why)
-
     def close(self, seconds: float) -> bool:
         """Say that everything is written, and wait until it is on the store."""
         with suppress(OSError):
@@ -136,16 +128,6 @@ class Spool:
                 _keep_sending(self.path)
             time.sleep(0.05)
         return not self.path.exists()
-
-
-def size_of(path: Path) -> int:
-    """Bytes of the files below a folder."""
-    total = 0
-    with suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
-            with suppress(OSError):
-                total += size_of(Path(entry)) if entry.is_dir() else entry.stat().st_size
-    return total
 
 
 @contextmanager

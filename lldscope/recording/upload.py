@@ -2,8 +2,8 @@
 
 The run lies there as it does in a directory. Objects are sent in such an order that a reader finds
 every one that another names: parts, events and alerts, the manifest that lists the parts, and last
-run.json and the heartbeat. What the store has is compared with the spool from time to time, and at
-the end, because a request that failed may still be carried out later.
+run.json and the heartbeat. Small files are all sent again from time to time, and at the end,
+because a request that failed may still be carried out later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import LldscopeError
 from ..storage import heartbeats, json_files, layout
@@ -21,16 +20,14 @@ from ..storage.manifest import ManifestFile, manifest_path
 from ..storage.objects import ObjectStore
 from ..storage.part import Part
 from ..storage.url import Url
-from .spool import CLOSED_FILE, ERROR_FILE, SPOOL_FILE, claim_file, size_of
+from .spool import CLOSED_FILE, ERROR_FILE, SPOOL_FILE, claim_file
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 2.0  # at most, between two rounds that the store refuses
-COMPARE_SECONDS = 30.0  # between two looks at what the store has
+AGAIN_SECONDS = 30.0  # after which small files are sent again, though they are the same
 AWAY_SECONDS = 3600.0  # without an answer, after the recorder has ended
 RATE = 1 << 20  # bytes a second of small files: a long manifest is sent less often
 BATCH_BYTES = 64 << 20  # of parts that are read into memory at once
-KEEP_BYTES = 1 << 30  # of parts that are sent and not merged yet
-GRACE_SECONDS = 60.0  # parts that were replaced stay this long for readers that are using them
 
 
 class Sender:
@@ -47,12 +44,11 @@ class Sender:
         self._manifest = str(manifest_path(Path(), *self._owner))
         self._beat = heartbeats.file_of(self._owner[1])
         self._commits = ManifestFile(path, *self._owner)
-        self._contents: dict[str, bytes] = {}  # small file → what the store has
+        self._contents: dict[str, bytes] = {}  # small file → what was sent of it
         self._is_known = False  # whether the run on the store is that of this recorder
         self._sent: set[tuple[str, str]] = set()  # (table, file)
-        self._stale: list[tuple[float, str]] = []  # since when, object
         self._missing: set[Path] = set()  # parts that were not in the spool
-        self._compared = 0.0
+        self._all_sent = 0.0  # when all small files were sent
 
     def follow(self) -> None:
         """Send what is sealed until everything of the recorder is on the store."""
@@ -73,18 +69,15 @@ class Sender:
                 return  # what waits is for the next recorder here, or `lldscope upload`
             time.sleep(pause)
 
-    def finish(self) -> bool:
-        """Send what there is; True if the recorder has ended and all of it is on the store."""
-        return any(self.round() for _ in range(3))  # the last one compares
-
     def round(self) -> bool:
-        """Send what waits now; True if that was the last. Raises LldscopeError if the store refuses
-        it, OSError if the spool cannot be read."""
+        """Send what waits now; True if the recorder has ended and all of it is on the store. Raises
+        LldscopeError if the store refuses it, OSError if the spool cannot be read."""
         if not self._is_known:
             self._read_store()
         has_ended = self._has_ended()
-        if has_ended or time.monotonic() - self._compared > COMPARE_SECONDS:
-            self._compare()
+        if has_ended or time.monotonic() - self._all_sent > AGAIN_SECONDS:
+            self._contents.clear()
+            self._all_sent = time.monotonic()
         new = self._look()
         parts = [part for key, part in self._commits.active.items() if key not in self._sent]
         self._send_parts(parts)
@@ -93,13 +86,11 @@ class Sender:
             objects = {name: new[name] for name in group & new.keys()}
             self._store.put(objects)
             self._contents |= objects
-        is_last = has_ended and not new and not parts
-        self._remove_stale(0.0 if is_last else GRACE_SECONDS)
-        if is_last:
+        if has_ended:  # live, a reader may be using parts that were replaced
+            replaced = self._commits.replaced.keys() & self._sent
+            self._store.delete([f"{table}/{file}" for table, file in replaced])
             shutil.rmtree(self.path, ignore_errors=True)
-        else:
-            self._make_room()
-        return is_last
+        return has_ended
 
     def _read_store(self) -> None:
         """Take as sent what the store's manifest lists: parts are sent before it. Raises
@@ -122,20 +113,6 @@ class Sender:
         if beat.get("space") == heartbeats.pid_namespace() is not None:
             return heartbeats.process_exited(beat)
         return time.time() - beat.get("time", 0.0) > SILENT_SECONDS
-
-    def _compare(self) -> None:
-        """Forget what the store has not, or has in another state: it is sent again. Files of lines
-        only grow, so that their size says which state it is."""
-        states = self._store.read(name for name in self._contents if name.endswith(".json"))
-        sizes: dict[str, Any] = {}
-        for folder in {name.rpartition("/")[0] for name in self._contents.keys() - states.keys()}:
-            for file, info in self._store.listing(folder).items():
-                sizes[f"{folder}/{file}"] = info.get("size")
-        self._contents = {
-            name: content for name, content in self._contents.items()
-            if states.get(name) == content or sizes.get(name) == len(content)
-        }
-        self._compared = time.monotonic()
 
     def _look(self) -> dict[str, bytes]:
         """The small files that have changed, by their names on the store. What speaks of a file is
@@ -177,23 +154,3 @@ class Sender:
                 batch = {}
         self._store.put(batch)
         self._sent |= {(p.table, p.file) for p in parts}
-
-    def _remove_stale(self, grace: float) -> None:
-        """Delete parts on the store that were replaced `grace` seconds ago."""
-        now = time.monotonic()
-        removals = self._commits.replaced.keys() & self._sent
-        self._sent -= removals
-        self._stale += [(now, f"{table}/{file}") for table, file in removals]
-        self._store.delete([name for since, name in self._stale if since <= now - grace])
-        self._stale = [(since, name) for since, name in self._stale if since > now - grace]
-
-    def _make_room(self) -> None:
-        """Remove parts that are sent, the oldest first, beyond KEEP_BYTES; they are not merged any
-        more."""
-        excess = size_of(self.path) - KEEP_BYTES
-        for key, part in self._commits.active.items():
-            if excess <= 0:
-                return
-            if key in self._sent and part.path(self.path).exists():
-                part.path(self.path).unlink(missing_ok=True)
-                excess -= part.size

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..core.schema import TABLES
-from ..storage import heartbeats, json_files
-from ..storage.layout import EVENTS_FILE
+from ..storage import heartbeats
+from ..storage.compaction import due, newest
 from ..storage.manifest import ManifestFile, manifest_names
-from .buffers import Call, rows_of, to_arrow
+from .buffers import to_arrow
 from .calls import CallQueue, Losses
 from .merging import Merger
 from .sealer import Sealer
@@ -58,14 +58,11 @@ class Writer(threading.Thread):
         self._last_step: int | None = None
         self._complete: deque[int] = deque(maxlen=64)  # the steps that ended last
         self._last_beat = 0.0
-        self._reported = 0  # how many losses events have told of
         self._spool = spool
-        check_room = spool.check_room if spool else _always_room
-        self._sealer = Sealer(run, attempt, rank, self.losses, check_room)
-        self._merger = Merger(run, self._manifest, self.losses, pause=self._pause)
+        self._sealer = Sealer(run, attempt, rank, self.losses)
+        self._merger = Merger(run, self._manifest, self.losses)
         self._closed = False
-        self._given_up = False
-        self.unwritten = 0  # rows and lines that were waiting when the writer ended
+        self.wrote_everything = False  # as far as that is known
 
     def flush(self) -> threading.Event:
         """Seal what is complete now; the event is set after the attempt."""
@@ -74,53 +71,39 @@ class Writer(threading.Thread):
         return done
 
     def end(self, seconds: float) -> bool:
-        """Seal everything and end the thread; False if that takes longer than `seconds`: what
-        waits by then is counted and given up."""
+        """Seal everything and end the thread; False if that takes longer than `seconds`. What waits
+        by then is counted as lost, though it is still written while the process lives."""
         self.calls.command("close")
         self.join(seconds)
-        if not self.is_alive():
-            return True
-        self._given_up = True
-        for kind, value in self.calls.waiting():
-            if kind not in ("flush", "close"):
-                self._not_written(kind, rows_of(value), seconds)
-        for table, rows in (*self._open.copy().items(), *self._sealer.waiting().items()):
-            self._not_written(table, sum(map(len, rows)), seconds)
-        self._not_written("events and alerts", self._sealer.lines, seconds)
-        with contextlib.suppress(OSError):
-            self._beat()
-        return False
-
-    def _not_written(self, kind: str, count: int, seconds: float) -> None:
-        if count:
-            self.unwritten += count
-            self.losses.drop(f"{kind}: not written within {seconds:g} s at the end", count)
+        if self.is_alive():
+            why = f"calls not written within {seconds:g} s at the end"
+            self.losses.drop(why, max(1, len(self.calls)))
+            return False
+        return True
 
     def beat(self) -> None:
         """Write a heartbeat, unless a later attempt does. Losses of earlier attempts are added."""
         self._last_beat = time.monotonic()
         with contextlib.suppress(OSError):
             self._manifest.read()
-            self._beat()
-
-    def _beat(self) -> None:
-        if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
-            return
-        # Lines of this rank's manifests, also of earlier attempts: readers notice if any is lost.
-        lines = _counts(self._earlier.get("lines"))
-        lines[self._manifest.path.name] = max(self._manifest.lines, self._sealer.commits)
-        heartbeats.write_heartbeat(
-            self.run_path,
-            self.rank,
-            closed=self._closed,
-            attempt=self.attempt,
-            step=self._last_step,
-            dropped=self.losses.counts + Counter(_counts(self._earlier.get("dropped"))),
-            lines=lines,
-        )
+            if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
+                return
+            # Lines of this rank's manifests, also of earlier attempts: readers notice if any is
+            # lost.
+            lines = _counts(self._earlier.get("lines"))
+            lines[self._manifest.path.name] = max(self._manifest.lines, self._sealer.commits)
+            heartbeats.write_heartbeat(
+                self.run_path,
+                self.rank,
+                closed=self._closed,
+                attempt=self.attempt,
+                step=self._last_step,
+                dropped=self.losses.counts + Counter(_counts(self._earlier.get("dropped"))),
+                lines=lines,
+            )
 
     def run(self) -> None:
-        while not self._closed and not self._given_up:
+        while not self._closed:
             self.calls.wake.wait(max(SEAL_SECONDS / 5, 0.005))
             self.calls.wake.clear()
             self._process_calls()
@@ -135,9 +118,7 @@ class Writer(threading.Thread):
             self.losses.drop(f"{what}: {type(error).__name__}: {error}")
 
     def _process_calls(self) -> None:
-        while (kind := self.calls.next_kind()) and not (self._merger.busy and kind == "close"):
-            if self._given_up:
-                return
+        while len(self.calls):
             kind, value = self.calls.take()
             if kind == "flush":
                 self._guarded("writer", self._sealer.seal)
@@ -149,19 +130,19 @@ class Writer(threading.Thread):
                 self._guarded(kind, self._process, kind, value)
             time.sleep(0)  # yields to a training thread that waits for the interpreter
             many = self._sealer.bytes >= SEAL_BYTES or self._open_bytes > OPEN_STEP_BYTES
-            if not self._closed and (many or self._sealer.age >= SEAL_SECONDS):
+            if many or self._sealer.age >= SEAL_SECONDS:
                 # On a busy machine there may always be another call.
                 self._guarded("writer", self._tick)
 
-    def _process(self, kind: str, call: Call) -> None:
+    def _process(self, kind: str, value: Any) -> None:
         if kind not in TABLES:
-            self._sealer.add_line(kind, call.values)
+            self._sealer.add_line(kind, value)
             return
-        rows = to_arrow(kind, call.columns(), self.attempt, self.rank, self.losses.drop)
+        rows = to_arrow(kind, value, self.attempt, self.rank, self.losses.drop)
         if rows is None:
             return
         if kind in ("evals", "eval_questions") or (kind != "steps" and self._is_late(rows)):
-            self._sealer.add(kind, [rows])  # not part of the current step
+            self._sealer.add(kind, rows)  # not part of the current step
             return
         if not self._open:
             self._open_since = time.monotonic()
@@ -181,78 +162,43 @@ class Writer(threading.Thread):
     def _step_complete(self, last: int = 2**31) -> None:
         """Rows up to step `last` are complete; those of later steps, as a trainer that samples
         ahead gives them, go on waiting for their own `step()`."""
-        waiting: dict[str, list[pa.Table]] = defaultdict(list)
+        ahead: dict[str, list[pa.Table]] = defaultdict(list)
         for table, tables in self._open.items():
             for rows in tables:
-                done, ahead = _split(rows, last)
-                if done:
-                    self._sealer.add(table, done)
-                waiting[table] += ahead
-        self._open = defaultdict(list, {table: rows for table, rows in waiting.items() if rows})
+                is_ahead = rows.column("step").to_numpy() > last
+                self._sealer.add(table, rows.filter(~is_ahead) if is_ahead.any() else rows)
+                if is_ahead.any():
+                    ahead[table].append(rows.filter(is_ahead))
+        self._open = ahead
         self._open_since = time.monotonic()
         self._open_bytes = sum(t.nbytes for rows in self._open.values() for t in rows)
 
     def _tick(self) -> None:
-        age = self._sealer.age
         late = self._open and time.monotonic() - self._open_since >= OPEN_STEP_SECONDS
         if late or self._open_bytes > OPEN_STEP_BYTES:
             self._step_complete()  # a very long or large step, or one that never ends
         full = self._sealer.rows >= SEAL_ROWS or self._sealer.bytes >= SEAL_BYTES
         full = full and not self._sealer.refused
-        if not self._sealer.empty and (age >= SEAL_SECONDS or full):
+        if not self._sealer.empty and (self._sealer.age >= SEAL_SECONDS or full):
             self._sealer.seal()
-            if not self._merger.busy:
-                self._merger.remove_stale(GRACE_SECONDS)
-                self._merger.compact()
+            self._merger.remove_stale(GRACE_SECONDS)
+            self._merger.compact(due)
         if time.monotonic() - self._last_beat >= HEARTBEAT_SECONDS:
-            if self.losses.counts.total() >= 2 * self._reported:
-                self._tell_losses()
             self.beat()
             if self._spool:
                 self._spool.keep_sending(self.losses.warn)
 
-    def _tell_losses(self) -> None:
-        """Say in an event what was lost so far, if that has grown: while a loss goes on, only each
-        time that it has doubled."""
-        total = self.losses.counts.total()
-        if total > self._reported:
-            self._reported = total
-            stamp = {"time": json_files.now(), "attempt": self.attempt, "rank": self.rank}
-            losses = ", ".join(f"{n} × {reason}" for reason, n in self.losses.counts.items())
-            what = {"kind": "dropped", "step": self._last_step, "count": total, "lost": losses}
-            self._sealer.add_line(EVENTS_FILE, stamp | what)
-
     def _finish(self) -> None:
         self._step_complete()
-        self._tell_losses()
         self._sealer.seal()
-        self.unwritten = self._sealer.shrink(0)  # what the disk still refuses is lost
+        self.wrote_everything = not self._sealer.shrink(0)  # what the disk still refuses is lost
         with contextlib.suppress(OSError):
-            self._merger.merge_newest(CLOSE_MERGE_BYTES)
+            self._merger.compact(lambda parts: newest(parts, CLOSE_MERGE_BYTES))
             self._sealer.commit([], closed=True)
         self._merger.remove_stale(0.0)
-
-    def _pause(self) -> None:
-        """During a merge: process and seal what has arrived."""
-        self._process_calls()
-        self._tick()
 
 
 def _counts(value: Any) -> dict[str, int]:
     """What a heartbeat counts, by name."""
     items = value.items() if isinstance(value, dict) else ()
     return {name: n for name, n in items if type(n) is int}
-
-
-def _always_room() -> None:
-    """Of a run directory; its file system says itself when it is full."""
-
-
-def _split(rows: pa.Table, last: int) -> tuple[list[pa.Table], list[pa.Table]]:
-    """Rows up to a step, and those after it."""
-    steps = rows.column("step").to_numpy()
-    if steps.max() <= last:
-        return [rows], []
-    if steps.min() > last:
-        return [], [rows]
-    return [rows.filter(steps <= last)], [rows.filter(steps > last)]

@@ -4,9 +4,9 @@ The level of a part is ⌊log₁₆ of the number of seals it spans⌋. As soon 
 some level are at least 16 and together reach the next level, they are merged into one part. So a
 manifest has at most 15 parts of a level, and a row is written once per level.
 
-While a recorder is alive, it alone merges the parts of its manifest; after its end, rank 0 of the
-next attempt does, or `lldscope compact`. If two processes do so at once, one of their commits is
-void (`lldscope.storage.manifest`), and its writer removes nothing.
+While a recorder is alive, it alone merges the parts of its manifest; after its end,
+`lldscope compact` does. If two processes do so at once, one of their commits is void
+(`lldscope.storage.manifest`), and its writer removes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,6 +57,15 @@ def due(parts: Sequence[Part]) -> Sequence[Part]:
     return ()
 
 
+def newest(parts: Sequence[Part], max_bytes: int) -> Sequence[Part]:
+    """The newest parts of one table with at most so many bytes, if these are several."""
+    start, size = len(parts), 0
+    while start and size + parts[start - 1].size <= max_bytes:
+        start -= 1
+        size += parts[start].size
+    return parts[start:] if len(parts) - start > 1 else ()
+
+
 @dataclass
 class Compacted:
     """What a compaction did. `files_*` and `bytes_*` are those of the parts that count."""
@@ -89,18 +98,12 @@ def still_writing(run: Path, attempt: int, rank: int, manifest: Manifest) -> str
     return f"its recorder is running (last heartbeat {max(0.0, silent):.0f} s ago)"
 
 
-def compact(
-    run: Path,
-    *,
-    keep_token_steps: int | None = None,
-    before_attempt: int | None = None,
-    pause: Callable[[], None] = lambda: None,
-) -> Compacted:
+def compact(run: Path, *, keep_token_steps: int | None = None) -> Compacted:
     """Merge the parts of every recorder that has ended, and remove the files they replace.
 
     Of `tokens` only the rows of the last `keep_token_steps` steps stay (None: all of them).
-    With `before_attempt`, that attempt and later ones are skipped. So are parts whose manifest is
-    damaged: parts that it lists no more may lie between those that it lists. Raises OSError.
+    Parts whose manifest is damaged are skipped: parts that it lists no more may lie between those
+    that it lists. Raises OSError.
     """
     result = Compacted()
     manifest = layout.read_manifest(run)
@@ -114,8 +117,6 @@ def compact(
         kept_from = max(0, spans[max(spans)][1] - keep_token_steps + 1)
     owners = set()
     for owner in manifest_names(run):
-        if before_attempt is not None and owner[0] >= before_attempt:
-            continue
         file = manifest_path(run, *owner).name
         if why := still_writing(run, *owner, manifest):
             result.skipped[file] = why
@@ -131,7 +132,7 @@ def compact(
         for table, parts in tables.items():
             table_kept_from = kept_from if table == "tokens" else 0
             parts.sort(key=lambda p: p.name.first)
-            _merge_all(run, parts, table_kept_from, result, pause)
+            _merge_all(run, parts, table_kept_from, result)
     result.files_after, result.bytes_after = _extent(_remove_leftovers(run, owners, result))
     return result
 
@@ -140,9 +141,7 @@ def _extent(parts: Sequence[Part]) -> tuple[int, int]:
     return len(parts), sum(p.size for p in parts)
 
 
-def _merge_all(
-    run: Path, parts: list[Part], kept_from: int, result: Compacted, pause: Callable[[], None]
-) -> None:
+def _merge_all(run: Path, parts: list[Part], kept_from: int, result: Compacted) -> None:
     """Merge neighbours up to MAX_BYTES; a part that cannot be read is left as it is."""
     groups = _groups(parts)
     while groups:
@@ -150,7 +149,7 @@ def _merge_all(
         if len(group) == 1 and group[0].first_step >= kept_from:
             continue
         try:
-            new_part = merge(run, group, kept_from=kept_from, pause=pause)
+            new_part = merge(run, group, kept_from=kept_from)
         except BadPart as error:
             result.skipped[f"{error.part.table}/{error.part.file}"] = str(error)
             i = group.index(error.part)
@@ -200,22 +199,16 @@ class BadPart(Exception):
         self.part = part
 
 
-def merge(
-    run: Path,
-    group: Sequence[Part],
-    *,
-    kept_from: int = 0,
-    pause: Callable[[], None] = lambda: None,
-) -> Part | None:
+def merge(run: Path, group: Sequence[Part], *, kept_from: int = 0) -> Part | None:
     """Replace neighbouring parts by one with the same rows, and commit it.
 
-    Rows before step `kept_from` are left out; None if no row remains. `pause` is called between row
-    groups. The files of `group` stay for readers that are using them. Raises BadPart, OSError.
+    Rows before step `kept_from` are left out; None if no row remains. The files of `group` stay for
+    readers that are using them. Raises BadPart, OSError.
     """
     first, last = group[0].name, group[-1].name
     removed_before = max(kept_from, *(p.name.kept_from for p in group))
     name = PartName(first.attempt, first.rank, first.first, last.last, removed_before)
-    new_part = write_part(run, group[0].table, name, _row_groups(run, group, removed_before, pause))
+    new_part = write_part(run, group[0].table, name, _row_groups(run, group, removed_before))
     parts = [new_part] if new_part else []
     try:
         commit(run, name.attempt, name.rank, parts, remove=group)
@@ -226,9 +219,7 @@ def merge(
     return new_part
 
 
-def _row_groups(
-    run: Path, group: Sequence[Part], kept_from: int, pause: Callable[[], None]
-) -> Iterator[pa.Table]:
+def _row_groups(run: Path, group: Sequence[Part], kept_from: int) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
     schema = arrow_schema(group[0].table)
@@ -245,7 +236,6 @@ def _row_groups(
                     if sum(map(len, waiting)) >= ROW_GROUP:
                         yield pa.concat_tables(waiting)
                         waiting.clear()
-                        pause()
         except (OSError, pa.ArrowException) as error:
             raise BadPart(part, error) from error
         if rows != part.rows:

@@ -206,12 +206,17 @@ def replace_file(path: Path, text: str, mode: int = 0o666) -> None:
 
 
 def append_line(path: Path, value: Any) -> None:
+    """Append an object as one line of JSON; see `append_text`."""
+    append_text(path, to_json(value))
+
+
+def append_text(path: Path, text: str) -> None:
     """Append one JSON line and its checksum with a single write, and make it durable.
 
     If the last line was cut off by a kill or a full disk, the new one starts on its own line.
     Raises OSError if the disk did not accept all of it, and then leaves nothing of it behind.
     """
-    line = with_checksum(to_json(value))
+    line = with_checksum(text)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         size = os.fstat(handle).st_size

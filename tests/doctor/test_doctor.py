@@ -16,14 +16,14 @@ import lldscope
 from lldscope.core.errors import RunNotFound
 from lldscope.doctor.checks import examine, repair
 from lldscope.doctor.findings import worst
-from lldscope.recording import merging, writer
+from lldscope.recording import writer
 from lldscope.storage.manifest import manifest_path
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A run of three seals by a recorder that has ended without closing."""
-    monkeypatch.setattr(merging.Merger, "merge_newest", lambda *a: None)
+    monkeypatch.setattr(writer, "CLOSE_MERGE_BYTES", 0)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)  # `flush` alone seals
     path = tmp_path / "run"
     with lldscope.Recorder(path) as r:

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 import fsspec
@@ -20,7 +19,7 @@ from recorded_steps import record_steps
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.recording import recorder as recorder_module
-from lldscope.recording import sealer, spool, upload, writer
+from lldscope.recording import spool, upload, writer
 from lldscope.recording.upload import Sender
 from lldscope.runs import find_runs
 from lldscope.storage.url import Url
@@ -148,59 +147,16 @@ def test_a_directory_that_was_copied_to_a_store_is_a_run_there(here):
         assert [a["attempt"] for a in run.info["attempts"]] == [1, 2]
 
 
-def test_a_full_spool_is_like_a_full_disk(monkeypatch, caplog):
-    recorder = lldscope.Recorder(PLACE)
-    (sender,) = senders()
-    FlakyStore.faults = 1.0
-    monkeypatch.setattr(spool, "SPOOL_BYTES", 50_000)
-    monkeypatch.setattr(sealer, "MAX_WAITING_BYTES", 200_000)
-    step = 0
-    while not recorder.dropped:
-        record_steps(recorder, range(step, step + 1))
-        recorder.flush()
-        step += 1
-        assert step < 2000
-    assert "wait in the spool" in caplog.text
-    assert spool.size_of(recorder.path) < 200_000
-    FlakyStore.late.clear()
-    FlakyStore.faults = 0.0
-    monkeypatch.setattr(upload, "KEEP_BYTES", 0)
-    sender.round()
-    record_steps(recorder, range(step, step + 1))
-    recorder.flush()
-    sender.round()
-    recorder.close()
-    send()
-    with lldscope.open_run(PLACE) as run:
-        assert run.sql("SELECT max(step) n FROM all_steps").n[0] == step
-        assert any(e["kind"] == "dropped" for e in run.events()), "what was lost is told"
-
-
-def sent_step_by_step() -> Iterator[lldscope.Recorder]:
-    """A run of twenty steps; its recorder after each, whose seal has been sent."""
+def test_parts_are_merged_and_what_they_replace_is_removed():
     recorder = lldscope.Recorder(PLACE)
     (sender,) = senders()
     for step in range(20):
         record_steps(recorder, range(step, step + 1), groups=1)
         recorder.flush()
         sender.round()
-        yield recorder
     recorder.close()
     send()
     assert rows(PLACE)["steps"] == 20
-
-
-def test_parts_that_are_sent_make_room_and_are_not_merged(monkeypatch, caplog):
-    monkeypatch.setattr(upload, "KEEP_BYTES", 0)
-    for recorder in sent_step_by_step():
-        assert not list(recorder.path.glob("steps/*.parquet"))
-    assert "cannot be merged" not in caplog.text
-
-
-def test_parts_are_merged_and_what_they_replace_is_removed(monkeypatch):
-    monkeypatch.setattr(upload, "GRACE_SECONDS", 0.0)
-    for _ in sent_step_by_step():
-        pass
     files = FlakyStore().find("/bucket")
     assert len([f for f in files if "/steps/" in f]) == 1
     assert len(files) < 30
@@ -226,7 +182,7 @@ def test_a_spool_of_another_run_is_left_alone():
             with pytest.raises(LldscopeError, match="another run by now"):
                 sender.round()
         else:
-            assert sender.finish()
+            assert sender.round()
     assert rows(PLACE)["steps"] == 7
 
 

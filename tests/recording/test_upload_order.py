@@ -77,8 +77,7 @@ def read() -> tuple[str, int, int, int]:
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
     monkeypatch.setattr(spool, "_keep_sending", lambda path: None)
-    monkeypatch.setattr(upload, "GRACE_SECONDS", 0.0)
-    monkeypatch.setattr(upload, "COMPARE_SECONDS", 0.0)
+    monkeypatch.setattr(upload, "AGAIN_SECONDS", 0.0)
     yield FlakyStore()
     FlakyStore.reset()
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from recorded_steps import record_steps, wait_until
+from recorded_steps import record_steps
 from sealed_runs import beat_of_a_killed_one, sealed, values
 
 import lldscope
@@ -141,15 +141,6 @@ def test_a_damaged_part_stays_where_it_is_and_the_others_are_merged(ended):
         "a1-r0-000001-000006.parquet", "a1-r0-000007.parquet", "a1-r0-000008-000020.parquet",
     ]
     assert list(lldscope.open_run(ended).damaged) == ["responses/a1-r0-000007.parquet"]
-
-
-def test_the_next_attempt_merges_the_parts_of_one_that_was_killed(ended, monkeypatch):
-    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
-    before = sorted(values(ended))
-    with lldscope.Recorder(ended, resume=True) as r:
-        r.step(step=30)
-        wait_until(lambda: len(list((ended / "responses").iterdir())) == 1)
-    assert sorted(values(ended)) == before
 
 
 def test_older_columns_are_merged_with_newer_ones(ended):

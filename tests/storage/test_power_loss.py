@@ -121,12 +121,12 @@ def record(run: Path, disk: Disk, steps: int) -> None:
     """What a recorder does, without its thread and its clock."""
     start_attempt(run, 0, False, None)
     write_run_file(run, 1, 1, {"config": {"lr": 1}})
-    sealer = Sealer(run, 1, 0, Losses(Counter()), check_room=lambda: None)
+    sealer = Sealer(run, 1, 0, Losses(Counter()))
     for step in range(steps):
         for table in ("steps", "actions"):
-            sealer.add(table, [rows(table, step)])
-        sealer.add_line(layout.EVENTS_FILE, {"kind": "note", "step": step, "time": 1.0,
-                                             "attempt": 1, "rank": 0})
+            sealer.add(table, rows(table, step))
+        event = {"kind": "note", "step": step, "time": 1.0, "attempt": 1, "rank": 0}
+        sealer.add_line(layout.EVENTS_FILE, json_files.to_json(event))
         sealer.seal()
         assert not sealer.refused
         disk.promised = step + 1

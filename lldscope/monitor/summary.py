@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +14,14 @@ from ..core.charts import EVIDENCE
 from ..core.errors import LldscopeError
 from ..core.schema import signals_in
 from ..diagnosis.detectors import Columns, Series, floats
-from ..diagnosis.evidence import Grade
-from ..diagnosis.phases import Phase
 from ..run import Run
 from ..runs import open_run, title
-from .health import RunState, Verdict, check
-from .liveness import Life
+from .health import RunState, check
 
 LAST = tuple(signals_in("list"))
 LATE = 20  # steps over which the list's order by reward and Δ is taken
 MOST_POINTS = 40  # of a line; a hundred pictures are sent with the list
+Line = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,8 @@ class Summary:
     `state` is None and `error` says why where it cannot be read; of its alarms only those that
     fire are kept.
 
-    `lines`: reward and Δ by row, thinned, as points of SVG: "0,0.25 3,0.5". `last`: the last
-    measured values of LAST and EVIDENCE.
+    `lines`: reward and Δ as points (row, value), thinned. `last`: the last measured values of LAST
+    and EVIDENCE.
     """
 
     name: str
@@ -43,7 +41,7 @@ class Summary:
     last_time: float | None = None  # when the last row was written, Unix time
     reward: float | None = None  # mean of the last steps
     delta: float | None = None
-    lines: tuple[str, str] = ("", "")
+    lines: tuple[Line, Line] = ((), ())
     last: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     tags: tuple[str, ...] = ()
@@ -55,28 +53,13 @@ class Summary:
 
     @classmethod
     def from_dict(cls, name: str, plain: dict[str, Any]) -> Summary:
-        """The summary that `to_dict` made, after JSON too, with the age of its last row as of now.
-        Raises KeyError, TypeError, ValueError or AttributeError if it is none."""
+        """The summary that `to_dict` made, after JSON too, with the age of its last row as of
+        now."""
         state = RunState.from_dict(plain["state"])
-        checks = (
-            (state.verdict, Verdict), (state.phase, Phase), (state.evidence, Grade),
-            (state.life, Life),
-        )
-        if any(value is not None and value not in get_args(words) for value, words in checks):
-            raise ValueError("it has a state that this version does not know")
-        reward, delta = plain["lines"]
-        for line in (reward, delta):
-            points_of(line)
-        last = {str(k): float(v) for k, v in plain["last"].items()}
-        overrides = {"lines": (reward, delta), "last": last, "tags": tuple(map(str, plain["tags"]))}
-        return cls(name, **{**plain, **overrides, "state": aged(state, plain["last_time"])})
-
-
-def aged(state: RunState, last_time: float | None) -> RunState:
-    """The same state with the age that its last row has now."""
-    return state if last_time is None else replace(
-        state, last_row_age_seconds=time.time() - last_time
-    )
+        if (last_time := plain["last_time"]) is not None:
+            state = replace(state, last_row_age_seconds=time.time() - last_time)
+        overrides = {"lines": tuple(plain["lines"]), "tags": tuple(plain["tags"]), "state": state}
+        return cls(name, **{**plain, **overrides})
 
 
 def read_summary(name: str, path: Any, root: Any) -> Summary:
@@ -128,16 +111,11 @@ def _late(values: Series) -> float | None:
     return float(finite.mean()) if len(finite) else None
 
 
-def points_of(line: str) -> list[tuple[float, float]]:
-    """The points of a line of a Summary. Raises ValueError if it is none."""
-    return [(float(x), float(y)) for x, y in (point.split(",") for point in line.split())]
-
-
-def thin(values: Series) -> str:
+def thin(values: Series) -> Line:
     """Row and value where measured; of many the lowest and the highest of equal ranges."""
     rows = np.flatnonzero(np.isfinite(values))
     if len(rows) > MOST_POINTS:
         ranges = np.array_split(rows, MOST_POINTS // 2)
         ends = [r[f(values[r])] for r in ranges for f in (np.argmin, np.argmax)]
         rows = np.unique(ends)
-    return " ".join(f"{r},{values[r]:.4g}" for r in rows.tolist())
+    return [(row, float(f"{values[row]:.4g}")) for row in rows.tolist()]

@@ -41,10 +41,8 @@ def main(runs: int = RUNS) -> None:
         each = again / READ * 1000
         print(f"{READ} runs, from the index    {again:.2f} s, {each:.0f} ms a run, all included")
         fill(many)
-        size = (many / ".lldscope" / "runs.parquet").stat().st_size
         listed, memory = measure([*command, str(many)])
         print(f"{runs:,} runs, from the index {per_run(listed, runs)} a run, {memory:.0f} MiB")
-        print(f"index of {runs:,} runs         {size / runs:.0f} bytes a run (copies of one: less)")
         code = f"from tests.bench.many_runs import page; page({str(many)!r})"
         subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -40,7 +40,6 @@ COMMANDS = {
     "mcp FOLDER": (1, "lldscope[mcp]"),
     "check s3://bucket/run": (1, "lldscope[remote]"),
     "watch RUN --timeout 1 --notify slack://a/b/c": (2, "lldscope[notify]"),
-    "watch RUN --timeout 1 --mirror wandb:project": (2, "lldscope[mirrors]"),
     "import wandb://a/b/c --to FOLDER/w": (1, "lldscope[import]"),
     f"import {TENSORBOARD} --to FOLDER/t": (1, "lldscope[import]"),
 }

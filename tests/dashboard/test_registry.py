@@ -98,8 +98,10 @@ def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkey
     assert looked == [], "finished runs that have not changed are not read again"
 
 
-def test_a_list_read_in_no_time_names_runs_and_fills_one_by_one(root: Path) -> None:
-    shutil.rmtree(root / ".lldscope", ignore_errors=True)
+def test_a_list_read_in_no_time_names_runs_and_fills_one_by_one(
+    root: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     summaries = lines.RunSummaries(registry.RunRegistry(root))
     names = ["dying", "healthy", "seeds/one"]
     assert summaries.now(-1.0) == [lines.Summary(name, name) for name in names]

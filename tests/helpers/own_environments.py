@@ -8,7 +8,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 FOLDER = TESTS.parent / ".envs"
 OWN = {
-    "mirrors": ["importers/test_store_tools.py", "monitor/test_mirror_tools.py"],
+    "stores": ["importers/test_store_tools.py"],
     "swift": ["integrations/test_swift.py"],
     "verl": [
         "integrations/test_verl.py",

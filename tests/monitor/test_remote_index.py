@@ -1,4 +1,4 @@
-"""The index of runs on an object store: as that of a folder, also where the store is not well."""
+"""The index of runs on an object store: as that of a folder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import fsspec
-import pyarrow.parquet as pq
 import pytest
 from flaky_store import FlakyStore
 from recorded_steps import record_steps
@@ -18,13 +16,11 @@ from test_run_index import root as local
 
 import lldscope
 from lldscope.core.errors import RunNotFound
-from lldscope.monitor.run_index import FILE, FOLDER
 from lldscope.query.remote import find_remote
 from lldscope.storage.url import Url
 
 assert read, local  # fixtures: the names of the runs that were opened; the runs in a folder
 ROOT = Url("flaky://bucket/runs")
-INDEX = f"/bucket/runs/{FOLDER}/{FILE}"
 
 
 @pytest.fixture
@@ -46,7 +42,6 @@ def test_a_second_list_opens_no_run_and_says_what_the_folder_says(store, local, 
         del plain["state"]["path"]
     assert first == here
     assert read == [*NAMES, *NAMES], "those of the folder, and none again of the store"
-    assert store.exists(INDEX)
 
 
 def _more(store: FlakyStore, local: Path) -> None:
@@ -74,32 +69,10 @@ def test_a_run_that_changed_is_read_again(store, local, read, change):
     assert after["b"] != before["b"]
 
 
-@pytest.mark.parametrize("content", [None, b"", b"PAR1 no Parquet PAR1"])
-def test_an_index_that_is_lost_or_damaged_costs_time_only(store, read, content):
-    first = read_index(ROOT)
-    store.rm(INDEX) if content is None else store.pipe(INDEX, content)
-    assert read_index(ROOT) == first
-    assert read == [*NAMES, *NAMES]
-    assert read_index(ROOT) == first
-    assert read == [*NAMES, *NAMES], "it was made anew"
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_store_that_takes_no_index_or_takes_it_late_is_listed(store, local, read, seed):
-    FlakyStore.reset(seed)
-    store.put(str(local), "/bucket/runs", recursive=True)
-    FlakyStore.faults = 1.0
-    first = read_index(ROOT)
-    assert read_index(ROOT) == first
-    FlakyStore.faults = 0.0
-    _more(store, local)
-    now = read_index(ROOT)
-    assert now != first
-    store.apply_late()  # an index of before replaces that of now
-    assert read_index(ROOT) == now
-    del read[:]
-    assert read_index(ROOT) == now
-    assert read == [], "what was late was written again"
+def test_nothing_is_written_into_the_store(store, read):
+    before = store.find("/bucket/runs")
+    read_index(ROOT)
+    assert store.find("/bucket/runs") == before
 
 
 def test_one_listing_finds_all_runs(store, monkeypatch):
@@ -133,17 +106,15 @@ def test_a_live_run_is_read_every_time(store, local, read):
 def test_a_root_that_is_a_run_or_nothing(store):
     assert [*find_remote(Url("flaky://bucket/runs/a"))] == [Url("flaky://bucket/runs/a")]
     assert [name for name, _ in read_index(Url("flaky://bucket/runs/a"))] == ["a"]
-    assert not store.exists(f"/bucket/runs/a/{FOLDER}")
     with pytest.raises(RunNotFound, match="There is nothing at"):
         find_remote(Url("flaky://bucket/nowhere"))
 
 
 @pytest.mark.slow
-def test_on_s3_with_recorded_runs_and_other_programs(local, tmp_path, read, monkeypatch):
+def test_on_s3_with_recorded_runs(local, tmp_path, read, monkeypatch):
     monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
     root = Url("s3://bucket/runs")
     with s3_server():
-        fs = fsspec.filesystem("s3", skip_instance_cache=True)
         for name in NAMES:
             with lldscope.Recorder(f"{root}/{name}") as recorder:
                 record_steps(recorder, range(30))
@@ -154,12 +125,6 @@ def test_on_s3_with_recorded_runs_and_other_programs(local, tmp_path, read, monk
         del read[:]
         assert read_index(root) == first
         assert read == []
-        with fs.open(f"bucket/runs/{FOLDER}/{FILE}") as file:
-            assert pq.read_table(file)["run"].to_pylist() == NAMES
-        with duckdb.connect() as connection:
-            connection.register_filesystem(fs)
-            query = f"SELECT run, last_step FROM '{root}/{FOLDER}/{FILE}' ORDER BY run"
-            assert connection.sql(query).fetchall() == [(name, 29) for name in NAMES]
         with lldscope.Recorder(f"{root}/b", resume=True) as recorder:
             record_steps(recorder, range(30, 33))
         assert dict(read_index(root))["b"]["state"]["last_step"] == 32

@@ -17,8 +17,8 @@ from test_alerting_page import blocks
 from test_watch import kill, recording, watching
 
 import lldscope
-from lldscope.monitor.channels import as_text
 from lldscope.monitor.follow import Follower, link_to
+from lldscope.monitor.notify import as_text
 
 # Stands in for the training: the first time it dies in the middle, then it is resumed and ends.
 SRUN = """#!{python}

@@ -129,7 +129,7 @@ class Checkpoints:
     def healthy(self, now: int) -> Checkpoint | None:
         """The newest intact one made at least `margin` steps before step `now`, while no alarm was
         firing: what makes an alarm fire had begun before it did."""
-        return _newest_intact(self._clean(now))
+        return newest_intact(self._clean(now))
 
     def _clean(self, now: int) -> list[Checkpoint]:
         latest = now - self._margin
@@ -205,7 +205,7 @@ def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
     there is none."""
     readable = {c.state.step: c for c in Checkpoints(run, keep=1).all()}
     if step is None:
-        if newest := _newest_intact(readable.values()):
+        if newest := newest_intact(readable.values()):
             return newest
         raise UsageError(
             f"{run} holds no intact checkpoint to resume from (checkpoint_every=N makes them); "
@@ -221,7 +221,7 @@ def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
     return readable[step]
 
 
-def _newest_intact(candidates: Iterable[Checkpoint]) -> Checkpoint | None:
+def newest_intact(candidates: Iterable[Checkpoint]) -> Checkpoint | None:
     """The newest one all of whose files are what was written; a warning for each that is not."""
     for candidate in sorted(candidates, key=lambda c: -c.state.step):
         if (why := candidate.damage()) is None:

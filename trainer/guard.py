@@ -6,7 +6,7 @@ episode, so one that latches does not trigger again and again, nor after a resum
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,10 +23,6 @@ CURES = {
 }
 """Alarm → what `cure` changes. An alarm that another cause explains does not fire, so the one that
 fires names the cause."""
-
-PENDING = ("lld-decay", "retention-loss")
-"""Alarms before which the weights are saved as soon as they are pending, for `lldscope blame`."""
-
 
 @dataclass(frozen=True)
 class Cures:
@@ -74,7 +70,6 @@ class Guard:
         self.actions = tuple(a for a in ACTIONS if a in names)
         self.rules = watched(rules)
         self._firing: set[str] = set()
-        self._pending: set[str] = set()
         self._answered = dict.fromkeys(answered, 0)  # rule -> its episodes then, 0: not known
 
     @property
@@ -105,9 +100,3 @@ class Guard:
                     cause = cause or rule
                 self._answered[rule] = episodes
         return cause
-
-    def wants_checkpoint(self, pending: Collection[str]) -> bool:
-        """Whether an alarm of PENDING has become pending since the last look; `pending` names all
-        that are now."""
-        before, self._pending = self._pending, {*PENDING} & {*pending}
-        return bool(self.actions) and not self._pending <= before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,7 @@ from .train import Alert, StepReport, Trainer
 
 
 class Monitor(Protocol):
-    """Looks at the run while it is trained, without blocking: (phase, alarms that changed), and the
-    rules whose alarms are about to fire."""
-
-    pending: Collection[str]
+    """Looks at the run while it is trained, without blocking: (phase, alarms that changed)."""
 
     def poll(self) -> tuple[str | None, list[Alert]]: ...
 
@@ -108,9 +105,8 @@ class _Between:
     def after(self, report: StepReport) -> str | None:
         """Look, act, save; puts phase, alarms and what was done into `report`. A reason to stop, or
         None."""
-        cause, due = self._look(report)
-        step = report.step + 1
-        due |= bool(self._config.checkpoint_every) and step % self._config.checkpoint_every == 0
+        cause, step = self._look(report), report.step + 1
+        due = bool(self._config.checkpoint_every) and step % self._config.checkpoint_every == 0
         reason = None
         if cause is not None:
             save, reason = self._act(report, cause)
@@ -139,22 +135,19 @@ class _Between:
                 self._trainer.event("guard_stop", step=report.step, rule=cause)
         return due, reason
 
-    def _look(self, report: StepReport) -> tuple[str | None, bool]:
-        """The alarm that the guard answers, and whether it wants the weights from before one that
-        is pending: the same on every rank; rank 0 has the monitor."""
-        cause, early = None, False
+    def _look(self, report: StepReport) -> str | None:
+        """The alarm that the guard answers: the same on every rank; rank 0 has the monitor."""
+        cause = None
         if self._monitor is not None:
             report.phase, report.alerts = self._monitor.poll()
             for alert in report.alerts:
                 self._trainer.recorder.alert(**alert)
             cause = self._guard.decide(report.alerts)
-            early = self._guard.wants_checkpoint(self._monitor.pending)
         if not self._guard.actions:
-            return None, False
+            return None
         rules = self._guard.rules
-        number = 2 * (0 if cause is None else 1 + rules.index(cause)) + early
-        number = self._trainer.processes.most(number)
-        return rules[number // 2 - 1] if number > 1 else None, bool(number % 2)
+        number = self._trainer.processes.most(0 if cause is None else 1 + rules.index(cause))
+        return rules[number - 1] if number else None
 
     def _save(self, report: StepReport, step: int) -> None:
         if self._checkpoints is None:

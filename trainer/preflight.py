@@ -3,9 +3,8 @@ run: files and packages that are missing, a retriever that does not answer."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
+from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,9 +23,6 @@ SHIPPED = "tiny"
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Without one of them transformers makes up an empty tokenizer."""
-
-INDEX = "model.safetensors.index.json"
-"""Which file holds which weight, where there are several."""
 
 PACKAGES = {
     "vllm": "engine=vllm needs vLLM, which is not installed: on a machine with a GPU "
@@ -53,14 +49,8 @@ def check(config: TrainConfig) -> None:
 
 def check_packages(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to install, for a package that the settings need."""
-    version, accelerated = torch_build()
-    if config.device == "cuda" and not accelerated:
-        raise LldscopeError(
-            f"device=cuda needs a torch that was built for CUDA, and torch {version} here was not: "
-            "install one that is (https://pytorch.org/get-started/locally), or take device=cpu"
-        )
     if config.packing and _on_gpu(config):
-        need_packed_attention(config.dtype, version)
+        need_packed_attention(config.dtype, version("torch"))
     if config.offload_moments and not _on_gpu(config):
         raise UsageError(
             "offload_moments=true needs a GPU: without one AdamW's moments are in main memory "
@@ -80,29 +70,18 @@ def need(package: str) -> None:
         raise LldscopeError(PACKAGES[package])
 
 
-def need_packed_attention(dtype: str, version: str) -> None:
-    """Raise LldscopeError where torch, of this version, has no kernel for packed rows on a GPU."""
+def need_packed_attention(dtype: str, torch: str) -> None:
+    """Raise LldscopeError where this version of torch has no kernel for packed rows on a GPU."""
     if dtype != "bfloat16":
         raise LldscopeError(
             f"packing=true with dtype={dtype} is not possible on a GPU, whose kernel for rows of "
             "different lengths computes in bfloat16: take dtype=bfloat16, or packing=false"
         )
-    if tuple(map(int, version.split(".")[:2])) < (2, 11):
+    if tuple(map(int, torch.split(".")[:2])) < (2, 11):
         raise LldscopeError(
-            f"packing=true needs torch 2.11 or newer on a GPU, and this is {version}: install it, "
+            f"packing=true needs torch 2.11 or newer on a GPU, and this is {torch}: install it, "
             "or take packing=false"
         )
-
-
-def torch_build() -> tuple[str, bool]:
-    """(version, whether it was built for CUDA or ROCm) of the torch that is installed, as its file
-    of versions says."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
-        return "", False
-    text = Path(spec.origin).with_name("version.py").read_text("utf-8")
-    values = dict(re.findall(r"^(\w+)\b.*= '(.*)'$", text, re.M))
-    return values.get("__version__", ""), bool(values.get("cuda") or values.get("hip"))
 
 
 def model_directory(path: str) -> Path:
@@ -126,22 +105,7 @@ def model_directory(path: str) -> Path:
             f"model={path}: there is no tokenizer in that directory (one of "
             f"{', '.join(TOKENIZER_FILES)}): save the model's tokenizer there"
         )
-    if missing := sorted(name for name in _shards(directory) if not (directory / name).is_file()):
-        raise UsageError(
-            f"model={path}: {len(missing)} files of weights that {INDEX} names are missing, the "
-            f"first is {missing[0]}: copy the whole directory"
-        )
     return directory
-
-
-def _shards(directory: Path) -> set[str]:
-    """The files over which the weights are spread, if there is an index of them. What it holds is
-    somebody else's: one that cannot be understood is left to transformers."""
-    try:
-        shards = set(json.loads((directory / INDEX).read_text("utf-8"))["weight_map"].values())
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return set()
-    return {name for name in shards if isinstance(name, str)}
 
 
 def warnings(config: TrainConfig) -> list[str]:
@@ -187,9 +151,8 @@ def _check_files(config: TrainConfig) -> None:
 
 
 def _on_gpu(config: TrainConfig) -> bool:
-    return config.device == "cuda" or (
-        config.device == "auto" and torch_build()[1] and NVIDIA.exists()
-    )
+    gpu = NVIDIA.exists() and "+cpu" not in version("torch")
+    return config.device == "cuda" or (config.device == "auto" and gpu)
 
 
 def first_process() -> bool:

@@ -1,13 +1,11 @@
 """Probes: measurements too costly for every step, made every `probes_every` steps before updates.
 
-On a few mixed groups, from one more forward pass, after arXiv 2505.18830 (GWHES, NTHR)
-and arXiv 2512.04220 v2, Def. A.3:
+On a few mixed groups, from one more forward pass, after arXiv 2505.18830 (NTHR) and
+arXiv 2512.04220 v2, Def. A.3:
 - `hidden_similarity`, per group: the cosine between correct and incorrect responses in the final
   hidden states that predict their action tokens. Every response has the same weight.
 - `nthr_influence`, per incorrect response: how much its tokens push the group's correct responses
   down, mean over its tokens.
-- `gwhes`, per group: the push of all incorrect responses, less what the correct ones add to each
-  other; mean over the correct responses.
 
 And on a fixed set, the correct responses of the greedy evaluation before the first step:
 `probe_set_logp`, per response: Σ log π of its action tokens, in nats. Δ is about what the policy
@@ -18,10 +16,9 @@ A probe draws no random numbers, so it does not change the training.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,16 +40,11 @@ SET_AT_ONCE = 8
 """Responses of the fixed set in one forward pass."""
 
 
-class GroupProbe(NamedTuple):
-    """The measurements of one group; `influence` (rows,) of every response, also correct ones."""
-
-    similarity: float
-    influence: Tensor
-    gwhes: float
-
-
-def probe_group(model: Any, ids: Tensor, action_mask: Tensor, correct: Tensor) -> GroupProbe:
-    """Similarity, influence and GWHES of the responses of one question.
+def probe_group(
+    model: Any, ids: Tensor, action_mask: Tensor, correct: Tensor
+) -> tuple[float, Tensor]:
+    """The similarity of the responses of one question, and the influence (rows,) of each, also of
+    the correct ones.
 
     ids, action_mask (rows, T), padded on the right; correct (rows,) bool, of both classes.
 
@@ -60,9 +52,7 @@ def probe_group(model: Any, ids: Tensor, action_mask: Tensor, correct: Tensor) -
     the influence of a token is s = gᵀ M⁺ h, M⁺ = Σ g⁺ h⁺ᵀ over the tokens of correct responses:
     the double sum Σ ⟨g⁺, g⟩⟨h⁺, h⟩ in one product (arXiv 2505.18830, the score of NTHR). g is
     restricted to the tokens that occur in the group's responses, its probabilities not
-    renormalized, as there. GWHES is p⁻ Σ s over incorrect tokens − p⁺ Σ s over correct ones,
-    divided by the number of correct responses; p⁺ = (1−p)/√(p(1−p)) and p⁻ = p/√(p(1−p)) with p the
-    share of correct ones (Lemma 4.2, Theorem 4.4). float32.
+    renormalized, as there. float32.
     """
     mask = action_mask.bool()
     hidden = action_hidden(model, ids, mask).float()  # (n, H), n action tokens
@@ -74,13 +64,7 @@ def probe_group(model: Any, ids: Tensor, action_mask: Tensor, correct: Tensor) -
     centres = hidden.new_zeros(len(ids), hidden.shape[-1]).index_add(0, row, hidden)
     centres = centres / n_tokens[:, None]
     similarity = torch.cosine_similarity(centres[correct].mean(0), centres[~correct].mean(0), dim=0)
-    p = float(correct.float().mean())
-    push = p * score[~right].sum() - (1 - p) * score[right].sum()
-    return GroupProbe(
-        similarity=float(similarity),
-        influence=hidden.new_zeros(len(ids)).index_add(0, row, score) / n_tokens,
-        gwhes=float(push) / (math.sqrt(p * (1 - p)) * int(correct.sum())),
-    )
+    return float(similarity), hidden.new_zeros(len(ids)).index_add(0, row, score) / n_tokens
 
 
 def _errors(model: Any, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -157,41 +141,28 @@ class Probes:
         self._collecting = False
         if not self._every or step % self._every:
             return
+        right = torch.tensor(correct, device=batch.ids.device)
+        ids = response_ids(groups, self._group_size)
         # A step's questions are in random order, so its first groups are a random choice.
         for rows in list(mixed_groups(correct, groups).values())[: self._n_groups]:
-            self._group(recorder, step, batch, rows, correct, groups)
+            longest = max(batch.lengths[i] for i in rows)
+            similarity, influence = probe_group(
+                self._policy.model, batch.ids[rows, :longest], batch.mask[rows, :longest],
+                right[rows],
+            )
+            wrong = [i for i, row in enumerate(rows) if not correct[row]]
+            recorder.probes(
+                step=step, probe="hidden_similarity", group_id=groups[rows[0]], value=similarity
+            )
+            recorder.probes(
+                step=step, probe="nthr_influence", group_id=groups[rows[0]],
+                response_id=ids[rows][wrong], value=influence.cpu().numpy()[wrong],
+            )
         if self._set:
             recorder.probes(
                 step=step, probe="probe_set_logp", response_id=np.arange(len(self._set)),
                 value=self.set_logps(),
             )
-
-    def _group(
-        self,
-        recorder: Any,
-        step: int,
-        batch: RolloutBatch,
-        rows: list[int],
-        correct: Sequence[bool],
-        groups: Sequence[int],
-    ) -> None:
-        where = torch.tensor(rows, device=batch.ids.device)
-        longest = max(batch.lengths[i] for i in rows)
-        right = torch.tensor([bool(correct[i]) for i in rows], device=batch.ids.device)
-        group_probe = probe_group(
-            self._policy.model, batch.ids[where, :longest], batch.mask[where, :longest], right
-        )
-        wrong = (~right).cpu().numpy()
-        group = groups[rows[0]]
-        recorder.probes(
-            step=step, probe=["hidden_similarity", "gwhes"], group_id=group,
-            value=[group_probe.similarity, group_probe.gwhes],
-        )
-        recorder.probes(
-            step=step, probe="nthr_influence", group_id=group,
-            response_id=response_ids(groups, self._group_size)[rows][wrong],
-            value=group_probe.influence.cpu().numpy()[wrong],
-        )
 
     def set_logps(self) -> np.ndarray:
         """(responses of the fixed set,): Σ log π of each, nats."""

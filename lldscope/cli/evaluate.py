@@ -71,8 +71,8 @@ def evaluate(
         "split": split,
         "arl": arl,
         "labels": dict(sorted(Counter(j.label for j in evaluations).items())),
-        "healthy_steps": scores[0].healthy_steps,
-        "rules": [s.to_dict() for s in scores],
+        "healthy_steps": scores[0]["healthy_steps"],
+        "rules": scores,
         "detectors": [vars(r) for r in rankings],
         "runs": [_about(j) for j in evaluations],
     }

@@ -12,6 +12,7 @@ import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -216,58 +217,28 @@ def _scores(detector: Detector, frame: pd.DataFrame, run: LabelledRun) -> Floats
     return values
 
 
-@dataclass(frozen=True)
-class _Arm:
-    """Runs that ended (E) and that held (H)."""
-
-    wins: Floats  # (E, H): 1 where the first has the higher score before its end, ½ where equal
-    ahead: Floats  # (E, H): the same of four fifths of the way
-    before: Floats  # (E,): highest score before the end
-    whole: Floats  # (H,): highest score
-
-    @classmethod
-    def of(cls, traces: Sequence[Trace]) -> _Arm:
-        survivors = [t for t in traces if t.end is None]
-        failures = [(t, t.end) for t in traces if t.end is not None]
-
-        def wins(share: float) -> Floats:
-            target = np.array([t.before(share * end) for t, end in failures])[:, None]
-            other = np.array([[h.before(share * end) for h in survivors] for _, end in failures])
-            other = other.reshape(len(failures), len(survivors))
-            return (target > other) + 0.5 * (target == other)
-
-        before = np.array([t.before(end) for t, end in failures])
-        whole = np.array([float(t.highest[-1]) for t in survivors])
-        return cls(wins(1.0), wins(1.0 - AHEAD), before, whole)
-
-    def sample(self, rng: np.random.Generator) -> _Arm:
-        """As many runs of each kind, drawn with replacement."""
-        rows, columns = (rng.integers(n, size=n) for n in self.wins.shape)
-        both = np.ix_(rows, columns)
-        return _Arm(self.wins[both], self.ahead[both], self.before[rows], self.whole[columns])
+Arm = tuple[list[Trace], list[Trace]]
+"""Runs of one recipe: those that ended, and those that held."""
 
 
 def ranking(name: str, traces: Sequence[Trace]) -> Ranking:
     """How a detector with these traces does."""
     arms = _mixed(traces)
-    pooled = float(_Arm.of(traces).wins.mean())
+    pooled = _auroc([_split(traces)])
     if not arms:
         return Ranking(name, None, None, None, pooled, (0, 0), None, (0, 0), None, None)
-    all_of = list(arms.values())
-    limit = _limit(all_of)
-    results = [(trace.end, trace.first_over(limit)) for trace in traces if trace.arm in arms]
-    ends = [(end, step) for end, step in results if end is not None]
+    limit = _limit(arms)
+    ends = [(t.end or 0, t.first_over(limit)) for ended, _ in arms for t in ended]
     leads = [(end - step, end) for end, step in ends if step is not None and step < end]
-    false = [step is not None for end, step in results if end is None]
+    false = [t.first_over(limit) is not None for _, held in arms for t in held]
     rng = np.random.default_rng(0)
     samples = [
-        [all_of[k].sample(rng) for k in rng.integers(len(all_of), size=len(all_of))]
+        [_sample(arms[k], rng) for k in rng.integers(len(arms), size=len(arms))]
         for _ in range(REPLICATES)
     ]
     return Ranking(
-        name, _share([a.wins for a in all_of]),
-        _interval([_share([a.wins for a in sample]) for sample in samples]),
-        _share([a.ahead for a in all_of]), pooled,
+        name, _auroc(arms), _interval([_auroc(sample) for sample in samples]),
+        _auroc(arms, 1.0 - AHEAD), pooled,
         (len(leads), len(ends)), _interval([_detection_rate(sample) for sample in samples]),
         (sum(false), len(false)),
         float(np.median([lead for lead, _ in leads])) if leads else None,
@@ -275,28 +246,45 @@ def ranking(name: str, traces: Sequence[Trace]) -> Ranking:
     )
 
 
-def _mixed(traces: Sequence[Trace]) -> dict[str, _Arm]:
+def _split(traces: Sequence[Trace]) -> Arm:
+    return [t for t in traces if t.end is not None], [t for t in traces if t.end is None]
+
+
+def _mixed(traces: Sequence[Trace]) -> list[Arm]:
     """The arms with runs that ended and runs that held."""
-    by_arm: dict[str, list[Trace]] = {}
-    for trace in traces:
-        by_arm.setdefault(trace.arm, []).append(trace)
-    arms = {name: _Arm.of(of) for name, of in by_arm.items()}
-    return {name: arm for name, arm in arms.items() if arm.wins.size}
+    names = dict.fromkeys(trace.arm for trace in traces)
+    arms = [_split([t for t in traces if t.arm == name]) for name in names]
+    return [(ended, held) for ended, held in arms if ended and held]
 
 
-def _share(wins: Sequence[Floats]) -> float:
-    """Mean over the pairs of all arms."""
-    return float(sum(w.sum() for w in wins) / sum(w.size for w in wins))
+def _sample(arm: Arm, rng: np.random.Generator) -> Arm:
+    """As many runs of each kind, drawn with replacement."""
+    ended, held = ([of[i] for i in rng.integers(len(of), size=len(of))] for of in arm)
+    return ended, held
 
 
-def _limit(arms: Sequence[_Arm]) -> float:
+def _auroc(arms: Sequence[Arm], share: float = 1.0) -> float:
+    """Over the pairs of all arms: how often the run that ended had the higher score before this
+    share of its end; ties count half."""
+    wins = [
+        (target > other) + 0.5 * (target == other)
+        for ended, held in arms
+        for t in ended
+        for target in [t.before(share * (t.end or 0))]
+        for other in (h.before(share * (t.end or 0)) for h in held)
+    ]
+    return sum(wins) / len(wins)
+
+
+def _limit(arms: Sequence[Arm]) -> float:
     """The lowest limit that at most FALSE_SHARE of the runs that held pass."""
-    highest = np.sort(np.concatenate([arm.whole for arm in arms]))[::-1]
-    return float(highest[int(FALSE_SHARE * len(highest))])
+    highest = sorted((float(t.highest[-1]) for _, held in arms for t in held), reverse=True)
+    return highest[int(FALSE_SHARE * len(highest))]
 
 
-def _detection_rate(arms: Sequence[_Arm]) -> float:
-    return float((np.concatenate([arm.before for arm in arms]) > _limit(arms)).mean())
+def _detection_rate(arms: Sequence[Arm]) -> float:
+    limit = _limit(arms)
+    return fmean(t.before(t.end or 0) > limit for ended, _ in arms for t in ended)
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
@@ -315,5 +303,5 @@ def _shuffled(traces: Sequence[Trace]) -> Ranking:
             for i, j in zip(members, rng.permutation(members), strict=True):
                 dealt[i] = replace(traces[i], end=traces[j].end)
         arms = _mixed(dealt)
-        deals.append((_share([a.wins for a in arms.values()]) if arms else 0.0, seed, dealt))
+        deals.append((_auroc(arms) if arms else 0.0, seed, dealt))
     return ranking(SHUFFLED, sorted(deals, key=lambda deal: deal[:2])[SHUFFLES // 2][2])

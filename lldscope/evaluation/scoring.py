@@ -71,47 +71,6 @@ class EvaluatedRun:
         return self.run.label
 
 
-@dataclass(frozen=True)
-class Score:
-    """What one alarm did on the runs of a bank."""
-
-    alarm: str
-    fired: dict[str, tuple[int, int]]  # label → (runs on which it fired, runs)
-    false_alarms: int  # times it began to fire in a run that held throughout and had no fault
-    healthy_steps: int
-    same_step: int | None  # the median step at which runs ended (collapsed or degraded)
-    by_same_step: tuple[int, int]  # runs that held on which it fired up to then; all of them
-    leads: list[int]  # steps from the first alarm to the end, of the runs it warned of
-    missed: list[str]  # runs that ended without an alarm before
-    before_falls: list[float]  # the same for the fall of the reward, as a share of its step
-    missed_falls: list[str]  # runs whose reward fell without an alarm before
-
-    def to_dict(self) -> dict[str, Any]:
-        collapses = len(self.leads) + len(self.missed)
-        falls = len(self.before_falls) + len(self.missed_falls)
-        low, high = poisson(self.false_alarms)
-        per = 1000 / self.healthy_steps if self.healthy_steps else np.nan
-        return {
-            "rule": self.alarm,
-            "fired": {label: list(counts) for label, counts in self.fired.items()},
-            "false_alarms": self.false_alarms,
-            "false_alarms_per_1000_healthy_steps": self.false_alarms * per,
-            "false_alarms_per_1000_healthy_steps_interval": [low * per, high * per],
-            "same_step": self.same_step,
-            "false_by_same_step": list(self.by_same_step),
-            "warned": [len(self.leads), collapses],
-            "warned_interval": list(wilson(len(self.leads), collapses)),
-            "lead_median": _median(self.leads),
-            "lead_p10": float(np.quantile(self.leads, 0.1)) if self.leads else None,
-            "lead_range": [min(self.leads), max(self.leads)] if self.leads else None,
-            "missed": self.missed,
-            "warned_of_fall": [len(self.before_falls), falls],
-            "warned_of_fall_interval": list(wilson(len(self.before_falls), falls)),
-            "fall_lead_share_median": _median(self.before_falls),
-            "missed_falls": self.missed_falls,
-        }
-
-
 def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
     """Assess a run of the bank with the rules of this version."""
     from ..runs import open_run
@@ -145,11 +104,15 @@ def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
     return None if row is None else int(signals["step"].iloc[row])
 
 
-def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[Score]:
-    """How each alarm did. It warned of a run's end, or of a fall, if it first fired before that.
+def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[dict[str, Any]]:
+    """How each alarm did. It warned of a run's end (collapsed or degraded), or of the fall of its
+    reward, if it first fired before that.
 
-    Runs that held are watched to their last step, the others up to their end. So false alarms are
-    also counted up to the median step of the ends."""
+    Runs that held are watched to their last step, the others up to their end. So false alarms,
+    `false_alarms` times in `healthy_steps`, are also counted up to the median step of the ends,
+    `same_step`. `fired` maps each label to the runs on which the alarm fired, and all runs; `lead_`
+    are steps, `fall_lead_share_median` a share of the steps up to the fall.
+    """
     healthy = [run for run in runs if run.label == "held"]
     ends = [(r, r.run.end_step or 0) for r in runs if r.label in ENDS]
     same_step = int(np.median([step for _, step in ends])) if ends else None
@@ -157,38 +120,36 @@ def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[Score]:
     healthy_steps = sum(run.steps for run in healthy)
     scores = []
     for alarm in alarms:
-        counts: dict[str, tuple[int, int]] = {}
+        counts: dict[str, list[int]] = {}
         for run in runs:
             k, n = counts.get(run.label, (0, 0))
-            counts[run.label] = (k + bool(run.fired.get(alarm)), n + 1)
+            counts[run.label] = [k + bool(run.fired.get(alarm)), n + 1]
         false_alarms = sum(len(run.fired.get(alarm, ())) for run in healthy)
-        first = [min(run.fired.get(alarm) or [NEVER]) for run in healthy]
-        early = sum(step <= (-1 if same_step is None else same_step) for step in first)
-        leads, missed = _leads(alarm, ends)
-        fall_leads, missed_falls = _leads(alarm, falls)
-        shares = [lead / end for lead, end in fall_leads]
-        steps = [lead for lead, _ in leads]
-        scores.append(
-            Score(
-                alarm, counts, false_alarms, healthy_steps, same_step, (early, len(healthy)), steps,
-                missed, shares, missed_falls,
-            )
-        )
+        low, high = poisson(false_alarms)
+        per = 1000 / healthy_steps if healthy_steps else np.nan
+        first = {run.run.name: min(run.fired.get(alarm) or [NEVER]) for run in runs}
+        early = sum(same_step is not None and first[r.run.name] <= same_step for r in healthy)
+        leads = [step - first[r.run.name] for r, step in ends if first[r.run.name] < step]
+        shares = [1 - first[r.run.name] / fall for r, fall in falls if first[r.run.name] < fall]
+        scores.append({
+            "rule": alarm,
+            "fired": counts,
+            "false_alarms": false_alarms,
+            "healthy_steps": healthy_steps,
+            "false_alarms_per_1000_healthy_steps": false_alarms * per,
+            "false_alarms_per_1000_healthy_steps_interval": [low * per, high * per],
+            "same_step": same_step,
+            "false_by_same_step": [early, len(healthy)],
+            "warned": [len(leads), len(ends)],
+            "warned_interval": list(wilson(len(leads), len(ends))),
+            "lead_median": _median(leads),
+            "lead_p10": float(np.quantile(leads, 0.1)) if leads else None,
+            "lead_range": [min(leads), max(leads)] if leads else None,
+            "missed": [r.run.name for r, step in ends if first[r.run.name] >= step],
+            "warned_of_fall": [len(shares), len(falls)],
+            "fall_lead_share_median": _median(shares),
+        })
     return scores
-
-
-def _leads(
-    alarm: str, events: Sequence[tuple[EvaluatedRun, int]]
-) -> tuple[list[tuple[int, int]], list[str]]:
-    """(lead, step of the event) of each event that the alarm came before, and the other runs."""
-    leads, missed = [], []
-    for run, step in events:
-        first = min(run.fired.get(alarm) or [NEVER])
-        if first < step:
-            leads.append((step - first, step))
-        else:
-            missed.append(run.run.name)
-    return leads, missed
 
 
 def _median(values: Sequence[float]) -> float | None:

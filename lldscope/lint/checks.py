@@ -61,16 +61,6 @@ def _temperature(settings: Mapping[str, Setting]) -> Parameters | None:
     return {}
 
 
-def _aggregation(settings: Mapping[str, Setting]) -> Parameters | None:
-    setting = settings.get("aggregation")
-    name = "" if setting is None else str(setting.value).lower()
-    # TRL logs the mean of micro-batches that are normalised together: not this mean.
-    tokens, rollouts = ("token-mean",), ("seq-mean-token-mean", "sequence-mean")
-    if name not in tokens + rollouts or number(settings, "kl"):
-        return None
-    return {"expected": "by_token" if name in tokens else "by_rollout"}
-
-
 GROUPS = """
 WITH members AS (FROM responses WHERE group_id IS NOT NULL),
 groups AS (
@@ -363,38 +353,5 @@ CHECKS: tuple[Check, ...] = (
         f"{ENGINE} SELECT step, response_id, position, text, round(exp(engine), 3) AS engine,"
         " round(exp(trainer), 4) AS trainer FROM sampled"
         " WHERE engine >= ln(0.5) AND trainer < engine - 2",
-    ),
-    Check(
-        "policy-version",
-        "The sampling policy follows the updates.",
-        "steps.policy_version and updates",
-        "rollouts are sampled with old weights",
-        "SELECT count(*) FROM steps WHERE policy_version IS NOT NULL",
-        # Rollouts sampled during the updates of the step before lag by one step; not by two.
-        "WITH made AS (SELECT step, rank, count(*) AS n FROM updates GROUP BY ALL),"
-        " pairs AS (SELECT s.step, s.policy_version AS version, n,"
-        " lead(s.policy_version, 2) OVER w AS later_version,"
-        " lead(s.attempt, 2) OVER w = s.attempt AND lead(s.step, 2) OVER w = s.step + 2 AS goes_on"
-        " FROM steps s JOIN made USING (step, rank) WHERE rank = 0 WINDOW w AS (ORDER BY s.step))"
-        " SELECT step, version, n AS updates, later_version FROM pairs"
-        " WHERE goes_on AND later_version = version",
-    ),
-    Check(
-        "loss-aggregation",
-        "The loss is averaged as the configuration says.",
-        "steps.loss_policy of steps with one update and ratios of 1, where no KL is in it",
-        "long responses weigh more, or less, than was meant",
-        "SELECT count(*) FROM (SELECT step FROM updates GROUP BY step HAVING count(*) = 1"
-        " AND abs(max(ratio_max) - 1) < 1e-4) JOIN steps USING (step)"
-        " WHERE isfinite(loss_policy)",
-        "WITH first AS (SELECT step FROM updates GROUP BY step HAVING count(*) = 1"
-        " AND abs(max(ratio_max) - 1) < 1e-4), means AS (SELECT step,"
-        " -sum(advantage * n_tokens) / sum(n_tokens) AS by_token, -avg(advantage) AS by_rollout,"
-        " max(abs(advantage)) AS largest FROM responses GROUP BY ALL)"
-        " SELECT step, round(loss_policy, 5) AS loss, round({expected}, 5) AS expected"
-        " FROM steps JOIN first USING (step) JOIN means USING (step)"
-        " WHERE abs(loss_policy - {expected}) > 0.02 * largest",
-        ("aggregation",),
-        _aggregation,
     ),
 )

@@ -16,8 +16,6 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "estimator": ("algorithm.adv_estimator", "multi_objective_aggregation"),
     "advantage_std": ("advantage_std", "scale_rewards", "algorithm.norm_adv_by_std_in_grpo"),
     "group_size": ("group_size", "num_generations", f"{_VERL}.rollout.n"),
-    "aggregation": ("aggregation", f"{_VERL}.actor.loss_agg_mode"),
-    "kl": ("kl_coefficient", "beta", f"{_VERL}.actor.kl_loss_coef"),
     "lr": ("lr", "learning_rate", f"{_VERL}.actor.optim.lr"),
     "schedule": ("lr_scheduler_type", f"{_VERL}.actor.optim.lr_scheduler_type"),
     "warmup": ("warmup_steps", f"{_VERL}.actor.optim.lr_warmup_steps"),

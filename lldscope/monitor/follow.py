@@ -193,7 +193,6 @@ class Monitor:
         self._follower = Follower(path)
         self._every = every
         self._phase: str | None = None
-        self.pending: frozenset[str] = frozenset()  # rules whose alarms are about to fire
         self._news: list[dict[str, Any]] = []
         self._end = threading.Event()
         self._lock = threading.Lock()
@@ -223,5 +222,4 @@ class Monitor:
             if update is not None:
                 with self._lock:
                     self._phase = update.state.phase
-                    self.pending = frozenset(a.rule for a in update.state.pending)
                     self._news += [event.alert_dict() for event in update.events]

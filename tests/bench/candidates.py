@@ -175,7 +175,7 @@ def compare(bank: Path = BANK, split: Any = "development", arl: float = DEFAULT_
             )
             for run in runs
         ]
-        row = score(judged, [name])[0].to_dict()
+        row = score(judged, [name])[0]
         cells = [
             share_cell(row["warned"]),
             lead_cell(row),

@@ -137,24 +137,22 @@ def test_scores_agree_with_counting_by_hand():
         evaluated("g", "held", 200, {"y": [7]}),
     ]
     x, y = score(runs, ["x", "y"])
-    assert x.fired == {
-        "collapsed": (3, 4), "declined": (1, 1), "held": (1, 2), "recovered": (1, 1)
+    assert x["fired"] == {
+        "collapsed": [3, 4], "declined": [1, 1], "held": [1, 2], "recovered": [1, 1]
     }
-    assert (x.leads, x.missed) == ([70, 20], ["c", "d"])
-    result = x.to_dict()
-    assert result["false_alarms_per_1000_healthy_steps"] == pytest.approx(6.0)  # 3 in 500
-    assert result["warned"] == [2, 4]
-    assert (result["lead_median"], result["lead_range"]) == (45, [20, 70])
-    assert result["lead_p10"] == pytest.approx(25)
-    assert (y.false_alarms, y.leads, len(y.missed)) == (1, [], 4)
-    assert (x.before_falls, x.missed_falls) == ([0.5, 0.9, 0.75], ["b"])
-    assert result["warned_of_fall"] == [3, 4]
-    assert result["fall_lead_share_median"] == pytest.approx(0.75)
+    assert x["missed"] == ["c", "d"]
+    assert x["false_alarms_per_1000_healthy_steps"] == pytest.approx(6.0)  # 3 in 500
+    assert x["warned"] == [2, 4]
+    assert (x["lead_median"], x["lead_range"]) == (45, [20, 70])
+    assert x["lead_p10"] == pytest.approx(25)
+    assert (y["false_alarms"], y["warned"], len(y["missed"])) == (1, [0, 4], 4)
+    assert x["warned_of_fall"] == [3, 4]  # 0.5, 0.9 and 0.75 of the way before
+    assert x["fall_lead_share_median"] == pytest.approx(0.75)
     # The median end is at step 90: x fired on f by then, y on g; h fell, and is no held run.
-    assert (result["same_step"], result["false_by_same_step"]) == (90, [1, 2])
-    assert y.to_dict()["false_by_same_step"] == [1, 2]
-    assert score(runs[4:], ["x"])[0].to_dict()["false_by_same_step"] == [0, 2]  # no end, no step
-    nobody = score(runs[:1], ["x"])[0].to_dict()
+    assert (x["same_step"], x["false_by_same_step"]) == (90, [1, 2])
+    assert y["false_by_same_step"] == [1, 2]
+    assert score(runs[4:], ["x"])[0]["false_by_same_step"] == [0, 2]  # no end, no step
+    nobody = score(runs[:1], ["x"])[0]
     assert math.isnan(nobody["false_alarms_per_1000_healthy_steps"])
 
 
@@ -172,8 +170,8 @@ def test_runs_labelled_by_evaluations_are_counted_by_them_alone(tmp_path):
     judged = [EvaluatedRun(a, 100, {"x": [30]}), EvaluatedRun(b, 100, {"x": [60]}),
               EvaluatedRun(c, 100, {"x": [1]})]
     (x,) = score(judged, ["x"])
-    assert x.fired == {"degraded": (1, 1), "held": (1, 1), "grey": (1, 1)}
-    assert (x.leads, x.healthy_steps, x.by_same_step) == ([20], 100, (0, 1))
+    assert x["fired"] == {"degraded": [1, 1], "held": [1, 1], "grey": [1, 1]}
+    assert (x["lead_median"], x["healthy_steps"], x["false_by_same_step"]) == (20, 100, [0, 1])
 
 
 def means_and_limits(reward: list[float]) -> dict[int, tuple[float, float]]:

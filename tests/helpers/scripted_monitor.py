@@ -6,7 +6,6 @@ from __future__ import annotations
 class Script:
     """A monitor that says at its second look that a rule fires."""
 
-    pending = ()
 
     def __init__(self, path, every):
         self.looks = 0

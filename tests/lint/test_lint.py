@@ -87,9 +87,6 @@ FAULTS = {
     "advantage-scale": Fault(trained=("advantage_std=false",)),
     "lr-schedule": Fault(trained=("warmup_steps=9",)),
     "entropy-mean": Fault(trained=("temperature=0.4",)),
-    "loss-aggregation": Fault(
-        trained=("aggregation=sequence-mean", "updates=1"), declared=("updates=1",)
-    ),
     "advantage-offset": Fault(
         patch=(training, "group_advantages", lambda *a, **k: advantages(*a, **k) + 0.3)
     ),
@@ -104,9 +101,6 @@ FAULTS = {
             Trainer, "_draw",
             lambda *a: replace(d := draw(*a), groups=[*d.groups[1:], d.groups[0]]),
         )
-    ),
-    "policy-version": Fault(
-        patch=(Trainer, "_draw", lambda *a: replace(draw(*a), policy_version=0))
     ),
     "tool-text": Fault(patch=(Trainer, "_batch", change_rollouts(include_tool_text))),
     "engine-slope": Fault(

@@ -119,7 +119,7 @@ def _counts(runs: Iterable[LabelledRun]) -> str:
 
 
 def _summary(runs: list[EvaluatedRun], rankings: list[Ranking], by_seed: list[LabelledRun]) -> str:
-    critical, decay = (s.to_dict() for s in score(runs, ("any critical", "lld-decay")))
+    critical, decay = score(runs, ("any critical", "lld-decay"))
     displaced, others = _displaced(runs)
     auroc = {r.detector: f"{r.pooled:.2f}" for r in rankings}
     mixed = rank(by_seed)
@@ -152,7 +152,7 @@ def _warned(runs: list[EvaluatedRun], hidden: tuple[str, ...] = ()) -> str:
         evaluate_run(PartialRun(**vars(j.run), hidden=hidden), DEFAULT_ARL) if hidden else j
         for j in runs
     ]
-    counts = score(partial, ["any alarm"])[0].to_dict()
+    counts = score(partial, ["any alarm"])[0]
     ahead = counts["lead_median"]
     when = "" if ahead is None else f", {ahead:g} steps ahead in the median"
     return (
@@ -229,7 +229,7 @@ def _delta_before(run: LabelledRun, end: int) -> float:
 
 
 def _table(title: str, runs: list[EvaluatedRun], names: tuple[str, ...] = NAMES) -> str:
-    scores = [s.to_dict() for s in score(runs, names)]
+    scores = score(runs, names)
     count = Counter(j.label for j in runs)
     rows = [_cells(name, t) for name, t in zip(names, scores, strict=True)]
     step = scores[0]["same_step"]

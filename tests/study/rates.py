@@ -30,7 +30,7 @@ def rates(bank: Path, split: Any) -> str:
         return "No runs yet."
     judged = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
     names = (*RULES, *ANY, *RIVALS)
-    scores = [s.to_dict() for s in score(judged, names)]
+    scores = score(judged, names)
     rows = [_cells(name, t) for name, t in zip(names, scores, strict=True)]
     head = (
         "alarm", *(f"fired on {label}" for label in LABELS),

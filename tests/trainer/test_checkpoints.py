@@ -99,7 +99,7 @@ def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
     config = load_config("tiny", [*BRIEF, "checkpoint_every=1", "steps=4", "guard_margin=1"])
 
     class Monitor:
-        looks, pending = 0, ()
+        looks = 0
 
         def poll(self):
             self.looks += 1

@@ -123,6 +123,7 @@ VERL = {
         ({"question": "Who is it?"}, ("Who is it?", ("x",), "3", True)),
         ({"extra_info": {"index": "a7"}}, ("Who?", ("x",), "a7", True)),
         ({"extra_info": None}, ("Who?", ("x",), "Who?", True)),
+        ({"extra_info": 5}, ("Who?", ("x",), "Who?", True)),
         # verl's generic form: the text is the list joined.
         (
             {"reward_model": {"ground_truth": "x, y"}, "extra_info": {"answer": ["x", "y"]}},
@@ -168,7 +169,7 @@ FLASH = {"id": "1", "question": "Who?", "golden_answers": ["x"]}
             "prompt",
             "[{'role': 'assistant', 'content': 'Hm'}]",
         ),
-        (VERL, VERL | {"reward_model": "x"}, "reward_model", "'x'"),
+        (VERL, VERL | {"reward_model": "x"}, "reward_model.ground_truth", "nothing"),
         (VERL, VERL | {"reward_model": {}}, "reward_model.ground_truth", "nothing"),
         (
             VERL,
@@ -177,7 +178,6 @@ FLASH = {"id": "1", "question": "Who?", "golden_answers": ["x"]}
             "nothing",
         ),
         (VERL, VERL | {"extra_info": {"index": [1]}}, "extra_info.index", "[1]"),
-        (VERL, VERL | {"extra_info": 5}, "extra_info", "5"),
     ],
 )
 def test_a_bad_row_is_named_with_its_column(good, bad, column, results, tmp_path):

@@ -28,16 +28,14 @@ def alarm(rule: str = "lld-decay", state: str = "firing", step: int = 2) -> dict
 
 
 class Script:
-    """A monitor that says, at its n-th look, what the test wants said; at the second look the alarm
-    `pending` is about to fire."""
+    """A monitor that says, at its n-th look, what the test wants said."""
 
-    def __init__(self, pending: str = "", **news: list[dict]) -> None:
+    def __init__(self, **news: list[dict]) -> None:
         self.news = {int(k.removeprefix("look")): v for k, v in news.items()}
-        self.looks, self.pending, self._pending = 0, (), pending
+        self.looks = 0
 
     def poll(self):
         self.looks += 1
-        self.pending = (self._pending,) if self.looks == 2 else ()
         return "decay", self.news.get(self.looks, [])
 
     def close(self) -> None: ...
@@ -77,14 +75,6 @@ def test_an_info_is_no_reason_to_call_a_checkpoint_unhealthy():
     guard = Guard("off", "lld-decay")
     guard.decide([alarm("lld-stagnation") | {"severity": "info"}])
     assert guard.firing == ()
-
-
-@pytest.mark.parametrize(("rule", "steps"), [("lld-decay", [2]), ("entropy-surge", [])])
-def test_the_weights_from_before_a_pending_alarm_are_saved(rule, steps, tmp_path):
-    config = load_config("tiny", [*BRIEF, "guard=save", "steps=3"])
-    train(config, Keeper(), run_dir=tmp_path, monitor=Script(pending=rule))
-    assert [c.state.step for c in Checkpoints(tmp_path, keep=1).all()] == steps
-    assert all(not c.state.alarmed for c in Checkpoints(tmp_path, keep=1).all())
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def made_up_group(seed: int) -> tuple[torch.Tensor, torch.Tensor, list[bool]]:
     return ids, mask, [seed % 2 == 0, True, False, False, seed % 3 == 0]
 
 
-def twin(policy, ids, mask, correct) -> tuple[float, list[float], float]:
+def twin(policy, ids, mask, correct) -> tuple[float, list[float]]:
     """The double sums of arXiv 2505.18830, one pair of tokens at a time, in Python floats."""
     tokens = []  # (row, error over the kept vocabulary, hidden state)
     copies = sorted({int(y) for row, m in zip(ids, mask, strict=True) for y in row[m.bool()]})
@@ -78,13 +78,9 @@ def twin(policy, ids, mask, correct) -> tuple[float, list[float], float]:
     classes = [[m for m, c in zip(means, correct, strict=True) if c == k] for k in (True, False)]
     centres = [[sum(x) for x in zip(*mine, strict=True)] for mine in classes]
     norms = [math.sqrt(dot(c, c)) for c in centres]
-    p = sum(correct) / len(correct)
-    weight = {True: -(1 - p) / math.sqrt(p * (1 - p)), False: p / math.sqrt(p * (1 - p))}
-    gwhes = sum(weight[correct[row]] * s for row, mine in enumerate(scores) for s in mine)
     return (
         dot(*centres) / (norms[0] * norms[1]),
         [math.fsum(mine) / len(mine) for mine in scores],
-        gwhes / sum(correct),
     )
 
 
@@ -95,11 +91,10 @@ def test_twin(policy, seed, logits_bytes, monkeypatch):
         monkeypatch.setattr(scoring, "LOGITS_BYTES", logits_bytes)
     ids, mask, correct = made_up_group(seed)
     with torch.inference_mode():
-        results = probe_group(policy.model, ids, mask, torch.tensor(correct))
-    similarity, influence, gwhes = twin(policy, ids, mask, correct)
-    assert results.similarity == pytest.approx(similarity, abs=1e-5)
-    assert results.influence.tolist() == pytest.approx(influence, rel=2e-4, abs=1e-3)
-    assert results.gwhes == pytest.approx(gwhes, rel=2e-4)
+        result, influences = probe_group(policy.model, ids, mask, torch.tensor(correct))
+    similarity, influence = twin(policy, ids, mask, correct)
+    assert result == pytest.approx(similarity, abs=1e-5)
+    assert influences.tolist() == pytest.approx(influence, rel=2e-4, abs=1e-3)
 
 
 def test_influence_is_what_an_update_of_the_head_does():
@@ -124,9 +119,9 @@ def test_influence_is_what_an_update_of_the_head_does():
     (pushed,) = torch.autograd.grad(logp([2]), head)
     exact = float((pulled * pushed).sum())
     with torch.inference_mode():
-        results = probe_group(policy.model, ids, mask, correct)
+        _, influence = probe_group(policy.model, ids, mask, correct)
     assert exact > 0
-    assert float(results.influence[2]) * int(mask[2].sum()) == pytest.approx(exact, rel=1e-4)
+    assert float(influence[2]) * int(mask[2].sum()) == pytest.approx(exact, rel=1e-4)
 
 
 def test_a_kept_response_reads_as_written():
@@ -142,12 +137,13 @@ def test_rows_of_a_run(trained):
     rows = [r for r in trained.rows("probes") if r["probe"] != "retokenisation_drift"]
     assert {r["step"] for r in rows} == {0, 2}
     responses = {(r["step"], r["response_id"]): r for r in trained.rows("responses")}
-    for probe in ("hidden_similarity", "gwhes", "nthr_influence", "probe_set_logp"):
+    for probe in ("hidden_similarity", "nthr_influence", "probe_set_logp"):
         mine = [r for r in rows if r["probe"] == probe]
         assert mine, probe
         assert all(math.isfinite(r["value"]) for r in mine)
     for step in (0, 2):
-        groups = [r["group_id"] for r in rows if r["step"] == step and r["probe"] == "gwhes"]
+        groups = [r["group_id"] for r in rows
+                  if r["step"] == step and r["probe"] == "hidden_similarity"]
         assert 1 <= len(set(groups)) == len(groups) <= 2
         influence = [r for r in rows if r["step"] == step and r["probe"] == "nthr_influence"]
         for group in groups:

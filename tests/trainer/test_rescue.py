@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner
 from keeper import SMALL
 from lldscope_trainer import cli
-from lldscope_trainer.checkpoint import find_checkpoint
+from lldscope_trainer.checkpoint import find_checkpoint, with_settings
 from lldscope_trainer.config import load_config
 from lldscope_trainer.rescue import forks
 from lldscope_trainer.rescue.command import rescue as command
 from lldscope_trainer.rescue.forks import Score, end_losers, winner, worse
+from lldscope_trainer.rescue.plan import ARMS
 from test_blame import content
 
 import lldscope
@@ -84,7 +85,7 @@ def test_the_test_seldom_ends_an_arm_that_is_as_good():
 @pytest.mark.slow
 def test_forks_are_compared_and_the_run_goes_on_with_the_best(copy, monkeypatch):
     before = content(copy)
-    done = invoke(copy, "--steps", 4, "--arms", "half-rate,llds", "--json")
+    done = invoke(copy, "--steps", 4, "--json")
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)
     assert answer["checkpoint"] == 1
@@ -119,22 +120,19 @@ def test_forks_are_compared_and_the_run_goes_on_with_the_best(copy, monkeypatch)
 def test_each_arm_changes_what_it_says(run):
     checkpoint = find_checkpoint(run, 1)
     config = load_config("tiny", SETTINGS)
-    changes = {arm: forks.changes(arm, config, checkpoint) for arm in forks.ARMS}
+    changes = {arm: forks.changes(arm, config, checkpoint) for arm in ARMS}
     assert changes == {
         "as-it-was": {}, "half-rate": {"lr": 5e-4},
-        "llds": {"llds": "action", "llds_coefficient": 0.2}, "kl": {"kl_coefficient": 0.05},
-        "fewer-updates": {"updates": 1},
+        "llds": {"llds": "action", "llds_coefficient": 0.2},
     }
-    has_all = config.replace(kl_coefficient=0.1, updates=1)
-    assert forks.changes("kl", has_all, checkpoint) is None
-    assert forks.changes("fewer-updates", has_all, checkpoint) is None
+    has_llds = with_settings(checkpoint, config.replace(llds="token"), ["llds"])
+    assert forks.changes("llds", config, has_llds) is None
 
 
 @pytest.mark.parametrize(
     ("words", "change", "onset", "message"),
     [
         ((), None, None, "No warning has fired"),
-        (("--arms", "luck"), None, ONSET, "There is no arm 'luck'"),
         ((), "checkpoints", ONSET, "no intact checkpoint at or before step 1"),
         ((), None, Onset("step-size", 1, -9), "no intact checkpoint at or before step 0"),
         ((), {"trainer": "trl 1.16.0"}, ONSET, "was not recorded by `lldscope train`"),
@@ -161,25 +159,23 @@ def test_what_cannot_be_rescued_is_refused(copy, words, change, onset, message):
     assert content(copy) == before
 
 
-TRL = {"learning_rate": 1e-6, "output_dir": "out", "num_iterations": 1, "steps_per_generation": 4}
+TRL = {"learning_rate": 1e-6, "output_dir": "out"}
 VERL = {
     "trainer": {"default_local_dir": "ck"},
-    "actor_rollout_ref": {"actor": {"optim": {"lr": 1e-6}, "ppo_epochs": 1,
-                                    "ppo_mini_batch_size": 64}},
+    "actor_rollout_ref": {"actor": {"optim": {"lr": 1e-6}}},
 }
 
 
 @pytest.mark.parametrize(
     ("trainer", "config", "words"),
     [
-        ("lldscope_trainer 1.0", {"lr": 1e-6, "updates": 8},
-         ["--checkpoint 11 lr=5e-07", "llds=action", "kl_coefficient=0.05", "updates=4"]),
+        ("lldscope_trainer 1.0", {"lr": 1e-6},
+         ["--checkpoint 11 lr=5e-07", "llds=action"]),
         ("trl 1.16.0", TRL,
-         ["learning_rate=5e-07", "base_lrs", 'llds="action"', "beta=0.05",
-          "steps_per_generation=2", "resume_from_checkpoint='out/checkpoint-12'", "resume=True"]),
+         ["learning_rate=5e-07", "base_lrs", 'llds="action"',
+          "resume_from_checkpoint='out/checkpoint-12'", "resume=True"]),
         ("verl 0.9.1", VERL,
          ["actor.optim.lr=5e-07", "load_contents=[model,optimizer]", "loss_mode=llds",
-          "kl_loss_coef=0.05", "ppo_mini_batch_size=128",
           "trainer.resume_from_path=ck/global_step_12"]),
     ],
 )

@@ -238,7 +238,6 @@ def test_a_non_finite_gradient_is_skipped_and_told(monkeypatch):
 class Monitor:
     """Says a phase, and one alarm at the first look."""
 
-    pending = ()
 
     def __init__(self) -> None:
         self.looks = 0

@@ -16,7 +16,7 @@ from lldscope.recording.blame_answer import BlameAnswer, Result, interval
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
 from ..train import Sample, Trainer
-from .recorded import changes_by_guard, last_checkpoint, recorded_settings
+from .recorded import last_checkpoint, recorded_settings, refuse_changes
 from .variants import correct_rows, delta_correct, measure, probe_set, update, variants
 
 TABLES = ("steps", "updates", "responses", "actions", "retention")
@@ -39,10 +39,7 @@ def blame(
     _check_rows(run, step)
     checkpoint = last_checkpoint(path, step)
     start = checkpoint.state.step
-    if any(e["kind"] == "rollback" and start <= e["step"] < step for e in run.events()):
-        raise UsageError(f"The run was rolled back between its checkpoint before step {start} and "
-                         f"step {step}, which a replay cannot follow")
-    cures = changes_by_guard(run, config, start)
+    refuse_changes(run, start, step)
     size = 3 * sum(length for length, _ in checkpoint.files.values())
     if shutil.disk_usage(tempfile.gettempdir()).free < size:
         raise UsageError(f"{tempfile.gettempdir()} has no room for a second copy of the weights")
@@ -51,10 +48,8 @@ def blame(
         trainer = Trainer(config, NullRecorder(), checkpoint=checkpoint)
         try:
             for number in range(start, step):
-                trainer.updater.cures = cures(number, trainer.updater.cures)
                 trainer.step(number)
                 advance("replay", number + 1 - start, step - start)
-            trainer.updater.cures = cures(step, trainer.updater.cures)
             if failure := trainer.save(Checkpoints(scratch, keep=1), step):
                 raise LldscopeError(f"The weights could not be copied to {scratch}: {failure}")
             snapshot = find_checkpoint(scratch, step)

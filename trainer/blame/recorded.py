@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lldscope import __version__
 from lldscope.core.errors import LldscopeError, UsageError
 
-from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
+from ..checkpoint import Checkpoint, Checkpoints, newest_intact
 from ..config import TrainConfig, recorded_config
-from ..guard import Cures
 from ..preflight import check
-
-log = logging.getLogger("lldscope")
 
 
 def recorded_settings(run: Any) -> TrainConfig:
@@ -51,39 +45,30 @@ def last_checkpoint(path: Path, step: int) -> Checkpoint:
     where there is none."""
     import torch
 
-    steps = [c.state.step for c in Checkpoints(path, keep=1).all() if c.state.step <= step]
-    for start in sorted(steps, reverse=True):
-        try:
-            checkpoint = find_checkpoint(path, start)
-        except UsageError as error:
-            log.warning("lldscope: %s", error)
-            continue
-        version = checkpoint.state.torch
-        if version and version != torch.__version__:
-            raise UsageError(
-                f"The checkpoint before step {start} was made with torch {version}, and this is "
-                f"torch {torch.__version__}: its steps would not come out as they were"
-            )
-        return checkpoint
-    raise UsageError(
-        f"{path} holds no intact checkpoint at or before step {step} "
-        "(checkpoint_every=N makes them, checkpoints_kept=N keeps more)"
-    )
+    earlier = [c for c in Checkpoints(path, keep=1).all() if c.state.step <= step]
+    checkpoint = newest_intact(earlier)
+    if checkpoint is None:
+        raise UsageError(
+            f"{path} holds no intact checkpoint at or before step {step} "
+            "(checkpoint_every=N makes them, checkpoints_kept=N keeps more)"
+        )
+    version = checkpoint.state.torch
+    if version and version != torch.__version__:
+        raise UsageError(
+            f"The checkpoint before step {checkpoint.state.step} was made with torch {version}, "
+            f"and this is torch {torch.__version__}: its steps would not come out as they were"
+        )
+    return checkpoint
 
 
-def changes_by_guard(run: Any, config: TrainConfig, start: int) -> Callable[[int, Cures], Cures]:
-    """What a guard changed after step `start`: a function of a step and the cures before it."""
-    events = [e for e in run.events() if isinstance(e.get("step"), int)]
-
-    def cures(step: int, before: Cures) -> Cures:
-        for event in events:
-            kind, at = event["kind"], event["step"]
-            if kind == "lr_change" and at == step > start:
-                before = replace(before, lr_share=event["lr"] / config.lr)
-            elif kind == "llds" and at + 1 == step > start:
-                before = replace(before, llds=event["gate"], llds_coefficient=event["coefficient"])
-            elif kind == "importance_sampling" and at + 1 == step > start:
-                before = replace(before, importance_sampling=event["mode"])
-        return before
-
-    return cures
+def refuse_changes(run: Any, start: int, step: int) -> None:
+    """UsageError where a guard acted between the checkpoint before `start` and `step`: a replay
+    does not follow it."""
+    for event in run.events():
+        if event["kind"] in ("rollback", "llds", "importance_sampling", "lr_change"):
+            first = event["step"] + (event["kind"] != "lr_change")  # the first step with the change
+            if start < first <= step:
+                raise UsageError(
+                    f"The guard changed the run ({event['kind']}) between its checkpoint before "
+                    f"step {start} and step {step}, which a replay cannot follow"
+                )

@@ -108,8 +108,10 @@ class World:
                 )
                 self._document_of[fact["name"], relation] = len(self.documents)
                 self.documents.append(document)
-        self._by_value = {r: _group_by(facts, r) for r in ASKED}
-        self._values = {r: sorted(groups) for r, groups in self._by_value.items()}
+        self._by_value = {
+            r: {v: [f for f in facts if f[r] == v] for v in sorted({f[r] for f in facts})}
+            for r in ASKED
+        }
         self._counts = {r: Counter(f[r] for f in facts) for r in KEYS}
 
     @classmethod
@@ -144,7 +146,7 @@ class World:
 
     def _draw(self, rng: random.Random, two_hop: float) -> WorldQuestion:
         relation = rng.choice(ASKED)
-        fact = rng.choice(self._by_value[relation][rng.choice(self._values[relation])])
+        fact = rng.choice(rng.choice(list(self._by_value[relation].values())))
         word = rng.choice(RELATIONS[relation].words)
         last = self._hop(fact, relation, reverse=False)
         golds = (fact[relation],)
@@ -183,10 +185,3 @@ class WorldQuestions:
 def is_held_out(country: str, relation: str) -> bool:
     """Whether a fact belongs to the fifth held out for evaluation."""
     return crc32(f"held out|{country}|{relation}".encode()) % 5 == 0
-
-
-def _group_by(facts: tuple[Fact, ...], relation: str) -> dict[str, list[Fact]]:
-    groups: dict[str, list[Fact]] = {}
-    for fact in facts:
-        groups.setdefault(fact[relation], []).append(fact)
-    return groups

@@ -22,7 +22,7 @@ from typing import Annotated, Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, ValidationError, field_validator
 from pydantic.functional_validators import AfterValidator, BeforeValidator
 
 from lldscope.core.errors import UsageError
@@ -126,14 +126,14 @@ def _question(where: str, row: dict[str, Any], source: str) -> Question:
         raise UsageError(f"{where}, column {column}: found {what}. {first['msg']}") from None
 
 
-def _said(text: str) -> str:
+def _check_text(text: str) -> str:
     text.encode()  # raises ValueError for half a surrogate pair
     if not text.strip():
         raise ValueError("text that is not blank is expected")
     return text
 
 
-Text = Annotated[str, AfterValidator(_said)]
+Text = Annotated[str, AfterValidator(_check_text)]
 Texts = Annotated[
     list[Text], Field(min_length=1),
     BeforeValidator(lambda v: [v] if isinstance(v, str) else v),
@@ -161,20 +161,6 @@ class Message(BaseModel):
     content: Text
 
 
-class Reward(BaseModel):
-    ground_truth: Annotated[
-        Texts, BeforeValidator(lambda v: v.get("target") if isinstance(v, dict) else v)
-    ]
-
-
-class Extra(BaseModel):
-    index: Index | None = None
-    question: Text | None = None
-    answer: Annotated[
-        list[Text] | None, BeforeValidator(lambda v: v if isinstance(v, list) else None)
-    ] = None
-
-
 class Verl(BaseModel):
     """Search-R1's and verl's form. The question in plain words comes from a column `question` or
     from `extra_info.question`; a prompt that says only that is no prompt. Without these two it is
@@ -182,9 +168,16 @@ class Verl(BaseModel):
 
     data_source: Text
     prompt: list[Message] = Field(min_length=1)
-    reward_model: Reward
-    extra_info: Extra | None = None
-    question: Text | None = None
+    question: Text | None = Field(
+        None, validation_alias=AliasChoices("question", AliasPath("extra_info", "question"))
+    )
+    golds: Annotated[
+        Texts, BeforeValidator(lambda v: v.get("target") if isinstance(v, dict) else v)
+    ] = Field(validation_alias=AliasPath("reward_model", "ground_truth"))
+    answer: Annotated[
+        list[Text] | None, BeforeValidator(lambda v: v if isinstance(v, list) else None)
+    ] = Field(None, validation_alias=AliasPath("extra_info", "answer"))
+    index: Index | None = Field(None, validation_alias=AliasPath("extra_info", "index"))
 
     @field_validator("prompt")
     @classmethod
@@ -194,16 +187,14 @@ class Verl(BaseModel):
         return messages
 
     def read(self) -> Question:
-        messages, extra = tuple(m.model_dump() for m in self.prompt), self.extra_info or Extra()
-        last = messages[-1]["content"]
-        text = self.question or extra.question
-        bare = text is not None and len(messages) == 1 and last.strip() == text.strip()
-        golds = self.reward_model.ground_truth
-        if len(golds) == 1 and extra.answer:  # which may be the list, joined with commas
-            golds = extra.answer
-        text = text or last
+        messages = tuple(message.model_dump() for message in self.prompt)
+        text = self.question or messages[-1]["content"]
+        bare = self.question and [m["content"].strip() for m in messages] == [text.strip()]
+        golds = self.golds
+        if len(golds) == 1 and self.answer:  # which may be the list, joined with commas
+            golds = self.answer
         return Question(
-            text, tuple(golds), self.data_source, extra.index or text, None if bare else messages
+            text, tuple(golds), self.data_source, self.index or text, None if bare else messages
         )
 
 

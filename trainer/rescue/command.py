@@ -14,8 +14,9 @@ import click
 
 from lldscope import open_run
 from lldscope.core.errors import LldscopeError, UsageError
-from lldscope.core.memory import free_memory
 from lldscope.storage import json_files
+
+from .plan import ARMS, AS_IT_WAS, plan
 
 ROUNDS = 4
 FOLDER = "rescue"
@@ -23,8 +24,6 @@ FOLDER = "rescue"
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--arms", help="Changes to try, commas between.  "
-              "[default: as-it-was,half-rate,llds,kl,fewer-updates]")
 @click.option("--steps", type=click.IntRange(min=ROUNDS, max=10_000),
               help="Of each fork.  [default: up to the alarm, from 20 to 60]")
 @click.option("--plan", "only_plan", is_flag=True,
@@ -34,8 +33,7 @@ FOLDER = "rescue"
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.pass_context
 def rescue(
-    ctx: click.Context, run: Path, arms: str | None, steps: int | None, only_plan: bool,
-    go_on: bool, as_json: bool,
+    ctx: click.Context, run: Path, steps: int | None, only_plan: bool, go_on: bool, as_json: bool,
 ) -> None:
     """Go back to the last checkpoint before the trouble of RUN began, and try what helps.
 
@@ -50,11 +48,10 @@ def rescue(
             onset = ctx.obj["onset"](source)
             if onset is None:
                 raise UsageError(f"No warning has fired in {run}: there is nothing to go back from")
-            names = _names(arms)
             if only_plan:
-                _show_plan(source, onset, names, as_json)
+                _show_plan(source, onset, as_json)
                 return
-            answer = _answer(source, run, onset, names, steps, reuse=go_on)
+            answer = _answer(source, run, onset, steps, reuse=go_on)
     except ImportError as error:
         raise LldscopeError(f'{error.name} is missing: pip install "lldscope[train]"') from error
     if as_json:
@@ -65,20 +62,8 @@ def rescue(
         _apply(ctx, run, answer)
 
 
-def _names(arms: str | None) -> list[str]:
-    from .plan import ARMS, AS_IT_WAS
-
-    names = [name.strip() for name in (arms or ",".join(ARMS)).split(",")]
-    for name in names:
-        if name not in ARMS:
-            raise UsageError(f"There is no arm {name!r}: {', '.join(ARMS)}")
-    return list(dict.fromkeys([AS_IT_WAS, *names]))
-
-
-def _show_plan(source: Any, onset: Any, arms: Sequence[str], as_json: bool) -> None:
-    from .plan import plan
-
-    ways = plan(source, onset.sound, arms)
+def _show_plan(source: Any, onset: Any, as_json: bool) -> None:
+    ways = plan(source, onset.sound)
     if not ways:
         raise UsageError(
             f"{source.place} was recorded by {source.info.get('trainer') or 'another trainer'}: "
@@ -103,7 +88,7 @@ def _trouble(rule: str, fired: int, sound: int) -> str:
 
 
 def _answer(
-    source: Any, path: Path, onset: Any, arms: Sequence[str], steps: int | None, *, reuse: bool
+    source: Any, path: Path, onset: Any, steps: int | None, *, reuse: bool
 ) -> dict[str, Any]:
     from ..blame.recorded import last_checkpoint, recorded_settings
     from .forks import Fork, changes
@@ -120,14 +105,11 @@ def _answer(
     final = path / FOLDER / f"step-{start}.json"
     if reuse and final.is_file():
         return dict(json_files.parse(json_files.read_bytes(final, path)))
-    settings = {arm: changes(arm, config, checkpoint) for arm in arms}
-    size = sum(length for length, _ in checkpoint.files.values())
-    _check_memory(2 * size * len(settings))
     length = steps or min(60, max(20, onset.fired - start))
     draft = path / FOLDER / f".step-{start}"
     shutil.rmtree(draft, ignore_errors=True)
     forks = [Fork(arm, change, config, checkpoint, draft / arm)
-             for arm, change in settings.items() if change is not None]
+             for arm in ARMS if (change := changes(arm, config, checkpoint)) is not None]
     _train(forks, length)
     folder = final.with_suffix("")
     shutil.rmtree(folder, ignore_errors=True)
@@ -135,18 +117,6 @@ def _answer(
     answer = _to_dict(path, onset, start, length, forks)
     json_files.replace_file(final, json_files.to_json(answer))
     return answer
-
-
-def _check_memory(size: int) -> None:
-    """Forks have weights and optimizer of their own, all in memory at once."""
-    import torch
-
-    free = torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else free_memory()
-    if size > free:
-        raise UsageError(
-            f"The forks would take about {size / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} "
-            "are free: fewer --arms, or --plan"
-        )
 
 
 def _train(forks: Sequence[Any], steps: int) -> None:
@@ -172,7 +142,6 @@ def _to_dict(
     path: Path, onset: Any, start: int, steps: int, forks: Sequence[Any]
 ) -> dict[str, Any]:
     from .forks import winner
-    from .plan import AS_IT_WAS
 
     best = winner(forks)
     others = [f.arm for f in forks if f.ended is None and f is not best]

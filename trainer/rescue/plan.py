@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from shlex import quote
 from typing import Any
 
 from lldscope.storage.events import checkpoint_number, last_checkpoint
 
-ARMS = ("as-it-was", "half-rate", "llds", "kl", "fewer-updates")
+ARMS = ("as-it-was", "half-rate", "llds")
 AS_IT_WAS = ARMS[0]
-KL = 0.05
 ACTOR = "actor_rollout_ref.actor"
-LLDS = "LLDSPolicyLossConfig"
 
 # TRL restores the rate of the checkpoint with its optimizer: a callback sets it afterwards.
 _TRL_RATE = """\
@@ -23,106 +21,72 @@ trainer.add_callback(Rate())
 """
 
 
-def plan(run: Any, sound: int, arms: Sequence[str]) -> list[tuple[str, str]]:
-    """(what it is, what to type) for each arm that can be said in the settings of the run's
-    trainer. `sound`: the last step before the trouble."""
-    trainer = str(run.info.get("trainer") or "")
-    config = run.info.get("config")
-    config = config if isinstance(config, Mapping) else {}
-    kinds: dict[str, Callable[..., list[tuple[str, str]]]] = {
+def plan(run: Any, sound: int) -> list[tuple[str, str]]:
+    """(what it is, what to type) for half the learning rate and for LLDS, in the settings of the
+    run's trainer; empty for one without a plan. `sound`: the last step before the trouble."""
+    kinds: dict[str, Callable[[str, Mapping[str, Any], Any], tuple[str, ...]]] = {
         "lldscope_trainer": _ours, "trl": _trl, "verl": _verl,
     }
-    make = kinds.get(trainer.partition(" ")[0])
-    return [] if make is None else make(run, config, sound, arms)
-
-
-def _checkpoint(run: Any, sound: int) -> Any:
-    """The trainer's number of the last checkpoint at or before a step; None where there is none."""
+    make = kinds.get(str(run.info.get("trainer") or "").partition(" ")[0])
+    if make is None:
+        return []
     event = last_checkpoint(run.events(), sound)
-    return None if event is None else checkpoint_number(event)
+    number = None if event is None else checkpoint_number(event)
+    title = f"from checkpoint {number}"
+    if number is None:
+        title = "from the start (no checkpoint from before the trouble is recorded)"
+    config = run.info.get("config")
+    texts = make(str(run.path), config if isinstance(config, Mapping) else {}, number)
+    return [(title, text) for text in texts]
 
 
-def _number(config: Mapping[str, Any], name: str, default: float) -> float:
-    """A setting whose name has dots where the configuration is nested."""
-    value: Any = config
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+def _half(rate: Any) -> float:
+    """Half of a declared learning rate; 0 where none is."""
     try:
-        return float(value)
+        return float(rate) / 2
     except (TypeError, ValueError):
-        return default
+        return 0.0
 
 
-def _ours(
-    run: Any, config: Mapping[str, Any], sound: int, arms: Sequence[str]
-) -> list[tuple[str, str]]:
-    step = _checkpoint(run, sound)
-    start = f"lldscope train --resume --run {quote(str(run.path))} --checkpoint {step}"
-    if step is None:
-        start = f"lldscope train CONFIG --run {quote(str(run.path))}-again"
-    words = {
-        "half-rate": f"lr={_number(config, 'lr', 0) / 2:g}",
-        "llds": "llds=action llds_coefficient=0.2",
-        "kl": f"kl_coefficient={KL:g}",
-        "fewer-updates": f"updates={int(_number(config, 'updates', 2)) // 2}",
-    }
-    return [(_title(step), f"{start} {words[arm]}") for arm in arms if arm in words]
+def _nested(config: Any, name: str) -> Any:
+    """The setting with this name, which has dots where the configuration is nested."""
+    for part in name.split("."):
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
 
 
-def _trl(
-    run: Any, config: Mapping[str, Any], sound: int, arms: Sequence[str]
-) -> list[tuple[str, str]]:
-    step = _checkpoint(run, sound)
-    folder = f"{config.get('output_dir') or 'OUTPUT_DIR'}/checkpoint-{step}"
-    end = f"trainer.train(resume_from_checkpoint={folder!r})"
-    resume = ", resume=True"
-    if step is None:
-        end, resume = "trainer.train()", ""
-    rate = _number(config, "learning_rate", 0) / 2
-    iterations = int(_number(config, "num_iterations", 1))
-    fewer = (
-        f"GRPOConfig(…, num_iterations={iterations // 2})  # was {iterations}" if iterations > 1
-        else "GRPOConfig(…, steps_per_generation="
-             f"{max(1, int(_number(config, 'steps_per_generation', 2)) // 2)})"
+def _ours(path: str, config: Mapping[str, Any], number: Any) -> tuple[str, ...]:
+    start = f"lldscope train --resume --run {quote(path)} --checkpoint {number}"
+    if number is None:
+        start = f"lldscope train CONFIG --run {quote(path)}-again"
+    return f"{start} lr={_half(config.get('lr')):g}", f"{start} llds=action llds_coefficient=0.2"
+
+
+def _trl(path: str, config: Mapping[str, Any], number: Any) -> tuple[str, ...]:
+    folder = f"{config.get('output_dir') or 'OUTPUT_DIR'}/checkpoint-{number}"
+    end, resume = f"trainer.train(resume_from_checkpoint={folder!r})", ", resume=True"
+    callback = _TRL_RATE
+    if number is None:
+        end, resume, callback = "trainer.train()", "", ""
+    rate, record = _half(config.get("learning_rate")), f"instrument(trainer, {path!r}{resume}"
+    return (
+        f"GRPOConfig(…, learning_rate={rate:g})  # was {2 * rate:g}\n{callback}{record})\n{end}",
+        f'{record}, llds="action", llds_coefficient=0.2)\n{end}',
     )
-    record = f"instrument(trainer, {str(run.path)!r}{resume}"
-    lines = {
-        "half-rate": f"GRPOConfig(…, learning_rate={rate:g})  # was {2 * rate:g}\n"
-                     f"{_TRL_RATE if step is not None else ''}{record})",
-        "llds": f'{record}, llds="action", llds_coefficient=0.2)',
-        "kl": f"GRPOConfig(…, beta={KL:g})\n{record})",
-        "fewer-updates": f"{fewer}\n{record})",
-    }
-    return [(_title(step), f"{lines[arm]}\n{end}") for arm in arms if arm in lines]
 
 
-def _verl(
-    run: Any, config: Mapping[str, Any], sound: int, arms: Sequence[str]
-) -> list[tuple[str, str]]:
-    step = _checkpoint(run, sound)
-    trainer = config.get("trainer")
-    folder = trainer.get("default_local_dir") if isinstance(trainer, Mapping) else None
-    place = f"{folder or 'CHECKPOINTS'}/global_step_{step}"
-    resume = f" \\\n  trainer.resume_mode=resume_path trainer.resume_from_path={quote(place)}"
-    start = "python -m verl.trainer.main_ppo …" + ("" if step is None else resume)
-    rate = _number(config, f"{ACTOR}.optim.lr", 0) / 2
-    epochs = int(_number(config, f"{ACTOR}.ppo_epochs", 1))
-    size = int(_number(config, f"{ACTOR}.ppo_mini_batch_size", 0))
-    fewer = (f"{ACTOR}.ppo_epochs={epochs // 2}" if epochs > 1
-             else f"{ACTOR}.ppo_mini_batch_size={2 * size}")
-    # The scheduler that a checkpoint brings back has the old rate.
-    contents = f"{ACTOR}.checkpoint.load_contents=[model,optimizer]"
-    words = {
-        "half-rate": f"{ACTOR}.optim.lr={rate:g}" + (f" {contents}" if step is not None else ""),
-        "llds": f"{ACTOR}.policy_loss._target_=lldscope.integrations.verl.{LLDS} \\\n"
-                f"  {ACTOR}.policy_loss.loss_mode=llds",
-        "kl": f"{ACTOR}.use_kl_loss=true {ACTOR}.kl_loss_coef={KL:g}",
-        "fewer-updates": fewer,
-    }
-    return [(_title(step), f"{start} \\\n  {words[arm]}") for arm in arms if arm in words]
-
-
-def _title(step: int | None) -> str:
-    if step is None:
-        return "from the start (no checkpoint from before the trouble is recorded)"
-    return f"from checkpoint {step}"
+def _verl(path: str, config: Mapping[str, Any], number: Any) -> tuple[str, ...]:
+    folder = _nested(config, "trainer.default_local_dir") or "CHECKPOINTS"
+    place = quote(f"{folder}/global_step_{number}")
+    start = "python -m verl.trainer.main_ppo …"
+    rate = f"{ACTOR}.optim.lr={_half(_nested(config, f'{ACTOR}.optim.lr')):g}"
+    if number is not None:
+        start += f" \\\n  trainer.resume_mode=resume_path trainer.resume_from_path={place}"
+        # The scheduler that a checkpoint brings back has the old rate.
+        rate += f" {ACTOR}.checkpoint.load_contents=[model,optimizer]"
+    return (
+        f"{start} \\\n  {rate}",
+        f"{start} \\\n  {ACTOR}.policy_loss._target_="
+        f"lldscope.integrations.verl.LLDSPolicyLossConfig \\\n"
+        f"  {ACTOR}.policy_loss.loss_mode=llds",
+    )

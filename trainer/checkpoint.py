@@ -58,7 +58,7 @@ class State:
     world_size: int
     alarmed: tuple[str, ...] = ()
     answered: tuple[str, ...] = ()
-    probe_set: tuple[str, ...] = ()
+    probe_set: tuple[Any, ...] = ()
     torch: str = ""
 
 

@@ -13,7 +13,7 @@ from lldscope.core.errors import UsageError
 from lldscope.recording.retention import RESPONSES
 
 from .guard import ACTIONS, CURES, watched
-from .settings import Settings, apply_overrides, read_settings
+from .settings import Settings, apply_overrides, read_lines
 
 log = logging.getLogger("lldscope")
 
@@ -287,7 +287,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainConfi
 
     Raises UsageError for a missing file, an unknown key, a value of the wrong kind or out of range.
     """
-    return TrainConfig(**read_settings(source, overrides, TrainConfig.names()))
+    return TrainConfig(**apply_overrides(read_lines(source), overrides, TrainConfig.names()))
 
 
 def recorded_config(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> TrainConfig:

@@ -73,8 +73,7 @@ def summary(report: StepReport) -> str:
     """The step in half a line."""
     delta = "" if report.delta_correct is None else f"  Δ correct {report.delta_correct:+.2f}"
     phase = f"  {report.phase}" if report.phase else ""
-    mfu = "" if report.mfu is None else f"  MFU {report.mfu:.0%}"
-    speed = f"  {report.tokens_per_second:.0f} tokens/s{mfu}"
+    speed = f"  {report.tokens_per_second:.0f} tokens/s"
     return f"reward {report.reward:.2f}{delta}{speed}{phase}"
 
 

@@ -59,7 +59,7 @@ def run(
     em = None
     try:
         if first == 0:
-            em, _ = evaluate(closed_book=True)
+            em = evaluate()
         while trainer.next_step < config.steps and reason is None:
             report = trainer.step(trainer.next_step)
             rewards.append(report.reward)
@@ -68,9 +68,9 @@ def run(
                 on_step(report)
             done = trainer.next_step
             if config.eval_every and done % config.eval_every == 0 and done < config.steps:
-                evaluate(closed_book=False)
+                evaluate()
         if trainer.next_step > first:
-            em, _ = evaluate(closed_book=True)
+            em = evaluate()
         if run_dir and config.save_policy:
             trainer.save_policy(run_dir / "policy")
     except RuntimeError as error:  # torch's own, or what vLLM raises when it wakes

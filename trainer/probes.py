@@ -17,7 +17,6 @@ A probe draws no random numbers, so it does not change the training.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,10 @@ SET_SIZE = 32
 """Responses in the fixed set, at most."""
 SET_AT_ONCE = 8
 """Responses of the fixed set in one forward pass."""
+
+Response = tuple[list[int], list[int]]
+"""Of the fixed set: its tokens, prompt and tool text included, and 1 for those that the policy
+wrote, 0 for the others."""
 
 
 def probe_group(
@@ -79,25 +82,6 @@ def _errors(model: Any, hidden: Tensor, targets: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-@dataclass(frozen=True)
-class ProbeResponse:
-    """A response of the fixed set: its tokens, prompt and tool text included, and which of them
-    the policy wrote."""
-
-    ids: list[int]
-    mask: list[int]
-
-    def __str__(self) -> str:
-        """One line, with a star after every token that the policy wrote."""
-        return " ".join(f"{t}{'*' * m}" for t, m in zip(self.ids, self.mask, strict=True))
-
-    @classmethod
-    def read(cls, line: str) -> ProbeResponse:
-        """The response that `str` wrote as this line."""
-        tokens = line.split()
-        return cls([int(t.rstrip("*")) for t in tokens], [int(t.endswith("*")) for t in tokens])
-
-
 class Probes:
     """The probes of one run, on this rank: its own groups; the fixed set lives on rank 0, which
     plays the evaluations."""
@@ -107,17 +91,18 @@ class Probes:
         self._n_groups = config.probe_groups
         self._group_size = config.group_size
         self._policy = policy
-        self._set: list[ProbeResponse] = []
+        self._set: list[Response] = []
         self._collecting = self._every > 0
 
     @property
-    def state(self) -> tuple[str, ...]:
+    def state(self) -> tuple[Response, ...]:
         """The fixed set, for a checkpoint."""
-        return tuple(map(str, self._set))
+        return tuple(self._set)
 
-    def restore(self, state: Sequence[str]) -> None:
-        """Restore the fixed set from a `state`."""
-        self._set = [ProbeResponse.read(line) for line in state]
+    def restore(self, state: Sequence[Response | str]) -> None:
+        """Restore the fixed set from a `state`. Checkpoints of older versions have text there: then
+        nothing is left of the set."""
+        self._set = [response for response in state if not isinstance(response, str)]
         self._collecting = False
 
     def collect(self, rollouts: Sequence[Rollout]) -> None:
@@ -126,7 +111,7 @@ class Probes:
         if self._collecting:
             room = SET_SIZE - len(self._set)
             correct = [r for r in rollouts if r.episode.correct][:room]
-            self._set += [ProbeResponse(r.ids, [int(a >= 0) for a in r.action]) for r in correct]
+            self._set += [(r.ids, [int(a >= 0) for a in r.action]) for r in correct]
 
     @torch.inference_mode()
     def record(
@@ -167,6 +152,6 @@ class Probes:
     def set_logps(self) -> np.ndarray:
         """(responses of the fixed set,): Σ log π of each, nats."""
         n_passes = -(-len(self._set) // SET_AT_ONCE)
-        ids, masks = [r.ids for r in self._set], [r.mask for r in self._set]
+        ids, masks = zip(*self._set, strict=True)
         logps = sequence_logps(self._policy.model, ids, masks, n_passes)
         return np.array([float(logp.sum()) for logp in logps])

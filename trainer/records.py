@@ -12,13 +12,13 @@ import numpy as np
 from torch import Tensor
 
 from lldscope.recording import batch as recording
-from lldscope.recording.columns import tables, weighted_mean
+from lldscope.recording.columns import weighted_mean
 from lldscope.recording.episodes import Turn
 
 from .algorithms.update import UpdateStats
 from .policy.model import Policy
 from .rollout.batch import RolloutBatch
-from .rollout.tokens import Rollout, retokenisation_drift
+from .rollout.tokens import Rollout
 from .task import Draw
 
 Columns = dict[str, Any]
@@ -84,25 +84,6 @@ def recorded_batch(
         questions=[e.question.text for e in episodes],
         golden=[e.question.golds for e in episodes],
     )
-
-
-def step_tables(
-    batch: recording.Batch,
-    rollouts: Sequence[Rollout],
-    updates: Sequence[UpdateStats],
-    policy: Policy,
-    *,
-    tokens_every: int,
-) -> dict[str, Columns]:
-    """Columns by table. Where texts are recorded, also how many actions would have had other tokens
-    had they been decoded and encoded again (`rollout.tokens`)."""
-    rows = tables(batch, updates=update_columns(updates), tokens_every=tokens_every)
-    if "tokens" in rows:
-        drift, n = retokenisation_drift(policy, rollouts)
-        rows["probes"] = {
-            "step": batch.step, "probe": "retokenisation_drift", "value": drift / n if n else None
-        }
-    return rows
 
 
 def loss_columns(updates: Sequence[UpdateStats]) -> Columns:

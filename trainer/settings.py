@@ -59,19 +59,10 @@ class Settings(BaseModel):
         return type(self)(**self.to_dict() | values)
 
 
-def read_settings(
-    source: str | Path, overrides: Sequence[str], names: Collection[str]
-) -> dict[str, Any]:
-    """The `key: value` lines of a YAML file, or of a shipped configuration by its name, with
-    `key=value` overrides put over them; values as they stand, `name` from the file's name. A line
-    `base` names a shipped configuration whose lines hold where the file has none of its own.
-
-    Raises UsageError for a missing file, lines that cannot be read and keys not in `names`.
-    """
-    return apply_overrides(_lines(source), overrides, names)
-
-
-def _lines(source: str | Path) -> dict[str, Any]:
+def read_lines(source: str | Path) -> dict[str, Any]:
+    """The `key: value` lines of a YAML file, or of a shipped configuration by its name; `name` is
+    the file's where it has none. A line `base` names a shipped configuration whose lines hold where
+    the file has none of its own. Raises UsageError for what cannot be read."""
     path = _find(source)
     try:
         read = yaml.safe_load(path.read_text("utf-8")) or {}
@@ -85,7 +76,7 @@ def _lines(source: str | Path) -> dict[str, Any]:
         return lines
     if base not in shipped() or base == path.stem:
         raise UsageError(f"{path}: base={base!r} is not a built-in configuration")
-    return _lines(str(base)) | lines
+    return read_lines(str(base)) | lines
 
 
 def apply_overrides(

@@ -15,7 +15,7 @@ from .data.datasets import Question, ShuffledQuestions, read_questions
 from .engines.players import sampling_of
 from .environment.corpus_index import open_index
 from .environment.protocol import Environment, Scoring
-from .environment.retrieval import Bm25Retriever, CorpusRetriever, Retriever, UnrelatedRetriever
+from .environment.retrieval import Bm25Retriever, CorpusRetriever, Retriever
 from .environment.retriever_client import HttpRetriever
 from .policy.model import Policy
 from .rollout.tokens import TokenProtocol
@@ -37,22 +37,19 @@ class Draw:
 
 @dataclass
 class Task:
-    """`environment` is for training, `evaluating` for evaluations. `closed_book`, for these too,
-    searches documents that have nothing to do with the query; None where there is no corpus at hand
-    to draw them from."""
+    """`environment` is for training, `evaluating` for evaluations."""
 
     questions: WorldQuestions | ShuffledQuestions
     evaluation: list[Question]
     environment: Environment
     evaluating: Environment
-    closed_book: Environment | None
 
 
 def make_task(config: TrainConfig, policy: Policy) -> Task:
     """Read what the configuration names. Raises UsageError for what cannot be used."""
     world = World.real()
     built_in = WorldQuestions(world, two_hop=config.two_hop)
-    retriever, unrelated = _tools(config, world)
+    retriever = _retriever(config, world)
     source: WorldQuestions | ShuffledQuestions
     evaluation = _evaluation(config, built_in)
     protocol = TokenProtocol(policy, sampling_of(config))
@@ -66,27 +63,21 @@ def make_task(config: TrainConfig, policy: Policy) -> Task:
         source.draw(0, config.prompts, random.Random(0))  # are there enough?
     environment = _environment(config, policy, retriever, config.max_turns)
     turns = config.eval_max_turns or config.max_turns
-    same = turns == config.max_turns
     return Task(
-        source,
-        evaluation,
-        environment,
-        environment if same else _environment(config, policy, retriever, turns),
-        None if unrelated is None else _environment(config, policy, unrelated, turns),
+        source, evaluation, environment, _environment(config, policy, retriever, turns)
     )
 
 
-def _tools(config: TrainConfig, world: World) -> tuple[Retriever, Retriever | None]:
+def _retriever(config: TrainConfig, world: World) -> Retriever:
     if config.retriever_url:
         return HttpRetriever(
             config.retriever_url, top_k=config.top_k, timeout=config.retriever_seconds
-        ), None
+        )
     if config.corpus != BUILT_IN:
-        return CorpusRetriever(open_index(Path(config.corpus)), top_k=config.top_k), None
-    real = Bm25Retriever(
+        return CorpusRetriever(open_index(Path(config.corpus)), top_k=config.top_k)
+    return Bm25Retriever(
         world.documents, top_k=config.top_k, miss_rate=config.miss_rate, seed=config.seed
     )
-    return real, UnrelatedRetriever(world.documents, top_k=config.top_k)
 
 
 def _evaluation(config: TrainConfig, world: WorldQuestions) -> list[Question]:

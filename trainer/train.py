@@ -19,7 +19,7 @@ import torch
 
 from lldscope.losses.advantages import check_groups, group_advantages
 from lldscope.losses.llds import adaptive_answer_weight
-from lldscope.recording.columns import write
+from lldscope.recording.columns import tables, write
 from lldscope.recording.rescore import rescore_sample
 from lldscope.recording.retention import Retention
 
@@ -33,7 +33,7 @@ from .optim.processes import Processes, check_shares, start
 from .policy.logprobs import action_scores, sequence_logps
 from .policy.model import load_policy
 from .probes import Probes
-from .records import loss_columns, recorded_batch, response_ids, step_tables
+from .records import loss_columns, recorded_batch, response_ids, update_columns
 from .rollout.batch import RolloutBatch, answer_mask
 from .rollout.evaluation import evaluate
 from .rollout.tokens import Rollout
@@ -51,7 +51,6 @@ class StepReport:
     reward: float
     delta_correct: float | None
     tokens_per_second: float
-    mfu: float | None
     seconds: dict[str, float] = field(default_factory=dict)
     memory_peak: int | None = None
     skipped: int = 0
@@ -101,7 +100,7 @@ class Trainer:
         self._reference: Any = None
         if config.kl_coefficient > 0:
             self.load_reference()
-        self._meter = Meter(self.policy.model, device)
+        self._meter = Meter(device)
         self.optimizer = make_optimizer(self.policy, config, self.processes)
         if self._reference is not None and config.optimizer == "deepspeed":
             # The KL must start at 0: what DeepSpeed has made of the policy, which is bfloat16
@@ -114,7 +113,6 @@ class Trainer:
             self._players = make_player(config, self.policy)
         self.probes = Probes(config, self.policy)
         self.retention = Retention(-(-config.retention // self.processes.size))
-        self.seconds = dict.fromkeys(("rollout", "update", "record"), 0.0)
         self.next_step = 0
         self.answered: tuple[str, ...] = ()  # alarms that the guard had acted on before a resume
         if checkpoint is not None:
@@ -132,7 +130,6 @@ class Trainer:
 
     def step(self, step: int) -> StepReport:
         """One RL step: sample → score → update → record."""
-        self._meter.start()
         return self.finish(self.sample(step))
 
     def sample(self, step: int, again: int = 0) -> Sample:
@@ -297,23 +294,17 @@ class Trainer:
         c, meter, draw, batch = self.config, self._meter, sample.draw, sample.batch
         with meter.part("record"):
             record = recorded_batch(draw, sample.rollouts, batch, c.group_size, self.policy)
-            rows = step_tables(
-                record, sample.rollouts, updates, self.policy, tokens_every=c.tokens_every
-            )
+            rows = tables(record, updates=update_columns(updates), tokens_every=c.tokens_every)
             sums = rows.pop("steps")
             if retained:
                 rows["retention"] = self.retention.rows(draw.step, retained)
             self.retention.keep(record)
             write(self.recorder, rows)
-        cost = meter.columns(*batch.in_updates())
-        with meter.part("record") as last_row:
-            self.recorder.step(
-                **sums, **loss_columns(updates), **cost, policy_version=draw.policy_version,
-                lr=self.updater.lr,
-            )
-        for name in self.seconds:
-            self.seconds[name] += cost[f"seconds_{name}"]
-        self.seconds["record"] += last_row.seconds
+        cost = meter.columns()
+        self.recorder.step(
+            **sums, **loss_columns(updates), **cost, policy_version=draw.policy_version,
+            lr=self.updater.lr,
+        )
         self.next_step = draw.step + 1
         return self._report(sample, sums, cost, sum(u.skipped for u in updates))
 
@@ -327,13 +318,12 @@ class Trainer:
             torch.tensor([*mine, *delta], dtype=torch.float64, device=self.processes.device)
         )
         reward, n, tokens, delta_sum, n_deltas = total.tolist()
-        possible = cost["flops_possible"]
         return StepReport(
             step=sample.draw.step,
             reward=reward / n,
             delta_correct=delta_sum / n_deltas if n_deltas else None,
-            tokens_per_second=tokens / sum(cost[f"seconds_{part}"] for part in self.seconds),
-            mfu=cost["flops"] / possible if possible else None,
+            tokens_per_second=tokens
+            / sum(cost[f"seconds_{part}"] for part in ("rollout", "update", "record")),
             seconds=parts_of(cost),
             memory_peak=cost["memory_peak"],
             skipped=skipped,
@@ -344,28 +334,19 @@ class Trainer:
         if self.processes.rank == 0:
             self.recorder.event(kind, **details)
 
-    def evaluate(
-        self, *, closed_book: bool, on_batch: Callable[[int, int], None] | None = None
-    ) -> tuple[float | None, float | None]:
-        """(em_greedy or em_sampled, em_closed_book), played by all ranks and recorded under the
-        next step by rank 0, which alone knows them; the second only where asked for and where there
-        are unrelated documents to search."""
-        open_book = "sampled" if self.config.eval_temperature else "greedy"
-        environments = {open_book: self._task.evaluating}
-        if closed_book and self._task.closed_book is not None:
-            environments["closed_book"] = self._task.closed_book
-        scores: dict[str, float | None] = {}
+    def evaluate(self, on_batch: Callable[[int, int], None] | None = None) -> float | None:
+        """em_greedy or em_sampled, played by all ranks and recorded under the next step by rank 0,
+        which alone knows it."""
         p = self.processes
-        with self._meter.evaluating(), self.optimizer.full_weights():
-            for name, environment in environments.items():
-                collect = self.probes.collect if name == open_book and p.rank == 0 else None
-                scores[name] = evaluate(
-                    self._players.evaluating, self._task.evaluation, environment, self.recorder,
-                    self.next_step, name=name, rank=p.rank, size=p.size, device=p.device,
-                    add_up=lambda tensor: p.sum(tensor.to(p.device)).cpu(),
-                    on_batch=on_batch, on_rollouts=collect,
-                )
-        return scores[open_book], scores.get("closed_book")
+        with self._meter.part("evaluation"), self.optimizer.full_weights():
+            return evaluate(
+                self._players.evaluating, self._task.evaluation, self._task.evaluating,
+                self.recorder, self.next_step,
+                name="sampled" if self.config.eval_temperature else "greedy",
+                rank=p.rank, size=p.size, device=p.device,
+                add_up=lambda tensor: p.sum(tensor.to(p.device)).cpu(), on_batch=on_batch,
+                on_rollouts=self.probes.collect if p.rank == 0 else None,
+            )
 
     def save(
         self,

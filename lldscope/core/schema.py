@@ -125,10 +125,6 @@ steps: one row per RL step (one rollout batch) and rank; partial sums, the views
     seconds_reference float s      Part of seconds_update: scoring under the reference.
     seconds_sync    float s        Part of seconds_update: the new weights to the engine.
     seconds_evaluation float s     Evaluations since the step before; part of no other.
-    flops           sum   -        Floating-point operations that the updates need, none for padding
-        and none twice.
-    flops_possible  sum   -        Operations that the device could have done meanwhile; NULL if
-        its speed is not known.
     memory_peak     count byte     Most memory allocated on the device.
 """)
 
@@ -396,8 +392,6 @@ signals: one row per RL step; NULL where nothing was measured
     seconds_evaluation      float s            Evaluations since the step before.
     tokens_per_second       float token/s      Action tokens of the step per second of sampling,
         updates and recording.
-    mfu                     float share        Model FLOP utilisation of the updates: operations
-        needed over those possible (arXiv 2204.02311, appendix B).
     memory_peak             count byte         Most memory allocated on a device.
 """)
 

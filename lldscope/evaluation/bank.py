@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -78,21 +77,14 @@ class LabelledRun:
 
 
 def rows_of_run(file: Path, run: str) -> pd.DataFrame:
-    """Rows of a Parquet file whose column `run` names the run; all rows if there is no such column.
-    The file is read once for all of its runs."""
-    status = file.stat()
-    frame = _read(file, status.st_mtime_ns, status.st_size)
-    if "run" not in frame:
-        return frame
-    return frame[frame["run"] == run].drop(columns="run").reset_index(drop=True)
-
-
-@lru_cache(maxsize=2)
-def _read(file: Path, mtime: int, size: int) -> pd.DataFrame:
+    """Rows of a Parquet file whose column `run` names the run; all rows if there is no such
+    column."""
     try:
-        return pq.read_table(file).to_pandas()
+        named = "run" in pq.read_schema(file).names
+        frame = pq.read_table(file, filters=[("run", "==", run)] if named else None).to_pandas()
     except (OSError, pa.ArrowException) as error:
         raise LldscopeError(f"{file} is not a Parquet file: {error}") from None
+    return frame.drop(columns="run", errors="ignore")
 
 
 def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:

@@ -228,9 +228,9 @@ def ranking(name: str, traces: Sequence[Trace]) -> Ranking:
     if not arms:
         return Ranking(name, None, None, None, pooled, (0, 0), None, (0, 0), None, None)
     limit = _limit(arms)
-    ends = [(t.end or 0, t.first_over(limit)) for ended, _ in arms for t in ended]
+    ends = [(t.end or 0, t.first_over(limit)) for failures, _ in arms for t in failures]
     leads = [(end - step, end) for end, step in ends if step is not None and step < end]
-    false = [t.first_over(limit) is not None for _, held in arms for t in held]
+    false = [t.first_over(limit) is not None for _, survivors in arms for t in survivors]
     rng = np.random.default_rng(0)
     samples = [
         [_sample(arms[k], rng) for k in rng.integers(len(arms), size=len(arms))]
@@ -254,37 +254,37 @@ def _mixed(traces: Sequence[Trace]) -> list[Arm]:
     """The arms with runs that ended and runs that held."""
     names = dict.fromkeys(trace.arm for trace in traces)
     arms = [_split([t for t in traces if t.arm == name]) for name in names]
-    return [(ended, held) for ended, held in arms if ended and held]
+    return [(failures, survivors) for failures, survivors in arms if failures and survivors]
 
 
 def _sample(arm: Arm, rng: np.random.Generator) -> Arm:
     """As many runs of each kind, drawn with replacement."""
-    ended, held = ([of[i] for i in rng.integers(len(of), size=len(of))] for of in arm)
-    return ended, held
+    failures, survivors = ([of[i] for i in rng.integers(len(of), size=len(of))] for of in arm)
+    return failures, survivors
 
 
 def _auroc(arms: Sequence[Arm], share: float = 1.0) -> float:
     """Over the pairs of all arms: how often the run that ended had the higher score before this
     share of its end; ties count half."""
-    wins = [
-        (target > other) + 0.5 * (target == other)
-        for ended, held in arms
-        for t in ended
-        for target in [t.before(share * (t.end or 0))]
-        for other in (h.before(share * (t.end or 0)) for h in held)
-    ]
-    return sum(wins) / len(wins)
+    wins, n = 0.0, 0
+    for failures, survivors in arms:
+        for t in failures:
+            step = share * (t.end or 0)
+            target, others = t.before(step), np.array([h.before(step) for h in survivors])
+            wins += float((target > others).sum() + 0.5 * (target == others).sum())
+            n += len(others)
+    return wins / n
 
 
 def _limit(arms: Sequence[Arm]) -> float:
     """The lowest limit that at most FALSE_SHARE of the runs that held pass."""
-    highest = sorted((float(t.highest[-1]) for _, held in arms for t in held), reverse=True)
-    return highest[int(FALSE_SHARE * len(highest))]
+    highest = np.sort([t.highest[-1] for _, survivors in arms for t in survivors])[::-1]
+    return float(highest[int(FALSE_SHARE * len(highest))])
 
 
 def _detection_rate(arms: Sequence[Arm]) -> float:
     limit = _limit(arms)
-    return fmean(t.before(t.end or 0) > limit for ended, _ in arms for t in ended)
+    return fmean(t.before(t.end or 0) > limit for failures, _ in arms for t in failures)
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:

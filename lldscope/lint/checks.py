@@ -69,7 +69,7 @@ groups AS (
         stddev_pop(reward) AS sd_pop, max(reward) - min(reward) AS spread,
         avg(advantage) AS mean_advantage, max(abs(advantage)) AS largest,
         covar_pop(reward, advantage) AS covariance,
-        count(DISTINCT prompt_hash) AS prompts, count(DISTINCT policy_version) AS versions
+        count(DISTINCT prompt_hash) AS prompts
     FROM members GROUP BY ALL
 )"""
 
@@ -171,14 +171,6 @@ CHECKS: tuple[Check, ...] = (
         f"{GROUPS} SELECT count(*) FROM groups WHERE prompts > 0",
         f"{GROUPS} SELECT step, group_id, prompts FROM groups WHERE prompts > 1",
         ("group_size",),
-    ),
-    Check(
-        "group-version",
-        "The rollouts of a group were sampled by one policy.",
-        "responses.policy_version",
-        "the group's baseline mixes policies, and ratios are wrong for a part of it",
-        f"{GROUPS} SELECT count(*) FROM groups WHERE versions > 0",
-        f"{GROUPS} SELECT step, group_id, versions FROM groups WHERE versions > 1",
     ),
     Check(
         "advantage-offset",

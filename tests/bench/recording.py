@@ -28,16 +28,18 @@ def main() -> None:
         with_, without = Trainer(recorded, recorder), Trainer(bare, lldscope.NullRecorder())
         seconds: dict[str, list[float]] = {"recorded": [], "bare": []}
         for step in range(WARM_UP + STEPS):
-            if step == WARM_UP:
-                with_.seconds = dict.fromkeys(with_.seconds, 0.0)
             for name, trainer in (("recorded", with_), ("bare", without)):
                 start = time.perf_counter()
                 trainer.step(step)
                 if step >= WARM_UP:
                     seconds[name].append(time.perf_counter() - start)
         recorder.close()
+        clock = lldscope.open_run(Path(folder) / "run").sql(
+            "SELECT sum(seconds_rollout) AS rollout, sum(seconds_update) AS update,"
+            f" sum(seconds_record) AS record FROM steps WHERE step >= {WARM_UP}"
+        ).iloc[0].to_dict()
         size = sum(f.stat().st_size for f in Path(folder).rglob("*.parquet"))
-    _print(with_.seconds, seconds, size)
+    _print(clock, seconds, size)
 
 
 def _print(clock: dict[str, float], seconds: dict[str, list[float]], size: int) -> None:

@@ -24,7 +24,6 @@ NOT_WRITTEN = {
     "tokens.logp_behaviour": "the in-process sampler is the trainer's own policy",
     "responses.reward_parts": "the reward of the task is one number",
     "probes.action_index": "no probe of this trainer is about a single action",
-    "steps.flops_possible": "what a CPU could do at most is not known",
     "steps.memory_peak": "that of a GPU",
 }
 

@@ -22,7 +22,7 @@ import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.environment.corpus_index import open_index
 from lldscope_trainer.environment.protocol import Environment
-from lldscope_trainer.environment.retrieval import Bm25Retriever, UnrelatedRetriever
+from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.rollout.tokens import Sampling
@@ -59,14 +59,12 @@ def queries(world: World, n: int = 200) -> list[str]:
 
 
 def searches(decisions: Decisions, numbers: Numbers) -> None:
-    """Both retrievers over the built-in world; the second one from a corpus file."""
+    """The built-in world, in memory and from a corpus file."""
     world = World.real()
     questions = queries(world)
     for seed in (0, 1):
         results = Bm25Retriever(world.documents, seed=seed).retrieve(questions)
         decisions[f"search {seed}"] = [[d.id for d in documents] for documents in results]
-    results = UnrelatedRetriever(world.documents).retrieve(questions)
-    decisions["search unrelated"] = [[d.id for d in documents] for documents in results]
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder) / "world.jsonl"
         lines = ({"title": d.title, "text": d.text} for d in world.documents)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from lldscope_trainer.algorithms.update import Updater
-from lldscope_trainer.meter import Flops, peak_flops
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy import logprobs
 from lldscope_trainer.rollout.sampler import Sampler
@@ -25,7 +24,12 @@ from .made import SMALL, alone, batch, policy, settings
 SLOWEST = 1.0
 """Times TRL's step."""
 LEAST_MFU = 0.25
-"""Of the updates on a 0.5B policy."""
+"""Of the updates on a 0.5B policy: model FLOP utilisation (arXiv 2204.02311, appendix B)."""
+PEAKS = {
+    "H200": 989e12, "H100 80GB HBM3": 989e12, "H100 PCIe": 756e12, "A100-SXM4-80GB": 312e12,
+    "L40S": 362e12, "L4": 121e12,
+}
+"""Dense bfloat16 operations per second with float32 accumulation, by the exact name of the card."""
 
 
 def race(place: Place) -> tuple[trl.Ours, trl.Clock]:
@@ -64,9 +68,23 @@ def beside_trl(place: Place) -> tuple[str, Figures]:
     return message, figures
 
 
+def operations(model: Any, lengths: list[int], targets: int) -> int:
+    """Of a forward and backward pass over rows of these lengths, `targets` tokens of which get
+    logits: three times those of a forward pass, which takes 2·W·n in its linear layers of W weights
+    and, in each layer, 2·H·n² in causal attention of width H."""
+    decoder, head, config = model.get_decoder(), model.get_output_embeddings(), model.config
+    linear = sum(
+        m.in_features * m.out_features for m in decoder.modules()
+        if isinstance(m, torch.nn.Linear)
+    )
+    attention = config.num_hidden_layers * config.hidden_size
+    rows = sum(2 * linear * n + 2 * attention * n * n for n in lengths)
+    return 3 * (rows + 2 * head.in_features * head.out_features * targets)
+
+
 @check("updates by head_dtype: speed, MFU, memory", rank=1)
 def updates(place: Place) -> tuple[str, Figures]:
-    peak = peak_flops(place.device)
+    peak = place.cuda and PEAKS.get(torch.cuda.get_device_name().removeprefix("NVIDIA "))
     figures: Figures = {}
     for head in ("float32", "bfloat16"):
         model = policy(place, torch.bfloat16, head_dtype=head)
@@ -82,7 +100,7 @@ def updates(place: Place) -> tuple[str, Figures]:
         start = now(place)
         one_step(updater, sample, 1)
         seconds = now(place) - start
-        rate = 3 * Flops(model.model).forward(sample.lengths, int(sample.mask.sum())) / seconds
+        rate = operations(model.model, sample.lengths, int(sample.mask.sum())) / seconds
         figures[head] = {"tokens/s": sum(sample.lengths) / seconds, "TFLOP/s": rate / 1e12}
         if place.cuda:
             figures[head]["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30

@@ -205,7 +205,6 @@ def totals(s: Step) -> Row:
             for name in ("time", "lr", "memory_peak", *SECONDS)
         },
         "tokens_per_second": speed(s),
-        "mfu": over("flops", "flops_possible"),
     }
 
 

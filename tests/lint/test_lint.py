@@ -119,9 +119,6 @@ FAULTS = {
     "entropy-bound": Fault(rows={"tokens": lambda c: {**c, "entropy": scaled(c["entropy"], 0.3)}}),
     "token-counts": Fault(rows={"responses": lambda c: {**c, "n_tokens": c["n_tokens"] + 7}}),
     "batch-sums": Fault(rows={"step": lambda c: {**c, "reward_sum": c["reward_sum"] + 1}}),
-    "group-version": Fault(
-        rows={"responses": lambda c: {**c, "policy_version": [*range(len(c["reward"]))]}}
-    ),
 }
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 OF_A_STEP = ("updates", "responses", "actions", "retention", "evals", "probes", "scalars")
 METRICS = ("em_greedy", "acc/mean@1", "reward/mean@8", "reward", "f1_greedy", "em_closed_book")
 COST = [f"seconds_{part}" for part in ("score", "reference", "sync", "evaluation")]
-COST += ["flops", "flops_possible", "memory_peak"]
+COST += ["memory_peak"]
 
 
 class Log:

@@ -114,7 +114,6 @@ def _facts(run: Run, signals: pd.DataFrame) -> dict[str, Any]:
         "reason": run.info.get("reason"),
         "seconds": round(end - start, 1),
         "em_greedy": _evaluations(run, "em_greedy"),
-        "em_closed_book": _evaluations(run, "em_closed_book"),
         "settings": run.info["config"],
     }
 

@@ -151,12 +151,12 @@ def until_alarm(
     with recorder:
         recorder.plan(config.steps)
         trainer.recorder = recorder
-        trainer.evaluate(closed_book=False)
+        trainer.evaluate()
         while trainer.next_step < config.steps and trouble is None:
             trainer.step(trainer.next_step)
             done = trainer.next_step
             if done % config.eval_every == 0:
-                trainer.evaluate(closed_book=False)
+                trainer.evaluate()
                 trainer.save(checkpoints, done)
                 with open_run(folder) as run:
                     trouble = onset(run)

@@ -44,11 +44,10 @@ class Answers(lldscope.Recorder):
 
 
 class WatchedTrainer(Trainer):
-    """Raises DegradedError after the evaluation that makes its run degraded. Without evaluations
-    over unrelated documents, which no label needs."""
+    """Raises DegradedError after the evaluation that makes its run degraded."""
 
-    def evaluate(self, **options: Any) -> tuple[float | None, float | None]:
-        result = super().evaluate(**options | {"closed_book": False})
+    def evaluate(self, **options: Any) -> float | None:
+        result = super().evaluate(**options)
         answers = self.recorder.evaluations
         result_so_far = label(list(answers), np.stack(list(answers.values())), SNAPSHOTS)
         if result_so_far.verdict == "degraded":

@@ -97,25 +97,6 @@ def test_leaving_nothing_out_is_the_update_as_it_was(trainer, run, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
-@pytest.mark.slow
-def test_responses_without_gradient_need_no_pass(trainer, run, monkeypatch):
-    """Shorter passes change nothing but the rounding of the weights."""
-    sample, weights = trainer.sample(2), []
-    assert (sample.batch.advantages == 0).any()
-    for shorten in (variants._shorten, lambda batch, **_: batch):
-        monkeypatch.setattr(variants, "_shorten", shorten)
-        for change in (Variant("as it was"), Variant("positive", "negative"),
-                       Variant("llds", cures={"llds": "ungated"})):
-            trainer.restore(find_checkpoint(run, 2))
-            update(trainer, sample, change)
-            values = [p.detach().flatten() for p in trainer.policy.model.parameters()]
-            weights.append(torch.cat(values))
-    trainer.restore(find_checkpoint(run, 2))
-    for short, whole in zip(weights[:3], weights[3:], strict=True):
-        moved = (weights[0] - weights[1]).norm()
-        assert (short - whole).norm() < 1e-2 * moved
-
-
 def test_measures_are_sums_over_tokens(trainer, run):
     trainer.restore(find_checkpoint(run, 2))
     sample = trainer.sample(2)

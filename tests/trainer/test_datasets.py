@@ -149,19 +149,14 @@ FLASH = {"id": "1", "question": "Who?", "golden_answers": ["x"]}
     ("good", "bad", "column", "results"),
     [
         (FLASH, {"id": "2", "golden_answers": ["x"]}, "question", "nothing"),
-        (FLASH, FLASH | {"question": 7}, "question", "7"),
         (FLASH, FLASH | {"question": " \n"}, "question", "' \\n'"),
         (FLASH, FLASH | {"question": "\ud800"}, "question", "'\\ud800'"),
         (FLASH, FLASH | {"golden_answers": []}, "golden_answers", "[]"),
         (FLASH, FLASH | {"golden_answers": ["x", 7]}, "golden_answers[1]", "7"),
-        (FLASH, FLASH | {"golden_answers": [""]}, "golden_answers[0]", "''"),
         (FLASH, FLASH | {"golden_answers": {"a": 1}}, "golden_answers", "{'a': 1}"),
         (FLASH, FLASH | {"id": 1.5}, "id", "1.5"),
         (FLASH, FLASH | {"id": True}, "id", "True"),
-        (FLASH, FLASH | {"data_source": ["nq"]}, "data_source", "['nq']"),
         (VERL, VERL | {"prompt": "Who?"}, "prompt", "'Who?'"),
-        (VERL, VERL | {"prompt": []}, "prompt", "[]"),
-        (VERL, VERL | {"prompt": ["Who?"]}, "prompt[0]", "'Who?'"),
         (VERL, VERL | {"prompt": [{"role": "user"}]}, "prompt[0].content", "nothing"),
         (
             VERL,
@@ -170,14 +165,12 @@ FLASH = {"id": "1", "question": "Who?", "golden_answers": ["x"]}
             "[{'role': 'assistant', 'content': 'Hm'}]",
         ),
         (VERL, VERL | {"reward_model": "x"}, "reward_model.ground_truth", "nothing"),
-        (VERL, VERL | {"reward_model": {}}, "reward_model.ground_truth", "nothing"),
         (
             VERL,
             VERL | {"reward_model": {"ground_truth": {"target": None}}},
             "reward_model.ground_truth",
             "nothing",
         ),
-        (VERL, VERL | {"extra_info": {"index": [1]}}, "extra_info.index", "[1]"),
     ],
 )
 def test_a_bad_row_is_named_with_its_column(good, bad, column, results, tmp_path):

@@ -89,7 +89,7 @@ def test_scores_of_each_source_do_not_depend_on_the_reward():
 def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
     questions = questions_of("a", *((f"{i}", f"{i % 4}") for i in range(10)))
     whole, parts, info = Keeper(), Keeper(), []
-    evaluate(Echo(), questions, None, whole, 0, name="closed_book")
+    evaluate(Echo(), questions, None, whole, 0, name="sampled")
     monkeypatch.setattr(evaluation, "BATCH", 4)
     player = Echo()
     evaluate(
@@ -98,13 +98,13 @@ def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
         None,
         parts,
         0,
-        name="closed_book",
+        name="sampled",
         on_batch=lambda done, of: info.append((done, of)),
     )
     assert player.sizes == [4, 4, 2]
     assert info == [(4, 10), (8, 10), (10, 10)]
     assert parts.rows == whole.rows
-    assert whole.values()["a", "em_closed_book"] == (0.4, 10)
+    assert whole.values()["a", "em_sampled"] == (0.4, 10)
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -165,9 +165,7 @@ def test_evaluations_have_a_temperature_and_turns_of_their_own(monkeypatch):
         [r | {"step": 0} for r in keeper.rows("eval_questions") if r["step"] == s] for s in (0, 1)
     )
     assert first == last, "the same draws every time"
-    assert {row["metric"] for row in keeper.rows("evals")} == {
-        f"{kind}_{name}" for kind in ("em", "f1") for name in ("sampled", "closed_book")
-    }
+    assert {row["metric"] for row in keeper.rows("evals")} == {"em_sampled", "f1_sampled"}
 
 
 def test_without_questions_nothing_is_recorded():

@@ -14,11 +14,11 @@ from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.engines import players
 from lldscope_trainer.engines.players import TurnPlayer
-from lldscope_trainer.environment.protocol import CLOSING, INVALID, Environment
+from lldscope_trainer.environment.protocol import CLOSING, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
-from lldscope_trainer.rollout.tokens import Rollout, Sampling, retokenisation_drift
+from lldscope_trainer.rollout.tokens import Rollout, Sampling
 from plain_engine import PlainEngine, ScriptedEngine, SteppingEngine
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -177,8 +177,6 @@ def test_text_in_the_token_of_the_closing_tag_is_kept_as_token_and_not_read(byte
     assert rollout.episode.turns == ["<answer>Lima</answer>"]
     assert rollout.episode.correct
     assert not rollout.truncated
-    # The reference code would have trained on ">".
-    assert retokenisation_drift(bytewise, [rollout]) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +221,6 @@ def test_an_engine_that_writes_nothing_comes_to_an_end(tiny, environment):
     assert rollout.n_tokens == 0
     assert rollout.behaviour == [0.0] * len(rollout.ids)
     assert list(rollout.turns()) == []
-    assert retokenisation_drift(tiny, [rollout]) == (0, 0)
 
 
 def test_the_end_token_ends_a_turn_and_not_the_episode(tiny, environment):
@@ -283,17 +280,3 @@ def test_what_is_trained_on_is_what_was_sampled(tiny, world, retriever, story, t
             assert not any(rollout.behaviour[position : position + len(info)])
             position += len(info)
         assert position == len(rollout.ids)
-
-
-# -- drift ----------------------------------------------------------------------------------------
-
-
-def test_drift_counts_the_actions_that_encode_to_other_tokens(tiny, environment):
-    whole = tiny.encode(" Kyrgyzstan")
-    pieces = [tiny.encode(letter)[0] for letter in "Lima"]
-    assert tiny.encode(tiny.decode(pieces)) != pieces
-    engine = says(whole, pieces, tiny.encode("<answer> Lima</answer>"))
-    (rollout,) = play(tiny, engine, environment)
-    assert [tiny.decode(turn) for turn in rollout.turns()][:2] == [" Kyrgyzstan", "Lima"]
-    assert INVALID in tiny.decode(rollout.ids)
-    assert retokenisation_drift(tiny, [rollout]) == (1, 3)

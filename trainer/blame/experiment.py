@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from .recorded import last_checkpoint, recorded_settings, refuse_changes
 from .variants import correct_rows, delta_correct, measure, probe_set, update, variants
 
 TABLES = ("steps", "updates", "responses", "actions", "retention")
-_UNLIKE = re.compile("seconds_|flops|memory_peak|time$|attempt$")  # need not be repeated
+_UNLIKE = re.compile("seconds_|memory_peak|time$|attempt$")  # need not be repeated
 
 
 def blame(
@@ -36,13 +35,11 @@ def blame(
     run = open_run(path)
     config = recorded_settings(run)
     step = _step(run, path) if step is None else step
-    _check_rows(run, step)
+    if not run.rows(f"SELECT step FROM steps WHERE step = {step}").rows:
+        raise UsageError(f"Step {step} is not among the recorded steps")
     checkpoint = last_checkpoint(path, step)
     start = checkpoint.state.step
     refuse_changes(run, start, step)
-    size = 3 * sum(length for length, _ in checkpoint.files.values())
-    if shutil.disk_usage(tempfile.gettempdir()).free < size:
-        raise UsageError(f"{tempfile.gettempdir()} has no room for a second copy of the weights")
     with tempfile.TemporaryDirectory(prefix="lldscope-blame-") as folder:
         scratch = Path(folder)
         trainer = Trainer(config, NullRecorder(), checkpoint=checkpoint)
@@ -73,16 +70,6 @@ def _step(run: Any, path: Path) -> int:
     if not rows:
         raise UsageError(f"No step of {path} after its checkpoint of step {first} has a Δ: --step")
     return int(rows[0][0])
-
-
-def _check_rows(run: Any, step: int) -> None:
-    rows = run.rows(f"SELECT n_responses, (SELECT count(*) FROM responses WHERE step = {step}) "
-                    f"FROM steps WHERE step = {step}").rows
-    if not rows:
-        raise UsageError(f"Step {step} is not among the recorded steps")
-    if rows[0][0] != rows[0][1]:
-        raise UsageError(f"The rows of step {step} are incomplete: {rows[0][1]} of {rows[0][0]} "
-                         "responses")
 
 
 def _replay(trainer: Trainer, sample: Sample, run: Any, path: Path) -> dict[str, bool]:
@@ -131,8 +118,7 @@ def _results(
                 deltas[number].append(delta_correct(trainer, sample))
             else:
                 measures = measure(trainer, sample, before)
-                em = trainer.evaluate(closed_book=False)[0]
-                results[number].measures = measures | {"em_greedy": em}
+                results[number].measures = measures | {"em_greedy": trainer.evaluate()}
             advance("variants", again * len(changes) + number + 1, (draws + 1) * len(changes))
     for result, values in zip(results, deltas, strict=True):
         result.delta = interval(values)

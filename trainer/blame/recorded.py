@@ -23,8 +23,9 @@ def recorded_settings(run: Any) -> TrainConfig:
             "cannot be run again here"
         )
     if trainer != (this := f"lldscope_trainer {__version__}"):
+        version = trainer.partition(" ")[2]
         raise UsageError(f"{name} was recorded with {trainer}, and this is {this}: its steps would "
-                         f'not come out as they were. pip install "{_pin(trainer)}"')
+                         f'not come out as they were. pip install "lldscope[train]=={version}"')
     try:
         config = recorded_config(run.info["config"])
     except (TypeError, LookupError, LldscopeError) as error:
@@ -34,10 +35,6 @@ def recorded_settings(run: Any) -> TrainConfig:
                          "can be run again in one process with optimizer=torch only")
     check(config)
     return config
-
-
-def _pin(version: str) -> str:
-    return "lldscope[train]==" + version.partition(" ")[2]
 
 
 def last_checkpoint(path: Path, step: int) -> Checkpoint:

@@ -67,8 +67,6 @@ def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
         batch, inner=old.clone(), post=old.clone(), weights=_weights(sample, variant.leave_out),
         ref=batch.ref if settings.kl_coefficient else None, gate_open=None, penalty=None,
     )
-    if batch.ref is None and not settings.entropy_coefficient:
-        batch = _shorten(batch, llds=(variant.cures.get("llds") or updater.cures.llds) != "off")
     minibatches = [list(chain(*sample.minibatches))] if variant.once else sample.minibatches
     updater.cures = replace(updater.cures, **variant.cures)
     updater.config = settings
@@ -104,21 +102,6 @@ def _shared_prefix(sample: Sample) -> Tensor:
         mates = (groups == groups[row]).to(same.device)
         shared |= same & mates[:, None]
     return shared
-
-
-def _shorten(batch: RolloutBatch, *, llds: bool) -> RolloutBatch:
-    """The batch with responses that give no gradient cut to two tokens in forward passes. Their
-    mask stays, and with it what the loss divides by."""
-    gives = batch.advantages != 0  # (B,)
-    if batch.weights is not None:
-        gives = gives & (batch.weights != 0).any(1)
-    if llds:  # it preserves every response whose advantage is not negative
-        gives = gives | (batch.advantages >= 0)
-    lengths = [
-        n if keep else min(n, 2) for n, keep in zip(batch.lengths, gives.tolist(), strict=True)
-    ]
-    old = batch.old * gives[:, None]  # (B, T); so that the ratio of what is not scored is 1
-    return replace(batch, lengths=lengths, old=old, inner=old.clone())
 
 
 def correct_rows(sample: Sample) -> list[int]:

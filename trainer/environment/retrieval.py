@@ -108,25 +108,6 @@ class CorpusRetriever:
             return None
 
 
-class UnrelatedRetriever:
-    """Answers every query with documents drawn by a hash, whatever was asked: the closed-book
-    control, in which an agent can be right only from memory or by luck."""
-
-    def __init__(self, documents: Sequence[Document], *, top_k: int = 2, seed: int = 0) -> None:
-        self._documents = _enough(documents, top_k)
-        self._top_k = top_k
-        self._seed = seed
-
-    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
-        """`top_k` documents per query that have nothing to do with it."""
-        return [self._draw(query) for query in queries]
-
-    def _draw(self, query: str) -> list[Document]:
-        rng = np.random.default_rng(crc32(f"unrelated|{self._seed}|{query}".encode()))
-        indices = rng.choice(len(self._documents), self._top_k, replace=False)
-        return [self._documents[i] for i in indices]
-
-
 def _ranked(scores: NDArray[np.float32], tiebreak: NDArray[np.float32]) -> NDArray[np.intp]:
     """Document numbers, best score first; of equal ones the one that drew more, then the first.
 

@@ -98,7 +98,7 @@ class Fork:
             if delta is not None:
                 self.deltas.append(delta)
             on_step()
-        self._trainer.evaluate(closed_book=False)
+        self._trainer.evaluate()
         self.scores.append(Score(self._trainer.next_step, self._recorder.right))
 
     @property

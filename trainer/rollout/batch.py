@@ -120,12 +120,6 @@ class RolloutBatch:
         mask = among & self.rescored
         return float(delta[mask].sum()), int(mask.sum())
 
-    def in_updates(self) -> tuple[list[int], int]:
-        """Lengths of the rows that went through the passes of the updates, and how many action
-        tokens they have."""
-        rows = [i for i in range(len(self.lengths)) if self.skipped is None or not self.skipped[i]]
-        return [self.lengths[row] for row in rows], int(self.mask[rows].sum())
-
     def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
         """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere; in buckets of
         similar length."""

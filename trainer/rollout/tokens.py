@@ -17,7 +17,7 @@ from jinja2 import TemplateError
 from lldscope.core.errors import UsageError
 
 from ..data.datasets import Question
-from ..environment.protocol import CLOSING, TOOL_END, Environment, Episode, cut_turn, prompt_text
+from ..environment.protocol import CLOSING, TOOL_END, Environment, Episode, prompt_text
 from ..policy.model import Policy
 
 _TAIL = 16
@@ -191,16 +191,3 @@ class TokenProtocol:
         if self._sampling.observation_end == "cut" or len(end) > limit:
             end = []
         return tokens[: limit - len(end)] + end
-
-
-DRIFT_ROLLOUTS = 256
-"""Rollouts whose drift is measured: encoding thousands again takes seconds of every such step."""
-
-
-def retokenisation_drift(policy: Policy, rollouts: Sequence[Rollout]) -> tuple[int, int]:
-    """(actions that would have other tokens, actions) had every turn been decoded, cut after its
-    closing tag and encoded again, as the reference code does, instead of kept as sampled; of the
-    first `DRIFT_ROLLOUTS`, whose questions are a random choice."""
-    turns = [turn for rollout in rollouts[:DRIFT_ROLLOUTS] for turn in rollout.turns()]
-    changes = [policy.encode(cut_turn(policy.decode(turn))) != turn for turn in turns]
-    return sum(changes), len(turns)

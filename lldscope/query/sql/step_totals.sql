@@ -36,7 +36,6 @@ FROM (
         max(seconds_evaluation)                  AS seconds_evaluation,
         sum(n_tokens) / (max(seconds_rollout) + max(seconds_update) + max(seconds_record))
                                                  AS tokens_per_second,
-        ratio(flops, flops_possible)             AS mfu,
         max(memory_peak)                         AS memory_peak
     FROM (SELECT *, coalesce(n_tokens, 1)::DOUBLE AS weight FROM steps)
     GROUP BY step

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lldscope.cli.shared import NO_RUNS, RunPath, here, secrets_option
+from lldscope.cli.shared import NO_RUNS, RunPath, here
 from lldscope.core.errors import LldscopeError
 from lldscope.core.listening import user_token
 
@@ -29,7 +29,6 @@ from lldscope.core.listening import user_token
     is_flag=True,
     help="Require no token: every account on this machine can read the runs.",
 )
-@secrets_option
 def dash(root: Path | None, host: str, port: int, token: str | None, no_token: bool) -> None:
     """Serve the dashboard for the runs under ROOT (default: runs), a folder or an address such as
     s3://bucket/runs. Open the address that it prints: the token in it is needed once."""

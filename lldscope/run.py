@@ -182,14 +182,6 @@ class Run:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
         return self._frame("action_signals")
 
-    def retention_signals(self) -> pd.DataFrame:
-        """One row per (step, action_index); see `core.schema.RETENTION_SIGNALS`."""
-        return self._frame("retention_signals")
-
-    def probe_signals(self) -> pd.DataFrame:
-        """One row per (step, probe); see `lldscope.core.schema.PROBE_SIGNALS`."""
-        return self._frame("probe_signals")
-
     def pieces(self, table: str, rows: int = 100_000) -> Any:
         """A table or view as a pyarrow.RecordBatchReader, for what does not fit into memory. Read
         it to its end before calling another method."""
@@ -206,14 +198,6 @@ class Run:
     def alerts(self) -> pd.DataFrame:
         """Every alarm that ever fired; `step` is where it first did."""
         return self.assess().alert_frame()
-
-    def plot(self, signals: Sequence[str] | None = None) -> Any:
-        """Charts of the dashboard, or those of some signals, drawn for a notebook: an object whose
-        `html` they are. Raises UsageError for a name that no chart shows."""
-        from importlib.metadata import entry_points
-
-        (plot,) = entry_points(group="lldscope.card", name="plot")
-        return plot.load()(self, signals)
 
     def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
         """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.

@@ -29,7 +29,7 @@ _SIGNALS = {c.name: c for c in SIGNALS.columns if c.name not in ("step", "time")
 _TITLES = {"kl": "KL to the reference", "clip_share": "Share of clipped tokens"}  # shown unasked
 _KINDS = {
     "scalar": "SELECT DISTINCT name FROM scalars",
-    "probe": "SELECT DISTINCT probe FROM probe_signals",
+    "probe": "SELECT DISTINCT probe FROM probes",
     "eval": "SELECT DISTINCT metric || '/' || coalesce(data_source, '') FROM evals",
 }
 _WHAT = {
@@ -38,7 +38,8 @@ _WHAT = {
 }
 _ROWS = {
     "scalar": "SELECT step, avg(value) AS y FROM scalars WHERE name = ? GROUP BY step",
-    "probe": "SELECT step, avg(value) AS y FROM probe_signals WHERE probe = ? GROUP BY step",
+    "probe": "SELECT step, avg(value) AS y FROM probes WHERE probe = ? AND isfinite(value) "
+    "GROUP BY step",
     "eval": "SELECT step, avg(value) AS y FROM evals "
     "WHERE metric || '/' || coalesce(data_source, '') = ? GROUP BY step",
 }

@@ -7,13 +7,11 @@ again; the address keeps it (assets/lldscope.js).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from dash import dcc, html
 
-from lldscope.core import palette
-from lldscope.core.charts import Chart, Line
+from lldscope.core.charts import Chart
 from lldscope.core.terminal import visible
 from lldscope.explore.responses import action_map
 from lldscope.figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
@@ -27,12 +25,7 @@ from . import components as parts
 from .frame import Query
 
 MOST_ADDED = 60  # charts that an address may add
-_HELD_OUT = Line("eval_score", "held-out score", palette.BLUE, "dash", mean=False, right=True,
-                 markers=True)
 DEFAULTS = {chart.id: chart for chart in CHARTS}
-DEFAULTS["reward"] = replace(
-    DEFAULTS["reward"], lines=(*DEFAULTS["reward"].lines, _HELD_OUT), right_unit="held-out score",
-)
 ALSO = ("kl", "clip_share")  # signals that have a chart where they were recorded
 
 

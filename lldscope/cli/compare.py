@@ -14,7 +14,6 @@ from .shared import (
     print_table,
     rate_options,
     rules_option,
-    secrets_option,
     verdict_text,
     warn_of_damage,
 )
@@ -42,7 +41,6 @@ MOST_FITTING = 4  # runs whose values stand side by side in 80 columns
 @document_options("the table on the terminal")
 @rate_options
 @rules_option
-@secrets_option
 def compare(
     runs: tuple[Path, ...], align: str, every: float | None, signals: str | None, as_json: bool,
     file: Path | None, kind: str | None, arl: float | None, steps: int | None,

@@ -29,14 +29,10 @@ _NAMED = 5  # runs that a message names
     "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
     help="Also write the whole post-mortem: .html, .md or .json.",
 )
-@click.option(
-    "--cost-per-hour", type=click.FloatRange(min=0), metavar="PRICE",
-    help="Price of an hour of training.",
-)
 @exit_options
 def diagnose(
     source: tuple[str, ...], run_name: str | None, maps: tuple[str, ...], as_json: bool,
-    file: Path | None, cost_per_hour: float | None, fail_on: str, exit_style: str,
+    file: Path | None, fail_on: str, exit_style: str,
 ) -> None:
     """Say what is wrong with a training run, from any of its logs, and what to change.
 
@@ -58,16 +54,16 @@ def diagnose(
 
     form = None if file is None else form_of(file, None)
     with open_run(run_of(source, ImportRequest(columns_of(maps), run=run_name))) as run:
-        facts = post_mortem(run, cost_per_hour=cost_per_hour)
+        facts = post_mortem(run)
         if not any(map(is_address, source)):  # the log, and not its import in the cache
             facts = replace(facts, run=replace(facts.run, place=" ".join(source)))
-        answer = brief(run, facts, cost_per_hour)
+        answer = brief(run, facts)
     if as_json:
         print_json(answer)
     else:
         _show(answer)
     if file is not None and form is not None:
-        write_document(facts, document, form, file)
+        write_document(facts.to_dict, lambda: document(facts), form, file)
     sys.exit(exit_code(facts.state.verdict, fail_on, exit_style))
 
 
@@ -163,5 +159,4 @@ def _amount(part: dict[str, Any]) -> str:
 
     rollouts = "" if part["rollouts"] is None else f", {part['rollouts']:,} rollouts"
     hours = "" if part["hours"] is None else f", {duration(3600 * part['hours'])}"
-    money = "" if part["money"] is None else f" (cost {part['money']:,.2f})"
-    return f"{part['steps']:,} steps{rollouts}{hours}{money}"
+    return f"{part['steps']:,} steps{rollouts}{hours}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .shared import RunPath, print_json, print_table, secrets_option
+from .shared import RunPath, print_json, print_table
 
 
 @click.command()
@@ -15,7 +15,6 @@ from .shared import RunPath, print_json, print_table, secrets_option
 @click.argument("b", type=RunPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--all", "every", is_flag=True, help="Include signals that do not differ.")
-@secrets_option
 def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
     """Show from which step on run B differs from run A by more than A's own noise, by signal, and
     which settings differ.

@@ -77,7 +77,7 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
         rows = rows_below(root)
         return {"total": len(rows), "runs": rows[:MOST_RUNS]}
 
-    def diagnose(source: str, cost_per_hour: float | None = None) -> dict[str, Any]:
+    def diagnose(source: str) -> dict[str, Any]:
         """What is wrong with a training, from a log of any trainer or a run: verdict, grounds,
         first sign, cost, the setting to change, and what the log cannot show. `source`: a file or
         folder below the root."""
@@ -88,7 +88,7 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
         from .diagnose import run_of
 
         with open_run(run_of((str(below(source)),), ImportRequest())) as run:
-            return brief(run, post_mortem(run, cost_per_hour=cost_per_hour), cost_per_hour)
+            return brief(run, post_mortem(run))
 
     def check(run: str) -> dict[str, Any]:
         """The state of a run: verdict, cause and action, phases, alarms, and which other causes the

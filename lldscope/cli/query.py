@@ -44,8 +44,8 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
     """Run one SELECT over the tables and views of RUN.
 
     Tables: steps, updates, responses, actions, tokens, evals, probes, scalars (the last attempt
-    where steps overlap), all_steps … all_scalars (every attempt). Views: signals, action_signals,
-    probe_signals and those they are built from. The run is never changed.
+    where steps overlap), all_steps … all_scalars (every attempt). Views: signals, action_signals
+    and those they are built from. The run is never changed.
 
     \b
     lldscope query runs/a "SELECT step, reward FROM signals LIMIT 5"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .shared import RunPath, rate_options, rules_option, secrets_option, warn_of_damage
+from .shared import RunPath, rate_options, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..report.blocks import Document
@@ -83,19 +83,11 @@ def write_document(
 @click.command()
 @click.argument("run", type=RunPath())
 @document_options("html")
-@click.option(
-    "--cost-per-hour",
-    type=click.FloatRange(min=0),
-    metavar="PRICE",
-    help="Price of an hour of training: the report then names the cost of the steps after the "
-    "first alarm.",
-)
 @rate_options
 @rules_option
-@secrets_option
 def report(
-    run: Path, file: Path | None, kind: str | None, cost_per_hour: float | None, arl: float | None,
-    steps: int | None, rules: Path | None,
+    run: Path, file: Path | None, kind: str | None, arl: float | None, steps: int | None,
+    rules: Path | None,
 ) -> None:
     """Write the post-mortem of RUN: what is wrong and what to change, when it began and when it
     was seen, what lost likelihood, and what the log cannot tell.
@@ -110,6 +102,6 @@ def report(
 
     kind = form_of(file, kind)
     with open_run(run, planned_steps=steps) as reader:
-        facts = post_mortem(reader, arl, all_rules(rules), cost_per_hour)
+        facts = post_mortem(reader, arl, all_rules(rules))
     write_document(facts.to_dict, lambda: document(facts), kind, file)
     warn_of_damage(facts.state.damaged, facts.state.dropped)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -66,21 +65,6 @@ class LocalRun(RunPath):
         if isinstance(place, Url):
             self.fail(f"{place} is on an object store. {self._why}", param, context)
         return place
-
-
-def secrets_option(function: Any) -> Any:
-    """--show-secrets: credentials in configurations are shown as they are."""
-
-    @wraps(function)
-    def command(*args: Any, show_secrets: bool, **others: Any) -> Any:
-        from ..core import secrets
-
-        with secrets.reveal() if show_secrets else nullcontext():
-            return function(*args, **others)
-
-    return click.option(
-        "--show-secrets", is_flag=True, help="Show what looks like a credential in settings."
-    )(command)
 
 
 def rate_options(function: Any) -> Any:

@@ -315,8 +315,6 @@ signals: one row per RL step; NULL where nothing was measured
     n_delta_correct         count response     Denominator of delta_correct.
     lld_share               float share        Share of those correct responses with Δ ≤ 0 (LLD of
         the response, Def. 4.1 with ϵ = 0).
-    delta_correct_loss      float nat/response Mean of max(0, −Δ) over those correct responses.
-    delta_correct_q10       float nat/response 10 % quantile of Δ over those correct responses.
     delta_correct_trim      float nat/response Mean of Δ over those correct responses, each clipped
         to [−1, 1] nat.
     step_kl                 float nat/token    Mean over the action tokens of mixed groups of
@@ -370,10 +368,6 @@ signals: one row per RL step; NULL where nothing was measured
     engine_chi2             float -            Mean of r² − 1: estimates χ²(π_old ‖ π_behaviour).
     engine_ess              float share        (Σ r)²/(n Σ r²): effective sample size of n tokens.
     engine_far_share        float share        Share of tokens with |log r| > ln 2.
-    engine_seq_chi2         float -            Mean of R² − 1 over responses, R being the ratio of
-        the whole response, within e^±20.
-    engine_seq_ess          float share        (Σ R)²/(n Σ R²): effective sample size of n
-        responses.
     inner_k3                float nat/token    As engine_k3, of r = π_inner/π_old: estimates
         KL(π_old ‖ π_inner).
     inner_chi2              float -            As engine_chi2, of r = π_inner/π_old.
@@ -406,38 +400,9 @@ action_signals: one row per RL step, action index and correctness
     n_delta      count action     Actions with a measured Δ.
     delta        float nat/action Mean Δ of those actions (delta_by_action).
     lld_share    float share      Share of those actions with Δ ≤ 0.
-    engine_k3        float nat/token As in `signals`, of the actions' tokens; so are the next.
-    engine_chi2      float -         Mean of r² − 1.
-    engine_ess       float share     (Σ r)²/(n Σ r²).
-    engine_far_share float share     Share of tokens with |log r| > ln 2.
-    inner_k3         float nat/token As engine_k3, of r = π_inner/π_old; so are the next.
-    inner_chi2       float -         Mean of r² − 1.
-    inner_ess        float share     (Σ r)²/(n Σ r²).
-    inner_far_share  float share     Share of tokens with |log r| > ln 2.
 """)
 
-PROBE_SIGNALS = _table("""
-probe_signals: one row per RL step and probe
-    step  int   step RL step.
-    probe text  -    What was measured, for example probe_set_logp.
-    value float -    Mean over the measurements, in the probe's own unit.
-    n     count -    Measurements.
-""")
-
-RETENTION_SIGNALS = _table("""
-retention_signals: one row per RL step and action index of kept correct responses
-    step         int   step       RL step.
-    action_index int   -          Turn within the rollout, counted from 0.
-    n            count action     Actions measured.
-    retention    float nat/action Mean of Σ (log π_post − log π_old) of those actions.
-    n_delta      count action     Actions measured in the step before as well.
-    delta        float nat/action Mean of Σ (log π_post − log π_previous) of those.
-    lost_share   float share      Share of the n actions that are less likely than when sampled.
-""")
-
-VIEWS: dict[str, Table] = {
-    t.name: t for t in (SIGNALS, ACTION_SIGNALS, RETENTION_SIGNALS, PROBE_SIGNALS)
-}
+VIEWS: dict[str, Table] = {t.name: t for t in (SIGNALS, ACTION_SIGNALS)}
 
 
 Role = Literal["list", "check", "plugin", "compare", "report", "apart"]

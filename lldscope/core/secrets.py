@@ -8,8 +8,7 @@ accident, not what somebody disguises.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 HIDDEN = "[hidden]"
@@ -28,36 +27,20 @@ _VALUE = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(-----END [A-Z ]*PRIVATE KEY-----)?"
 )
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_showing = False
 
 
 def redact(value: Any, key: str = "") -> Any:
-    """The value with credentials hidden, unless they are `reveal`; `key` is what it is named."""
-    return value if _showing else _redact(value, key)
-
-
-def holds(value: Any) -> bool:
-    """Whether there is a credential in a configuration."""
-    return bool(_redact(value, "") != value)
-
-
-@contextmanager
-def reveal() -> Iterator[None]:
-    """Inside, `redact` hides nothing, in any thread."""
-    global _showing
-    before, _showing = _showing, True
-    try:
-        yield
-    finally:
-        _showing = before
-
-
-def _redact(value: Any, key: str) -> Any:
+    """The value with credentials hidden; `key` is what it is named."""
     if isinstance(value, Mapping):
-        return {name: _redact(inner, str(name)) for name, inner in value.items()}
+        return {name: redact(inner, str(name)) for name, inner in value.items()}
     name = _WORD_START.sub("_", key).lower().replace("-", "_").rpartition(".")[2]
     if value not in (None, "", [], ()) and not isinstance(value, bool) and _KEY.search(name):
         return HIDDEN
     if isinstance(value, list | tuple):
-        return [_redact(inner, "") for inner in value]
+        return [redact(inner) for inner in value]
     return _VALUE.sub(HIDDEN, value) if isinstance(value, str) else value
+
+
+def holds(value: Any) -> bool:
+    """Whether there is a credential in a configuration."""
+    return bool(redact(value) != value)

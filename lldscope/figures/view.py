@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,16 +17,6 @@ from ..runs import Run, title
 from .series import floats
 
 TRIMMED = "delta_correct_trim"
-# Signal → the word for it while an alarm of one of the rules fires.
-_OFF_COURSE = {
-    "reward": ("falling", "reward-crash", "reward-decline"),
-    TRIMMED: ("below 0", "lld-decay"),
-    "entropy": ("high", "entropy-surge"),
-    "grad_norm": ("high", "grad-explosion", "grad-sustained"),
-    "tool_fail_share": ("high", "tool-outage"),
-    "valid_searches": ("low", "tool-abandoned"),
-    "response_tokens": ("low", "length-collapse"),
-}
 
 
 @dataclass(frozen=True)
@@ -66,7 +55,6 @@ class Subject:
     arl: float
     title: str = ""
     trend: str = ""  # of the reward, in a word
-    onsets: Mapping[str, int] = field(default_factory=dict)  # by rule, where hindsight dated them
 
     @property
     def called(self) -> str:
@@ -74,28 +62,8 @@ class Subject:
         return self.title or self.name
 
     def course(self, column: str) -> str:
-        """How a signal went beyond its noise, as the diagnosis has it: the trend of the reward, the
-        alarm that fires on the signal, and since when. Empty where it says nothing."""
-        word, *rules = _OFF_COURSE.get(column, ("",))
-        if column == "reward":
-            word = self.trend
-        if word in ("improving", "flat"):
-            return word
-        alarms = [a for a in self.alerts if a.rule in rules and a.state == "firing"]
-        onsets = [o for a in alarms if (o := self.onsets.get(a.rule, a.onset)) is not None]
-        firings = [a.first_step for a in alarms if a.first_step is not None]
-        if word and onsets:
-            return f"{word} since step {min(onsets):,}"
-        if word and firings:
-            return f"{word} (alarm at step {min(firings):,})"
-        return word if column == "reward" else ""
-
-
-def held_out_metric(metrics: Sequence[str]) -> str | None:
-    """The metric of evaluations that is shown without being asked for: exact match or accuracy,
-    `em_greedy` first, as this trainer calls it; or else the first. None without any."""
-    scores = [m for m in metrics if re.search("(^|[/_])(em|exact|acc|score)", m)]
-    return next(iter(sorted(scores, key=lambda m: m != "em_greedy") or metrics), None)
+        """How a signal went beyond its noise: the trend of the reward; empty for others."""
+        return self.trend if column == "reward" else ""
 
 
 def subject_of(name: str, run: Run, state: RunState) -> Subject:

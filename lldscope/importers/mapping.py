@@ -67,7 +67,6 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("rollout_corr/kl", "engine_gap", None),
     ("rollout_corr/k3_kl", "engine_k3", None),
     ("rollout_corr/chi2_token", "engine_chi2", None),
-    ("rollout_corr/chi2_seq", "engine_seq_chi2", None),
     ("rollout_corr/rollout_is_eff_sample_size", "engine_ess", "of the weights after truncation"),
     ("tool_call_counts/mean", "valid_searches", "calls of tools, whatever came back"),
     ("timing_s/gen", "seconds_rollout", None),

@@ -35,21 +35,15 @@ STEP_VIEWS = (
     "step_scalars",
     "step_signals",
     "step_action_signals",
-    "step_action_retention",
-    "step_probes",
 )
 # What is stored per step, and of which view: a live run only appends to it.
 STORED = {
     "signals": "step_signals",
     "action_signals": "step_action_signals",
-    "retention_signals": "step_action_retention",
-    "probe_signals": "step_probes",
 }
 KEYS = {
     "signals": ("step",),
     "action_signals": ("step", "action_index", "correct"),
-    "retention_signals": ("step", "action_index"),
-    "probe_signals": ("step", "probe"),
 }
 
 

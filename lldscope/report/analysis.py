@@ -24,7 +24,6 @@ from ..diagnosis.registry import Rule
 from ..diagnosis.rule import Alert
 from ..explore.comparison import onset
 from ..explore.experiments import experiments
-from ..explore.trajectories import rows_of
 from ..figures.series import smooth
 from ..figures.view import subject_of
 from ..monitor.health import check
@@ -38,19 +37,13 @@ from .trainers import Change, find_setting, first_change, trainer_of
 REPORT_SCHEMA = 2
 REPORTED = tuple(signals_in("report"))
 _UNITS = {c.name: c.unit for c in SIGNALS.columns}
-_EVALS = (
-    "SELECT step, data_source, metric, value, n FROM evals ORDER BY step, data_source, metric, rank"
-)
-
 
 def post_mortem(
     run: Run,
     arl: float | None = None,
     rules: Sequence[Rule] | None = None,
-    cost_per_hour: float | None = None,
 ) -> PostMortem:
     """What happened in a run; `rules` are those that raise alarms, by default the built-in ones.
-    `cost_per_hour` is the price of an hour of it.
 
     Works for every grade of evidence and every state of the run.
     """
@@ -74,12 +67,11 @@ def post_mortem(
         look_alikes=assessment.look_alikes() if len(e.step) else {},
         alarms=list(state.alerts),
         subject=subject,
-        evals=rows_of(run.sql(_EVALS)),
         losses=losses(run, first, last),
         experiments=experiments(run),
         changes=_changes(trainer, run, state.headline.rule, events),
         record=trainer.record,
-        cost=cost(e, assessment.alerts, cost_per_hour),
+        cost=cost(e, assessment.alerts),
     )
     facts = replace(facts, gaps=gaps(assessment, facts))
     return replace(facts, summary=summary(facts))
@@ -162,31 +154,30 @@ def _window(assessment: Assessment, fall: int | None) -> tuple[int, int]:
 _PAUSE = 20.0  # usual steps: a longer gap between two rows is a pause and no step
 
 
-def cost(e: Evidence, alerts: Sequence[Alert], per_hour: float | None) -> Cost | None:
+def cost(e: Evidence, alerts: Sequence[Alert]) -> Cost | None:
     """What came after the first warning or worse; None where there was none."""
     steps = {a.rule: a.first_step for a in alerts if a.severity != "info"}
     if not steps:
         return None
     rule = min(steps, key=steps.__getitem__)
-    return _cost(e, (e.step >= steps[rule]).astype(float), rule, steps[rule], per_hour)
+    return _cost(e, (e.step >= steps[rule]).astype(float), rule, steps[rule])
 
 
-def idle(e: Evidence, per_hour: float | None) -> Cost | None:
+def idle(e: Evidence) -> Cost | None:
     """What groups of equal rewards took, which give no gradient; None where it is not known."""
     share = e.column("zero_signal_share")
     if not np.isfinite(share).any():
         return None
-    return _cost(e, np.nan_to_num(share), "zero-signal", int(e.step[0]), per_hour)
+    return _cost(e, np.nan_to_num(share), "zero-signal", int(e.step[0]))
 
 
-def _cost(e: Evidence, share: Series, rule: str, step: int, per_hour: float | None) -> Cost:
+def _cost(e: Evidence, share: Series, rule: str, step: int) -> Cost:
     """Of a share of each step."""
     seconds, rollouts = step_seconds(e), e.column("n_responses")
-    hours = None if seconds is None else float(np.nansum(share * seconds)) / 3600
     return Cost(
         rule, step, round(float(share.sum())),
         int(np.nansum(share * rollouts)) if np.isfinite(rollouts).any() else None,
-        hours, None if hours is None or per_hour is None else hours * per_hour,
+        None if seconds is None else float(np.nansum(share * seconds)) / 3600,
     )
 
 

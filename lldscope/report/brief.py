@@ -28,10 +28,10 @@ GROUP BY name ORDER BY avg(abs(value)) DESC, name LIMIT {MOST_COMPONENTS}
 """
 
 
-def brief(run: Run, facts: PostMortem, cost_per_hour: float | None = None) -> dict[str, Any]:
+def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
     """Verdict and grounds, onset, cost, what the log cannot show and how to record it, and the
     setting to change first by the name that the trainer of the run has for it."""
-    state, waste = facts.state, idle(run.assess().evidence, cost_per_hour)
+    state, waste = facts.state, idle(run.assess().evidence)
     serious = [alert for alert in state.alerts if alert.severity != "info"]
     alarms = [alert.first_step for alert in serious if alert.rule != STALLED.id]
     signs = [step for step in (*alarms, *(e.start for e in facts.events)) if step is not None]

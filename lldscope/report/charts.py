@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from html import escape
 from itertools import chain
 
-import numpy as np
-import pandas as pd
-
 from ..core import palette
-from ..core.charts import EVIDENCE, Chart, Line, select_charts
+from ..core.charts import EVIDENCE, Chart, select_charts
 from ..diagnosis.assess import PhaseSpan
 from ..diagnosis.evidence import SMOOTH
 from ..figures.chart_figures import is_measured, make_chart, make_overlay
-from ..figures.series import floats, x_axis
+from ..figures.series import x_axis
 from ..figures.svg import (
     ACROSS,
     Axis,
@@ -27,61 +23,33 @@ from ..figures.svg import (
     draw,
     to_text,
 )
-from ..figures.view import Subject, View, held_out_metric
+from ..figures.view import Subject, View
 from .blocks import Strip
 from .events import Event
 from .facts import PostMortem
 
 CHARTS = select_charts(
-    "delta", "reward", "likelihood", "entropy", "gradient", "displaced", "conduct", "tools", "rate"
+    "reward", "delta", "likelihood", "entropy", "gradient", "displaced", "conduct", "tools", "rate"
 )
 STORY = 2  # charts on the first screen: the reward, and the first of the others that was measured
-MOST_SOURCES = 3
-UNIT_RANGE = 1.5  # a reward beyond it is not drawn on the axis of a score from 0 to 1
 LANE = 16  # height of a row of the timeline
 _VIEW = View(window=SMOOTH)
 
 
 def of_run(facts: PostMortem) -> list[Drawing]:
     """The charts of which something was measured; the first STORY tell the story."""
-    subject, scores = _with_evaluations(facts)
     alerts = [a for a in facts.alarms if facts.event(a.rule)]
-    onsets = {e.rule: e.onset_step for e in facts.events if e.onset_step is not None}
-    subject = replace(subject, alerts=alerts, onsets=onsets)
+    subject = replace(facts.subject, alerts=alerts)
     axis = x_axis([subject.table], _VIEW.by)
-    (reward,) = select_charts("reward")
-    reward = replace(reward, lines=(*reward.lines, *scores), right_unit="score")
-    if not any(line.right for line in scores):
-        reward = replace(reward, right_unit=None)
-    charts = [reward, *(chart for chart in CHARTS if chart.id != "reward")]
-    figures = [(chart, make_chart(chart, subject, _VIEW, axis)) for chart in charts]
+    figures = [(chart, make_chart(chart, subject, _VIEW, axis)) for chart in CHARTS]
     return [draw(chart, figure) for chart, figure in figures if is_measured(figure)]
-
-
-def _with_evaluations(facts: PostMortem) -> tuple[Subject, list[Line]]:
-    """The run with a column of its held-out score for each data source, and their lines."""
-    metric = held_out_metric(list(dict.fromkeys(row["metric"] for row in facts.evals)))
-    table, lines = facts.subject.table, list[Line]()
-    right = bool((np.abs(floats(table, "reward")) > UNIT_RANGE).any())
-    rows = [r for r in facts.evals if r["metric"] == metric and r["value"] is not None]
-    for source in list(dict.fromkeys(r["data_source"] for r in rows))[:MOST_SOURCES]:
-        name = f"held out: {metric}, {source}" if source else f"held out: {metric}"
-        values = {r["step"]: r["value"] for r in rows if r["data_source"] == source}
-        column = pd.DataFrame({"step": list(values), name: list(values.values())})
-        table = table.merge(column, how="outer", on="step")
-        color = (palette.BLUE, palette.VERMILLION, palette.PURPLE)[len(lines)]
-        lines.append(
-            Line(name, escape(name), color, "dash", mean=False, right=right, markers=True)
-        )
-    return replace(facts.subject, table=table), lines
 
 
 def overlays(subjects: Sequence[Subject], groups: Mapping[str, str]) -> list[Drawing]:
     """A chart for each axis whose first signal a run has measured, with a line for each run, or for
     each of the groups that runs are in."""
     view, names = replace(_VIEW, groups=groups), {subject.name for subject in subjects}
-    order = [*select_charts("reward"), *(chart for chart in CHARTS if chart.id != "reward")]
-    charts = chain.from_iterable(map(_by_axis, order))
+    charts = chain.from_iterable(map(_by_axis, CHARTS))
     figures = [(chart, make_overlay(chart, [*subjects], names, view)) for chart in charts]
     return [draw(chart, figure) for chart, figure in figures if is_measured(figure)]
 
@@ -91,8 +59,9 @@ def _by_axis(chart: Chart) -> Iterable[Chart]:
     lines = [line for line in chart.lines if line.column != EVIDENCE]
     for right, unit in ((False, chart.unit), (True, chart.right_unit or "")):
         if mine := tuple(line for line in lines if line.right == right):
-            label = "" if len(lines) == 1 or mine[0].label in chart.title else mine[0].label
-            title = f"{chart.title}: {label}" if label else chart.title
+            label, title = mine[0].label, chart.title
+            if len(lines) > 1 and label.lower() not in title.lower():
+                title = f"{title}: {label}"
             yield replace(chart, title=title, unit=unit, right_unit=None, lines=mine)
 
 

@@ -61,14 +61,13 @@ class Outline:
 @dataclass(frozen=True)
 class Cost:
     """What came after the first alarm: from its `step` on, `steps` steps with `rollouts` rollouts
-    in `hours`, by the clock of the rows; `money` at the price that was given. None: not known."""
+    in `hours`, by the clock of the rows. None: not known."""
 
     rule: str
     step: int
     steps: int
     rollouts: int | None
     hours: float | None
-    money: float | None
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,6 @@ class PostMortem:
     look_alikes: Mapping[str, Finding]
     alarms: list[AnyAlert]
     subject: Subject  # what charts show of it
-    evals: list[dict[str, Any]]  # rows of that table
     losses: Losses
     experiments: list[Experiment]
     changes: list[Change]

@@ -94,9 +94,8 @@ def spending(cost: Cost) -> str:
     """What came after the first alarm, and what it cost."""
     rollouts = "" if cost.rollouts is None else f", {cost.rollouts:,} rollouts"
     hours = "" if cost.hours is None else f", {duration(3600 * cost.hours)}"
-    money = "" if cost.money is None else f", which cost {cost.money:,.2f}"
     after = f"after the first alarm ({cost.rule}, step {cost.step})"
-    return f"{plural(cost.steps, 'step')}{rollouts}{hours} {after}{money}."
+    return f"{plural(cost.steps, 'step')}{rollouts}{hours} {after}."
 
 
 def gaps(assessment: Assessment, facts: PostMortem) -> list[str]:

@@ -1,4 +1,4 @@
-"""`lldscope compare` and `run.plot()`: matched points against plain lookups."""
+"""`lldscope compare`: matched points against plain lookups."""
 
 from __future__ import annotations
 
@@ -82,13 +82,3 @@ def test_command(lldscope_command):
     table = lldscope_command("compare", *both).stdout
     assert "lld-collapse 69 +" in table
     assert "difference" in table
-
-
-def test_plot_shows_the_charts_of_the_dashboard(runs):
-    sheet = runs[0].plot(["reward", "entropy"])
-    assert sheet.html.count("<figure>") == 2
-    assert sheet._repr_html_() == sheet.html
-    for title in ("Reward", "Entropy"):
-        assert f"<b>{title}</b>" in sheet.html
-    with pytest.raises(UsageError, match="No chart"):
-        runs[0].plot(["nonsense"])

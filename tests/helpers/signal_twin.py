@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from statistics import fmean, median
 from typing import Any
 
-import numpy as np
-
 from lldscope.core.schema import SIGNALS
 
 Row = dict[str, Any]
@@ -269,8 +267,6 @@ def likelihood(s: Step) -> Row:
             row["delta_correct_sum"] = sum(deltas) if deltas else None
             row["delta_correct_rounding"] = rounding(s)
             row["lld_share"] = mean(d <= 0 for d in deltas)
-            row["delta_correct_loss"] = mean(max(0, -d) for d in deltas)
-            row["delta_correct_q10"] = float(np.percentile(deltas, 10)) if deltas else None
             row["delta_correct_trim"] = mean(min(1, max(-1, d)) for d in deltas)
     row["step_kl"] = step_kl(s)
     levels = row["correct_logp"], row["incorrect_logp"]
@@ -315,24 +311,6 @@ def gain(a: Row, before: str) -> float | None:
         return None
     change = a["logp_post_sum"] - a[before]
     return change if finite(change) else None
-
-
-def retention_signals(tables: Tables) -> list[Row]:
-    """The view `retention_signals`."""
-    cells: dict[tuple, list[Row]] = {}
-    for a in visible(tables)["retention"]:
-        cells.setdefault((a["step"], a["action_index"]), []).append(a)
-    rows = []
-    for (step, index), actions in cells.items():
-        since, change = (
-            [g for a in actions if (g := gain(a, before)) is not None]
-            for before in ("logp_old_sum", "logp_previous_sum")
-        )
-        rows.append({
-            "step": step, "action_index": index, "n": len(since), "retention": mean(since),
-            "n_delta": len(change), "delta": mean(change), "lost_share": mean(g < 0 for g in since),
-        })
-    return rows
 
 
 def groups(s: Step) -> Row:
@@ -405,7 +383,6 @@ def of_actions(s: Step) -> Row:
         ),
         **spread("engine", s.actions),
         **spread("inner", s.actions),
-        **engine_responses(s),
         "action_logp_min": median(lows) if lows else None,
         "incorrect_error_norm": ratio(
             (a["error_norm_sum"], a["n_tokens"]) for a, _ in wrong if finite(a["error_norm_sum"])
@@ -413,7 +390,7 @@ def of_actions(s: Step) -> Row:
     }
 
 
-def spread(pair: str, actions: Iterable[Row], ratio_too: bool = True) -> Row:
+def spread(pair: str, actions: Iterable[Row]) -> Row:
     """How the tokens' ratios of a pair of policies are distributed."""
     top, bottom = {
         "engine": ("logp_old_sum", "logp_behaviour_sum"),
@@ -433,27 +410,9 @@ def spread(pair: str, actions: Iterable[Row], ratio_too: bool = True) -> Row:
         f"{pair}_ess": total**2 / (n * square) if n * square else None,
         f"{pair}_far_share": ratio((a[far], a["n_tokens"]) for a in rows),
     }
-    if pair == "engine" and ratio_too:
+    if pair == "engine":
         result["engine_ratio"] = total / n if n else None
     return result
-
-
-def engine_responses(s: Step) -> Row:
-    """How the ratios of whole responses, old to behaviour, are distributed."""
-    weights = []
-    for r in s.responses:
-        turns = s.turns(r)
-        pairs = [(a["logp_old_sum"], a["logp_behaviour_sum"]) for a in turns]
-        if not turns or any(None in p for p in pairs):
-            continue
-        log_ratio = sum(old - behaviour for old, behaviour in pairs)
-        if finite(log_ratio):
-            weights.append(math.exp(min(20, max(-20, log_ratio))))
-    squares = sum(w * w for w in weights)
-    return {
-        "engine_seq_chi2": squares / len(weights) - 1 if weights else None,
-        "engine_seq_ess": sum(weights) ** 2 / (len(weights) * squares) if weights else None,
-    }
 
 
 def good_first_actions(s: Step) -> float | None:
@@ -489,19 +448,5 @@ def action_signals(tables: Tables) -> list[Row]:
                 "lld_share": mean(d <= 0 for d in deltas),
                 "logp": ratio((a["logp_old_sum"], a["n_tokens"])
                               for a, _ in pairs if finite(a["logp_old_sum"])),
-                **spread("engine", (a for a, _ in pairs), ratio_too=False),
-                **spread("inner", (a for a, _ in pairs)),
             })
     return rows
-
-
-def probe_signals(tables: Tables) -> list[Row]:
-    """The view `probe_signals`."""
-    cells: dict[tuple, list[float]] = {}
-    for p in visible(tables)["probes"]:
-        values = cells.setdefault((p["step"], p["probe"]), [])
-        values += [p["value"]] if finite(p["value"]) else []
-    return [
-        {"step": step, "probe": probe, "value": mean(values), "n": len(values)}
-        for (step, probe), values in cells.items()
-    ]

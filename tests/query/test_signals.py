@@ -13,7 +13,7 @@ import pytest
 import signal_twin as twin
 
 import lldscope
-from lldscope.core.schema import ACTION_SIGNALS, PROBE_SIGNALS, SIGNALS, TABLES, VIEWS
+from lldscope.core.schema import ACTION_SIGNALS, SIGNALS, TABLES, VIEWS
 from lldscope.recording import writer
 from lldscope.storage import compaction
 
@@ -246,24 +246,6 @@ def test_signals_by_action_are_those_of_the_twin(log):
         assert_same(actual[key] | {"correct": key[2]}, target)
 
 
-def test_retention_by_action_is_that_of_the_twin(log):
-    rows, run = log
-    actual = {(r["step"], r["action_index"]): r for r in read_view(run, "retention_signals")}
-    expected = {(r["step"], r["action_index"]): r for r in twin.retention_signals(rows.tables)}
-    assert actual.keys() == expected.keys()
-    for key, target in expected.items():
-        assert_same(actual[key], target)
-
-
-def test_probes_are_those_of_the_twin(log):
-    rows, run = log
-    actual = {(r["step"], r["probe"]): r for r in read_view(run, "probe_signals")}
-    expected = {(r["step"], r["probe"]): r for r in twin.probe_signals(rows.tables)}
-    assert actual.keys() == expected.keys()
-    for key, target in expected.items():
-        assert_same(actual[key], target)
-
-
 def test_the_logs_hold_what_they_should():
     """Every signal is NULL in some row of them and a number in another; NaN passes where it may."""
     values: dict[str, list] = {name: [] for name in SIGNALS.names}
@@ -298,7 +280,7 @@ def test_following_a_run_gives_what_reading_it_afresh_gives(seed, tmp_path, monk
     def same(run: lldscope.Run) -> None:
         run.refresh()
         fresh = lldscope.open_run(path)
-        views = ("signals", "action_signals", "retention_signals", "probe_signals")
+        views = ("signals", "action_signals")
         for view in (getattr(lldscope.Run, name) for name in views):
             pd.testing.assert_frame_equal(view(run), view(fresh), check_dtype=False)
 
@@ -313,7 +295,6 @@ def test_views_have_exactly_the_declared_columns(make_run):
     assert set(run.sql("SELECT * FROM signals").columns) == set(SIGNALS.names)
     assert list(run.signals().columns) == list(SIGNALS.names)
     assert list(run.action_signals().columns) == list(ACTION_SIGNALS.names)
-    assert list(run.probe_signals().columns) == list(PROBE_SIGNALS.names)
 
 
 def test_every_signal_is_explained():
@@ -351,8 +332,6 @@ def test_scores_of_delta_by_hand(tmp_path):
     (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
     assert row["delta_correct"] == pytest.approx(0, abs=1e-6)
     assert row["delta_incorrect"] == pytest.approx(-6)
-    assert row["delta_correct_q10"] == pytest.approx(-1.6)
-    assert row["delta_correct_loss"] == pytest.approx((2 + 1.6 + 1.2 + 0.8 + 0.4) / 11)
     assert row["delta_correct_trim"] == pytest.approx(0, abs=1e-6)
     assert row["displaced_share"] in (0, 1)
     assert row["group_size_max"] == 12

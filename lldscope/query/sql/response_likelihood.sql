@@ -2,7 +2,6 @@
 -- delta: Σ over its actions of (logp_post_sum − logp_old_sum), nats (Def. 4.1 of the response);
 -- NULL unless every action was re-scored. NaN and Inf are passed on as they came.
 -- rounding_sq: Σ rounding_sq_sum; NULL unless every action has it.
--- engine_log_ratio: likewise of (logp_old_sum − logp_behaviour_sum).
 -- n_tokens, logp_old: over its actions with a number for both.
 -- actions_merged: fewer rows of actions than the searches and the answer are: turns that were not
 -- told apart, as where tool text counts as the policy's own. NULL without an answer or a search.
@@ -18,7 +17,6 @@ SELECT
     logp_old,
     CASE WHEN n_rescored = n_actions THEN delta END                        AS delta,
     CASE WHEN n_rounded = n_actions THEN rounding_sq END                   AS rounding_sq,
-    CASE WHEN n_engine = n_actions THEN engine_log_ratio END               AS engine_log_ratio,
     n_actions < n_actions_least                                            AS actions_merged
 FROM (
     SELECT
@@ -31,9 +29,7 @@ FROM (
         count(logp_post_sum - logp_old_sum)                                AS n_rescored,
         sum(logp_post_sum::DOUBLE - logp_old_sum::DOUBLE)                  AS delta,
         count(rounding_sq_sum)                                             AS n_rounded,
-        sum(rounding_sq_sum::DOUBLE)                                       AS rounding_sq,
-        count(logp_old_sum - logp_behaviour_sum)                           AS n_engine,
-        sum(logp_old_sum::DOUBLE - logp_behaviour_sum::DOUBLE)             AS engine_log_ratio
+        sum(rounding_sq_sum::DOUBLE)                                       AS rounding_sq
     FROM actions
     GROUP BY step, rank, response_id
 )

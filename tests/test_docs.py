@@ -98,14 +98,6 @@ def test_commands_of_a_document_run(document, tmp_path, monkeypatch):
         assert done.exit_code in ((10, 11, 13) if command[0] == "check" else (0,)), done.output
 
 
-def test_the_python_example_of_the_post_mortem_runs(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    (code,) = blocks("python", (ROOT / "docs" / "post-mortem.md").read_text(encoding="utf-8"))
-    scope: dict = {}
-    exec(compile(code, "post-mortem.md", "exec"), scope)
-    assert "<figure>" in scope["charts"].html
-
-
 def test_every_command_has_help():
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,9 +43,9 @@ class Examination:
     """What was found in a run directory; `rows` are those of the intact parts, by table."""
 
     run: Path
-    parts: int = 0
-    rows: dict[str, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    parts: int
+    rows: Counter[str]
+    findings: list[Finding]
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,6 @@ class Context:
     """The run under examination, as it was when the examination began."""
 
     run: Path
-    info: dict[str, Any]
     manifest: Manifest
-    owners: list[Owner]  # that have a manifest
     recording: dict[Owner, str]  # whose recorder may still be alive → why
     heartbeats: dict[int, dict[str, Any]]
-
-    def name(self, path: Path) -> str:
-        return path.relative_to(self.run).as_posix()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,24 +20,25 @@ from ..storage.integrity import (
     find_damage,
     unlisted_files,
 )
-from ..storage.manifest import ManifestReader, commit, manifest_path
+from ..storage.manifest import commit, manifest_path
 from ..storage.part import PART_KEY, Part, quarantine_reason
 from . import repairs
-from .findings import Context, Examination, Finding, Severity
+from .findings import Context, Examination, Finding
 
 MOVE = "move it into quarantine/"
 
 
 def check_parts(context: Context, result: Examination) -> Iterator[Finding]:
-    """Reads every part that counts: size, checksum, footer, rows, steps, columns."""
+    """Reads every part that counts: size, checksum, footer, rows, columns."""
     run, recording = context.run, context.recording
-    rows: Counter[str] = Counter()
     steps: Counter[tuple[int, int, int]] = Counter()
     for part in context.manifest.parts:
         where = f"{part.table}/{part.file}"
-        problem = find_damage(run, part) or _content_problem(run, part, steps)
+        problem = find_damage(run, part)
+        if problem is None and part.table == "steps":
+            problem = _count_steps(run, part, steps)
         if problem is None:
-            rows[part.table] += part.rows
+            result.rows[part.table] += part.rows
             continue
         owner_is_recording = part.name.owner in recording
         if owner_is_recording and part not in layout.read_manifest(run).parts:
@@ -50,7 +51,6 @@ def check_parts(context: Context, result: Examination) -> Iterator[Finding]:
             yield Finding("damage", "part", where, message, MOVE, action)
         else:
             yield Finding("damage", "part", where, message)
-    result.parts, result.rows = len(context.manifest.parts), dict(rows)
     for (attempt, rank, step), times in sorted(steps.items()):
         if times > 1:
             yield Finding(
@@ -69,80 +69,51 @@ def _lost_rows(part: Part) -> str:
     return f"{part.rows} rows of {steps} (attempt {part.attempt}, rank {part.rank}) are left out"
 
 
-def _content_problem(run: Path, part: Part, steps: Counter[tuple[int, int, int]]) -> str | None:
-    """What is wrong with a part's rows; counts in `steps` how often each step was recorded."""
+def _count_steps(run: Path, part: Part, steps: Counter[tuple[int, int, int]]) -> str | None:
+    """Counts how often each step was recorded; what is wrong if it cannot be read."""
     try:
-        with pq.ParquetFile(part.path(run), page_checksum_verification=True) as file:
-            written_as = (file.schema_arrow.metadata or {}).get(PART_KEY)
-            if written_as not in (None, f"{part.table}/{part.file}".encode()):
-                return f"it was written as {written_as.decode(errors='replace')}"
-            for batch in file.iter_batches():
-                for column in ("attempt", "rank"):
-                    if set(batch.column(column).unique().to_pylist()) - {getattr(part, column)}:
-                        return f"it holds rows of another {column}"
-                if part.table == "steps":
-                    steps.update((*part.name.owner, s) for s in batch.column("step").to_pylist())
-    except (OSError, pa.ArrowException, KeyError) as error:
+        column = pq.read_table(part.path(run), columns=["step"], partitioning=None)["step"]
+    except (OSError, pa.ArrowException) as error:
         return str(error).split("\n")[0]
+    steps.update((*part.name.owner, step) for step in column.to_pylist())
     return None
 
 
 def check_unlisted_files(context: Context) -> Iterator[Finding]:
-    """Files that do not count: leftovers of a killed process, and rows that can be listed again."""
-    # The manifests are read again: checking the parts of a long run takes minutes.
-    reader = ManifestReader(context.run)
-    manifest = layout.read_manifest(context.run, reader)
-    damaged = {*context.manifest.bad_files(), *manifest.bad_files()}
-    intact: dict[UnlistedFile, Part] = {}
-    for file in unlisted_files(context.run, manifest):
-        if file.name.owner in context.recording:
-            continue  # its recorder is about to list or to remove it
-        if file.why in REMOVABLE:
-            action = partial(repairs.remove_unlisted, context.run, file, reader)
-            where = context.name(file.path)
-            yield Finding("note", "leftover", where, f"{file.why}.", "remove it", action)
-        elif file.why == UNSEALED and (part := _intact_part(context.run, file)):
-            intact[file] = part
-        else:
-            yield _leftover(context, file, file.why, reader)
-    seals: dict[tuple[int, ...], list[Part]] = defaultdict(list)
-    for file, part in intact.items():
-        if any(q.name.covers(part.name) for q in intact.values() if q.table == part.table):
-            yield _leftover(context, file, COVERED, reader)
-        else:
-            seals[*part.name.owner, part.name.first, part.name.last].append(part)
-    for _, parts in sorted(seals.items()):
-        yield _unlisted(context, parts, damaged)
+    """Files that do not count: leftovers of a killed process, and rows that can be listed again.
 
-
-def _leftover(context: Context, file: UnlistedFile, why: str, reader: ManifestReader) -> Finding:
-    action = partial(repairs.quarantine_unlisted, context.run, file, why, reader)
-    return Finding("warning", "leftover", context.name(file.path), f"{why}.", MOVE, action)
-
-
-def _unlisted(context: Context, parts: list[Part], damaged: set[str]) -> Finding:
-    """Intact parts of one seal that no manifest lists.
-
-    The part of `steps` is written last: if it exists, the seal is complete. Otherwise the parts are
-    listed only if the manifest has lost lines, or if they are merged parts.
+    Those are intact parts of a manifest that has lost lines, and merged parts; where the manifest
+    is whole, other parts are of a seal that was not completed.
     """
-    run, owner = context.run, parts[0].name.owner
-    is_merged = parts[0].name.first < parts[0].name.last
-    manifest_is_damaged = manifest_path(run, *owner).name in damaged
-    rows = sum(part.rows for part in parts)
-    where = ", ".join(f"{part.table}/{part.file}" for part in parts)
-    if manifest_is_damaged or is_merged or any(part.table == "steps" for part in parts):
-        severity: Severity = "damage" if manifest_is_damaged else "warning"
-        message = f"{rows} intact rows that no manifest lists."
-        action = partial(commit, run, *owner, parts)
-        return Finding(severity, "unlisted", where, message, "list them", action)
-
-    def quarantine() -> None:
-        for part in parts:
-            repairs.quarantine_part(run, part, "part of a seal that was not completed")
-
-    message = f"{rows} rows of a seal that was not completed; the process ended during it."
-    return Finding("warning", "leftover", where, message, "move them into quarantine/", quarantine)
+    run = context.run
+    # The manifests are read again: checking the parts of a long run takes minutes.
+    manifest = layout.read_manifest(run)
+    damaged = {*context.manifest.bad_files(), *manifest.bad_files()}
+    files = [f for f in unlisted_files(run, manifest) if f.name.owner not in context.recording]
+    intact: dict[UnlistedFile, Part] = {}
+    for file in files:
+        is_merged = file.name.first < file.name.last
+        manifest_is_damaged = manifest_path(run, *file.name.owner).name in damaged
+        may_count = file.why == UNSEALED and (is_merged or manifest_is_damaged)
+        if may_count and (part := _intact_part(run, file)):
+            intact[file] = part
+    for file in files:
+        where = f"{file.table}/{file.path.name}"
+        part = intact.get(file)
+        is_covered = part and any(
+            q.table == part.table and q.name.covers(part.name) for q in intact.values()
+        )
+        if file.why in REMOVABLE:
+            action = partial(repairs.remove_unlisted, run, file)
+            yield Finding("note", "leftover", where, f"{file.why}.", "remove it", action)
+        elif part is None or is_covered:
+            why = COVERED if is_covered else file.why
+            action = partial(repairs.quarantine_unlisted, run, file, why)
+            yield Finding("warning", "leftover", where, f"{why}.", MOVE, action)
+        else:
+            message = f"{part.rows} intact rows that no manifest lists."
+            action = partial(commit, run, *file.name.owner, [part])
+            yield Finding("damage", "unlisted", where, message, "list them", action)
 
 
 def _intact_part(run: Path, file: UnlistedFile) -> Part | None:

@@ -17,7 +17,6 @@ from ..storage.integrity import UnlistedFile, is_removable
 from ..storage.manifest import (
     MANIFEST_DIR,
     ManifestFile,
-    ManifestReader,
     line_number,
     manifest_names,
     manifest_path,
@@ -41,33 +40,32 @@ def quarantine_part(run: Path, part: Part, why: str) -> None:
     quarantine(run, part.path(run), f"{part.table}-{part.file}", why)
 
 
-def quarantine_unlisted(run: Path, file: UnlistedFile, why: str, reader: ManifestReader) -> None:
-    listed = layout.read_manifest(run, reader).parts
+def quarantine_unlisted(run: Path, file: UnlistedFile, why: str) -> None:
+    listed = layout.read_manifest(run).parts
     counts = any((p.table, p.file) == (file.table, file.path.name) for p in listed)
     if file.path.exists() and not counts:
         quarantine(run, file.path, f"{file.table}-{file.path.name}", why)
 
 
-def remove_unlisted(run: Path, file: UnlistedFile, reader: ManifestReader) -> None:
-    if is_removable(run, file, layout.read_manifest(run, reader)):
+def remove_unlisted(run: Path, file: UnlistedFile) -> None:
+    if is_removable(run, file, layout.read_manifest(run)):
         file.path.unlink(missing_ok=True)
 
 
 def rewrite_manifest(run: Path, owner: Owner) -> None:
-    """Replace each line that cannot be read, or is missing, by an empty commit."""
+    """Keep the commits that can be read, numbered anew; empty ones take the place of the others."""
     path = manifest_path(run, *owner)
     reported = layout.reported_lines(read_heartbeats(run)).get(path.name, 0)
     old = path.read_bytes() if path.is_file() else b""
-    lines = old.split(b"\n")[:-1]
     manifest = ManifestFile(run, *owner)
-    new_lines: list[bytes] = []
-    for line in lines:
-        readable = manifest.replay(line) is None
-        while readable and len(new_lines) < line_number(line) - 1:
-            new_lines.append(_empty(len(new_lines) + 1))
-        new_lines.append(line if readable else _empty(len(new_lines) + 1))
-    new_lines += [_empty(n + 1) for n in range(len(new_lines), reported)]
-    new = b"".join(line + b"\n" for line in new_lines)
+    lines = [line for line in old.split(b"\n")[:-1] if manifest.replay(line) is None]
+    commits = [json_files.parse_line(line)[0] for line in lines]
+    n_lines = max([reported, len(lines), *map(line_number, lines)])
+    commits += [{"parts": {}}] * (n_lines - len(lines))
+    new = b"".join(
+        json_files.with_checksum(json_files.to_json(commit | {"n": number}))
+        for number, commit in enumerate(commits, 1)
+    )
     if path.is_file() and new == old:
         return  # repaired already, for the finding about another line
     if path.exists():
@@ -75,11 +73,6 @@ def rewrite_manifest(run: Path, owner: Owner) -> None:
         shutil.copyfile(path, copy)
         quarantine(run, copy, f"{MANIFEST_DIR}-{path.name}", "bad lines")
     json_files.replace_file(path, new.decode())
-
-
-def _empty(number: int) -> bytes:
-    """A commit of nothing in the place of a line."""
-    return json_files.with_checksum(json_files.to_json({"parts": {}, "n": number})).rstrip()
 
 
 def rebuild_run_file(run: Path) -> None:

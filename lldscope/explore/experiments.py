@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..recording.blame_answer import FOLDER as BLAME
-from ..recording.blame_answer import read_answer
 from ..runs import Run
 from ..storage import json_files
 
-RESCUE = "rescue"
-"""Folder of a run: the forks of each rescue, and `step-STEP.json` with its answer."""
+BLAME, RESCUE = "blame", "rescue"
+"""Folders of a run: `step-STEP.json` with the answer of each, and the forks of each rescue."""
 
 
 @dataclass(frozen=True)
@@ -42,22 +40,22 @@ def experiments(run: Run) -> list[Experiment]:
 
 def blame_answer(run: Run) -> Experiment | None:
     """The last answer of `lldscope blame`."""
-    answer = read_answer(run.path)
+    answer = _newest(run.path / BLAME, lambda plain: (
+        str(plain["sentence"])[:2000], int(plain["step"]), int(plain["draws"]),
+        [(str(v["name"])[:80], _number(v["measures"]["delta_correct"]), _interval(v["delta"]),
+          _interval(v["change"])) for v in plain["variants"][:100]],
+    ))
     if answer is None:
         return None
-    rows = [
-        (r.name, _number(r.measures.get("delta_correct")), _interval(r.delta), _interval(r.change))
-        for r in answer.variants
-    ]
-    head = ("update", "Δ, this batch", f"Δ, {answer.draws} new batches [95 %]",
-            "difference [95 %]")
-    title = f"What the update of step {answer.step} did, run again with one thing changed"
-    return Experiment(title, answer.sentence, head, rows)
+    sentence, step, draws, rows = answer
+    head = ("update", "Δ, this batch", f"Δ, {draws} new batches [95 %]", "difference [95 %]")
+    title = f"What the update of step {step} did, run again with one thing changed"
+    return Experiment(title, sentence, head, rows)
 
 
 def rescue_answer(run: Run) -> Experiment | None:
     """The last answer of `lldscope rescue`."""
-    answer = _newest(run.path, lambda plain: (
+    answer = _newest(run.path / RESCUE, lambda plain: (
         str(plain["sentence"])[:2000], int(plain["checkpoint"]),
         [(str(a["arm"])[:80], [float(em) for em in a["em"]][:100], a["delta"], a["ended"])
          for a in plain["arms"][:20]],
@@ -75,10 +73,11 @@ def rescue_answer(run: Run) -> Experiment | None:
     return Experiment(title, sentence, head, rows)
 
 
-def _newest(run: Path, parse: Callable[[Any], Any]) -> Any:
+def _newest(folder: Path, parse: Callable[[Any], Any]) -> Any:
+    """What `parse` makes of the newest answer in a folder; None where it cannot be read."""
     try:
-        file = max((run / RESCUE).glob("step-*.json"), key=lambda path: path.stat().st_mtime)
-        return parse(json_files.parse(json_files.read_bytes(file, run)))
+        file = max(folder.glob("step-*.json"), key=lambda path: path.stat().st_mtime)
+        return parse(json_files.parse(json_files.read_bytes(file, folder.parent)))
     except (OSError, ValueError, TypeError, LookupError):
         return None
 

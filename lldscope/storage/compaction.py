@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from ..core.schema import arrow_schema
 from . import heartbeats, layout
 from .integrity import REMOVABLE, UNPUBLISHED, is_removable, unlisted_files
-from .manifest import Manifest, ManifestReader, commit, manifest_names, manifest_path
+from .manifest import Manifest, commit, manifest_names, manifest_path
 from .part import Part, PartName, attempt_spans, remove_parts, write_part
 
 FAN_IN = 16
@@ -175,15 +175,14 @@ def _remove_leftovers(run: Path, owners: set[tuple[int, int]], result: Compacted
 
     Readers that are using a removed file read the manifests again.
     """
-    reader = ManifestReader(run)
-    manifest = layout.read_manifest(run, reader)
+    manifest = layout.read_manifest(run)
     damaged = manifest.bad_files()
     for file in unlisted_files(run, manifest):
         owner = file.name.owner
         if owner not in owners or manifest_path(run, *owner).name in damaged:
             continue
         if file.why == UNPUBLISHED:  # another compaction may have committed it since
-            manifest = layout.read_manifest(run, reader)
+            manifest = layout.read_manifest(run)
         if file.why in REMOVABLE and is_removable(run, file, manifest):
             with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()

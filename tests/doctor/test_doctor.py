@@ -74,7 +74,7 @@ def test_a_merged_part_whose_line_is_lost_is_not_taken_for_a_leftover(tmp_path, 
 
 
 def test_what_a_killed_process_leaves_is_examined_before_it_is_removed(run):
-    """A seal that was written and not listed: complete with its `steps`, else incomplete."""
+    """A file that was not finished, and a seal that was written and not listed."""
     manifest = manifest_path(run, 1, 0)
     lines = manifest.read_text().splitlines()
     manifest.write_text("\n".join(lines[:2]) + "\n")  # as after a kill before the third commit
@@ -83,15 +83,12 @@ def test_what_a_killed_process_leaves_is_examined_before_it_is_removed(run):
     os.utime(manifest, (old, old))
     (run / "actions/a1-r0-000004.parquet.9.inprogress").write_bytes(b"half")
     (run / "steps/notes.txt").write_text("mine")
-    assert findings(run) == {"unlisted": "warning", "leftover": "note", "not-closed": "warning"}
+    assert sorted((f.what, f.severity) for f in examine(run).findings) == [
+        ("leftover", "note"), *[("leftover", "warning")] * 4, ("not-closed", "warning"),
+    ]
     assert findings_after_repair(run) == {"not-closed": "warning"}
-    assert steps(run) == list(range(30))
-    manifest.write_text("\n".join(lines[:2]) + "\n")
-    os.utime(manifest, (old, old))
-    (run / "steps/a1-r0-000003.parquet").unlink()
-    assert findings(run)["leftover"] == "warning"
-    findings_after_repair(run)
     assert steps(run) == list(range(20))
+    assert (run / "steps/notes.txt").exists()
     assert (run / "quarantine/actions-a1-r0-000003.parquet").exists()
 
 
@@ -115,14 +112,13 @@ def test_a_step_that_was_recorded_twice_is_reported(tmp_path):
     assert "step 3 was recorded 2 times" in finding.message
 
 
-def test_losses_and_clocks_are_reported(run):
+def test_losses_are_reported(run):
     beat = json.loads((run / "heartbeat/r0.json").read_text())
-    beat |= {"dropped": {"tokens: rows lost": 7}, "time": time.time() + 7200}
+    beat |= {"dropped": {"tokens: rows lost": 7}}
     (run / "heartbeat/r0.json").write_text(json.dumps(beat))
-    messages = {f.what: f.message for f in examine(run).findings}
-    assert messages.keys() == {"dropped", "clock"}
-    assert messages["dropped"] == "7 × tokens: rows lost."
-    assert "ahead" in messages["clock"]
+    assert {f.what: f.message for f in examine(run).findings} == {
+        "dropped": "7 × tokens: rows lost."
+    }
 
 
 def test_a_clock_that_was_set_back_costs_nothing(tmp_path, monkeypatch):

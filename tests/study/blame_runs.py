@@ -22,13 +22,13 @@ from typing import Any
 
 import click
 import numpy as np
+from lldscope_trainer.blame.answer import AS_IT_WAS, HALF_RATE, POSITIVE, interval
 from lldscope_trainer.blame.experiment import blame
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import TrainConfig, load_config
 from lldscope_trainer.rescue.forks import Fork
 
 from lldscope import open_run
-from lldscope.recording.blame_answer import AS_IT_WAS, HALF_RATE, POSITIVE, interval
 
 from .arms import BASE_FILE, LETTERS, LLDS, ROOT, STUDY, _letters
 from .label import KEPT, label

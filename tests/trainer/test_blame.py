@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from keeper import SMALL
 from lldscope_trainer import cli
 from lldscope_trainer.blame import variants
+from lldscope_trainer.blame.answer import interval
 from lldscope_trainer.blame.command import blame as command
 from lldscope_trainer.blame.experiment import blame
 from lldscope_trainer.blame.variants import Variant, correct_rows, measure, update
@@ -22,7 +23,7 @@ from lldscope_trainer.train import Trainer
 
 import lldscope
 from lldscope.core.errors import LldscopeError
-from lldscope.recording.blame_answer import interval, read_answer
+from lldscope.explore.experiments import blame_answer
 
 SETTINGS = [
     *SMALL, "group_size=8", "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=2",
@@ -158,11 +159,11 @@ def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypa
     assert (stored["schema"], stored["step"], stored["same"]) == (1, 2, True)
     done = CliRunner().invoke(command, [str(copy), "--json"])
     assert json.loads(done.stdout) == stored
-    again = read_answer(copy)
-    assert again.sentence == answer.sentence
-    for damage in ("{", "[]", json.dumps(stored | {"variants": []})):
-        (copy / "blame" / "step-2.json").write_text(damage, "utf-8")
-        assert read_answer(copy) is None
+    with lldscope.open_run(copy) as read:
+        assert blame_answer(read).sentence == answer.sentence
+        for damage in ("{", "[]", json.dumps(stored | {"variants": [{}]})):
+            (copy / "blame" / "step-2.json").write_text(damage, "utf-8")
+            assert blame_answer(read) is None
 
 
 def test_shared_prefixes_end_where_a_negative_leaves_the_correct_response(trainer):

@@ -14,7 +14,7 @@ from lldscope.core.errors import LldscopeError
 from lldscope.storage import json_files
 
 if TYPE_CHECKING:
-    from lldscope.recording.blame_answer import BlameAnswer
+    from .answer import BlameAnswer
 
 
 @click.command()

@@ -11,10 +11,10 @@ from typing import Any
 
 from lldscope import NullRecorder, Recorder, open_run
 from lldscope.core.errors import LldscopeError, UsageError
-from lldscope.recording.blame_answer import BlameAnswer, Result, interval
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
 from ..train import Sample, Trainer
+from .answer import BlameAnswer, Result, interval
 from .recorded import last_checkpoint, recorded_settings, refuse_changes
 from .variants import correct_rows, delta_correct, measure, probe_set, update, variants
 

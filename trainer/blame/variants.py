@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from lldscope.losses.objectives import kl_k3
-from lldscope.recording.blame_answer import AS_IT_WAS, HALF_RATE, POSITIVE
 from lldscope.recording.rescore import mixed_groups
 
 from ..config import TrainConfig
@@ -19,6 +18,7 @@ from ..guard import Cures
 from ..policy.logprobs import action_scores
 from ..rollout.batch import RolloutBatch
 from ..train import Sample, Trainer
+from .answer import AS_IT_WAS, HALF_RATE, POSITIVE
 
 KL = 0.05
 """Coefficient of the KL that is tried where a run has none."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
-from ..storage import json_files
+from lldscope.storage import json_files
 
 AS_IT_WAS, POSITIVE, HALF_RATE = "as it was", "only positive advantages", "half the learning rate"
 FOLDER = "blame"
-"""In a run directory: `step-STEP.json` for each step that was explained."""
+"""In a run directory, as `lldscope.explore.experiments` reads it: `step-STEP.json`."""
 LEAST_DRAWS = 6
 """Batches that an interval needs."""
 
@@ -31,12 +31,12 @@ class Result:
 
 @dataclass
 class BlameAnswer:
-    """`checkpoint`: the step before which the weights were saved, None in some older answers.
+    """`checkpoint`: the step before which the weights were saved.
     `replay`: whether each table's rows of the step came out as recorded, to the bit."""
 
     run: str
     step: int
-    checkpoint: int | None
+    checkpoint: int
     draws: int
     replay: dict[str, bool]
     variants: list[Result]
@@ -92,46 +92,6 @@ class BlameAnswer:
         folder.mkdir(exist_ok=True)
         json_files.replace_file(folder / f"step-{self.step}.json", text)
         return text
-
-
-def read_answer(run: Path) -> BlameAnswer | None:
-    """The last answer in a run's folder; None where there is none that can be read."""
-    try:
-        file = max((run / FOLDER).glob("step-*.json"), key=lambda path: path.stat().st_mtime)
-        return _parse(json_files.parse(json_files.read_bytes(file, run)))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
-        return None
-
-
-def _parse(plain: Mapping[str, Any]) -> BlameAnswer:
-    """From JSON, of which nothing is trusted."""
-    variants = [
-        Result(
-            str(r["name"])[:80],
-            {str(k): _number(v) for k, v in dict(r["measures"]).items()},
-            _triple(r["delta"]), _triple(r["change"]),
-        )
-        for r in plain["variants"][:100]
-    ]
-    checkpoint = plain["checkpoint"]
-    answer = BlameAnswer(
-        str(plain["run"]), int(plain["step"]), None if checkpoint is None else int(checkpoint),
-        int(plain["draws"]), {str(k): bool(v) for k, v in dict(plain["replay"]).items()},
-        variants,
-    )
-    _ = answer.sentence  # raises LookupError where a variant that it needs is not there
-    return answer
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _triple(values: Any) -> tuple[float, float, float] | None:
-    if values is None:
-        return None
-    mean, low, high = map(float, values)
-    return mean, low, high
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float] | None:

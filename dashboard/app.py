@@ -114,7 +114,6 @@ def _frame() -> html.Div:
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="again"),
             dcc.Store(id="busy"),
-            dcc.Store(id="added"),
             html.A("Skip to the content", href="#page", className="skip"),
             html.Nav(
                 [
@@ -128,7 +127,6 @@ def _frame() -> html.Div:
                 ]
             ),
             html.Main(id="page", tabIndex=-1),
-            html.Div(id="announcement", className="unseen", role="status"),
         ]
     )
 

@@ -16,7 +16,6 @@ from dash import (
     Dash,
     Input,
     Output,
-    Patch,
     State,
     ctx,
     html,
@@ -24,8 +23,8 @@ from dash import (
     set_props,
 )
 
+from lldscope.core.charts import Chart
 from lldscope.core.errors import LldscopeError
-from lldscope.figures.chart_figures import is_measured
 
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
@@ -33,7 +32,7 @@ from .data.snapshot import Snapshot
 from .pages import components as parts
 from .pages.batch import batch
 from .pages.compare_page import compare_parts, comparison_of
-from .pages.drawing import cards_of, charts_of, draw
+from .pages.drawing import cards_of, charts_of, draw, keys_asked
 from .pages.frame import Query, attrs, last_snapshots_of, query_of, view_of
 from .pages.list_rows import choice_of, run_rows
 from .pages.router import page
@@ -63,7 +62,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         path, search, again = _texts([path, search or "", again or ""])
         address = urlsplit(again or f"http://localhost{path}{search}")
         # assets/lldscope.js waits until this one is there, and then fills it
-        mark = attrs(data_page=token_hex(8), data_query=address.query)
+        mark = attrs(data_page=token_hex(8))
         return html.Div(page(registry, address.path, address.query, summaries), **mark)
 
 
@@ -112,7 +111,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
             _texts([o["id"]["index"] for o in ctx.outputs_list[i]]) for i in (0, 3)
         )
         still = [no_update] * len(keys)
-        query = query_of(drawing or {})
+        query = query_of(drawing)
         snapshots, errors = last_snapshots_of(registry, _texts(names))
         versions = [snapshot.version for snapshot in snapshots]
         is_run = "answer" in names_of_parts
@@ -123,13 +122,12 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         redraws = versions != before or "drawing.data" in ctx.triggered_prop_ids
         if not snapshots or not redraws or any(registry.is_opening(name) for name in errors):
             return still, still, still, [words.get(p, no_update) for p in names_of_parts], no_update
-        figures = _figures(keys, snapshots, query, names, is_run)
-        if figures is None:  # a metric is gone; the page asks again
+        charts = charts_of(keys, snapshots, not is_run)
+        if [chart.id for chart in charts] != keys:  # a metric is gone; the page asks again
             return still, still, still, [no_update] * len(names_of_parts), no_update
+        figures = _figures(charts, snapshots, query, names, is_run)
         if is_run:
-            titles = [c.title for c in charts_of(keys, snapshots)]
-            pairs = zip(titles, figures, strict=True)
-            words["absent"] = absent_charts([title for title, f in pairs if not is_measured(f)])
+            words["absent"] = absent_charts(charts, figures)
         feet, classes = [*map(parts.in_words, figures)], [*map(parts.card_class, figures)]
         return (
             figures, feet, classes, [words.get(p, no_update) for p in names_of_parts], versions
@@ -137,35 +135,22 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
 
     @app.callback(
         Output("cards", "children"),
-        Output("charts", "data"),
-        Input("added", "data"),
-        State("charts", "data"),
-        State("defaults", "data"),
+        Input("more", "value"),
         State("names", "data"),
         State("drawing", "data"),
         State({"type": "part", "index": ALL}, "id"),
         prevent_initial_call=True,
     )
-    def change_charts(
-        added: list[str], before: list[str], defaults: list[str], names: list[str], drawing: Any,
-        ids: list[Any],
-    ) -> Any:
-        """Take away cards, and add those that are new at the end."""
+    def change_charts(more: Any, names: list[str], drawing: Any, ids: list[Any]) -> Any:
+        """The cards with those of the metrics that were chosen."""
         snapshots, _ = last_snapshots_of(registry, _texts(names))
+        if not snapshots:
+            return no_update
         is_run = any(one["index"] == "answer" for one in ids)
-        keys = [k for k in _texts(added) if k not in _texts(before)]
-        new = [c for c in charts_of(keys, snapshots, not is_run) if c.id not in before]
-        left = [key for key in before if key in added or key in _texts(defaults)]
-        if not snapshots or (not new and left == before):
-            return no_update, no_update
-        query = query_of(drawing or {})
-        figures = _figures([c.id for c in new], snapshots, query, names, is_run) or []
-        cards = Patch()
-        for i in reversed(range(len(before))):
-            if before[i] not in left:
-                del cards[i]
-        cards.extend(cards_of(new, figures, defaults, names[0] if is_run else None))
-        return cards, [*left, *(chart.id for chart in new)]
+        query = query_of(drawing) | {"chart": _texts(more or [])}
+        charts = charts_of(keys_asked(snapshots, query), snapshots, not is_run)
+        figures = _figures(charts, snapshots, query, names, is_run)
+        return cards_of(charts, figures, names[0] if is_run else None)
 
     @app.callback(
         Output("batch", "children"), Input("step", "data"), State("names", "data"),
@@ -191,12 +176,8 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
 
 
 def _figures(
-    keys: list[str], snapshots: list[Snapshot], query: Query, names: list[str], is_run: bool
-) -> list[Any] | None:
-    """Figures of these charts; None where a chart is not there any more."""
-    charts = charts_of(keys, snapshots, not is_run)
-    if [chart.id for chart in charts] != keys:
-        return None
+    charts: list[Chart], snapshots: list[Snapshot], query: Query, names: list[str], is_run: bool
+) -> list[Any]:
     if is_run:
         return draw(snapshots, charts, view_of(query))
     view, subset = comparison_of(snapshots, query)
@@ -235,19 +216,10 @@ def _in_browser(app: Dash) -> None:
         ask("tick", Output(tick, "data"), Input(clock, "n_intervals"), State("busy", "data"))
     ask("point", Input(_CHARTS, "hoverData"), State(_CHARTS, "id"))
     ask("choose", Input(_CHARTS, "clickData"))
+    ask("chosen", Input("more", "value"))
     ask("viewed", Input("view", "data"))
     ask("stepped", Input({"type": "part", "index": ALL}, "children"))
     ask("stepped", Input("batch", "children"))
-    ask("pinned", Input("pins", "modified_timestamp"), State("pins", "data"), first=True)
     ask("found", Input("find", "value"))
-    ask("found_runs", Input("find-run", "value"))
-    ask(
-        "matches",
-        Output("matches", "children"),
-        Input("find-chart", "value"),
-        Input("charts", "data"),
-        State("metrics", "data"),
-        first=True,
-    )
     ask("pause", Output("pause", "children"), Input("pause", "n_clicks"))
     ask("theme", Input("theme", "n_clicks"))

@@ -43,7 +43,7 @@
 
   function pressed(button) {
     const [key, kind, value] = parse(button.dataset.set), values = view()[key] || [];
-    if (key === "x") return change({ x: [value], zoom: window.lldscope.steps.translated(value) });
+    if (key === "x") return change({ x: [value], zoom: [] });
     if (kind === "=") return change({ [key]: [value], ...(key === "sort" ? { page: [] } : {}) });
     const has = values.includes(value);
     change({ [key]: has ? values.filter((v) => v !== value) : [...values, value] });
@@ -54,17 +54,6 @@
     if (button) pressed(button);
   });
 
-  /* Whether a name holds a text, or meets it as a regular expression. */
-  function matcher(text) {
-    const part = (name) => name.toLowerCase().includes(text.toLowerCase());
-    try {
-      const pattern = new RegExp(text, "i");
-      return (name) => part(name) || pattern.test(name);
-    } catch (e) {
-      return part; /* no regular expression yet */
-    }
-  }
-
   (window.dash_clientside = window.dash_clientside || {}).lldscope = {};
-  window.lldscope = { view, change, press, set, stored, matcher };
+  window.lldscope = { view, change, press, set, stored };
 })();

@@ -78,15 +78,6 @@
     }
   }
 
-  /* Fade all lines but those of this run or group; null: none. */
-  function fade(name) {
-    for (const line of document.querySelectorAll(".scatterlayer .trace")) {
-      const { trace } = line.__data__[0];
-      const alike = name === null || [name, `${name}, mean`].includes(trace.name);
-      line.style.opacity = alike ? "" : 0.12;
-    }
-  }
-
   /* A finger scrolls the page, and a tap points; Plotly would take both for a drag. */
   document.addEventListener("touchstart", (event) => {
     if (event.target.closest(".draglayer")) event.stopPropagation();
@@ -103,5 +94,5 @@
       point(hover ? hover.points[0].x : null, all()[at]);
     },
   });
-  Object.assign(window.lldscope, { charts: { all, move, show, point, fade } });
+  Object.assign(window.lldscope, { charts: { all, move, show, point } });
 })();

@@ -1,29 +1,13 @@
 /* What runs in the browser: clientside callbacks, tools of charts, keyboard, ages. */
 (function () {
   "use strict";
-  const { change, charts, matcher, press, set, stored, view } = window.lldscope;
+  const { change, charts, press, set, stored, view } = window.lldscope;
   const HIDDEN = 15; /* ticks of a hidden tab of which one is asked: every half minute */
   const PATIENCE = 30_000; /* ms until an answer is given up */
   /* Parts of the view that charts depend on. */
-  const DRAWING = ["x", "mean", "zoom", "log", "clip", "hide", "average"];
-  let paused = false, latest = null, asked = 0, waits = 0, drawn = {}, alarms = null;
+  const DRAWING = ["x", "mean", "zoom", "log", "hide", "average"];
+  let paused = false, latest = null, asked = 0, waits = 0, typed = 0, drawn = null;
   const none = () => window.dash_clientside.no_update;
-  let pending = 0;
-  function debounce(act) {
-    clearTimeout(pending);
-    pending = setTimeout(act, 200);
-  }
-
-  /* Components of Dash as data. */
-  const element = (type, props) => ({ type, namespace: "dash_html_components", props });
-  const button = (text, keys, title) => element("Button", { children: text, className: "button small",
-    title, "data-add": JSON.stringify(keys) });
-
-  function add(keys) {
-    const shown = stored("charts"), more = keys.filter((key) => !shown.includes(key));
-    change({ chart: [...(view().chart || []), ...more] });
-    set("pins", [...new Set([...stored("pins"), ...more])].slice(-24));
-  }
 
   Object.assign(window.dash_clientside.lldscope, {
     /* A page has come. React shows it a little later; then what it gives as data becomes elements,
@@ -34,14 +18,14 @@
         if (latest !== id) return;
         if (!document.querySelector(`[data-page="${id}"]`)) return setTimeout(wait, 20);
         asked = 0;
+        drawn = view();
         window.lldscope.fill();
         press(view());
         window.lldscope.steps.mark();
         window.lldscope.steps.ask();
       };
       latest = id;
-      const query = new URLSearchParams(page.props["data-query"]);
-      drawn = Object.fromEntries([...query.keys()].map((key) => [key, query.getAll(key)]));
+      drawn = null;
       wait();
     },
 
@@ -65,75 +49,29 @@
 
     /* The view has changed: what of it the server must know. */
     viewed(now) {
+      if (!drawn) return;
       const differs = (key) => JSON.stringify(drawn[key] || []) !== JSON.stringify(now[key] || []);
-      if (DRAWING.some(differs)) {
-        set("drawing", Object.fromEntries(DRAWING.filter((key) => now[key]).map((key) => [key, now[key]])));
-      }
-      if (differs("chart")) {
-        const keys = now.chart || [], gone = (drawn.chart || []).filter((key) => !keys.includes(key));
-        set("added", keys);
-        if (gone.length) set("pins", stored("pins").filter((key) => !gone.includes(key)));
-      }
+      if (DRAWING.some(differs)) set("drawing", now);
       if (differs("step")) window.lldscope.steps.ask();
       drawn = now;
     },
 
-    /* Charts that this browser has added are on other pages, too, unless the address names some. */
-    pinned(at, pins) {
-      if (!document.getElementById("adding") || !Array.isArray(pins) || view().chart) return;
-      const known = stored("metrics").options.map(([key]) => key);
-      const more = pins.filter((key) => known.includes(key) && !stored("charts").includes(key));
-      if (more.length) change({ chart: more });
+    /* The metrics that have a chart beside the usual ones; the server makes their cards. */
+    chosen: (keys) => change({ chart: keys || [] }),
+
+    /* Text in the field of the list. The debounce of dcc.Input (Dash 4.4) moves the caret back while
+       somebody types. */
+    found(text) {
+      clearTimeout(typed);
+      typed = setTimeout(() => change({ q: [text || ""], page: [] }), 200);
     },
 
-    /* The metrics whose name holds what was typed or meets it as a regular expression. */
-    matches(text, shown, { options, most }) {
-      const left = options.filter(([key]) => !shown.includes(key));
-      if (!text) {
-        const offered = left.filter((option) => option[2]).map(([key, label]) => button(label, [key], key));
-        if (left.length > 1) offered.push(button(`All ${left.length}`, left.slice(0, most).map(([key]) => key)));
-        return offered;
-      }
-      const holds = matcher(text);
-      const names = left.filter(([key, label]) => holds(key) || holds(label));
-      const parts = [`${names.length} of ${left.length} metrics `];
-      if (names.length > 1 && names.length <= most) {
-        parts.push(button(`Add all ${names.length}`, names.map(([key]) => key)));
-      }
-      const sections = {};
-      for (const [key, label] of names.slice(0, 60)) {
-        const prefix = key.replace(/^scalar\//, "").split("/").slice(0, -1).join("/");
-        (sections[prefix] = sections[prefix] || []).push(button(label, [key], key));
-      }
-      for (const [prefix, buttons] of Object.entries(sections)) {
-        if (prefix) parts.push(element("Span", { children: prefix, className: "key" }));
-        parts.push(...buttons);
-      }
-      return parts;
-    },
-
-    /* Text in the field of the list, and in that of a comparison. The debounce of dcc.Input (Dash 4.4)
-       moves the caret back while somebody types. */
-    found: (text) => debounce(() => change({ q: [text || ""], page: [] })),
-    found_runs: (text) => debounce(() => {
-      const holds = matcher(text || ""), runs = [...document.querySelectorAll(".shown-run")];
-      const hidden = runs.filter((one) => !holds(one.textContent)).map((one) => one.dataset.set);
-      change({ hide: text ? hidden.map((setting) => setting.slice(5)) : [] });
-    }),
-
-    /* Title and icon of the tab; and new alarms, which are read aloud. */
+    /* Title and icon of the tab. */
     news(news) {
       if (!news) return;
       document.title = news.title;
       const link = document.querySelector("link[rel=icon]");
       if (link && link.href !== news.icon) link.href = news.icon;
-      /* What fires when the page opens is no news. */
-      const fresh = Object.entries(news.alarms).filter(([alarm]) => alarms && !(alarm in alarms));
-      if (fresh.length) {
-        const text = fresh.map(([alarm, message]) => `New alarm: ${alarm}. ${message}`).join(" ");
-        document.getElementById("announcement").textContent = text;
-      }
-      alarms = news.alarms;
     },
 
     pause() {
@@ -163,17 +101,6 @@
       className: many ? "button primary" : "button disabled",
       children: many ? `Compare ${names.length} runs` : "Compare",
     });
-  }
-
-  /* Tools of a chart. */
-  function tool({ dataset }) {
-    const card = document.getElementById(JSON.stringify({ index: dataset.chart, type: "card" }));
-    if (dataset.tool === "png") {
-      window.Plotly.downloadImage(card.querySelector(".js-plotly-plot"), { format: "png",
-        width: 1000, height: 420, scale: 2, filename: dataset.chart.replace(/[^\w.-]+/g, "-"),
-        setBackground: "opaque" });
-    } else if (document.fullscreenElement) document.exitFullscreen();
-    else card.requestFullscreen();
   }
 
   /* Ages go on between answers of the server; the words are those of pages/components.py. */
@@ -206,7 +133,7 @@
     0: [() => charts.show(null), "the whole run"],
     x: [() => nextOf("x"), "next x axis"],
     m: [() => nextOf("mean"), "next trailing mean"],
-    "/": [() => { const f = document.querySelector("#find, #find-run, #find-chart"); if (f) f.focus(); },
+    "/": [() => { const f = document.querySelector("#find, #more"); if (f) f.focus(); },
       "find runs, or a metric"],
     p: [click("pause"), "pause, go on"],
     t: [click("theme"), "light, dark"],
@@ -250,18 +177,9 @@
       for (const one of left) to.searchParams.append("col", one);
       location.assign(to);
     }
-    if (near("[data-tool]")) tool(near("[data-tool]"));
-    if (near("[data-add]")) {
-      near("[data-add]").textContent = "adding …";
-      add(JSON.parse(near("[data-add]").dataset.add));
-    }
     if (near("[data-shown]")) {
       const runs = [...document.querySelectorAll(".shown-run")].map((one) => one.dataset.set.slice(5));
       change({ hide: near("[data-shown]").dataset.shown === "none" ? runs : [] });
-    }
-    for (const open of document.querySelectorAll(".tools[open]")) {
-      /* Plotly clicks a link of its own to save a picture. */
-      if (event.isTrusted && !open.contains(event.target)) open.open = false;
     }
     const link = near("a[href]"); /* to a place on this page: all else stays */
     if (link && link.pathname === location.pathname && link.hash) {
@@ -273,12 +191,6 @@
     }
   });
   addEventListener("pageshow", () => document.documentElement.classList.remove("leaving"));
-  for (const [event, name] of [["mouseover", (run) => run.dataset.run], ["mouseout", () => null]]) {
-    document.addEventListener(event, ({ target }) => {
-      const run = target.closest("[data-run]");
-      if (run) charts.fade(name(run));
-    });
-  }
   /* select[data-address] sets that part of the address. */
   document.addEventListener("change", (event) => {
     const select = event.target.closest("select[data-address]");

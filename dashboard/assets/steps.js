@@ -75,20 +75,6 @@
     choose(cells.step[Math.max(0, Math.min(n - 1, at))]);
   }
 
-  /* A range of the axis that is shown, on another axis, by the steps between. */
-  function translated(to) {
-    const { x, zoom } = view(), from = x && x[0] ? x[0] : "step";
-    if (!zoom || !zoom[0] || !read() || !cells[from] || !cells[to || "step"]) return [];
-    const a = cells[from], b = cells[to || "step"];
-    const place = (value) => {
-      let i = a.findIndex((v) => v !== null && v >= value);
-      if (i < 0) i = a.length - 1;
-      if (i === 0 || a[i] === a[i - 1]) return b[i];
-      return b[i - 1] + ((value - a[i - 1]) / (a[i] - a[i - 1])) * (b[i] - b[i - 1]);
-    };
-    return [zoom[0].split(",").map((v) => Number(place(Number(v)).toPrecision(7))).join(",")];
-  }
-
   document.addEventListener("click", (event) => {
     const bar = event.target.closest("#steps");
     if (!bar || !read()) return;
@@ -114,5 +100,5 @@
     /* The bar is new, or the batch beside the charts, which are as wide as there is room then. */
     stepped: () => { for (const wait of [50, 400]) setTimeout(mark, wait); },
   });
-  Object.assign(window.lldscope, { steps: { ask, choose, chosen, mark, move, translated } });
+  Object.assign(window.lldscope, { steps: { ask, choose, chosen, mark, move } });
 })();

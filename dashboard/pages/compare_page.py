@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import isnan
 from typing import Any
 
-from dash import dcc, html
+from dash import html
 
 from lldscope.core import palette
 from lldscope.core.terminal import visible
@@ -48,7 +48,6 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
     """The page that compares these runs; `notices` say which of those asked for are not there."""
     view, subset = comparison_of(snapshots, query)
     names = [snapshot.name for snapshot in snapshots]
-    defaults = default_keys(snapshots)
     charts = charts_of(keys_asked(snapshots, query), snapshots, True)
     figures = draw(snapshots, charts, view, set(subset), names)
     content = compare_parts(snapshots, query, notices)
@@ -63,11 +62,11 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
             html.P(AVERAGED if view.groups else None, className="note"),
             controls(view, None, ALIGNED_BY),
             _legend(snapshots, view, set(subset)),
-            html.Div(cards_of(charts, figures, defaults), className="charts", id="cards"),
-            adding(snapshots, defaults, True),
+            html.Div(cards_of(charts, figures), className="charts", id="cards"),
+            adding(snapshots, charts, default_keys(snapshots), True),
             part("compared", content["compared"]),
             different_settings(snapshots),
-            *memory(snapshots, query, [chart.id for chart in charts], defaults),
+            *memory(snapshots, query),
         ]
     )
 
@@ -100,7 +99,7 @@ def _difference(snapshots: list[Snapshot]) -> list[Any]:
 
 
 def _legend(snapshots: list[Snapshot], view: View, subset: set[str]) -> html.Div:
-    """A button for each run that hides it in all charts; pointing at it fades the others."""
+    """A button for each run that hides it in all charts."""
     styles = styles_of([s.name for s in snapshots], view.groups)
     buttons = [
         choice_button(
@@ -108,7 +107,6 @@ def _legend(snapshots: list[Snapshot], view: View, subset: set[str]) -> html.Div
             [parts.stroke(*styles[s.name]), visible(s.title),
              html.Span(view.groups[s.name], className="quiet") if s.name in view.groups else None],
             s.name in subset, className="shown-run",
-            **attrs(data_run=view.groups.get(s.name) or visible(s.title)),
         )
         for s in snapshots
     ]
@@ -116,9 +114,7 @@ def _legend(snapshots: list[Snapshot], view: View, subset: set[str]) -> html.Div
         html.Button(word, className="button small", **attrs(data_shown=word))
         for word in ("all", "none")
     ]
-    field = dcc.Input(id="find-run", type="search", className="find",
-                      placeholder="filter runs (text or regex)")
-    return html.Div([*every, field, *buttons], role="group", className="shown",
+    return html.Div([*every, *buttons], role="group", className="shown",
                     **attrs(aria_label="runs drawn"))
 
 

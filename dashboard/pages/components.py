@@ -238,19 +238,19 @@ def card_class(figure: Figure) -> str:
     return " ".join(["card chart", *(f"without-{i}" for i in absent_lines(figure))])
 
 
-def chart_card(
-    chart: Chart, figure: Figure, legend: list[Any], note: str, extra: bool
-) -> html.Section:
-    """A titled card with one chart; one that the reader added (`extra`) can be removed."""
+def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> html.Section:
+    """A titled card with one chart."""
     title = visible(chart.title, 80)
+    scale = [] if chart is ACTION_MAP else [
+        choice_button(f"log~{chart.id}", "log", False, title=f"a logarithmic y axis: {title}")
+    ]
     graph = dcc.Graph(
         id={"type": "chart", "index": chart.id}, figure=figure, config=GRAPH_CONFIG,
         clear_on_unhover=True, className="graph",
     )
     return html.Section(
         [
-            html.Header([html.H2(title), html.Div(legend, className="legend"),
-                         tools(chart, extra)]),
+            html.Header([html.H2(title), html.Div(legend, className="legend"), *scale]),
             html.P(note, className="note"),
             html.Div(graph, role="img", style={"height": HEIGHT},
                      **attrs(aria_label=f"chart of {title}, described below it")),
@@ -291,25 +291,6 @@ def _extremes(line: dict[str, Any], figure: Figure) -> str:
             at = f" at step {x[y.index(value)]:,.0f}" if by_step else ""
             words += f", {word} {number(value)}{at}"
     return words
-
-
-def tools(chart: Chart, extra: bool) -> html.Details:
-    """What can be done with a chart; assets/lldscope.js does it."""
-    scales: list[Any] = [] if chart is ACTION_MAP else [
-        choice_button(f"log~{chart.id}", "log y", False, title="a logarithmic y axis"),
-        choice_button(f"clip~{chart.id}", "clip outliers", False,
-                      title="a y axis that leaves out the lowest and highest 1 %"),
-    ]
-    others = [("full", "full screen"), ("png", "PNG")]
-    buttons = scales + [
-        html.Button(word, className="button small", **attrs(data_tool=tool, data_chart=chart.id))
-        for tool, word in others
-    ]
-    if extra:
-        buttons.append(html.Button("remove", className="button small",
-                                   **attrs(data_set=f"chart~{chart.id}")))
-    summary = html.Summary("⋯", **attrs(aria_label=f"tools of {chart.title}"))
-    return html.Details([summary, html.Div(buttons)], className="tools")
 
 
 def legend_of(chart: Chart) -> list[Any]:

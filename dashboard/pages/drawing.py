@@ -1,7 +1,6 @@
 """The charts of a page: which there are, their figures, their cards, and the field that adds one.
 
-The browser searches the names of metrics, which it has, and adds a chart without loading the page
-again; the address keeps it (assets/lldscope.js).
+The address keeps which charts were added (assets/lldscope.js).
 """
 
 from __future__ import annotations
@@ -44,15 +43,11 @@ def keys_asked(snapshots: Sequence[Snapshot], query: Query) -> list[str]:
 def charts_of(
     keys: Sequence[str], snapshots: Sequence[Snapshot], compared: bool = False
 ) -> list[Chart]:
-    """The charts of these keys; what no run has is passed over. A key is found with and without its
-    kind: `rewards/f1` is `scalar/rewards/f1`."""
+    """The charts of these keys; what no run has is passed over."""
     columns = [column for snapshot in snapshots for column in snapshot.columns]
     charts: dict[str, Chart] = {}
     for key in keys:
-        chart = (
-            DEFAULTS.get(key) or chart_of(key, columns)
-            or chart_of(f"scalar/{key}", columns) or chart_of(key.removeprefix("scalar/"), columns)
-        )
+        chart = DEFAULTS.get(key) or chart_of(key, columns)
         if chart is not None and not (compared and chart is ACTION_MAP):
             charts[chart.id] = chart
     return list(charts.values())
@@ -67,15 +62,14 @@ def all_keys(snapshots: Sequence[Snapshot], compared: bool = False) -> list[str]
 
 
 def cards_of(
-    charts: Sequence[Chart], figures: Sequence[Figure], defaults: Sequence[str],
-    name: str | None = None,
+    charts: Sequence[Chart], figures: Sequence[Figure], name: str | None = None
 ) -> list[Any]:
     """A card for each chart: of the run of this `name`, or of several."""
     cards = []
     for chart, figure in zip(charts, figures, strict=True):
         note = chart.note if name else f"{chart.compared or chart.note}; vertical line: decay alarm"
         legend = parts.legend_of(chart) if name else []
-        cards.append(parts.chart_card(chart, figure, legend, note, chart.id not in defaults))
+        cards.append(parts.chart_card(chart, figure, legend, note))
     return cards
 
 
@@ -105,28 +99,21 @@ def draw(
     ]
 
 
-# Metrics that are offered before anything is typed, where they are there.
-OFFERED = ("action-map", "step_kl", "lr", "loss_policy", "success", "step_seconds")
-
-
 def adding(
-    snapshots: Sequence[Snapshot], defaults: Sequence[str], compared: bool = False
+    snapshots: Sequence[Snapshot], charts: Sequence[Chart], defaults: Sequence[str],
+    compared: bool = False,
 ) -> html.Section:
-    """A field that finds metrics of these runs."""
+    """A field that finds metrics of these runs; those that are chosen have a chart beside the
+    `defaults`."""
     columns = [column for snapshot in snapshots for column in snapshot.columns]
     keys = [key for key in all_keys(snapshots, compared) if key not in defaults]
-    offered = [key for key in keys if key in OFFERED or key.startswith("eval/")]
-    options = [[key, _label(key, columns), key in offered] for key in keys]
-    field = dcc.Input(
-        id="find-chart", type="search", className="find",
-        placeholder=f"{len(keys)} more: part of a name, or a regular expression",
+    field = dcc.Dropdown(
+        id="more", options=[{"value": key, "label": _label(key, columns)} for key in keys],
+        value=[chart.id for chart in charts if chart.id not in defaults], multi=True, maxHeight=400,
+        placeholder=f"{len(keys)} more metrics",
     )
-    parts: list[Any] = [
-        html.Label([html.Span("add a chart", className="key"), field]),
-        html.Div(id="matches", className="matches"),
-        dcc.Store(id="metrics", data={"options": options, "most": MOST_ADDED}),
-    ]
-    return html.Section(parts, className="adding", id="adding")
+    label = html.Label("add charts", htmlFor="more", className="key")
+    return html.Section([label, field], className="adding", id="adding")
 
 
 def _label(key: str, columns: Sequence[str]) -> str:

@@ -49,8 +49,8 @@ def view_of(query: Query, axes: dict[str, str] = X_AXES) -> View:
     except ValueError:
         pass
     valid = window.isdecimal() and int(window) in WINDOWS
-    log, clip = (tuple(sorted(set(query.get(name, [])))) for name in ("log", "clip"))
-    return View(by if by in axes else "step", int(window) if valid else 10, zoom, {}, log, clip)
+    log = tuple(sorted(set(query.get("log", []))))
+    return View(by if by in axes else "step", int(window) if valid else 10, zoom, {}, log)
 
 
 def part(name: str, content: Any, **more: Any) -> html.Div:
@@ -122,18 +122,15 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
 
 
 def memory(
-    snapshots: list[Snapshot], query: Query, charts: Sequence[str], defaults: Sequence[str],
-    *keys: str,
+    snapshots: list[Snapshot], query: Query, *keys: str
 ) -> list[Any]:
     """What the browser remembers of the page, and the clock that asks for news. `keys`: what else
     than rows changes the page."""
+    view = {key: values for key, values in query.items() if key != "run"}
     return [
         dcc.Store(id="names", data=[snapshot.name for snapshot in snapshots]),
-        dcc.Store(id="view", data={k: v for k, v in query.items() if k != "run"}),
-        dcc.Store(id="drawing"),  # what of the view charts depend on
-        dcc.Store(id="charts", data=list(charts)),  # those that are drawn
-        dcc.Store(id="defaults", data=list(defaults)),
-        dcc.Store(id="pins", storage_type="local", data=[]),
+        dcc.Store(id="view", data=view),
+        dcc.Store(id="drawing", data=view),  # the view that charts are drawn by
         dcc.Store(id="seen", data=[*(snapshot.version for snapshot in snapshots), *keys]),
         dcc.Interval(id="clock", interval=REFRESH_MS),
         dcc.Store(id="tick"),

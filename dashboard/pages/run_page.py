@@ -11,12 +11,13 @@ from typing import Any
 from dash import dcc, html
 
 from lldscope.core import palette
+from lldscope.core.charts import Chart
 from lldscope.core.errors import LldscopeError
 from lldscope.core.numbers import true_minus
 from lldscope.core.terminal import visible
 from lldscope.diagnosis.registry import LABELS, STALLED
 from lldscope.explore.experiments import Experiment, experiments, has_experiments
-from lldscope.figures.chart_figures import is_measured
+from lldscope.figures.chart_figures import Figure, is_measured
 from lldscope.monitor.alerts import AnyAlert
 from lldscope.monitor.health import RunState
 from lldscope.storage.url import Url, place_of
@@ -36,10 +37,9 @@ MOST_EPISODES = 4  # of an alarm that are named
 def run_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The page of a run."""
     view = view_of(query)
-    defaults = default_keys([snapshot])
     charts = charts_of(keys_asked([snapshot], query), [snapshot])
     figures = draw([snapshot], charts, view)
-    cards = cards_of(charts, figures, defaults, snapshot.name)
+    cards = cards_of(charts, figures, snapshot.name)
     content = run_parts(snapshot)
     info = snapshot.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
@@ -57,16 +57,15 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
         ],
         className="page-head sticky run-head",
     )
-    absent = [chart.title for chart, f in zip(charts, figures, strict=True) if not is_measured(f)]
     main = html.Div(
         [
-            part("answer", content["answer"], className="answer"),
+            part("answer", content["answer"], className="answer", role="status"),
             part("notes", content["notes"]),
             html.Div(id="story", className="story"),
             controls(view, part("links", content["links"], className="ways")),
             html.Div(cards, className="charts", id="cards"),
-            part("absent", absent_charts(absent)),
-            adding([snapshot], defaults),
+            part("absent", absent_charts(charts, figures)),
+            adding([snapshot], charts, default_keys([snapshot])),
             _fold("alarms", "Alarms", content),
             _fold("causes", "Causes that look the same on a reward curve", content),
             _fold("events", "Events", content),
@@ -79,8 +78,7 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
         [
             sticky,
             html.Div([main, panel], className="beside"),
-            *memory([snapshot], query, [chart.id for chart in charts], defaults,
-                    story_key(snapshot)),
+            *memory([snapshot], query, story_key(snapshot)),
             dcc.Store(id="step"),
             dcc.Store(id="story-of", data=story_key(snapshot)),
             dcc.Store(id="news", data=news_of_run(snapshot)),
@@ -140,8 +138,9 @@ def _experiment(e: Experiment) -> list[Any]:
     ]
 
 
-def absent_charts(titles: list[str]) -> list[Any]:
+def absent_charts(charts: list[Chart], figures: list[Figure]) -> list[Any]:
     """The charts of which nothing was measured, in one line."""
+    titles = [chart.title for chart, f in zip(charts, figures, strict=True) if not is_measured(f)]
     if not titles:
         return []
     return [html.P(f"Not in this log: {', '.join(titles)}.", className="note")]

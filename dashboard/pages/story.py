@@ -121,8 +121,6 @@ def _lacks(snapshot: Snapshot) -> list[Any]:
 
 ORDER = ("critical", "warning", "stalled", "unreadable", "insufficient", "healthy")
 
-MOST_RUNS = 100  # whose alarms are sent for notices
-
 
 def answer(snapshot: Snapshot) -> list[Any]:
     """What is wrong, with the way to the evidence; and below it what to do."""
@@ -139,38 +137,27 @@ def answer(snapshot: Snapshot) -> list[Any]:
     ]
 
 
-def news(runs: Sequence[tuple[str, RunState]], title: str) -> dict[str, Any]:
-    """Title and icon of the tab, and the alarms of the first MOST_RUNS runs that fire and are not
-    silenced, of which the browser announces those that are new (assets/lldscope.js)."""
-    verdicts = [loud(state) for _, state in runs]
+def news(runs: Sequence[RunState], title: str) -> dict[str, str]:
+    """Title and icon of the tab."""
+    verdicts = [loud(state) for state in runs]
     worst = next((v for v in ORDER if v in verdicts), "healthy")
     sign = palette.VERDICTS[worst]
     if worst == "healthy":  # green only where every run is
-        signs = [state.sign for _, state in runs if state.verdict == worst]
+        signs = [state.sign for state in runs if state.verdict == worst]
         sign = next((s for s in signs if s != sign), sign)
     count = f"{verdicts.count(worst)} " if len(runs) > 1 else ""
     before = "" if worst == "healthy" else f"{sign.shape} {count}{sign.word} · "
-    return {
-        "title": f"{before}{visible(title, 80)} – lldscope",
-        "icon": icon(sign),
-        "alarms": {
-            f"{visible(run, 80)}: {alert.rule}": visible(state.headline)
-            for run, state in runs[:MOST_RUNS]
-            for alert in state.firing
-            if alert.severity != "info" and alert.rule not in state.silenced
-        },
-    }
+    return {"title": f"{before}{visible(title, 80)} – lldscope", "icon": icon(sign)}
 
 
-def news_of_run(snapshot: Snapshot) -> dict[str, Any]:
+def news_of_run(snapshot: Snapshot) -> dict[str, str]:
     """The news of a page about one run."""
-    return news([(snapshot.title, snapshot.state)], snapshot.title)
+    return news([snapshot.state], snapshot.title)
 
 
-def news_of(lines: Sequence[Summary]) -> dict[str, Any]:
-    """The news of the list of runs, those with the newest rows first."""
-    newest = sorted(lines, key=lambda line: -(line.last_time or 0.0))
-    return news([(line.title, line.state) for line in newest if line.state], "Runs")
+def news_of(lines: Sequence[Summary]) -> dict[str, str]:
+    """The news of the list of runs."""
+    return news([line.state for line in lines if line.state], "Runs")
 
 
 def loud(state: RunState) -> str:

@@ -44,7 +44,6 @@ CHARTS = select_charts(
 """The charts of a run page, in order."""
 HEIGHT = 252  # of a chart, pixels
 MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
-FEW = 20  # values of which none is left out as an outlier
 SMALL = 0.01  # values that are all below it are written with powers of ten
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
 
@@ -242,7 +241,7 @@ def fitted(figure: Figure, chart: Chart) -> Figure:
 
 
 def _scale(figure: Figure, chart: Chart, view: View) -> Figure:
-    """The y axis as the reader wants it: logarithmic, or without the lowest and highest 1 %."""
+    """The y axis as the reader wants it; around a line that is level, with room on both sides."""
     axis, log = figure["layout"]["yaxis"], chart.log or chart.id in view.log
     if chart.id in view.log:
         axis |= {"type": "log", "exponentformat": "power", "autorange": True}
@@ -251,11 +250,6 @@ def _scale(figure: Figure, chart: Chart, view: View) -> Figure:
     if values and not log and min(values) == max(values) and "range" not in axis:
         pad = abs(values[0]) / 2 or 0.5  # Plotly's own would be 1 to either side
         axis |= {"range": [values[0] - pad, values[0] + pad], "autorange": False}
-    if chart.id in view.clip and len(values) >= FEW:
-        low, high = np.quantile(np.log10(values) if log else values, (0.01, 0.99))
-        pad = 0.06 * (high - low)
-        if pad > 0:
-            axis |= {"range": [float(low - pad), float(high + pad)], "autorange": False}
     return figure
 
 

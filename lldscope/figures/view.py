@@ -22,8 +22,7 @@ TRIMMED = "delta_correct_trim"
 @dataclass(frozen=True)
 class View:
     """What the reader has chosen: x axis, trailing mean in steps, the zoomed range of x, where
-    runs of a group are one line the group of each run, and which charts have a logarithmic y axis
-    or one that leaves out the outermost 1 %.
+    runs of a group are one line the group of each run, and which charts have a logarithmic y axis.
 
     The range is in steps, tokens or seconds: the unit of an axis changes as a run grows.
     """
@@ -33,13 +32,12 @@ class View:
     zoom: tuple[float, float] | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
     log: tuple[str, ...] = ()
-    clip: tuple[str, ...] = ()
 
     @property
     def key(self) -> list[Any]:
         """The view as plain values, to compare and to send."""
         groups = [dict(self.groups)] if self.groups else []
-        axes = [[*self.log], [*self.clip]] if self.log or self.clip else []
+        axes = [[*self.log]] if self.log else []
         return [self.by, self.window, list(self.zoom or ()), *groups, *axes]
 
 

@@ -40,7 +40,7 @@ PLOTLY = "/assets/plotly/plotly-basic.min.js"
 TOKEN = "not-to-be-guessed"
 MUTANTS = 300
 SENT = {"again": "http://localhost/run/dying", "url": "http://localhost/run/dying", "tick": 1,
-        "list-tick": 1, "step": 3, "added": ["lr"], "drawing": {"x": ["tokens"]}}
+        "list-tick": 1, "step": 3, "more": ["lr"], "drawing": {"x": ["tokens"]}}
 CALLBACKS = "/_dash-update-component"
 WORDS: list[Any] = [
     None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x", "\0", "../..", "\ud800", [], {},

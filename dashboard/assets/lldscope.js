@@ -16,7 +16,11 @@
       const id = page.props["data-page"];
       const wait = () => {
         if (latest !== id) return;
-        if (!document.querySelector(`[data-page="${id}"]`)) return setTimeout(wait, 20);
+        if (!document.querySelector(`[data-page="${id}"]`) || document.querySelector("#adding:not(:has(button))")) {
+          return setTimeout(wait, 20);
+        }
+        /* Dash 4.4 gives the focus to a field that screen readers do not see. */
+        for (const one of document.querySelectorAll(".dash-dropdown-wrapper > *")) one.tabIndex = one.id ? 0 : -1;
         asked = 0;
         drawn = view();
         window.lldscope.fill();

@@ -174,13 +174,6 @@
         head.setAttribute("aria-sort", !ours ? "none" : now === sort ? "descending" : "ascending");
       }
     }
-    if (near("[data-column]")) {
-      const to = new URL(location.href), { column } = near("[data-column]").dataset;
-      const left = to.searchParams.getAll("col").filter((one) => one !== column);
-      to.searchParams.delete("col");
-      for (const one of left) to.searchParams.append("col", one);
-      location.assign(to);
-    }
     if (near("[data-shown]")) {
       const runs = [...document.querySelectorAll(".shown-run")].map((one) => one.dataset.set.slice(5));
       change({ hide: near("[data-shown]").dataset.shown === "none" ? runs : [] });
@@ -200,7 +193,7 @@
     const select = event.target.closest("select[data-address]");
     if (!select) return;
     const to = new URL(location.href);
-    if (!("also" in select.dataset)) to.searchParams.delete(select.dataset.address);
+    to.searchParams.delete(select.dataset.address);
     if (select.value) to.searchParams.append(select.dataset.address, select.value);
     document.documentElement.classList.add("leaving");
     location.assign(to);

@@ -1,7 +1,7 @@
 """Every metric of a run as a chart: its signals, imported scalars, evaluations, probes.
 
-A metric has a key, which addresses name: a signal's own name, `step_seconds`, `action-map`, or
-`scalar/NAME`, `probe/NAME`, `eval/METRIC/SOURCE`. Columns that are no signals are read only for the
+A metric has a key, which addresses name: a signal's own name, `action-map`, or `scalar/NAME`,
+`probe/NAME`, `eval/METRIC/SOURCE`. Columns that are no signals are read only for the
 charts that show them.
 """
 
@@ -22,46 +22,35 @@ from lldscope.figures.view import Subject
 from lldscope.runs import Run
 
 from ..figures.action_map import ACTION_MAP
+from .snapshot import Snapshot
 
-STEP_SECONDS = "step_seconds"
 LONGEST = 300  # characters of a key that is offered
 _SIGNALS = {c.name: c for c in SIGNALS.columns if c.name not in ("step", "time")}
 _TITLES = {"kl": "KL to the reference", "clip_share": "Share of clipped tokens"}  # shown unasked
+# Kind of a key → its table, what names a metric there, and what its values are.
 _KINDS = {
-    "scalar": "SELECT DISTINCT name FROM scalars",
-    "probe": "SELECT DISTINCT probe FROM probes",
-    "eval": "SELECT DISTINCT metric || '/' || coalesce(data_source, '') FROM evals",
-}
-_WHAT = {
-    "scalar": "imported value", "probe": "probe, mean over its measurements",
-    "eval": "evaluation, mean over the questions",
-}
-_ROWS = {
-    "scalar": "SELECT step, avg(value) AS y FROM scalars WHERE name = ? GROUP BY step",
-    "probe": "SELECT step, avg(value) AS y FROM probes WHERE probe = ? AND isfinite(value) "
-    "GROUP BY step",
-    "eval": "SELECT step, avg(value) AS y FROM evals "
-    "WHERE metric || '/' || coalesce(data_source, '') = ? GROUP BY step",
+    "scalar": ("scalars", "name", "imported value"),
+    "probe": ("(FROM probes WHERE isfinite(value))", "probe",
+              "probe, mean over its measurements"),
+    "eval": ("evals", "metric || '/' || coalesce(data_source, '')",
+             "evaluation, mean over the questions"),
 }
 
 
-def columns_of(run: Run, tables: Sequence[str]) -> tuple[str, ...]:
+def columns_of(run: Run) -> tuple[str, ...]:
     """The columns of a run that are no signals."""
-    needs = {"scalar": "scalars", "probe": "probes", "eval": "evals"}
     columns = []
-    for kind, query in _KINDS.items():
-        if needs[kind] in tables:
-            names = run.sql(query).iloc[:, 0].dropna()
-            columns += [f"{kind}/{name}" for name in names if name not in _SIGNALS]
+    for kind, (table, name, _) in _KINDS.items():
+        names = run.sql(f"SELECT DISTINCT {name} FROM {table}").iloc[:, 0].dropna()
+        columns += [f"{kind}/{name}" for name in names if name not in _SIGNALS]
     return tuple(sorted(columns))
 
 
 def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
     """The metrics of a run: those signals that were measured, and what else it has."""
     signals = [name for name in _SIGNALS if has_values(table, name)]
-    timed = [STEP_SECONDS] if np.isfinite(floats(table, "time")).sum() > 1 else []
     mapped = [ACTION_MAP.id] if has_values(table, DELTA_OF_ACTION.format(0)) else []
-    keys = [*signals, *mapped, *timed, *columns]
+    keys = [*signals, *mapped, *columns]
     return [key for key in keys if len(key) <= LONGEST]
 
 
@@ -77,13 +66,11 @@ def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
         nonnegative = c.unit in ("share", "s", "count")
         unit, meaning = c.unit if c.unit != "-" else "", c.meaning.rstrip(".")
         return _chart(key, _TITLES.get(key, key), unit, meaning, nonnegative=nonnegative)
-    if key == STEP_SECONDS:
-        return _chart(key, "Seconds per step", "s", "from one step's end to the next")
     if key == ACTION_MAP.id:
         return ACTION_MAP
     kind, _, name = key.partition("/")
     if kind in _KINDS and name and key in columns:
-        return _chart(key, name, "", _WHAT[kind])
+        return _chart(key, name, "", _KINDS[kind][2])
     return None
 
 
@@ -92,33 +79,22 @@ def _chart(key: str, title: str, unit: str, note: str, nonnegative: bool = False
     return Chart(key, title, unit, note, (line,), nonnegative=nonnegative)
 
 
-def with_columns(subject: Subject, run: Run | None, chart: Chart) -> Subject:
-    """The run as this chart sees it: with the columns that its table lacks. `run` is asked for
-    them; None where none are lacking."""
-    table = subject.table
-    lacking = [line.column for line in chart.lines if line.column not in table]
-    for column in lacking:
-        if column == STEP_SECONDS:
-            seconds = np.diff(floats(table, "time"), prepend=np.nan)
-            table = table.assign(**{column: np.where(seconds >= 0, seconds, np.nan)})
-        elif run is not None and column.partition("/")[0] in _ROWS:
-            table = _join(table, run, column)
-    return subject if table is subject.table else replace(subject, table=table)
-
-
-def needs_run(subject: Subject, chart: Chart) -> bool:
-    """Whether the chart shows columns that must be read from the run."""
-    return any(
-        line.column not in subject.table and line.column.partition("/")[0] in _ROWS
-        for line in chart.lines
-    )
+def with_columns(snapshot: Snapshot, chart: Chart) -> Subject:
+    """The run as this chart sees it: with the columns that its table lacks."""
+    table = snapshot.subject.table
+    for line in chart.lines:
+        if line.column not in table and line.column.partition("/")[0] in _KINDS:
+            table = _join(table, snapshot.run, line.column)
+    return replace(snapshot.subject, table=table)
 
 
 def _join(table: pd.DataFrame, run: Run, column: str) -> pd.DataFrame:
     """The table with a column more; and with rows more, for steps that it lacks: an evaluation may
     come after the last step. Their time and tokens are those of the step before."""
-    kind, _, name = column.partition("/")
-    rows: Any = run.sql(_ROWS[kind], [name]).rename(columns={"y": column})
+    kind, _, metric = column.partition("/")
+    source, name, _ = _KINDS[kind]
+    query = f"SELECT step, avg(value) AS y FROM {source} WHERE {name} = ? GROUP BY step"
+    rows: Any = run.sql(query, [metric]).rename(columns={"y": column})
     result = table.merge(rows, on="step", how="outer").sort_values("step", ignore_index=True)
     for clock in ("time", "tokens_seen"):
         result[clock] = result[clock].ffill()

@@ -207,7 +207,7 @@ class RunRegistry:
             subject = subject_of(name, run, state)
             tables = tables_of(run)
             snapshot = Snapshot(
-                uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run, tables),
+                uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run),
                 partial(self.run, name),
             )
         if self._snapshots is not None and etag is not None and state.over and place.etag != etag:

@@ -17,7 +17,7 @@ from lldscope.figures.chart_figures import CHARTS, Figure, make_chart, make_over
 from lldscope.figures.series import x_axis
 from lldscope.figures.view import View
 
-from ..data.metrics import chart_of, has_values, keys_of, needs_run, with_columns
+from ..data.metrics import chart_of, has_values, keys_of, with_columns
 from ..data.snapshot import Snapshot
 from ..figures.action_map import ACTION_MAP, make_action_map
 from . import components as parts
@@ -81,11 +81,7 @@ def draw(
     names: Sequence[str] = (),
 ) -> list[Figure]:
     """The charts of one run, or, where there is a choice of `subset` runs, of several."""
-    of_charts = [
-        [with_columns(s.subject, s.run if needs_run(s.subject, chart) else None, chart)
-         for s in snapshots]
-        for chart in charts
-    ]
+    of_charts = [[with_columns(s, chart) for s in snapshots] for chart in charts]
     if subset is not None:
         return [
             make_overlay(chart, subjects, subset, view, names)

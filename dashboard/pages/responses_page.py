@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dash import dcc, html
@@ -44,20 +44,36 @@ _TEXT = ("response", "class", "data source", "question and answer")
 _NUMBERS = [i for i, (title, _) in enumerate(_COLUMNS) if title not in _TEXT]
 
 
+# What an address may ask for: fields of a ResponseQuery, and how each is read.
+_READ: dict[str, Callable[[Query, str], Any]] = {
+    "first": whole, "last": whole, "correct": yes_no, "tokens": yes_no, "text": text,
+}
+
+
 def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
-    """The grid. Raises LldscopeError if the run cannot be read or the answer takes too long."""
-    name = snapshot.name
-    run = snapshot.run
-    at = whole(query, "at")
-    drops = None if at is None else largest_drops_at(run, at)
-    grid = grid_of(name, query, drops)
-    page = find_responses(run, grid.query, grid.order, grid.descending, whole(query, "from") or 0)
+    """The grid; `at=STEP`: the responses that lost most where an alarm fired. Raises LldscopeError
+    if the run cannot be read or the answer takes too long."""
+    name, run = snapshot.name, snapshot.run
+    notice: list[Any] = []
+    if (at := whole(query, "at")) is not None:
+        drops = largest_drops_at(run, at)
+        notice = _notice(name, visible(text(query, "alarm") or "the alarm", 60), drops)
+        query = {"first": [str(drops.first)], "last": [str(drops.last)], "correct": ["yes"],
+                 "tokens": ["yes"] if drops.tokens else [], "sort": ["delta"]}
+    filters = {key: read(query, key) for key, read in _READ.items()}
+    grid = Grid(name, {key: query[key][0] for key in _READ if filters[key] is not None})
+    order = text(query, "sort") or "step"
+    grid.fields["sort"] = order if order in ORDERS else "step"
+    if text(query, "way") == "down":
+        grid.fields["way"] = "down"
+    page = find_responses(run, ResponseQuery(**filters), grid.order, grid.descending,
+                          whole(query, "from") or 0)
     many = "no response" if not page.total else f"{page.total:,} responses"
     count = html.P(many if page.total != 1 else "1 response", className="quiet count")
     return html.Div(
         [
             parts.page_head("Responses", count, above=crumbs(name, snapshot.title)),
-            *_notice(grid, drops),
+            *notice,
             form(grid),
             _table(grid, page),
             _pager(grid, page),
@@ -66,23 +82,38 @@ def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
     )
 
 
-def _notice(grid: Grid, drops: LargestDrops | None) -> list[Any]:
-    """Which alarm led here, and, if they are shown, what the responses that lost most are."""
-    if drops is None:
-        return []
-    alarm = visible(grid.alarm or "the alarm", 60)
-    text = f"{alarm} fired at step {drops.step:,}. "
-    if grid == replace(grid_of(grid.name, {}, drops), alarm=grid.alarm, at=grid.at):
-        last = f"–{drops.last:,}" if drops.first < drops.last else ""
-        steps = f"{drops.first:,}{last}"
-        which = "with recorded tokens" if drops.tokens else "(no tokens were recorded)"
-        text += f"Shown: correct responses of steps {steps} {which}, greatest loss first. "
-    wider = address(
-        "responses", grid.name, alarm=grid.alarm, at=drops.step,
-        first=max(0, drops.step - 9), last=drops.step, correct="yes", sort="delta",
-    )
+@dataclass(frozen=True)
+class Grid:
+    """What the grid of a run's responses shows, and in which order: the query of its address."""
+
+    name: str
+    fields: dict[str, str]
+
+    @property
+    def order(self) -> str:
+        """What it sorts by."""
+        return self.fields["sort"]
+
+    @property
+    def descending(self) -> bool:
+        """Whether the largest come first."""
+        return "way" in self.fields
+
+    def href(self, **more: Any) -> str:
+        """The address of this grid, with parts of it changed."""
+        return address("responses", self.name, **(self.fields | more))
+
+
+def _notice(name: str, alarm: str, drops: LargestDrops) -> list[Any]:
+    """Which alarm led here, and what the responses that lost most are."""
+    last = f"–{drops.last:,}" if drops.first < drops.last else ""
+    which = "with recorded tokens" if drops.tokens else "(no tokens were recorded)"
+    words = (f"{alarm} fired at step {drops.step:,}. Shown: correct responses of steps "
+             f"{drops.first:,}{last} {which}, greatest loss first. ")
+    wider = address("responses", name, first=max(0, drops.step - 9), last=drops.step,
+                    correct="yes", sort="delta")
     link = html.A("All correct responses of these ten steps", href=wider)
-    return [html.Div([text, link], className="notice", role="status")]
+    return [html.Div([words, link], className="notice", role="status")]
 
 
 def _table(grid: Grid, page: Page) -> html.Div:
@@ -101,15 +132,13 @@ def _head(grid: Grid, title: str, by: str | None) -> html.Th:
     ours, down = by == grid.order, grid.descending
     arrow = [html.Span(" ▾" if down else " ▴", **attrs(aria_hidden="true"))] if ours else []
     sort = attrs(aria_sort=("descending" if down else "ascending") if ours else None)
-    there = replace(grid, order=by, descending=ours and not down).href()
+    there = grid.href(sort=by, way="down" if ours and not down else None)
     return html.Th(html.A([title, *arrow], href=there), className=number, scope="col", **sort)
 
 
 def _row(grid: Grid, row: dict[str, Any]) -> list[Any]:
-    href = address(
-        "response", grid.name, step=row["step"], rank=row["rank"] or None, id=row["response_id"],
-        sort=grid.order if grid.order != "step" else None,
-    )
+    href = address("response", grid.name, step=row["step"], rank=row["rank"] or None,
+                   id=row["response_id"])
     style = deltas.tint(row["delta"], STRONG, "number", "delta", faint=deltas.FAINT)
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []
     return [
@@ -175,68 +204,13 @@ def _pager(grid: Grid, page: Page) -> html.Div:
     )
 
 
-# -- filters ---------------------------------------------------------------------------------------
-
-# Name in the address → field of a ResponseQuery, and how it is read.
-_FILTERS: dict[str, tuple[str, Callable[[Query, str], Any]]] = {
-    "first": ("first", whole),
-    "last": ("last", whole),
-    "correct": ("correct", yes_no),
-    "tokens": ("tokens", yes_no),
-    "text": ("text", text),
-}
-
-
-@dataclass(frozen=True)
-class Grid:
-    """What the grid of a run's responses shows, in which order, and the alarm that led there."""
-
-    name: str
-    query: ResponseQuery
-    order: str
-    descending: bool
-    alarm: str | None
-    at: int | None  # the step at which the alarm fired
-
-    def href(self, **more: Any) -> str:
-        """The address of this grid."""
-        return address("responses", self.name, **self.fields(), **more)
-
-    def fields(self) -> dict[str, Any]:
-        """The query of its address."""
-        query: dict[str, Any] = {"alarm": self.alarm, "at": self.at}
-        for name, (field, read) in _FILTERS.items():
-            value = getattr(self.query, field)
-            query[name] = {True: "yes", False: "no"}.get(value) if read is yes_no else value
-        query |= {"sort": self.order, "way": "down" if self.descending else None}
-        if self.query == ResponseQuery() and self.at is not None:
-            query["all"] = "yes"
-        return query
-
-
-def grid_of(name: str, query: Query, drops: LargestDrops | None = None) -> Grid:
-    """The grid that an address asks for; what it says wrongly is passed over.
-
-    From an alarm (`drops`) and without a filter of its own, the address shows the correct
-    responses that lost most there, first.
-    """
-    filters = ResponseQuery(**{field: read(query, key) for key, (field, read) in _FILTERS.items()})
-    order = text(query, "sort") or ""
-    order = order if order in ORDERS else "step" if drops is None else "delta"
-    if drops is not None and filters == ResponseQuery() and text(query, "all") is None:
-        fields = True if drops.tokens else None
-        filters = ResponseQuery(drops.first, drops.last, correct=True, tokens=fields)
-    down = text(query, "way") == "down"
-    return Grid(name, filters, order, down, text(query, "alarm"), whole(query, "at"))
-
-
 def form(grid: Grid) -> html.Form:
-    """The filters as fields; the order and the alarm are hidden ones."""
-    now = grid.fields()
+    """The filters as fields; the order is a hidden one."""
+    now = grid.fields
 
     def field(key: str, kind: Any, width: float, **more: Any) -> Any:
         return dcc.Input(
-            id={"type": "want", "index": key}, name=key, value=now[key], type=kind,
+            id={"type": "want", "index": key}, name=key, value=now.get(key), type=kind,
             style={"width": f"{width}em"}, **more,
         )
 
@@ -245,12 +219,11 @@ def form(grid: Grid) -> html.Form:
 
     def choice(title: str, key: str) -> html.Label:
         choices = [
-            html.Option(word, value=value, selected="selected" if value == now[key] else None)
+            html.Option(word, value=value, selected="selected" if value == now.get(key) else None)
             for value, word in (("", "any"), ("yes", "yes"), ("no", "no"))
         ]
         return want(title, html.Select(choices, name=key))
 
-    hidden = [field(k, "hidden", 0) for k in ("alarm", "at", "sort", "way") if now[k] is not None]
     return html.Form(
         [
             want("steps from", field("first", "number", 7)),
@@ -258,7 +231,7 @@ def form(grid: Grid) -> html.Form:
             choice("correct", "correct"),
             choice("tokens recorded", "tokens"),
             want("text", field("text", "search", 15, placeholder="in question or answer")),
-            *hidden,
+            *(field(key, "hidden", 0) for key in ("sort", "way") if key in now),
             html.Button("Show", type="submit", className="button primary"),
             html.A("Clear", href=address("responses", grid.name), className="button plain"),
         ],

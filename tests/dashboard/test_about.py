@@ -10,7 +10,7 @@ import pytest
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
-from lldscope_dashboard.pages.list_rows import Choice, run_rows
+from lldscope_dashboard.pages.list_rows import choice_of, run_rows
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
 from page_content import links, texts
@@ -70,7 +70,7 @@ def test_name_and_tags_are_shown_and_found_in_the_list(tmp_path: Path) -> None:
     runs = RunRegistry(tmp_path)
     summaries = RunSummaries(runs)
     summaries.now(60.0)
-    (row,), _, _ = run_rows(summaries, Choice(find="paper"), [])
+    (row,), _, _ = run_rows(summaries, choice_of({"q": ["paper"]}), [])
     assert "/run/one" in links(row)
     assert "paper" in texts(row)
     for path, search in (("/run/one", ""), ("/compare", "?run=one&run=two"), ("/config/one", ""),

@@ -45,7 +45,6 @@ PAGES = {
     "response without tokens": ("/response/failed?step=3&id=1", ".words"),
     "rules": ("/rules", ".rule"),
     "rule": ("/rules#lld-decay", "#lld-decay"),
-    "columns of the list": ("/?col=lr&col=config/llds", "tbody tr:last-child :is(.spark, .quiet)"),
     "no such run": ("/run/nothing", ".empty"),
     "no such page": ("/nothing", ".empty"),
     "report": ("report.html", "h1"),

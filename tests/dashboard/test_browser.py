@@ -361,13 +361,6 @@ def test_the_list_sorts_filters_groups_and_keeps_it_in_the_address(tab: Any) -> 
     assert tab.locator("#compare").inner_text() == "Compare 2 runs", "a filter hides, no more"
     assert "q=r01" in tab.url
     assert "sort=-run" in tab.url
-    tab.goto("/?q=r0")
-    tab.locator("[data-address=col]").select_option("entropy")
-    tab.wait_for_url("**col=entropy**")
-    tab.get_by_role("button", name="entropy", exact=True).click()
-    until(tab, "location.search.includes('sort=entropy')")
-    tab.get_by_role("button", name="remove the column entropy").click()
-    tab.wait_for_url(lambda url: "col=" not in url)
     tab.goto("/?verdict=critical")
     until(tab, f"({names}).sort().join() === 'dying,some/r00'")
 

@@ -81,22 +81,6 @@ def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path)
     assert names(by="group") == names()
 
 
-def test_columns_of_metrics_and_settings_are_added_and_sort(tmp_path: Path) -> None:
-    for name, lr, reward in (("a", 2e-6, 1.0), ("b", 1e-6, 3.0), ("c", None, 2.0)):
-        config = {} if lr is None else {"optim": {"lr": lr}}
-        with lldscope.Recorder(tmp_path / name, config=config, group="g") as recorder:
-            recorder.step(step=0, n_responses=1, reward_sum=reward, lr=lr)
-    summaries = RunSummaries(RunRegistry(tmp_path))
-    summaries.now(60.0)
-    query = {"col": ["lr", "config/optim.lr", "no-such"], "sort": ["-config/optim.lr"]}
-    rows, _, _ = run_rows(summaries, choice_of(query), [])
-    cells = [[c.children for c in walk(row) if isinstance(c, html.Td)][-2:] for row in rows]
-    assert cells == [["2e−6", "2e-06"], ["1e−6", "1e-06"], ["–", "–"]], "unknown comes last"
-    content = page(RunRegistry(tmp_path), "/", "?by=group&col=lr")
-    assert "remove the column lr" in texts(content)
-    grouped, _, _ = run_rows(summaries, choice_of({"by": ["group"]}), [])
-    assert "mean reward 2 (1 to 3)" in "".join(map(str, grouped[0].children.children))
-
 def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
     runs = RunRegistry(tmp_path)
     assert "no runs here yet" in texts(page(runs, "/", ""))
@@ -305,7 +289,7 @@ def figure(runs: RunRegistry, key: str, **view: Any) -> dict[str, Any]:
 def test_every_metric_that_was_recorded_is_offered_and_nothing_else(runs: RunRegistry) -> None:
     snapshot = runs.snapshot("one")
     keys = keys_of(snapshot.columns, snapshot.subject.table)
-    assert {"entropy", "step_seconds", "eval/em/nq", f"scalar/{FORMAT}"} < {*keys}
+    assert {"entropy", "eval/em/nq", f"scalar/{FORMAT}"} < {*keys}
     assert "kl" not in keys, "not measured"
     assert all(chart_of(key, snapshot.columns) for key in keys)
     text = texts(page(runs, "/run/one", ""))
@@ -313,15 +297,13 @@ def test_every_metric_that_was_recorded_is_offered_and_nothing_else(runs: RunReg
     assert "eval/em/hotpot" in text
 
 
-def test_scalars_evaluations_and_step_times_are_drawn_as_they_were_recorded(
+def test_scalars_and_evaluations_are_drawn_as_they_were_recorded(
     runs: RunRegistry,
 ) -> None:
     (line,) = figure(runs, f"scalar/{FORMAT}", window=1)["data"]
     assert line["y"] == pytest.approx([0.01 * s for s in range(STEPS)], abs=1e-6)
     assert figure(runs, "eval/em/hotpot")["data"][0]["x"] == [0, 10, 20]
     assert figure(runs, "eval/em/nq")["data"][0]["x"][-1] == STEPS + 5, "after the last step"
-    seconds = figure(runs, "step_seconds", window=1)["data"][0]
-    assert set(seconds["y"]) == {2}
 
 
 def test_charts_that_are_added_share_the_axis_of_the_others(runs: RunRegistry) -> None:

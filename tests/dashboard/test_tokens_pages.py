@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from browsing import open_page, served, until
@@ -18,7 +17,7 @@ from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.batch import batch
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
-from page_content import texts, walk
+from page_content import links, texts, walk
 
 import lldscope
 from lldscope.core.numbers import true_minus
@@ -304,19 +303,20 @@ def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -
     ("at", "claim"), [(69, "Shown: correct responses of steps 60–69"), (3, "of steps 10 ")]
 )
 @pytest.mark.slow
-def test_the_rows_of_an_alarm_are_said_to_be_shown_only_while_they_are(at: int, claim: str) -> None:
-    def notice(**options: Any) -> str:
-        query = urlencode({"alarm": "lld-decay", "at": at} | options)
-        return "".join(displayed(page(RunRegistry(SAMPLES), "/responses/grpo", f"?{query}")))
-
-    assert claim in notice()
-    for options in ({"correct": "no"}, {"sort": "reward"}, {"way": "down"}, {"all": "yes"},
-                  {"first": 60, "last": 69, "correct": "yes", "sort": "delta"}):
-        text = notice(**options)
-        assert f"lld-decay fired at step {at}." in text
-        assert "Shown: " not in text, options
-    default = {"first": 60, "last": 69, "correct": "yes", "tokens": "yes", "sort": "delta"}
-    assert (claim in notice(**default)) == (at == 69), "the same view, written out"
+def test_an_alarm_leads_to_its_rows_from_which_the_filters_go_on(at: int, claim: str) -> None:
+    content = page(RunRegistry(SAMPLES), "/responses/grpo", f"?alarm=lld-decay&at={at}")
+    text = "".join(displayed(content))
+    assert f"lld-decay fired at step {at}." in text
+    assert claim in text
+    fields = {getattr(c, "name", None): getattr(c, "value", None) for c in walk(content)}
+    assert fields["sort"] == "delta"
+    assert (fields["first"], fields["last"]) == (("60", "69") if at == 69 else ("10", "10"))
+    again = page(RunRegistry(SAMPLES), "/responses/grpo",
+                 f"?first={fields['first']}&last={fields['last']}&correct=yes&tokens=yes&sort=delta")
+    rows = [[h for h in links(c) if h.startswith("/response/")] for c in (content, again)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 1
+    assert "Shown: " not in "".join(displayed(again))
 
 
 def test_every_rule_is_on_the_page_with_what_it_declares(hostile: Path) -> None:

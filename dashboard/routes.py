@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flask import Flask, Response
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from lldscope.core import palette
 from lldscope.core.errors import LldscopeError
@@ -64,24 +62,14 @@ Sample = tuple[str, dict[str, str], float]
 def exposition(lines: Sequence[Summary]) -> bytes:
     """The metrics of these runs; those that were not read yet are left out."""
     registry = CollectorRegistry()
-    registry.register(_Runs([line for line in lines if line.state or line.error]))
+    gauges: dict[str, Gauge] = {}
+    for line in lines:
+        for name, labels, value in _of(line) if line.state or line.error else ():
+            if name not in gauges:
+                gauges[name] = Gauge(name, _METRICS[name], [*labels], registry=registry)
+            # who asks with curl has a terminal, which obeys escapes
+            gauges[name].labels(**{key: plain(text) for key, text in labels.items()}).set(value)
     return generate_latest(registry)
-
-
-class _Runs(Collector):
-    def __init__(self, runs: list[Summary]) -> None:
-        self._runs = runs
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        samples = [sample for run in self._runs for sample in _of(run)]
-        for name, meaning in _METRICS.items():
-            family = GaugeMetricFamily(name, meaning)
-            for metric, labels, value in samples:
-                if metric == name:  # who asks with curl has a terminal, which obeys escapes
-                    safe = {key: plain(text) for key, text in labels.items()}
-                    family.add_sample(name, safe, value)
-            if family.samples:
-                yield family
 
 
 def _of(line: Summary) -> Iterator[Sample]:

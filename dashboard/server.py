@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import secrets
 import socket
 import sys
 from pathlib import Path
@@ -88,12 +87,11 @@ def is_loopback(host: str) -> bool:
 
 def guard(server: Flask, host: str, port: int, token: str | None) -> None:
     """Require the token; without one, require a local host name."""
-    from flask import Response, g, request
+    from flask import Response, request
 
     from .security import sentence
 
-    cookie, session = f"lldscope_{port}", f"lldscope_{port}_session"
-    secret = secrets.token_urlsafe(32)  # whoever shows it has shown the token since we started
+    cookie = f"lldscope_{port}"
 
     def refuse() -> Response | None:
         if token is None:
@@ -102,19 +100,13 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
             if name in (*_LOCAL_NAMES, host.lower()):
                 return None
             return sentence(f"This dashboard answers to localhost only, not to {name}.", 403)
-        if _same(request.cookies.get(session), secret):
-            return None
         value = request.args.get("token") or request.cookies.get(cookie) or _bearer()
-        if _same(value, token):
-            g.has_shown = _bearer() is None  # a program shows it each time
+        if value is not None and hmac.compare_digest(value.encode(), token.encode()):
             return None
         return sentence(
             "This dashboard needs a token. Open the address that `lldscope dash` printed, or add "
             "?token=… to this one.", 401,
         )
-
-    def _same(value: str | None, secret: str) -> bool:
-        return value is not None and hmac.compare_digest(value.encode(), secret.encode())
 
     def _bearer() -> str | None:
         """The token as Prometheus shows it: Authorization: Bearer TOKEN."""
@@ -122,10 +114,8 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
         return auth.token if auth is not None and auth.type == "bearer" else None
 
     def remember(response: Response) -> Response:
-        if token is not None and g.get("has_shown") and response.status_code < 400:
-            if "token" in request.args:
-                response.set_cookie(cookie, token, httponly=True, samesite="Strict")
-            response.set_cookie(session, secret, httponly=True, samesite="Strict")
+        if token is not None and "token" in request.args and response.status_code < 400:
+            response.set_cookie(cookie, token, httponly=True, samesite="Strict")
         return response
 
     server.before_request(refuse)

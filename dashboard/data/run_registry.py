@@ -11,13 +11,13 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 
@@ -33,8 +33,6 @@ from lldscope.storage.url import Url
 
 from .metrics import columns_of
 from .snapshot import Snapshot, SnapshotCache, aged, files_of, tables_of
-
-_T = TypeVar("_T")
 
 FRESH_SECONDS = 1.0  # snapshots taken within this time share one refresh
 WAIT_SECONDS = 1.0  # for another thread's refresh, before its previous snapshot is used
@@ -77,7 +75,7 @@ class RunRegistry:
         self._snapshots = None if cache is None else SnapshotCache(cache / "snapshots")
         self._places: OrderedDict[str, _Place] = OrderedDict()
         self._lock = threading.Lock()
-        self._turns = threading.BoundedSemaphore(MOST_READ)
+        self._readers = ThreadPoolExecutor(MOST_READ, "lldscope-reader")
         self._names: dict[str, Any] = {}
         self._states: dict[Any, str] = {}  # of remote runs
         self._named_at = -math.inf
@@ -148,7 +146,7 @@ class RunRegistry:
         """The first snapshot of a run, for which a long one may have to be read through."""
         with self._lock:
             if place.opening is None:
-                place.opening = in_background(lambda: self._in_turn(name, place, path))
+                place.opening = self._readers.submit(self._now, name, place, path)
                 place.at = time.monotonic()
             opening = place.opening
         try:
@@ -162,10 +160,6 @@ class RunRegistry:
         finally:
             if opening.done():
                 place.opening = None
-
-    def _in_turn(self, name: str, place: _Place, path: Any) -> Snapshot:
-        with self._turns:
-            return self._now(name, place, path)
 
     def _now(self, name: str, place: _Place, path: Any) -> Snapshot:
         if not place.lock.acquire(timeout=-1 if place.snapshot is None else WAIT_SECONDS):
@@ -230,17 +224,3 @@ def rows_of(path: Any) -> str:
         if isinstance(path, Path):
             return f"{sum(p.rows for p in read_manifest(path).parts):,} rows"
     return "the rows of a remote run"
-
-
-def in_background(action: Callable[[], _T]) -> Future[_T]:
-    """Do something in a thread that does not keep the process alive."""
-    future: Future[_T] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(action())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="lldscope-reader", daemon=True).start()
-    return future

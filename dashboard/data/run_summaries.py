@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from lldscope.core.charts import EVIDENCE
 from lldscope.core.errors import LldscopeError
@@ -22,8 +23,7 @@ from .run_registry import Reading, RunRegistry
 
 READERS = 2  # runs that are read at the same time
 SHORT = 300_000  # rows of a run that is read and closed again; longer ones are kept open
-MANY = 100  # runs; more are looked at seldom: HOLD times as long as a look at all took
-HOLD = 5.0
+HOLD = 5.0  # times as long as a look at all runs took, until the next one
 SAVE_SECONDS = 10.0  # from one change of the index to the next
 
 
@@ -42,83 +42,62 @@ class RunSummaries:
     def __init__(self, registry: RunRegistry) -> None:
         self.registry = registry
         self._lines: dict[str, _Line] = {}
-        self._due: dict[str, Any] = {}  # name → path of what must be read
-        self._looked_at, self._look_holds = -math.inf, 0.0
-        self._index: RunIndex | None = None
-        self._saved_at = -math.inf
-        self._readers = 0
-        self._changed = threading.Condition()
+        self._readers = ThreadPoolExecutor(READERS, "lldscope-summaries")
+        self._reading: dict[str, Future[None]] = {}
+        self._lock = threading.Lock()
+        self._look_at = self._saved_at = -math.inf
+
+    @cached_property
+    def _index(self) -> RunIndex:
+        return RunIndex(self.registry.root)
 
     def now(self, seconds: float) -> list[Summary]:
         """A line per run; the one before, or one without state and error, where `seconds` were over
         by then."""
         names = self.registry.names()
-        start = time.monotonic()
-        with self._changed:
-            looks = start - self._looked_at >= self._look_holds
-        due = {n: p for n, p in names.items() if self._is_due(n, p)} if looks else {}
-        end = start + seconds
-        with self._changed:
-            if looks:
-                self._looked_at = time.monotonic()
-                took = self._looked_at - start
-                self._look_holds = HOLD * took if len(names) > MANY else 0.0
+        with self._lock:
+            start = time.monotonic()
+            if start >= self._look_at:
+                due = [n for n, p in names.items() if n not in self._reading and self._is_due(n, p)]
                 # never read, or longest ago, comes first: a slow run must not starve others
-                self._due = dict(sorted(due.items(), key=lambda pair: self._read_at(pair[0])))
-            while seconds > 0 and self._due and self._readers < READERS:
-                self._readers += 1
-                threading.Thread(target=self._read, name="lldscope-summaries", daemon=True).start()
-            while (self._due or self._readers) and (left := end - time.monotonic()) > 0:
-                self._changed.wait(left)
-            return [self._lines[n].summary if n in self._lines else Summary(n, n) for n in names]
+                for name in sorted(due, key=self._read_at):
+                    self._reading[name] = self._readers.submit(self._read, name, names[name])
+                end = time.monotonic()
+                self._look_at = end + HOLD * (end - start)
+            reading = [*self._reading.values()]
+        wait(reading, max(0.0, seconds))
+        return [self._lines[n].summary if n in self._lines else Summary(n, n) for n in names]
 
     def _read_at(self, name: str) -> float:
         return self._lines[name].at if name in self._lines else 0.0
 
     def _is_due(self, name: str, path: Path | Url) -> bool:
-        line, traces = self._lines.get(name), self.registry.state(path)
-        if line is None and self._from_index(name, traces):
+        traces = self.registry.state(path)
+        if name not in self._lines and (summary := self._index.get(name, traces)) is not None:
+            self._lines[name] = _Line(traces, summary, time.monotonic())
             return False
+        line = self._lines.get(name)
         if line is None or line.traces != traces:
             return True
         return line.summary.state is not None and line.summary.state.life == "live"
 
-    def _from_index(self, name: str, etag: str) -> bool:
-        """Take the summary from the index, if it is there and is valid."""
-        with self._changed:
-            if self._index is None:
-                self._index = RunIndex(self.registry.root)
-            summary = self._index.get(name, etag)
-            if summary is not None:
-                self._lines[name] = _Line(etag, summary, time.monotonic())
-        return summary is not None
-
-    def _read(self) -> None:
-        """Read what is due until nothing is."""
-        while True:
-            with self._changed:
-                name = next(iter(self._due), None)
-                if name is None or time.monotonic() - self._saved_at > SAVE_SECONDS:
-                    self._save()
-                if name is None:
-                    self._readers -= 1
-                    self._changed.notify_all()
-                    return
-                path = self._due.pop(name)
-            # Before the rows, so that what comes meanwhile is not missed.
-            traces = self.registry.state(path)
-            with suppress(Reading):  # a long one has its line when it is through
-                line = _Line(traces, _summary(self.registry, name, path), time.monotonic())
-                with self._changed:
-                    self._lines[name] = line
-                    if self._index is not None:
-                        self._index.put(line.summary, traces)
-
-    def _save(self) -> None:
-        names = self.registry.names()
-        if self._index is not None and self.registry.root not in names.values():
-            self._index.save(names)
-            self._saved_at = time.monotonic()
+    def _read(self, name: str, path: Path | Url) -> None:
+        """Read one run, and write the index after the last, or after a while."""
+        # Before the rows, so that what comes meanwhile is not missed.
+        traces = self.registry.state(path)
+        line = None
+        with suppress(Reading):  # a long one has its line when it is through
+            line = _Line(traces, _summary(self.registry, name, path), time.monotonic())
+        with self._lock:
+            if line is not None:
+                self._lines[name] = line
+                self._index.put(line.summary, traces)
+            del self._reading[name]
+            if not self._reading or time.monotonic() - self._saved_at > SAVE_SECONDS:
+                names = self.registry.names()
+                if self.registry.root not in names.values():
+                    self._index.save(names)
+                    self._saved_at = time.monotonic()
 
 
 def _summary(registry: RunRegistry, name: str, path: Path | Url) -> Summary:

@@ -12,15 +12,12 @@ from dash import dcc, html
 
 from lldscope.core import palette
 from lldscope.core.charts import Chart
-from lldscope.core.errors import LldscopeError
 from lldscope.core.numbers import true_minus
 from lldscope.core.terminal import visible
 from lldscope.diagnosis.registry import LABELS, STALLED
-from lldscope.explore.experiments import Experiment, experiments, has_experiments
 from lldscope.figures.chart_figures import Figure, is_measured
 from lldscope.monitor.alerts import AnyAlert
 from lldscope.monitor.health import RunState
-from lldscope.storage.url import Url, place_of
 
 from ..data.snapshot import Snapshot
 from ..figures.delta_colors import COLORS
@@ -69,7 +66,6 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
             _fold("alarms", "Alarms", content),
             _fold("causes", "Causes that look the same on a reward curve", content),
             _fold("events", "Events", content),
-            *experiments_of(snapshot),
             about(snapshot),
         ],
     )
@@ -112,30 +108,6 @@ def _fold(name: str, title: str, content: dict[str, Any]) -> html.Details:
     """A folded section, with a part that sums it up beside its title."""
     summary = html.Summary([html.H2(title), part(f"{name}-line", content[f"{name}-line"])])
     return html.Details([summary, part(name, content[name])], className="fold card")
-
-
-def experiments_of(snapshot: Snapshot) -> list[Any]:
-    """The answers of `blame` and `rescue`, and the attempts, folded; nothing where nothing was
-    tried."""
-    place = place_of(snapshot.state.path)
-    if isinstance(place, Url) or not has_experiments(place, snapshot.info):
-        return []
-    try:
-        tries = experiments(snapshot.run)
-    except LldscopeError:
-        return []
-    summary = html.Summary([html.H2("What was tried"), html.Span(f"{len(tries):,}")])
-    content = [part for e in tries for part in _experiment(e)]
-    return [html.Details([summary, *content], className="fold card")] if tries else []
-
-
-def _experiment(e: Experiment) -> list[Any]:
-    rows = [[visible(cell) for cell in row] for row in e.rows]
-    table = html.Div(parts.table(e.head, rows, range(1, len(e.head))), className="wide")
-    return [
-        html.P(visible(e.sentence, 2000)),
-        html.Details([html.Summary(e.title), table]),
-    ]
 
 
 def absent_charts(charts: list[Chart], figures: list[Figure]) -> list[Any]:

@@ -326,19 +326,6 @@ def test_the_address_adds_charts_to_a_run_and_to_a_comparison(runs: RunRegistry)
         assert {line["name"] for line in reward} >= held_out, "without being asked for"
 
 
-def test_what_was_tried_with_a_run_is_folded_on_its_page(tmp_path: Path) -> None:
-    path = write_run(tmp_path / "run", 10)
-    registry = RunRegistry(tmp_path)
-    assert "What was tried" not in texts(page(registry, "/run/run", ""))
-    arms = [{"arm": "<b>lr/2</b>", "em": [0.25, 0.5], "delta": -1.25, "ended": None}]
-    answer = {"sentence": "No fork is better.", "checkpoint": 4, "arms": arms}
-    (path / "rescue").mkdir()
-    (path / "rescue" / "step-4.json").write_text(json.dumps(answer))
-    text = texts(page(registry, "/run/run", ""))
-    for expected in ("What was tried", "No fork is better.", "<b>lr/2</b>", "0.250, 0.500"):
-        assert expected in text
-
-
 def test_settings_are_shown_and_those_that_differ_beside_a_comparison(tmp_path: Path) -> None:
     for name, lr in (("a", 1e-6), ("b", 2e-6)):
         config = {"lr": lr, "model": {"layers": 2}, "html": "<b>x</b>"}

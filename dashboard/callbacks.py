@@ -33,11 +33,11 @@ from .pages import components as parts
 from .pages.batch import batch
 from .pages.compare_page import compare_parts, comparison_of
 from .pages.drawing import cards_of, charts_of, draw, keys_asked
-from .pages.frame import Query, attrs, last_snapshots_of, query_of, view_of
+from .pages.frame import Query, attrs, query_of, snapshots_of, view_of
 from .pages.list_rows import choice_of, run_rows
 from .pages.router import page
 from .pages.run_page import absent_charts, run_parts
-from .pages.story import news_of_run, story, story_key
+from .pages.story import story, story_key, title_of_run
 
 _CHARTS = {"type": "chart", "index": ALL}
 _ANSWERS = [(Output("busy", "data"), True, False)]  # while the server answers a tick
@@ -77,7 +77,7 @@ def _list(app: Dash, summaries: RunSummaries) -> None:
     @app.callback(
         Output("rows", "children"),
         Output("list-has", "data"),
-        Output("news", "data"),
+        Output("tab-title", "data"),
         Input("list-tick", "data"),
         Input("list-view", "data"),
         State("picks", "data"),
@@ -87,8 +87,8 @@ def _list(app: Dash, summaries: RunSummaries) -> None:
     )
     def refresh_list(tick: int, view: Any, picks: list[str], before: str) -> Any:
         """All rows, where one of them has changed."""
-        rows, now, news = run_rows(summaries, choice_of(query_of(view)), _texts(picks))
-        return (no_update, no_update, news) if now == before else (rows, now, news)
+        rows, now, title = run_rows(summaries, choice_of(query_of(view)), _texts(picks))
+        return (no_update, no_update, title) if now == before else (rows, now, title)
 
 
 def _charts(app: Dash, registry: RunRegistry) -> None:
@@ -112,15 +112,15 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         )
         still = [no_update] * len(keys)
         query = query_of(drawing)
-        snapshots, errors = last_snapshots_of(registry, _texts(names))
+        snapshots, errors = snapshots_of(registry, _texts(names))
         versions = [snapshot.version for snapshot in snapshots]
         is_run = "answer" in names_of_parts
         versions += [story_key(s) for s in snapshots if is_run]
-        words = _words(registry, snapshots, errors, query, is_run, versions != before)
-        if is_run and versions[-1:] != _texts(before)[-1:]:
+        words = _words(snapshots, names, errors, query, is_run, versions != before)
+        if is_run and snapshots and versions[-1:] != _texts(before)[-1:]:
             set_props("story-of", {"data": versions[-1]})
         redraws = versions != before or "drawing.data" in ctx.triggered_prop_ids
-        if not snapshots or not redraws or any(registry.is_opening(name) for name in errors):
+        if not snapshots or not redraws:
             return still, still, still, [words.get(p, no_update) for p in names_of_parts], no_update
         charts = charts_of(keys, snapshots, not is_run)
         if [chart.id for chart in charts] != keys:  # a metric is gone; the page asks again
@@ -143,14 +143,14 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     )
     def change_charts(more: Any, names: list[str], drawing: Any, ids: list[Any]) -> Any:
         """The cards with those of the metrics that were chosen."""
-        snapshots, _ = last_snapshots_of(registry, _texts(names))
+        snapshots, _ = snapshots_of(registry, _texts(names))
         if not snapshots:
             return no_update
         is_run = any(one["index"] == "answer" for one in ids)
         query = query_of(drawing) | {"chart": _texts(more or [])}
         charts = charts_of(keys_asked(snapshots, query), snapshots, not is_run)
         figures = _figures(charts, snapshots, query, names, is_run)
-        return cards_of(charts, figures, names[0] if is_run else None)
+        return cards_of(charts, figures, view_of(query), names[0] if is_run else None)
 
     @app.callback(
         Output("batch", "children"), Input("step", "data"), State("names", "data"),
@@ -185,20 +185,18 @@ def _figures(
 
 
 def _words(
-    registry: RunRegistry, snapshots: list[Snapshot], errors: dict[str, str], query: Query,
+    snapshots: list[Snapshot], names: list[str], errors: dict[str, str], query: Query,
     is_run: bool, has_new_rows: bool,
 ) -> dict[str, Any]:
     """The parts of words that have changed."""
     if not is_run:
-        if any(registry.is_opening(name) for name in errors):
-            return {}
-        return compare_parts(snapshots, query, [*errors.values()])
+        return compare_parts(snapshots, names, query, [*errors.values()])
     if errors:
         return {"status": parts.notice(*errors.values())}
     (snapshot,) = snapshots
     if not has_new_rows and snapshot.state.life not in ("stalled", "failed"):
         return {"notes": parts.notes(snapshot)}
-    set_props("news", {"data": news_of_run(snapshot)})
+    set_props("tab-title", {"data": title_of_run(snapshot)})
     return run_parts(snapshot)
 
 
@@ -210,7 +208,7 @@ def _in_browser(app: Dash) -> None:
         app.clientside_callback(code, *wires, prevent_initial_call=not first)
 
     ask("arrived", Input("page", "children"))
-    ask("news", Input("news", "data"))
+    ask("tell", Input("tab-title", "data"))
     ask("retry", Output("again", "data"), Input({"type": "retry", "index": ALL}, "n_intervals"))
     for tick, clock in (("tick", "clock"), ("list-tick", "list-clock")):
         ask("tick", Output(tick, "data"), Input(clock, "n_intervals"), State("busy", "data"))

@@ -19,8 +19,9 @@
         if (!document.querySelector(`[data-page="${id}"]`) || document.querySelector("#adding:not(:has(button))")) {
           return setTimeout(wait, 20);
         }
-        /* Dash 4.4 gives the focus to a field that screen readers do not see. */
-        for (const one of document.querySelectorAll(".dash-dropdown-wrapper > *")) one.tabIndex = one.id ? 0 : -1;
+        /* Dash 4.4 gives the focus to a field that screen readers do not see; style.css hides it. */
+        const more = document.getElementById("more");
+        if (more) more.tabIndex = 0;
         asked = 0;
         drawn = view();
         window.lldscope.fill();
@@ -70,12 +71,8 @@
       typed = setTimeout(() => change({ q: [text || ""], page: [] }), 200);
     },
 
-    /* Title and icon of the tab. */
-    news(news) {
-      if (!news) return;
-      document.title = news.title;
-      const link = document.querySelector("link[rel=icon]");
-      if (link && link.href !== news.icon) link.href = news.icon;
+    tell(title) {
+      document.title = title;
     },
 
     pause() {
@@ -119,11 +116,6 @@
     }
   }, 1000);
 
-  function nextOf(key) {
-    const options = [...document.querySelectorAll(`[data-set^="${key}="].segment`)];
-    const at = options.findIndex((o) => o.getAttribute("aria-pressed") === "true");
-    if (options.length) options[(at + 1) % options.length].click();
-  }
   const step = (by) => () => window.lldscope.steps.move(by);
   const click = (id) => () => { const b = document.getElementById(id); if (b) b.click(); };
   const KEYS = {
@@ -135,8 +127,6 @@
     "+": [() => charts.move(0, 0.5), "zoom in"],
     "-": [() => charts.move(0, 2), "zoom out"],
     0: [() => charts.show(null), "the whole run"],
-    x: [() => nextOf("x"), "next x axis"],
-    m: [() => nextOf("mean"), "next trailing mean"],
     "/": [() => { const f = document.querySelector("#find, #more"); if (f) f.focus(); },
       "find runs, or a metric"],
     p: [click("pause"), "pause, go on"],
@@ -183,11 +173,8 @@
       event.preventDefault();
       history.replaceState(history.state, "", location.pathname + location.search + link.hash);
       window.lldscope.unfold(decodeURIComponent(link.hash.slice(1)));
-    } else if (link && !link.target && !link.hasAttribute("download") && !event.ctrlKey) {
-      document.documentElement.classList.add("leaving");
     }
   });
-  addEventListener("pageshow", () => document.documentElement.classList.remove("leaving"));
   /* select[data-address] sets that part of the address. */
   document.addEventListener("change", (event) => {
     const select = event.target.closest("select[data-address]");
@@ -195,7 +182,6 @@
     const to = new URL(location.href);
     to.searchParams.delete(select.dataset.address);
     if (select.value) to.searchParams.append(select.dataset.address, select.value);
-    document.documentElement.classList.add("leaving");
     location.assign(to);
   });
   document.addEventListener("keydown", (event) => {

@@ -65,15 +65,6 @@
     if (next) reach(next);
   });
 
-  /* Filters that say nothing do not stand in the address. */
-  document.addEventListener("submit", (event) => {
-    const form = event.target.closest("form.wants");
-    if (!form) return;
-    event.preventDefault();
-    const filters = [...new FormData(form)].filter(([, value]) => value !== "");
-    location.assign(`${form.getAttribute("action")}?${new URLSearchParams(filters)}`);
-  });
-
   /* Elements from data: text stays text. */
   function element(name, look, text) {
     const made = document.createElement(name);
@@ -111,7 +102,7 @@
     }
     const head = document.querySelector("main h1");
     if (document.querySelector(".runs.listed, .run-head")) {
-      window.dash_clientside.lldscope.news(window.lldscope.stored("news"));
+      document.title = window.lldscope.stored("tab-title");
     } else if (head) document.title = `${head.firstChild.textContent} – lldscope`;
     /* The token, or the place, that the address names. */
     const marked = document.getElementById(new URL(location.href).searchParams.get("mark"));

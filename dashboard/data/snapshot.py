@@ -4,10 +4,8 @@ that have ended, so that a new start of the server opens them without reading th
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,19 +13,15 @@ from typing import Any
 
 import pandas as pd
 
-from lldscope.core.errors import LldscopeError
 from lldscope.figures.series import floats
 from lldscope.figures.view import Subject
+from lldscope.monitor import summary
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run, title
 from lldscope.storage.cache import Cache
 from lldscope.storage.layout import read_manifest
 
 MAX_RUNS = 300
-
-
-def _unopened() -> Run:
-    raise LldscopeError("This snapshot belongs to no registry.")
 
 
 @dataclass(frozen=True)
@@ -39,9 +33,9 @@ class Snapshot:
     info: dict[str, Any]
     state: RunState
     subject: Subject
-    tables: tuple[str, ...] = ()  # those that have rows
-    columns: tuple[str, ...] = ()  # of metrics that are no signals: `metrics`
-    open: Callable[[], Run] = field(default=_unopened, compare=False)
+    tables: tuple[str, ...]  # those that have rows
+    columns: tuple[str, ...]  # of metrics that are no signals: `metrics`
+    open: Callable[[], Run] = field(compare=False)
 
     @property
     def name(self) -> str:
@@ -67,10 +61,7 @@ class Snapshot:
 
 def aged(snapshot: Snapshot) -> Snapshot:
     """The same snapshot, with the age that its last row has now."""
-    if (moment := snapshot.last_time) is None:
-        return snapshot
-    state = replace(snapshot.state, last_row_age_seconds=time.time() - moment)
-    return replace(snapshot, state=state)
+    return replace(snapshot, state=summary.aged(snapshot.state, snapshot.last_time))
 
 
 def tables_of(run: Run) -> tuple[str, ...]:
@@ -79,14 +70,16 @@ def tables_of(run: Run) -> tuple[str, ...]:
 
 
 class SnapshotCache:
-    """Not for runs that lie elsewhere. A snapshot is used again only if every file of the run has
-    the size and time it had."""
+    """Not for runs that lie elsewhere. A snapshot is used again only if the run's fingerprint is
+    what it was."""
 
     def __init__(self, folder: Path) -> None:
         self._cache = Cache(folder, MAX_RUNS, Path(__file__).parent)
 
-    def load(self, name: str, path: Path, etag: str) -> Snapshot | None:
-        """The cached snapshot, if `etag`, the run's `files_of`, is unchanged since."""
+    def load(
+        self, name: str, path: Path, etag: str, open_it: Callable[[], Run]
+    ) -> Snapshot | None:
+        """The cached snapshot, if `etag`, the run's fingerprint, is unchanged since."""
 
         def read(folder: Path, meta: dict[str, Any]) -> Snapshot | None:
             if meta["seen"] != etag:
@@ -97,12 +90,12 @@ class SnapshotCache:
             fields = (state.phases, state.alerts, events, state.arl, label, state.trend)
             subject = Subject(name, table, *fields)
             args = (meta["version"], meta["info"], state, subject)
-            return Snapshot(*args, tuple(meta["tables"]), tuple(meta["columns"]))
+            return Snapshot(*args, tuple(meta["tables"]), tuple(meta["columns"]), open_it)
 
         return self._cache.load(os.fspath(path), read)
 
     def store(self, path: Path, etag: str, snapshot: Snapshot) -> None:
-        """Store a snapshot; `etag` is what `files_of` returned before it was taken."""
+        """Store a snapshot; `etag` is its fingerprint from before it was taken."""
         content = {
             "seen": etag, "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
@@ -114,15 +107,3 @@ class SnapshotCache:
             table.to_parquet(folder / "table.parquet", compression="zstd")
 
         self._cache.store(os.fspath(path), content, write)
-
-
-def files_of(path: Path) -> str:
-    """Changes when any file of a run does: names, sizes and times."""
-    files = []
-    for folder in (path, *sorted(p for p in path.iterdir() if p.is_dir())):
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    stat = entry.stat()
-                    files.append((folder.name, entry.name, stat.st_size, stat.st_mtime_ns))
-    return hashlib.sha256(repr(sorted(files)).encode(errors="replace")).hexdigest()

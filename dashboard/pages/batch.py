@@ -16,7 +16,6 @@ from lldscope.core.numbers import number
 from lldscope.core.terminal import visible
 from lldscope.explore.responses import groups_of_step
 from lldscope.explore.trajectories import rows_of
-from lldscope.figures.series import floats
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
@@ -26,26 +25,16 @@ from .responses_page import STRONG, answer_of, class_of, end_of, title_of
 GROUPS, RESPONSES = 8, 3  # shown of a step, and of each class of a group
 MOST_QUESTION, MOST_ANSWER = 240, 160  # characters
 MOST_PARTS = 8
-# Signals of the step, above its groups.
-_FACTS = {
-    "reward": "reward", "success": "correct", "delta_correct": "Δ correct", "lld_share": "Δ ≤ 0",
-    "entropy": "entropy", "grad_norm": "gradient", "response_tokens": "tokens",
-}
 
 
 def batch(snapshot: Snapshot, step: int) -> list[Any]:
     """The panel of a step. Raises LldscopeError where the query takes too long."""
-    table = snapshot.subject.table
-    row = table.index[table["step"] == step]
     close = html.Button("×", className="button small", title="close the batch",
                         **attrs(data_set="step=", aria_label="close the batch"))
     head = html.Header([html.H2(f"Step {step:,}"), close])
-    if not len(row):
+    if not (snapshot.subject.table["step"] == step).any():
         return [head, html.P("This step was not recorded.", className="quiet")]
-    values = {name: floats(table, name)[row[0]] for name in _FACTS}
-    facts = [html.Span([html.Span(_FACTS[name], className="key"), number(value)])
-             for name, value in values.items() if value == value]
-    content: list[Any] = [head, html.Div(facts, className="status")]
+    content: list[Any] = [head]
     if "responses" not in snapshot.tables:
         text = "No single responses are in this log, so the batch of a step cannot be shown."
         return [*content, html.P(text, className="quiet")]

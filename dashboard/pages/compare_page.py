@@ -48,7 +48,7 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
     names = [snapshot.name for snapshot in snapshots]
     charts = charts_of(keys_asked(snapshots, query), snapshots, True)
     figures = draw(snapshots, charts, view, set(subset), names)
-    content = compare_parts(snapshots, query, notices)
+    content = compare_parts(snapshots, names, query, notices)
     return html.Div(
         [
             parts.page_head(
@@ -60,7 +60,7 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
             html.P(AVERAGED if view.groups else None, className="note"),
             controls(view, None, ALIGNED_BY),
             _legend(snapshots, view, set(subset)),
-            html.Div(cards_of(charts, figures), className="charts", id="cards"),
+            html.Div(cards_of(charts, figures, view), className="charts", id="cards"),
             adding(snapshots, charts, default_keys(snapshots), True),
             part("compared", content["compared"]),
             different_settings(snapshots),
@@ -78,13 +78,14 @@ def comparison_of(snapshots: Sequence[Snapshot], query: Query) -> tuple[View, li
 
 
 def compare_parts(
-    snapshots: list[Snapshot], query: Query, notices: Sequence[str]
+    snapshots: list[Snapshot], names: list[str], query: Query, notices: Sequence[str]
 ) -> dict[str, Any]:
-    """What a refresh writes anew, by name."""
+    """What a refresh writes anew, by name; `names` are of all runs, also of those that cannot be
+    read."""
     view, _ = comparison_of(snapshots, query)
     lines = [*notices, *filter(None, [unplaced(snapshots, view.by)])]
     note = [html.Div(" ".join(lines), className="notice")] if lines else []
-    return {"compared": compare_table(snapshots, view.groups), "notices": note}
+    return {"compared": compare_table(snapshots, names, view.groups), "notices": note}
 
 
 def _difference(snapshots: list[Snapshot]) -> list[Any]:
@@ -133,9 +134,11 @@ def unplaced(snapshots: list[Snapshot], by: str) -> str:
     return f"Not drawn, because {never}: {', '.join(names)}."
 
 
-def compare_table(snapshots: list[Snapshot], groups: Mapping[str, str]) -> html.Table:
+def compare_table(
+    snapshots: list[Snapshot], names: list[str], groups: Mapping[str, str]
+) -> html.Table:
     """A row per compared run that can be read: verdict, reward, first alarms."""
-    styles = styles_of([s.name for s in snapshots], groups)
+    styles = styles_of(names, groups)
     titles = ("run", "verdict", "reward", "phase", "last step", "decay alarm", "collapse alarm",
               "last row")
     rows = []

@@ -238,11 +238,13 @@ def card_class(figure: Figure) -> str:
     return " ".join(["card chart", *(f"without-{i}" for i in absent_lines(figure))])
 
 
-def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> html.Section:
+def chart_card(
+    chart: Chart, figure: Figure, legend: list[Any], note: str, log: bool
+) -> html.Section:
     """A titled card with one chart."""
     title = visible(chart.title, 80)
     scale = [] if chart is ACTION_MAP else [
-        choice_button(f"log~{chart.id}", "log", False, title=f"a logarithmic y axis: {title}")
+        choice_button(f"log~{chart.id}", "log", log, title=f"a logarithmic y axis: {title}")
     ]
     graph = dcc.Graph(
         id={"type": "chart", "index": chart.id}, figure=figure, config=GRAPH_CONFIG,

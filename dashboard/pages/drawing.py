@@ -53,23 +53,15 @@ def charts_of(
     return list(charts.values())
 
 
-def all_keys(snapshots: Sequence[Snapshot], compared: bool = False) -> list[str]:
-    """Every metric of these runs that can have a chart of its own."""
-    keys: dict[str, None] = {}
-    for snapshot in snapshots:
-        keys |= dict.fromkeys(keys_of(snapshot.columns, snapshot.subject.table))
-    return [key for key in keys if not (compared and key == ACTION_MAP.id)]
-
-
 def cards_of(
-    charts: Sequence[Chart], figures: Sequence[Figure], name: str | None = None
+    charts: Sequence[Chart], figures: Sequence[Figure], view: View, name: str | None = None
 ) -> list[Any]:
     """A card for each chart: of the run of this `name`, or of several."""
     cards = []
     for chart, figure in zip(charts, figures, strict=True):
         note = chart.note if name else f"{chart.compared or chart.note}; vertical line: decay alarm"
         legend = parts.legend_of(chart) if name else []
-        cards.append(parts.chart_card(chart, figure, legend, note))
+        cards.append(parts.chart_card(chart, figure, legend, note, chart.id in view.log))
     return cards
 
 
@@ -102,7 +94,8 @@ def adding(
     """A field that finds metrics of these runs; those that are chosen have a chart beside the
     `defaults`."""
     columns = [column for snapshot in snapshots for column in snapshot.columns]
-    keys = [key for key in all_keys(snapshots, compared) if key not in defaults]
+    keys = dict.fromkeys(k for s in snapshots for k in keys_of(s.columns, s.subject.table)
+                         if k not in defaults and not (compared and k == ACTION_MAP.id))
     field = dcc.Dropdown(
         id="more", options=[{"value": key, "label": _label(key, columns)} for key in keys],
         value=[chart.id for chart in charts if chart.id not in defaults], multi=True, maxHeight=400,

@@ -97,16 +97,6 @@ def snapshots_of(
     )
 
 
-def last_snapshots_of(
-    registry: RunRegistry, names: Sequence[str]
-) -> tuple[list[Snapshot], dict[str, str]]:
-    """As `snapshots_of`, with the previous snapshot of each run that cannot be read now."""
-    snapshots, errors = snapshots_of(registry, names)
-    now = {snapshot.name: snapshot for snapshot in snapshots}
-    latest = [now.get(name) or registry.last(name) for name in names]
-    return [snapshot for snapshot in latest if snapshot is not None], errors
-
-
 def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> html.Div:
     """X axis and smoothing, after what a page puts in front of them."""
     means = {str(w): "raw" if w == 1 else str(w) for w in WINDOWS}

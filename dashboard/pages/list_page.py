@@ -14,7 +14,7 @@ from .list_rows import COLUMNS, VERDICTS, Choice, choice_of, run_rows
 def list_page(summaries: RunSummaries, query: Query) -> html.Div:
     """The page as the address asks for it."""
     choice = choice_of(query)
-    rows, has, news = run_rows(summaries, choice, [])
+    rows, has, title = run_rows(summaries, choice, [])
     head = html.Tr([html.Th(html.Span("compare", className="unseen")),
                     *(_head(column, choice.get("sort", "verdict")) for column in COLUMNS)])
     root = html.P(str(summaries.registry.root), className="quiet path")
@@ -27,7 +27,7 @@ def list_page(summaries: RunSummaries, query: Query) -> html.Div:
             html.Div(html.Table(
                 [html.Thead(head), html.Tbody(rows, id="rows")], className="card runs listed"
             ), className="wide"),
-            dcc.Store(id="news", data=news),
+            dcc.Store(id="tab-title", data=title),
             dcc.Interval(id="list-clock", interval=REFRESH_MS),
             dcc.Store(id="list-tick"),
             dcc.Store(id="list-view", data={key: [value] for key, value in choice.items()}),

@@ -21,7 +21,7 @@ from lldscope.monitor.summary import Line, Summary
 from ..data.run_summaries import RunSummaries
 from . import components as parts
 from .frame import Query, attrs, comparison, evidence, text
-from .story import news_of, tag_pills
+from .story import tab_title, tag_pills
 
 READ_SECONDS = 0.5  # of one refresh of the list; the rest follows at the next
 COLUMNS = {
@@ -54,9 +54,8 @@ def choice_of(query: Query) -> Choice:
 
 def run_rows(
     summaries: RunSummaries, choice: Choice, picked: list[str]
-) -> tuple[list[Any], str, Any]:
-    """The rows that are wanted, in order, what changes when they do, and what all runs tell the
-    tab."""
+) -> tuple[list[Any], str, str]:
+    """The rows that are wanted, in order, what changes when they do, and the title of the tab."""
     lines = summaries.now(READ_SECONDS)
     matches = _sorted([line for line in lines if _is_wanted(line, choice)], choice)
     groups: dict[str, list[Summary]] = {}
@@ -66,10 +65,10 @@ def run_rows(
             groups.setdefault(_group(line), []).append(line)
     page = min(int(choice.get("page", 1)), -(-len(matches) // MOST_ROWS))
     first = (page - 1) * MOST_ROWS if matches else 0
-    shown = matches[first : first + MOST_ROWS]
+    on_page = matches[first : first + MOST_ROWS]
     rows: list[Any] = []
-    for i, line in enumerate(shown):
-        if groups and (not i or _group(line) != _group(shown[i - 1])):
+    for i, line in enumerate(on_page):
+        if groups and (not i or _group(line) != _group(on_page[i - 1])):
             rows.append(_heading(_group(line), groups[_group(line)]))
         rows.append(_row(line, picked))
     if not lines:
@@ -79,11 +78,11 @@ def run_rows(
     elif len(matches) > MOST_ROWS:
         rows.append(_wide(_pages(choice, page, len(matches))))
     # Ages go on by themselves in the browser.
-    states = [line.state and replace(line.state, last_row_age_seconds=None) for line in shown]
+    states = [line.state and replace(line.state, last_row_age_seconds=None) for line in on_page]
     content = [choice, len(lines), len(matches), [*map(_tally, groups.values())], states,
-               [replace(line, state=None) for line in shown]]
+               [replace(line, state=None) for line in on_page]]
     digest = blake2b(repr(content).encode(errors="replace"), digest_size=8).hexdigest()
-    return rows, digest, news_of(lines)
+    return rows, digest, tab_title([line.state for line in lines if line.state], "Runs")
 
 
 def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
@@ -104,9 +103,9 @@ def _sorted(lines: list[Summary], choice: Choice) -> list[Summary]:
     sort = choice.get("sort", "verdict")
     lines = sorted(lines, key=lambda line: line.name)
     pairs = [(_key(line, sort.removeprefix("-")), line) for line in lines]
-    known = [(key, line) for key, line in pairs if key is not None]
-    known.sort(key=itemgetter(0), reverse=sort.startswith("-"))
-    return [line for _, line in known] + [line for key, line in pairs if key is None]
+    with_key = [(key, line) for key, line in pairs if key is not None]
+    with_key.sort(key=itemgetter(0), reverse=sort.startswith("-"))
+    return [line for _, line in with_key] + [line for key, line in pairs if key is None]
 
 
 def _key(line: Summary, column: str) -> Any:

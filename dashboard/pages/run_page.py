@@ -26,7 +26,7 @@ from .drawing import adding, cards_of, charts_of, default_keys, draw, keys_asked
 from .frame import PAUSE, Query, address, attrs, controls, memory, part, view_of
 from .static_pages import RULE_IDS
 from .step_bar import step_bar
-from .story import about, answer, news_of_run, story_key
+from .story import about, answer, story_key, title_of_run
 
 MOST_EPISODES = 4  # of an alarm that are named
 
@@ -36,7 +36,7 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
     view = view_of(query)
     charts = charts_of(keys_asked([snapshot], query), [snapshot])
     figures = draw([snapshot], charts, view)
-    cards = cards_of(charts, figures, snapshot.name)
+    cards = cards_of(charts, figures, view, snapshot.name)
     content = run_parts(snapshot)
     info = snapshot.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
@@ -77,7 +77,7 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
             *memory([snapshot], query, story_key(snapshot)),
             dcc.Store(id="step"),
             dcc.Store(id="story-of", data=story_key(snapshot)),
-            dcc.Store(id="news", data=news_of_run(snapshot)),
+            dcc.Store(id="tab-title", data=title_of_run(snapshot)),
         ]
     )
 

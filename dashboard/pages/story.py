@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
-from urllib.parse import quote
 
 from dash import html
 
@@ -20,7 +19,6 @@ from lldscope.core.terminal import visible
 from lldscope.diagnosis.changepoints import refine
 from lldscope.explore.responses import largest_drops_at
 from lldscope.monitor.health import RunState
-from lldscope.monitor.summary import Summary
 from lldscope.report.events import Event, events_of
 from lldscope.report.losses import worst_tokens
 from lldscope.report.trainers import first_change, trainer_of
@@ -137,44 +135,25 @@ def answer(snapshot: Snapshot) -> list[Any]:
     ]
 
 
-def news(runs: Sequence[RunState], title: str) -> dict[str, str]:
-    """Title and icon of the tab."""
-    verdicts = [loud(state) for state in runs]
+def tab_title(states: Sequence[RunState], title: str) -> str:
+    """The title of the tab: the worst verdict and how many runs have it, unless all are healthy."""
+    verdicts = [loud(state) for state in states]
     worst = next((v for v in ORDER if v in verdicts), "healthy")
     sign = palette.VERDICTS[worst]
-    if worst == "healthy":  # green only where every run is
-        signs = [state.sign for state in runs if state.verdict == worst]
-        sign = next((s for s in signs if s != sign), sign)
-    count = f"{verdicts.count(worst)} " if len(runs) > 1 else ""
+    count = f"{verdicts.count(worst)} " if len(states) > 1 else ""
     before = "" if worst == "healthy" else f"{sign.shape} {count}{sign.word} · "
-    return {"title": f"{before}{visible(title, 80)} – lldscope", "icon": icon(sign)}
+    return f"{before}{visible(title, 80)} – lldscope"
 
 
-def news_of_run(snapshot: Snapshot) -> dict[str, str]:
-    """The news of a page about one run."""
-    return news([snapshot.state], snapshot.title)
-
-
-def news_of(lines: Sequence[Summary]) -> dict[str, str]:
-    """The news of the list of runs."""
-    return news([line.state for line in lines if line.state], "Runs")
+def title_of_run(snapshot: Snapshot) -> str:
+    """The title of the tab of a page about one run."""
+    return tab_title([snapshot.state], snapshot.title)
 
 
 def loud(state: RunState) -> str:
     """The verdict, but healthy where all that fires was acknowledged or snoozed."""
     firing = [a.rule for a in state.firing if a.severity != "info"]
     return "healthy" if firing and all(rule in state.silenced for rule in firing) else state.verdict
-
-
-def icon(sign: palette.Sign) -> str:
-    """The icon of the tab: the state's shape on its colour."""
-    svg = (
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>"
-        f"<rect width='16' height='16' rx='4' fill='{sign.color}'/>"
-        f"<text x='8' y='12' font-size='11' text-anchor='middle' fill='{sign.ink}'>"
-        f"{sign.shape}</text></svg>"
-    )
-    return f"data:image/svg+xml,{quote(svg)}"
 
 
 def tag_pills(tags: Sequence[str]) -> list[Any]:

@@ -244,8 +244,6 @@ def test_the_keys_that_are_told_do_what_is_told(tab: Any, root: Path) -> None:
         "<": f"{start} < {whole * 0.3}",
         "-": f"{width} > {whole * 0.9}",
         "0": f"{start} <= 0",
-        "x": "location.search.includes('x=tokens')",
-        "m": "location.search.includes('mean=25')",
         "t": dark,
         "Arrow Left": "location.search.includes('step=129')",
         "Arrow Right": "location.search.includes('step=129')",

@@ -120,7 +120,6 @@ def _frame() -> html.Div:
                     html.A([html.Span("lld", className="mark"), "scope"], href="/", id="brand",
                            className="brand"),
                     html.A("Runs", href="/"),
-                    html.A("Alarm rules", href="/rules"),
                     html.Button("Keys", id="help", className="button plain first",
                                 title="keyboard: ?"),
                     html.Button("Light / dark", id="theme", className="button plain"),

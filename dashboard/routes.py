@@ -35,13 +35,11 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
             text = html(document(post_mortem(registry.snapshot(name).run)))
         except LldscopeError as error:
             return Response(f"{error}\n", 404, mimetype="text/plain")
-        headers = {"Content-Disposition": f'attachment; filename="{_file_name(name)}.html"'}
-        return Response(text, mimetype="text/html", headers=headers)
+        response = Response(text, mimetype="text/html")
+        file = f"{name.rsplit('/', 1)[-1]}.html"
+        response.headers.set("Content-Disposition", "attachment", filename=file)
+        return response
 
-
-def _file_name(name: str) -> str:
-    last = name.rsplit("/", 1)[-1]
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in last)
 
 
 _METRICS = {

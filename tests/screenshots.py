@@ -45,7 +45,6 @@ PAGES = {
     "responses": Picture("/responses/grpo?alarm=lld-decay&at=54", ".grid", "light", 620),
     "response": Picture(LOSER, TOKENS, "light", 976),
     "response-dark": Picture(LOSER, TOKENS, "dark", 976),
-    "rules": Picture("/rules", ".rule", "light", 620),
     "report": Picture("report.html", "h1", "light", 1000),
     "compare-report": Picture("compare.html", "h1", "light", 1000),
 }

@@ -17,7 +17,7 @@ from .frame import Query, message_page, snapshots_of, waiting_page
 from .list_page import list_page
 from .responses_page import responses_page
 from .run_page import run_page
-from .static_pages import config_page, rules_page
+from .static_pages import config_page
 from .trajectory_page import trajectory_page
 
 # What is about one run, /KIND/NAME.
@@ -33,7 +33,7 @@ def is_page(path: str) -> bool:
     """Whether there is a page at an address, or will be once there is the run that it names."""
     _, kind, *rest = [*path.split("/", 2), ""]
     of_a_run = kind in _OF_A_RUN and len(rest) > 1 and rest[0].strip("/") != ""
-    return path in ("/", "/compare", "/rules") or of_a_run
+    return path in ("/", "/compare") or of_a_run
 
 
 def page(
@@ -54,8 +54,6 @@ def _page(registry: RunRegistry, path: str, search: str, summaries: RunSummaries
     query = parse_qs((search or "").lstrip("?"))
     if path == "/compare":
         return _comparison(registry, query)
-    if path == "/rules":
-        return rules_page()
     _, kind, *rest = [*path.split("/", 2), ""]
     if kind in _OF_A_RUN and len(rest) > 1:
         return _of_a_run(registry, kind, unquote(rest[0]).rstrip("/"), query)

@@ -24,7 +24,6 @@ from ..figures.delta_colors import COLORS
 from . import components as parts
 from .drawing import adding, cards_of, charts_of, default_keys, draw, keys_asked
 from .frame import PAUSE, Query, address, attrs, controls, memory, part, view_of
-from .static_pages import RULE_IDS
 from .step_bar import step_bar
 from .story import about, answer, story_key, title_of_run
 
@@ -163,8 +162,8 @@ def _silence(alert: AnyAlert, state: RunState) -> list[Any]:
 
 
 def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
-    """From an alarm to its rule, and to the responses where it fired: those that lost most
-    likelihood, or all where that was not measured."""
+    """From an alarm to the responses where it fired: those that lost most likelihood, or all where
+    that was not measured."""
     rule, step = alert.rule, alert.step
     links: list[Any] = []
     if step is not None and "responses" in snapshot.tables:
@@ -174,8 +173,6 @@ def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
             text = "Responses that lost most likelihood at"
             there = address("responses", snapshot.name, alarm=rule, at=step)
         links.append(html.A(f"{text} step {step:,}", href=there))
-    if rule in RULE_IDS:
-        links.append(html.A(f"About {rule}", href=f"/rules#{rule}"))
     return html.Div(links, className="ways")
 
 
@@ -197,15 +194,8 @@ def causes(snapshot: Snapshot) -> html.Table:
         evidence = true_minus(snapshot.state.look_alike_evidence[cause])
         answer_cell: list[Any] = [html.Span(sign.shape, className="shape"), sign.word]
         rows.append([
-            _cause(cause),
+            LABELS.get(cause, STALLED.label if cause == STALLED.id else cause),
             html.Td(answer_cell, className=finding),
             html.Td(evidence, className="quiet"),
         ])
     return parts.table(("cause", "this log", "evidence"), rows)
-
-
-def _cause(cause: str) -> Any:
-    """A cause by its name, and the way to its rule where it has one."""
-    name = LABELS.get(cause, STALLED.label if cause == STALLED.id else cause)
-    rule = "lld-decay" if cause == "lld" else cause
-    return html.A(name, href=f"/rules#{rule}") if rule in RULE_IDS else name

@@ -19,7 +19,6 @@ from ..data.snapshot import Snapshot
 from .frame import attrs
 
 MOST_CELLS = 600
-GAPS = 200  # cells that are set apart; more of them touch
 # Rank at a step → colour and height: what is worse is also higher.
 _RANKS = {
     -1: (palette.VERDICTS["insufficient"].color, 9),
@@ -90,17 +89,11 @@ def _word(rank: int, firing: dict[str, np.ndarray], row: int) -> str:
 
 
 def _picture(cells: list[tuple[str, int]]) -> str:
-    """Cells of equal width, as a data URI; where they touch, equal neighbours are one."""
-    gap = 0.12 if len(cells) <= GAPS else 0.0
-    rects, start = [], 0
-    for i in range(1, len(cells) + 1):
-        if i == len(cells) or gap or cells[i] != cells[start]:
-            color, height = cells[start]
-            rects.append(
-                f"<rect x='{start}' y='{24 - height}' width='{i - start - gap:.2f}' "
-                f"height='{height}' fill='{color}'/>"
-            )
-            start = i
+    """Cells of equal width, as a data URI."""
+    rects = [
+        f"<rect x='{i}' y='{24 - height}' width='0.88' height='{height}' fill='{color}'/>"
+        for i, (color, height) in enumerate(cells)
+    ]
     svg = (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {len(cells)} 24' "
         f"preserveAspectRatio='none'>{''.join(rects)}</svg>"

@@ -1,4 +1,4 @@
-"""The description of every rule: the text of docs/alarms.md and of the dashboard's rule pages."""
+"""The description of every rule: the text of docs/alarms.md."""
 
 from __future__ import annotations
 

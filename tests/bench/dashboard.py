@@ -102,7 +102,7 @@ def served(root: Path, cache: str) -> Iterator[tuple[str, int]]:
     environment = os.environ | {"XDG_CACHE_HOME": cache}
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     try:
-        wait_for(f"http://127.0.0.1:{port}/rules")  # the page of runs would read them all
+        wait_for(f"http://127.0.0.1:{port}/assets/style.css")  # the list of runs reads all of them
         yield f"http://127.0.0.1:{port}", server.pid
     finally:
         server.terminate()

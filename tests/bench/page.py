@@ -48,7 +48,7 @@ def main() -> None:
     start = time.perf_counter()
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_for(f"http://127.0.0.1:{port}/rules")  # the page of runs would read them all
+        wait_for(f"http://127.0.0.1:{port}/assets/style.css")  # the list of runs reads all of them
         print(f"dashboard answers after     {time.perf_counter() - start:.2f} s")
         draw(port)
     finally:

@@ -43,8 +43,6 @@ PAGES = {
     "response": ("/response/grpo?step=25&id=124", ".tok[role=option]"),
     "map of actions": ("/run/grpo?chart=action-map", ".barlayer .point path"),
     "response without tokens": ("/response/failed?step=3&id=1", ".words"),
-    "rules": ("/rules", ".rule"),
-    "rule": ("/rules#lld-decay", "#lld-decay"),
     "no such run": ("/run/nothing", ".empty"),
     "no such page": ("/nothing", ".empty"),
     "report": ("report.html", "h1"),
@@ -109,7 +107,7 @@ def test_axe_finds_nothing_in_light_and_dark(tab: Any, root: Path, page: str) ->
 
 def test_axe_finds_what_is_put_there(tab: Any, root: Path) -> None:
     """The twin of the test above: a page with faults is not found to be without."""
-    visit(tab, root, "rules")
+    visit(tab, root, "settings")
     tab.evaluate(
         "document.body.insertAdjacentHTML('beforeend', "
         '\'<img src="data:,"><p style="color:#aaa;background:#fff">pale</p>\')'
@@ -199,7 +197,6 @@ _FOCUSED = """() => {
         "compare",
         "responses behind an alarm",
         "response",
-        "rule",
     ],
 )
 def test_tab_reaches_every_control_with_its_focus_seen(tab: Any, root: Path, page: str) -> None:

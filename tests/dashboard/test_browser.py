@@ -51,7 +51,6 @@ PAGES = {
     "/response/dying?step=100&id=0": ".response-head",
     "/run/dying?step=100": ".batch-group",
     "/config/dying": "h1",
-    "/rules": ".rule",
     "/run/nowhere": "h1",
 }
 TITLES = "[...document.querySelectorAll('.chart h2')].slice(8).map(h => h.textContent).join()"

@@ -125,6 +125,6 @@ def test_without_a_token_everybody_here_is_let_in(dashboard: Dashboard, home: Pa
     open_to_all = Dashboard(home / "runs", home, "--no-token")
     try:
         assert open_to_all.token == ""
-        assert open_to_all.ask("/rules")[0] == 200
+        assert open_to_all.ask("/assets/style.css")[0] == 200
     finally:
         open_to_all.stop()

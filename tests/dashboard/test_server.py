@@ -48,7 +48,7 @@ WORDS: list[Any] = [
     {"x": ["wall"], "zoom": ["a,b"]}, {"type": "chart", "index": "delta"}, [["dying"]],
 ]
 PAGES = (
-    "/", "/run/dying", "/run/dying?step=60", "/compare?run=dying", "/rules", "/config/dying",
+    "/", "/run/dying", "/run/dying?step=60", "/compare?run=dying", "/config/dying",
     "/responses/dying", "/response/dying?step=3",
 )
 

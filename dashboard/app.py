@@ -32,8 +32,8 @@ _ICON = (
     "stroke='white' stroke-width='1.8' stroke-linecap='round'/%3E%3C/svg%3E"
 )
 
-# The theme is set before the first paint; a token in the address does not stay there; style sheets
-# that scripts add show the nonce of the page's own.
+# A token in the address does not stay there; style sheets that scripts add show the nonce of the
+# page's own.
 _HEAD_SCRIPT = """
 (function () {
   var nonce = document.querySelector("style").nonce, create = document.createElement;
@@ -42,9 +42,7 @@ _HEAD_SCRIPT = """
     if (String(name).toLowerCase() === "style") made.nonce = nonce;
     return made;
   };
-  var url = new URL(location.href), asked = url.searchParams.get("theme");
-  try { asked = asked || localStorage.getItem("lldscope-theme"); } catch (e) {}
-  if (asked === "light" || asked === "dark") document.documentElement.dataset.theme = asked;
+  var url = new URL(location.href);
   if (url.searchParams.has("token")) {
     url.searchParams.delete("token");
     history.replaceState(null, "", url);
@@ -53,17 +51,10 @@ _HEAD_SCRIPT = """
 """
 
 
-def _css() -> str:
-    """The colour table as CSS: light, dark by the system's wish, and either by the toggle."""
-    light = f"color-scheme:light;{variables(LIGHT)}"
-    dark = f"color-scheme:dark;{variables(DARK)}"
-    return (
-        f":root{{{light}}}"
-        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
-        f":root[data-theme=dark]{{{dark}}}"
-    )
-
-
+_CSS = (
+    f":root{{color-scheme:light;{variables(LIGHT)}}}"
+    f"@media (prefers-color-scheme:dark){{:root{{color-scheme:dark;{variables(DARK)}}}}}"
+)
 _INDEX = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -71,7 +62,7 @@ _INDEX = f"""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{%title%}}</title>
 <link rel="icon" href="{_ICON}">
-<style nonce="">{_css()}</style>
+<style nonce="">{_CSS}</style>
 <script>{_HEAD_SCRIPT}</script>
 {{%css%}}
 </head>
@@ -122,7 +113,6 @@ def _frame() -> html.Div:
                     html.A("Runs", href="/"),
                     html.Button("Keys", id="help", className="button plain first",
                                 title="keyboard: ?"),
-                    html.Button("Light / dark", id="theme", className="button plain"),
                 ]
             ),
             html.Main(id="page", tabIndex=-1),

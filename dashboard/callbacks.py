@@ -220,4 +220,3 @@ def _in_browser(app: Dash) -> None:
     ask("stepped", Input("batch", "children"))
     ask("found", Input("find", "value"))
     ask("pause", Output("pause", "children"), Input("pause", "n_clicks"))
-    ask("theme", Input("theme", "n_clicks"))

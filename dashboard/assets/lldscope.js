@@ -80,14 +80,6 @@
       document.documentElement.classList.toggle("paused", paused);
       return paused ? "Resume" : "Pause";
     },
-
-    theme() {
-      const root = document.documentElement;
-      const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
-      const now = root.dataset.theme || (dark ? "dark" : "light");
-      root.dataset.theme = now === "dark" ? "light" : "dark";
-      try { localStorage.setItem("lldscope-theme", root.dataset.theme); } catch (e) { /* private */ }
-    },
   });
 
   /* The chosen runs of the list, also those that a filter hides, and the link that compares them. */
@@ -117,7 +109,6 @@
   }, 1000);
 
   const step = (by) => () => window.lldscope.steps.move(by);
-  const click = (id) => () => { const b = document.getElementById(id); if (b) b.click(); };
   const KEYS = {
     ArrowLeft: [step(-1), "the step before, in all charts"],
     ArrowRight: [step(1), "the step after"],
@@ -129,8 +120,7 @@
     0: [() => charts.show(null), "the whole run"],
     "/": [() => { const f = document.querySelector("#find, #more"); if (f) f.focus(); },
       "find runs, or a metric"],
-    p: [click("pause"), "pause, go on"],
-    t: [click("theme"), "light, dark"],
+    p: [() => document.getElementById("pause")?.click(), "pause, go on"],
     "?": [help, "these keys"],
   };
   function help() {

@@ -44,7 +44,7 @@
       charts.point(null);
       return;
     }
-    const at = cellOf(step), text = `step ${step}, ${cells.words[cells.word[at]]}`;
+    const at = cellOf(step), text = `step ${step}, ${cells.word[at]}`;
     sign.style.left = `${(100 * (at + 0.5)) / cells.step.length}%`;
     if (word.textContent !== text) word.textContent = text;
     bar.setAttribute("aria-valuenow", String(step));

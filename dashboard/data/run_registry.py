@@ -32,7 +32,7 @@ from lldscope.storage.layout import read_manifest
 from lldscope.storage.url import Url
 
 from .metrics import columns_of
-from .snapshot import Snapshot, SnapshotCache, aged, tables_of
+from .snapshot import Snapshot, SnapshotCache, aged
 
 FRESH_SECONDS = 1.0  # snapshots taken within this time share one refresh
 WAIT_SECONDS = 1.0  # for another thread's refresh, before its previous snapshot is used
@@ -199,9 +199,9 @@ class RunRegistry:
             snapshot = replace(before, info=run.info, state=state)
         else:
             subject = subject_of(name, run, state)
-            tables = tables_of(run)
+            tables = sorted({part.table for part in read_manifest(run.path).parts if part.rows})
             snapshot = Snapshot(
-                uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run),
+                uuid.uuid4().hex, run.info, state, subject, tuple(tables), columns_of(run),
                 partial(self.run, name),
             )
         if self._snapshots is not None and etag is not None and state.over and place.etag != etag:

@@ -19,7 +19,6 @@ from lldscope.monitor import summary
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run, title
 from lldscope.storage.cache import Cache
-from lldscope.storage.layout import read_manifest
 
 MAX_RUNS = 300
 
@@ -62,11 +61,6 @@ class Snapshot:
 def aged(snapshot: Snapshot) -> Snapshot:
     """The same snapshot, with the age that its last row has now."""
     return replace(snapshot, state=summary.aged(snapshot.state, snapshot.last_time))
-
-
-def tables_of(run: Run) -> tuple[str, ...]:
-    """The tables of the run that have rows."""
-    return tuple(sorted({part.table for part in read_manifest(run.path).parts if part.rows}))
 
 
 class SnapshotCache:

@@ -177,11 +177,6 @@ def life_word(state: RunState) -> str:
     return "imported" if is_import else state.life
 
 
-def clock(moment: float) -> str:
-    """A Unix time as a date of UTC."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
-
-
 def page_links(snapshot: Snapshot) -> list[Any]:
     """From a run to the pages about it; none to one that would be empty."""
     pages = {"responses": "Responses"} if "responses" in snapshot.tables else {}

@@ -127,15 +127,6 @@ def memory(
     ]
 
 
-def waiting_page(root: str, name: str) -> html.Div:
-    """The page of a run that is not there, or not yet."""
-    message = (
-        f"There is no run of this name under {root}. This page refreshes when a training "
-        "records there. A run that was deleted or renamed does not come back."
-    )
-    return message_page(f"Waiting for “{visible(name, 100)}”", message, True)
-
-
 def message_page(title: str, message: str, retry: bool = False) -> html.Div:
     """A page that says why there is nothing to see; with `retry` it looks again by itself."""
     again = dcc.Interval(id={"type": "retry", "index": 0}, interval=REFRESH_MS)
@@ -168,13 +159,6 @@ def address(page: str, name: str, **query: Any) -> str:
 def evidence(name: str, rule: str) -> str:
     """Where a run's page shows an alarm with its evidence."""
     return f"{address('run', name)}#alarm-{quote(rule)}"
-
-
-def comparison(names: list[str], average: str | None = None) -> str:
-    """Where runs are compared; `average="group"`: runs of a group as one line."""
-    values = [("run", name) for name in names]
-    values += [] if average is None else [("average", average)]
-    return f"/compare?{urlencode(values)}"
 
 
 def crumbs(name: str, label: str, *steps: tuple[str, str]) -> html.P:

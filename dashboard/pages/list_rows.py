@@ -20,7 +20,7 @@ from lldscope.monitor.summary import Line, Summary
 
 from ..data.run_summaries import RunSummaries
 from . import components as parts
-from .frame import Query, attrs, comparison, evidence, text
+from .frame import Query, attrs, evidence, text
 from .story import tab_title, tag_pills
 
 READ_SECONDS = 0.5  # of one refresh of the list; the rest follows at the next
@@ -157,8 +157,8 @@ def _heading(group: str, members: list[Summary]) -> html.Tr:
     """A group: its verdicts, and the way to its runs as one line with a band."""
     content: list[Any] = [f"{visible(group) if group else 'no group'} · {_tally(members)}"]
     if group and len(members) > 1:
-        href = comparison([m.name for m in members], average="group")
-        content += [" · ", html.A("mean of the group in charts", href=href)]
+        query = urlencode({"run": [m.name for m in members], "average": "group"}, doseq=True)
+        content += [" · ", html.A("mean of the group in charts", href=f"/compare?{query}")]
     head = html.Th(content, colSpan=len(COLUMNS) + 1, scope="rowgroup")
     return html.Tr(head, className="run-group")
 

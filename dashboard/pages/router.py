@@ -7,13 +7,14 @@ from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from lldscope.core.errors import LldscopeError, RunNotFound
+from lldscope.core.terminal import visible
 
 from ..data.run_registry import Reading, RunRegistry
 from ..data.run_summaries import RunSummaries
 from ..data.snapshot import Snapshot
 from ..security import UNREADABLE
 from .compare_page import MOST_COMPARED, compare_page
-from .frame import Query, message_page, snapshots_of, waiting_page
+from .frame import Query, message_page, snapshots_of
 from .list_page import list_page
 from .responses_page import responses_page
 from .run_page import run_page
@@ -68,7 +69,9 @@ def _of_a_run(registry: RunRegistry, kind: str, name: str, query: Query) -> Any:
     except Reading as error:
         return message_page("Loading this run", str(error), retry=True)
     except RunNotFound:
-        return waiting_page(str(registry.root), name)
+        why = (f"There is no run of this name under {registry.root}. This page refreshes when a "
+               "training records there. A run that was deleted or renamed does not come back.")
+        return message_page(f"Waiting for “{visible(name, 100)}”", why, retry=True)
     except LldscopeError as error:
         what = {"responses": "These responses", "response": "This response"}
         title = f"{what.get(kind, 'This run')} cannot be shown"

@@ -6,6 +6,7 @@ Messages come from runs and are untrusted; Dash escapes what is given as text.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from dash import dcc, html
@@ -157,7 +158,9 @@ def _silence(alert: AnyAlert, state: RunState) -> list[Any]:
     if alert.state != "firing" or alert.rule not in state.silenced:
         return []
     until = state.silenced[alert.rule]
-    text = "acknowledged" if until is None else f"snoozed until {parts.clock(until)}"
+    text = "acknowledged"
+    if until is not None:
+        text = f"snoozed until {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(until))}"
     return [html.Span(text, className="pill")]
 
 

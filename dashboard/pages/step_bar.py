@@ -43,11 +43,9 @@ def step_bar(snapshot: Snapshot) -> list[Any]:
     rows = [int(i + np.argmax(rank[i : i + width])) for i in starts]
     colors = _RANKS | ({0: _CALM} if snapshot.state.allows_most_checks else {})
     picture = _picture([colors[int(rank[row])] for row in rows])
-    words: dict[str, int] = {}
     cells: dict[str, Any] = {
         "step": [int(steps[row]) for row in rows],
-        "word": [words.setdefault(_word(int(rank[r]), firing, r), len(words)) for r in rows],
-        "words": list(words),
+        "word": [_word(int(rank[row]), firing, row) for row in rows],
     }
     for axis in ("tokens", "time"):
         at = raw_positions(table, axis)[rows]

@@ -128,8 +128,6 @@ def _pairing(response: Trajectory, other: Trajectory | None, shared: int, same: 
     kind = "wrong" if response.about["correct"] else "correct"
     if other is None:
         text = f"The group holds no {kind} response to compare with."
-        if response.about["correct"] is None:
-            text = "It is not known whether it is correct, so there is nothing to compare with."
     elif response.first:
         text = f"Both from position {response.first:,} on."
     elif len(response.tokens) and len(other.tokens):

@@ -268,7 +268,7 @@ def test_comparison_overlays_runs_and_hides_one_in_all_charts(tab: Any) -> None:
 
 
 @pytest.mark.slow
-def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> None:
+def test_axis_and_smoothing_are_kept_in_the_address_and_the_theme_is_the_systems(tab: Any) -> None:
     tab.goto("/run/some/r00")
     tab.wait_for_selector(DRAWN)
     tab.get_by_role("group", name="x axis").get_by_role("button", name="time").click()
@@ -277,15 +277,14 @@ def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> N
     until(
         tab, "document.querySelector('.js-plotly-plot').layout.xaxis.title.text.startsWith('time')"
     )
-    dark = "getComputedStyle(document.body).backgroundColor === 'rgb(15, 19, 23)'"
-    assert not tab.evaluate(dark)
-    tab.locator("#theme").click()
-    until(tab, dark)
     tab.reload()
     tab.wait_for_selector(DRAWN)
-    assert tab.evaluate(dark)
     title = tab.evaluate("document.querySelector('.js-plotly-plot').layout.xaxis.title.text")
     assert title.startswith("time")
+    dark = "getComputedStyle(document.body).backgroundColor === 'rgb(15, 19, 23)'"
+    for scheme in ("light", "dark"):
+        tab.emulate_media(color_scheme=scheme)
+        assert tab.evaluate(dark) == (scheme == "dark")
 
 
 @pytest.mark.slow
@@ -420,8 +419,6 @@ def test_every_press_shows_at_once_also_while_the_server_is_silent(tab: Any) -> 
         until(tab, f"{button}.ariaPressed === 'true'")
     tab.locator("#pause").click()
     until(tab, "document.querySelector('#pause').textContent === 'Resume'")
-    tab.locator("#theme").click()
-    until(tab, "['dark', 'light'].includes(document.documentElement.dataset.theme)")
 
 
 def test_targets_are_24_pixels_and_charts_have_a_name_and_words(tab: Any) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,6 @@ import pandas as pd
 
 from lldscope.figures.series import floats
 from lldscope.figures.view import Subject
-from lldscope.monitor import summary
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run, title
 from lldscope.storage.cache import Cache
@@ -60,7 +60,10 @@ class Snapshot:
 
 def aged(snapshot: Snapshot) -> Snapshot:
     """The same snapshot, with the age that its last row has now."""
-    return replace(snapshot, state=summary.aged(snapshot.state, snapshot.last_time))
+    if (moment := snapshot.last_time) is None:
+        return snapshot
+    state = replace(snapshot.state, last_row_age_seconds=time.time() - moment)
+    return replace(snapshot, state=state)
 
 
 class SnapshotCache:

@@ -105,12 +105,12 @@ chromium:
 	    apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
 	else echo "chromium is not installed: the browser tests will be skipped (sudo apt-get install chromium)"; fi
 
-# /metrics is tested with Debian's Prometheus and Alertmanager. Without them these tests are skipped.
+# The rules of docs/prometheus are tested with Debian's Prometheus. Without it this test is skipped.
 prometheus:
 	@if command -v promtool >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -y -qq --no-install-recommends \
-	    prometheus prometheus-alertmanager >/dev/null || \
+	    prometheus >/dev/null || \
 	    echo "prometheus cannot be installed: its tests will be skipped"; \
-	else echo "prometheus is not installed: its tests will be skipped (sudo apt-get install prometheus prometheus-alertmanager)"; fi
+	else echo "prometheus is not installed: its tests will be skipped (sudo apt-get install prometheus)"; fi

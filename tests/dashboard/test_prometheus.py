@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -125,3 +127,47 @@ def test_what_a_terminal_would_obey_is_not_in_the_metrics(tmp_path: Path) -> Non
     assert 'run="a' in text
     assert not [c for c in text if c != "\n" and is_invisible(c)]
     assert "aGFja2Vk" not in text
+
+
+@pytest.mark.engine
+def test_rules_and_configuration_are_valid_and_fire_after_their_time(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("Debian's Prometheus is not on this machine: promtool is missing")
+    for kind, file in (("rules", "rules.yml"), ("config", "prometheus.yml")):
+        done = subprocess.run(
+            [promtool, "check", kind, DOCS / file], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    alarm = 'lldscope_alarm{run="r", path="r", alarm="lld-decay", severity="critical", quiet="%s"}'
+    about = {"run": "r", "path": "r", "alarm": "lld-decay"}
+    alert = {"exp_labels": about | {"severity": "critical", "quiet": "no"},
+             "exp_annotations": {"summary": "lld-decay in r"}}
+    last = 'lldscope_last_row_timestamp_seconds{run="r", path="r"}'
+    summary = "r has recorded no step for half an hour"
+    silent = {
+        "exp_labels": {"run": "r", "path": "r", "severity": "warning"},
+        "exp_annotations": {"summary": summary},
+    }
+    checks = [
+        (alarm % "no", "1x10", "30s", "LldscopeCritical", []),
+        (alarm % "no", "1x10", "2m", "LldscopeCritical", [alert]),
+        (alarm % "yes", "1x10", "2m", "LldscopeCritical", []),
+        (last, "0x100", "20m", "LldscopeSilent", []),
+        (last, "0x100", "40m", "LldscopeSilent", [silent]),
+    ]
+    tests = [
+        {
+            "interval": "30s",
+            "input_series": [
+                {"series": series, "values": values},
+                {"series": 'lldscope_live{run="r", path="r"}', "values": "1x100"},
+            ],
+            "alert_rule_test": [{"eval_time": at, "alertname": name, "exp_alerts": expected}],
+        }
+        for series, values, at, name, expected in checks
+    ]
+    file = tmp_path / "tests.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(DOCS / "rules.yml")], "tests": tests}))
+    done = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

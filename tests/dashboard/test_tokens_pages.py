@@ -374,7 +374,7 @@ def test_addresses_restore_filters_order_response_and_token(tab: Any) -> None:
     tab.locator("select[name=correct]").select_option("no")
     tab.locator("[name=text]").fill("what")
     tab.locator("[name=text]").press("Enter")
-    tab.wait_for_url("**/responses/grpo?first=20&last=40&correct=no&text=what&sort=step")
+    tab.wait_for_url("**/responses/grpo?first=20&last=40&correct=no&**text=what**")
     tab.get_by_role("link", name="Δ, nats").click()
     tab.wait_for_url("**sort=delta")
     grid = tab.locator(".grid tbody")

@@ -62,7 +62,7 @@
     },
 
     /* The metrics that have a chart beside the usual ones; the server makes their cards. */
-    chosen: (keys) => change({ chart: keys || [] }),
+    chosen: (keys) => change({ chart: (keys || []).slice(0, 60) }), /* MOST_ADDED in pages/drawing.py */
 
     /* Text in the field of the list. The debounce of dcc.Input (Dash 4.4) moves the caret back while
        somebody types. */

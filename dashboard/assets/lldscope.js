@@ -118,7 +118,7 @@
     "+": [() => charts.move(0, 0.5), "zoom in"],
     "-": [() => charts.move(0, 2), "zoom out"],
     0: [() => charts.show(null), "the whole run"],
-    "/": [() => { const f = document.querySelector("#find, #more"); if (f) f.focus(); },
+    "/": [() => { document.getElementById("find")?.focus(); document.getElementById("more")?.click(); },
       "find runs, or a metric"],
     p: [() => document.getElementById("pause")?.click(), "pause, go on"],
     "?": [help, "these keys"],

@@ -4,15 +4,12 @@
   const { view, change, set } = window.lldscope;
   const { charts } = window.lldscope;
   const WAIT = 150; /* ms after the last move until the batch is asked for */
-  let timer = null, cells = null, source = "";
+  let timer = null, cells = null;
 
+  /* What the bar shows; null without one. */
   function read() {
     const bar = document.getElementById("steps");
-    if (!bar) return null;
-    if (bar.dataset.cells !== source) {
-      source = bar.dataset.cells;
-      cells = JSON.parse(source);
-    }
+    cells = bar && JSON.parse(bar.dataset.cells);
     return cells;
   }
 
@@ -22,15 +19,7 @@
   };
 
   /* The cell of a step: the last that does not begin after it. */
-  function cellOf(step) {
-    let low = 0, high = cells.step.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (cells.step[middle] <= step) low = middle;
-      else high = middle - 1;
-    }
-    return low;
-  }
+  const cellOf = (step) => Math.max(0, cells.step.findLastIndex((first) => first <= step));
 
   /* Mark the chosen step on the bar, say it, and point at it in all charts. */
   function mark() {

@@ -42,26 +42,17 @@
     }
   });
 
-  function beside(item, key) {
-    const place = item.closest(".words");
-    const all = [...place.querySelectorAll(OPTIONS)];
-    const at = all.indexOf(item);
-    if (key === "Home") return all[0];
-    if (key === "End") return all[all.length - 1];
-    if (key === "ArrowLeft") return all[at - 1];
-    if (key === "ArrowRight") return all[at + 1];
-    return null;
-  }
-
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input, textarea, select")) return;
     const named = document.querySelector(`[data-key="${CSS.escape(event.key)}"][href]`);
     if (named) return named.click();
-    const moves = ["ArrowLeft", "ArrowRight", "Home", "End"];
-    if (!moves.includes(event.key) || !event.target.matches(OPTIONS)) return;
+    if (!event.target.matches(OPTIONS)) return;
+    const all = [...event.target.closest(".words").querySelectorAll(OPTIONS)], at = all.indexOf(event.target);
+    const places = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: all.length - 1 };
+    if (!(event.key in places)) return;
     event.preventDefault();
-    const next = beside(event.target, event.key);
+    const next = all[places[event.key]];
     if (next) reach(next);
   });
 

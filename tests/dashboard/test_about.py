@@ -89,7 +89,7 @@ def test_the_report_is_had_from_the_page_with_tags_note_and_configuration(tmp_pa
     client = make_app(runs).server.test_client()
     assert "/report/one" in links(page(runs, "/run/one", ""))
     answer = client.get("/report/one")
-    assert answer.headers["Content-Disposition"] == 'attachment; filename="one.html"'
+    assert answer.headers["Content-Disposition"] == "attachment; filename=one.html"
     for phrase in ("Post-mortem of one", "<dd>paper</dd>", "optim.lr", "1e-06", "told &lt;b&gt;"):
         assert phrase in answer.text
     assert HOSTILE not in answer.text

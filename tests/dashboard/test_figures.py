@@ -333,17 +333,11 @@ def test_a_chart_says_its_course_in_words_and_has_no_axis_without_a_line(dying: 
     quiet = replace(dying, table=table, trend="", alerts=[])
     figure = make_chart(reward, quiet, View("step", 1))
     assert in_words(figure) == "reward 0.61 → 0.34"
-    alarm = next(a for a in dying.alerts if a.rule == "lld-decay")
-    falls = replace(alarm, rule="reward-crash", state="firing", episodes=((50, None),))
-    for trend, alerts, words in (
-        ("falling", [replace(falls, began=44)], "falling since step 44"),
-        ("falling", [replace(falls, began=None)], "falling (alarm at step 50)"),
-        ("dead", [], "dead"), ("flat", [falls], "flat"),
-    ):
-        run = replace(quiet, trend=trend, alerts=alerts)
-        assert in_words(make_chart(reward, run, View("step", 1))) == f"reward 0.61 → 0.34, {words}"
+    for trend in ("falling", "dead", "flat"):
+        run = replace(quiet, trend=trend)
+        assert in_words(make_chart(reward, run, View("step", 1))) == f"reward 0.61 → 0.34, {trend}"
         zoomed = make_chart(reward, run, View("step", 1, (5, 20)))
-        assert words not in in_words(zoomed), "it is of the whole run"
+        assert trend not in in_words(zoomed), "it is of the whole run"
     table["reward"] = 0.6 - 0.01 * np.abs(np.arange(len(table)) - 40)
     risen = make_chart(reward, quiet, View("step", 1))
     assert in_words(risen) == f"reward 0.2 → {0.6 - 0.01 * (len(table) - 41):.3g}, " \

@@ -18,7 +18,7 @@ from ..storage import compaction, json_files, layout
 from ..storage.events import read_journals
 from ..storage.heartbeats import HEARTBEAT_DIR, read_heartbeats
 from ..storage.integrity import UNFINISHED, unlisted_files
-from ..storage.manifest import MANIFEST_DIR, manifest_path
+from ..storage.manifest import MANIFEST_DIR, manifest_file
 from . import repairs
 from .findings import Context, Examination, Finding
 from .part_checks import check_parts, check_unlisted_files
@@ -79,9 +79,9 @@ def _check_run_file(run: Path) -> list[Finding]:
 def check_manifests(context: Context) -> Iterator[Finding]:
     run, manifest = context.run, context.manifest
     owners = {*manifest.owners, *(f.name.owner for f in unlisted_files(run, manifest))}
-    owner_of = {f"{MANIFEST_DIR}/{manifest_path(run, *owner).name}": owner for owner in owners}
+    owner_of = {manifest_file(*owner): owner for owner in owners}
     for where, why in manifest.damaged.items():
-        owner = owner_of.get(where.split(" ")[0])
+        owner = owner_of.get(where)
         if owner is None or owner in context.recording:
             yield Finding("damage", "manifest", where, f"{why}.")
         else:

@@ -20,7 +20,7 @@ from ..storage.integrity import (
     find_damage,
     unlisted_files,
 )
-from ..storage.manifest import commit, manifest_path
+from ..storage.manifest import commit, manifest_file
 from ..storage.part import PART_KEY, Part, quarantine_reason
 from . import repairs
 from .findings import Context, Examination, Finding
@@ -88,12 +88,12 @@ def check_unlisted_files(context: Context) -> Iterator[Finding]:
     run = context.run
     # The manifests are read again: checking the parts of a long run takes minutes.
     manifest = layout.read_manifest(run)
-    damaged = {*context.manifest.bad_files(), *manifest.bad_files()}
+    damaged = {*context.manifest.damaged, *manifest.damaged}
     files = [f for f in unlisted_files(run, manifest) if f.name.owner not in context.recording]
     intact: dict[UnlistedFile, Part] = {}
     for file in files:
         is_merged = file.name.first < file.name.last
-        manifest_is_damaged = manifest_path(run, *file.name.owner).name in damaged
+        manifest_is_damaged = manifest_file(*file.name.owner) in damaged
         may_count = file.why == UNSEALED and (is_merged or manifest_is_damaged)
         if may_count and (part := _intact_part(run, file)):
             intact[file] = part
@@ -104,16 +104,16 @@ def check_unlisted_files(context: Context) -> Iterator[Finding]:
             q.table == part.table and q.name.covers(part.name) for q in intact.values()
         )
         if file.why in REMOVABLE:
-            action = partial(repairs.remove_unlisted, run, file)
-            yield Finding("note", "leftover", where, f"{file.why}.", "remove it", action)
+            remove = partial(repairs.remove_unlisted, run, file)
+            yield Finding("note", "leftover", where, f"{file.why}.", "remove it", remove)
         elif part is None or is_covered:
             why = COVERED if is_covered else file.why
-            action = partial(repairs.quarantine_unlisted, run, file, why)
-            yield Finding("warning", "leftover", where, f"{why}.", MOVE, action)
+            move = partial(repairs.quarantine_unlisted, run, file, why)
+            yield Finding("warning", "leftover", where, f"{why}.", MOVE, move)
         else:
             message = f"{part.rows} intact rows that no manifest lists."
-            action = partial(commit, run, *file.name.owner, [part])
-            yield Finding("damage", "unlisted", where, message, "list them", action)
+            list_it = partial(commit, run, *file.name.owner, [part])
+            yield Finding("damage", "unlisted", where, message, "list them", list_it)
 
 
 def _intact_part(run: Path, file: UnlistedFile) -> Part | None:

@@ -55,7 +55,7 @@ def remove_unlisted(run: Path, file: UnlistedFile) -> None:
 def rewrite_manifest(run: Path, owner: Owner) -> None:
     """Keep the commits that can be read, numbered anew; empty ones take the place of the others."""
     path = manifest_path(run, *owner)
-    reported = layout.reported_lines(read_heartbeats(run)).get(path.name, 0)
+    reported = layout.reported_lines(read_heartbeats(run)).get(owner, 0)
     old = path.read_bytes() if path.is_file() else b""
     manifest = ManifestFile(run, *owner)
     lines = [line for line in old.split(b"\n")[:-1] if manifest.replay(line) is None]
@@ -66,8 +66,6 @@ def rewrite_manifest(run: Path, owner: Owner) -> None:
         json_files.with_checksum(json_files.to_json(commit | {"n": number}))
         for number, commit in enumerate(commits, 1)
     )
-    if path.is_file() and new == old:
-        return  # repaired already, for the finding about another line
     if path.exists():
         copy = path.with_name(path.name + json_files.IN_PROGRESS)
         shutil.copyfile(path, copy)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LldscopeError, RunExists, UsageError
+from ..core.errors import RunExists, UsageError
 from ..storage import heartbeats, json_files, layout
 from ..storage.manifest import MANIFEST_DIR, manifest_path
 from ..storage.url import Url
@@ -33,18 +33,7 @@ def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> i
             raise already_holds(path)
     for folder in (path, path / MANIFEST_DIR, path / heartbeats.HEARTBEAT_DIR):
         folder.mkdir(parents=True, exist_ok=True)
-    return _next_manifest(path, rank, resume, attempt)
 
-
-def already_holds(place: Path | Url) -> RunExists:
-    return RunExists(f"{place} already holds a run. Resume it, or choose another directory.")
-
-
-def not_writable(path: Path, error: OSError) -> LldscopeError:
-    return LldscopeError(f"The run directory {path} cannot be written ({error.strerror}).")
-
-
-def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
     def claim(candidate: int) -> bool:
         try:
             manifest_path(path, candidate, rank).touch(exist_ok=False)
@@ -53,6 +42,10 @@ def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> 
         return True
 
     return next_attempt(path, lambda: _who(path, rank), rank, resume, attempt, claim)
+
+
+def already_holds(place: Path | Url) -> RunExists:
+    return RunExists(f"{place} already holds a run. Resume it, or choose another directory.")
 
 
 def next_attempt(

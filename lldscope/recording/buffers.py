@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial, reduce
+from functools import reduce
 from sys import getsizeof
 from typing import Any
 
@@ -96,7 +96,6 @@ def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Ar
     if value is None:
         return pa.nulls(n, field.type)
     is_column = isinstance(value, list | np.ndarray)
-    infinite = partial(drop, f"{table}.{field.name}: values too large for {field.type}, now Inf")
     try:
         if isinstance(value, np.ndarray):
             mask = np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
@@ -105,7 +104,7 @@ def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Ar
             column = pa.array(native, mask=mask, from_pandas=False)
         else:
             column = pa.array(value if is_column else [value], from_pandas=False)
-        column = _cast(column, field.type, infinite)
+        column = column.cast(field.type)
     except _NOT_FITTING:
         values = value.tolist() if isinstance(value, np.ndarray) else value
         column, n_bad = _one_by_one(values if is_column else [value], field.type)
@@ -113,16 +112,6 @@ def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Ar
             reason = f"{table}.{field.name}: values that are not {field.type}"
             drop(reason, n_bad if is_column else n)
     return column if is_column else pa.repeat(column[0], n)
-
-
-def _cast(column: pa.Array, as_type: pa.DataType, infinite: Callable[[int], None]) -> pa.Array:
-    """The array in another type; numbers that single precision turns into infinity are counted."""
-    array = column.cast(as_type)
-    if as_type == pa.float32() and column.type == pa.float64() and pc.any(pc.is_inf(array)).as_py():
-        more = pc.sum(pc.is_inf(array)).as_py() - (pc.sum(pc.is_inf(column)).as_py() or 0)
-        if more:
-            infinite(more)
-    return array
 
 
 def _one_by_one(values: list[Any], as_type: pa.DataType) -> tuple[pa.Array, int]:

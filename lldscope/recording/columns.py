@@ -126,7 +126,6 @@ class StepRows:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._gathered: dict[str, np.ndarray] = {}
         if batch.mask is None:
             self._rows_of_turns(batch.turns or [])
             return
@@ -293,11 +292,9 @@ class StepRows:
         return np.add.reduceat(values, self._starts) if len(values) else values
 
     def _of(self, name: str) -> np.ndarray:
-        """The action tokens' values of a measurement of the batch, found once for all uses."""
-        if name not in self._gathered:
-            measurement = getattr(self._batch, name)
-            self._gathered[name] = self._tokens(getattr(measurement, "values", measurement))
-        return self._gathered[name]
+        """The action tokens' values of a measurement of the batch."""
+        measurement = getattr(self._batch, name)
+        return self._tokens(getattr(measurement, "values", measurement))
 
     def _sums(self, name: str) -> np.ndarray | None:
         """Per-action sums of a measurement; None if it was not made."""

@@ -35,8 +35,7 @@ class Merger:
         are listed, and a merged part would pass over them.
         """
         self._manifest.read()
-        if self._manifest.damaged:
-            why = next(iter(self._manifest.damaged.values()))
+        if why := self._manifest.damage:
             self._losses.warn("manifest", "another process changed its manifest: %s", why)
             return
         for table in {table for table, _ in self._manifest.active}:

@@ -28,7 +28,6 @@ from ..storage.url import Url, place_of
 from .attempt import (
     check_numbers,
     finish_attempt,
-    not_writable,
     plain_end,
     start_attempt,
     text_of,
@@ -178,10 +177,23 @@ class Recorder(NullRecorder):
         info = to_plain(info) if rank == 0 else {}  # raises before anything is created
         self.place = place_of(path)
         self._spool: Spool | None = None
+        if isinstance(self.place, Url):
+            from .spool import Spool  # and with it asyncio
+
+            self._spool = Spool(self.place, self.rank, resume, attempt)
+            self.path, attempt = self._spool.path, self._spool.attempt
+        else:
+            self.path = self.place
         try:
-            self._begin(resume, attempt, world_size, info)
+            self.attempt = start_attempt(self.path, self.rank, resume, attempt)
+            self.path = self.path.absolute()  # the program may change its working directory
+            warn_of_live_writer(self.path, self.attempt, self.rank)
+            if self.rank == 0:
+                write_run_file(self.path, self.attempt, world_size, info)
         except OSError as error:
-            raise not_writable(self.path, error) from error
+            raise LldscopeError(
+                f"The run directory {self.path} cannot be written ({error.strerror})."
+            ) from error
         # From here on this process, and none that it forks, may call.
         self._closed, self._forks = False, _forks
         _warm_up()
@@ -191,23 +203,6 @@ class Recorder(NullRecorder):
             self._spool.open()
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
-
-    def _begin(
-        self, resume: bool, attempt: int | None, world_size: int, info: dict[str, Any]
-    ) -> None:
-        """Set `path` and `attempt`, which is claimed. Raises OSError, RunExists, LldscopeError."""
-        if isinstance(self.place, Url):
-            from .spool import Spool  # and with it asyncio
-
-            self._spool = Spool(self.place, self.rank, resume, attempt)
-            self.path, attempt = self._spool.path, self._spool.attempt
-        else:
-            self.path = self.place
-        self.attempt = start_attempt(self.path, self.rank, resume, attempt)
-        self.path = self.path.absolute()  # the program may change its working directory
-        warn_of_live_writer(self.path, self.attempt, self.rank)
-        if self.rank == 0:
-            write_run_file(self.path, self.attempt, world_size, info)
 
     @never_raises
     def plan(self, steps: int) -> None:

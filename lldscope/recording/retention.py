@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -135,34 +135,17 @@ class Retention:
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything that is kept, as plain arrays, for a checkpoint (`numpy.savez`)."""
-
-        def concat(name: str, kind: Any) -> np.ndarray:
-            return np.concatenate(
-                [np.zeros(0), *(getattr(r, name) for r in self._retained)]
-            ).astype(kind)
-
-        table = [(r.step, r.response_id, r.scored, len(r.ids), len(r.old)) for r in self._retained]
         return {
-            "responses": np.array(table, np.int64).reshape(-1, 5),
-            "ids": concat("ids", np.int32),
-            "action": concat("action", np.int32),
-            "old": concat("old", np.float64),
-            "previous": concat("previous", np.float64),
+            f"{i}.{name}": np.asarray(value)
+            for i, r in enumerate(self._retained) for name, value in vars(r).items()
         }
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go back to a `state`. Raises ValueError for one whose arrays do not fit together."""
-        table = state["responses"]
-        sizes = {"ids": 3, "action": 3, "old": 4, "previous": 4}
-        if any(len(state[name]) != table[:, column].sum() for name, column in sizes.items()):
-            raise ValueError("the kept responses do not fit together")
-        parts = {
-            name: np.split(state[name], table[:, column].cumsum()[:-1])
-            for name, column in sizes.items()
-        }
+        """Go back to a `state`; one of an earlier version is that nothing was kept."""
+        names = [field.name for field in fields(KeptResponse)]
         self._retained = [
-            KeptResponse(step, response_id, scored=last, **{n: p[i] for n, p in parts.items()})
-            for i, (step, response_id, last, *_) in enumerate(table.tolist())
+            KeptResponse(**{n: v if (v := state[f"{i}.{n}"]).ndim else v.item() for n in names})
+            for i in range(len(state) // len(names))
         ]
 
 

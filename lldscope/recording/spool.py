@@ -72,7 +72,7 @@ class Spool:
         store = ObjectStore(url)
         owners = [owner_of(f"{PurePath(file).stem}.jsonl") for file in store.listing(MANIFEST_DIR)]
         has_run = any(owner and owner[1] == 0 for owner in owners)
-        if rank == 0 and not resume and (has_run or store.exists(layout.RUN_FILE)):
+        if rank == 0 and not resume and (has_run or store.read([layout.RUN_FILE])):
             raise already_holds(url)
         claim = json_files.to_json({"token": self._token, "time": time.time()}).encode()
         self.attempt = next_attempt(

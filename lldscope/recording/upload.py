@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..core.errors import LldscopeError
+from ..core.schema import TABLES
 from ..storage import heartbeats, json_files, layout
 from ..storage.compaction import SILENT_SECONDS
-from ..storage.manifest import ManifestFile, manifest_path
+from ..storage.manifest import ManifestFile, manifest_file
 from ..storage.objects import ObjectStore
-from ..storage.part import Part
 from ..storage.url import Url
 from .spool import CLOSED_FILE, ERROR_FILE, SPOOL_FILE, claim_file
 
@@ -41,13 +41,10 @@ class Sender:
             self._store, self._token = ObjectStore(Url(state["address"])), state["token"]
         except (OSError, ValueError, KeyError, TypeError):
             raise LldscopeError(f"{path / SPOOL_FILE} cannot be read.") from None
-        self._manifest = str(manifest_path(Path(), *self._owner))
+        self._manifest = manifest_file(*self._owner)
         self._beat = heartbeats.file_of(self._owner[1])
-        self._commits = ManifestFile(path, *self._owner)
         self._contents: dict[str, bytes] = {}  # small file → what was sent of it
-        self._is_known = False  # whether the run on the store is that of this recorder
-        self._sent: set[tuple[str, str]] = set()  # (table, file)
-        self._missing: set[Path] = set()  # parts that were not in the spool
+        self._sent: set[str] | None = None  # parts on the store; None until it was asked
         self._all_sent = 0.0  # when all small files were sent
 
     def follow(self) -> None:
@@ -72,28 +69,39 @@ class Sender:
     def round(self) -> bool:
         """Send what waits now; True if the recorder has ended and all of it is on the store. Raises
         LldscopeError if the store refuses it, OSError if the spool cannot be read."""
-        if not self._is_known:
-            self._read_store()
+        if self._sent is None:
+            self._sent = self._read_store()
         has_ended = self._has_ended()
         if has_ended or time.monotonic() - self._all_sent > AGAIN_SECONDS:
             self._contents.clear()
             self._all_sent = time.monotonic()
+        before = self._parts()  # a manifest lists parts that are there before or after it is read
         new = self._look()
-        parts = [part for key, part in self._commits.active.items() if key not in self._sent]
-        self._send_parts(parts)
+        parts = self._parts()
+        try:
+            self._send_parts(sorted((before | parts) - self._sent))
+        except FileNotFoundError:  # merged meanwhile: the next round looks anew
+            return False
+        self._sent |= before | parts
         last = {self._beat, layout.RUN_FILE}
         for group in (new.keys() - {self._manifest} - last, {self._manifest}, last):
             objects = {name: new[name] for name in group & new.keys()}
             self._store.put(objects)
             self._contents |= objects
         if has_ended:  # live, a reader may be using parts that were replaced
-            replaced = self._commits.replaced.keys() & self._sent
-            self._store.delete([f"{table}/{file}" for table, file in replaced])
+            self._store.delete(self._sent - parts)
             shutil.rmtree(self.path, ignore_errors=True)
         return has_ended
 
-    def _read_store(self) -> None:
-        """Take as sent what the store's manifest lists: parts are sent before it. Raises
+    def _parts(self) -> set[str]:
+        """The parts in the spool, by their names on the store."""
+        return {
+            f"{table}/{path.name}"
+            for table in TABLES for path in (self.path / table).glob("*.parquet")
+        }
+
+    def _read_store(self) -> set[str]:
+        """The parts that its manifest on the store has named: they were sent before it. Raises
         LldscopeError if the run there is not that of this recorder."""
         claim = claim_file(*self._owner)
         content = self._store.read([claim, self._manifest])
@@ -102,8 +110,7 @@ class Sender:
         stored = ManifestFile(self.path, *self._owner)
         for line in content.get(self._manifest, b"").splitlines():
             stored.replay(line)
-        self._sent = {*stored.active, *stored.replaced}
-        self._is_known = True
+        return {f"{table}/{file}" for table, file in (*stored.active, *stored.replaced)}
 
     def _has_ended(self) -> bool:
         """Whether nothing more will come from the recorder, as far as can be known."""
@@ -116,7 +123,7 @@ class Sender:
 
     def _look(self) -> dict[str, bytes]:
         """The small files that have changed, by their names on the store. What speaks of a file is
-        read before that file; of the manifest, the lines that were read as commits."""
+        read before that file."""
         new = {}
         for name, file in {
             self._beat: self._beat,
@@ -125,32 +132,19 @@ class Sender:
             layout.stream_file(layout.EVENTS_FILE, self._manifest): layout.EVENTS_FILE,
             layout.stream_file(layout.ALERTS_FILE, self._manifest): layout.ALERTS_FILE,
         }.items():
-            if file == self._manifest:
-                self._commits.read()
             with suppress(FileNotFoundError):
                 content = (self.path / file).read_bytes()
-                if file == self._manifest:
-                    content = content[: self._commits.offset]
-                elif file.endswith(".jsonl"):  # the last line may be incomplete
+                if file.endswith(".jsonl"):  # the last line may be incomplete
                     content = content[: content.rfind(b"\n") + 1]
                 if content and content != self._contents.get(name):
                     new[name] = content
         return new
 
-    def _send_parts(self, parts: list[Part]) -> None:
-        """Raises FileNotFoundError for a part that is not there, once: the recorder has merged it
-        since the manifest was read, and the next round looks anew. Otherwise it is lost."""
+    def _send_parts(self, names: list[str]) -> None:
         batch: dict[str, bytes] = {}
-        for part in parts:
-            path = part.path(self.path)
-            try:
-                batch[f"{part.table}/{part.file}"] = path.read_bytes()
-            except FileNotFoundError:
-                if path not in self._missing:
-                    self._missing.add(path)
-                    raise
+        for name in names:
+            batch[name] = (self.path / name).read_bytes()
             if sum(map(len, batch.values())) >= BATCH_BYTES:
                 self._store.put(batch)
                 batch = {}
         self._store.put(batch)
-        self._sent |= {(p.table, p.file) for p in parts}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,6 @@ class Writer(threading.Thread):
         self._open_bytes = 0
         self._manifest = ManifestFile(run, attempt, rank)
         self._last_step: int | None = None
-        self._complete: deque[int] = deque(maxlen=64)  # the steps that ended last
         self._last_beat = 0.0
         self._spool = spool
         self._sealer = Sealer(run, attempt, rank, self.losses)
@@ -121,6 +120,8 @@ class Writer(threading.Thread):
         while len(self.calls):
             kind, value = self.calls.take()
             if kind == "flush":
+                if self._last_step is not None:
+                    self._step_complete(self._last_step)  # rows that came after their step's end
                 self._guarded("writer", self._sealer.seal)
                 value.set()
             elif kind == "close":
@@ -141,7 +142,7 @@ class Writer(threading.Thread):
         rows = to_arrow(kind, value, self.attempt, self.rank, self.losses.drop)
         if rows is None:
             return
-        if kind in ("evals", "eval_questions") or (kind != "steps" and self._is_late(rows)):
+        if kind in ("evals", "eval_questions"):
             self._sealer.add(kind, rows)  # not part of the current step
             return
         if not self._open:
@@ -151,13 +152,7 @@ class Writer(threading.Thread):
         if kind == "steps":
             steps = rows.column("step").to_pylist()
             self._last_step = steps[-1]
-            self._complete.extend(steps)
             self._step_complete(max(steps))
-
-    def _is_late(self, rows: pa.Table) -> bool:
-        """Whether all rows are of one step that is complete already."""
-        steps = rows.column("step").to_numpy()
-        return steps[0] in self._complete and bool((steps == steps[0]).all())
 
     def _step_complete(self, last: int = 2**31) -> None:
         """Rows up to step `last` are complete; those of later steps, as a trainer that samples

@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..core.schema import arrow_schema
 from . import heartbeats, layout
 from .integrity import REMOVABLE, UNPUBLISHED, is_removable, unlisted_files
-from .manifest import Manifest, commit, manifest_names, manifest_path
-from .part import Part, PartName, attempt_spans, remove_parts, write_part
+from .manifest import Manifest, commit, manifest_file, manifest_names, manifest_path
+from .part import Part, PartName, remove_parts, write_part
 
 FAN_IN = 16
 ROW_GROUP = 131_072  # rows; a merge holds about this many in memory
@@ -74,7 +73,6 @@ class Compacted:
     files_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    rows_removed: int = 0  # by retention
     files_removed: int = 0  # merged away, here or by a process that was killed
     skipped: dict[str, str] = field(default_factory=dict)  # manifest or part → reason
 
@@ -98,30 +96,22 @@ def still_writing(run: Path, attempt: int, rank: int, manifest: Manifest) -> str
     return f"its recorder is running (last heartbeat {max(0.0, silent):.0f} s ago)"
 
 
-def compact(run: Path, *, keep_token_steps: int | None = None) -> Compacted:
+def compact(run: Path) -> Compacted:
     """Merge the parts of every recorder that has ended, and remove the files they replace.
 
-    Of `tokens` only the rows of the last `keep_token_steps` steps stay (None: all of them).
     Parts whose manifest is damaged are skipped: parts that it lists no more may lie between those
     that it lists. Raises OSError.
     """
     result = Compacted()
     manifest = layout.read_manifest(run)
     result.files_before, result.bytes_before = _extent(manifest.parts)
-    damaged = manifest.bad_files()
-    kept_from = 0
-    if keep_token_steps and damaged:
-        result.skipped["tokens"] = f"the last step is not known; {_REPAIR_FIRST}"
-    elif keep_token_steps and (spans := attempt_spans(manifest.parts)):
-        # Of the newest attempt, whatever step earlier ones reached.
-        kept_from = max(0, spans[max(spans)][1] - keep_token_steps + 1)
     owners = set()
     for owner in manifest_names(run):
-        file = manifest_path(run, *owner).name
+        file = manifest_file(*owner)
         if why := still_writing(run, *owner, manifest):
             result.skipped[file] = why
             continue
-        if why := damaged.get(file):
+        if why := manifest.damaged.get(file):
             result.skipped[file] = f"{why}; {_REPAIR_FIRST}"
             continue
         owners.add(owner)
@@ -129,10 +119,8 @@ def compact(run: Path, *, keep_token_steps: int | None = None) -> Compacted:
         for part in manifest.parts:
             if part.name.owner == owner:
                 tables[part.table].append(part)
-        for table, parts in tables.items():
-            table_kept_from = kept_from if table == "tokens" else 0
-            parts.sort(key=lambda p: p.name.first)
-            _merge_all(run, parts, table_kept_from, result)
+        for parts in tables.values():
+            _merge_all(run, sorted(parts, key=lambda p: p.name.first), result)
     result.files_after, result.bytes_after = _extent(_remove_leftovers(run, owners, result))
     return result
 
@@ -141,21 +129,18 @@ def _extent(parts: Sequence[Part]) -> tuple[int, int]:
     return len(parts), sum(p.size for p in parts)
 
 
-def _merge_all(run: Path, parts: list[Part], kept_from: int, result: Compacted) -> None:
+def _merge_all(run: Path, parts: list[Part], result: Compacted) -> None:
     """Merge neighbours up to MAX_BYTES; a part that cannot be read is left as it is."""
     groups = _groups(parts)
     while groups:
         group = groups.pop()
-        if len(group) == 1 and group[0].first_step >= kept_from:
-            continue
         try:
-            new_part = merge(run, group, kept_from=kept_from)
+            if len(group) > 1:
+                merge(run, group)
         except BadPart as error:
             result.skipped[f"{error.part.table}/{error.part.file}"] = str(error)
             i = group.index(error.part)
             groups += [g for g in (group[:i], group[i + 1 :]) if g]
-        else:
-            result.rows_removed += sum(p.rows for p in group) - (new_part.rows if new_part else 0)
 
 
 def _groups(parts: Sequence[Part]) -> list[list[Part]]:
@@ -176,10 +161,9 @@ def _remove_leftovers(run: Path, owners: set[tuple[int, int]], result: Compacted
     Readers that are using a removed file read the manifests again.
     """
     manifest = layout.read_manifest(run)
-    damaged = manifest.bad_files()
     for file in unlisted_files(run, manifest):
         owner = file.name.owner
-        if owner not in owners or manifest_path(run, *owner).name in damaged:
+        if owner not in owners or manifest_file(*owner) in manifest.damaged:
             continue
         if file.why == UNPUBLISHED:  # another compaction may have committed it since
             manifest = layout.read_manifest(run)
@@ -198,16 +182,15 @@ class BadPart(Exception):
         self.part = part
 
 
-def merge(run: Path, group: Sequence[Part], *, kept_from: int = 0) -> Part | None:
+def merge(run: Path, group: Sequence[Part]) -> None:
     """Replace neighbouring parts by one with the same rows, and commit it.
 
-    Rows before step `kept_from` are left out; None if no row remains. The files of `group` stay for
-    readers that are using them. Raises BadPart, OSError.
+    The files of `group` stay for readers that are using them. Raises BadPart, OSError.
     """
     first, last = group[0].name, group[-1].name
-    removed_before = max(kept_from, *(p.name.kept_from for p in group))
-    name = PartName(first.attempt, first.rank, first.first, last.last, removed_before)
-    new_part = write_part(run, group[0].table, name, _row_groups(run, group, removed_before))
+    kept_from = max(p.name.kept_from for p in group)
+    name = PartName(first.attempt, first.rank, first.first, last.last, kept_from)
+    new_part = write_part(run, group[0].table, name, _row_groups(run, group))
     parts = [new_part] if new_part else []
     try:
         commit(run, name.attempt, name.rank, parts, remove=group)
@@ -215,10 +198,9 @@ def merge(run: Path, group: Sequence[Part], *, kept_from: int = 0) -> Part | Non
         if new_part and new_part not in layout.read_manifest(run).parts:
             remove_parts(run, parts)
         raise
-    return new_part
 
 
-def _row_groups(run: Path, group: Sequence[Part], kept_from: int) -> Iterator[pa.Table]:
+def _row_groups(run: Path, group: Sequence[Part]) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
     schema = arrow_schema(group[0].table)
@@ -230,8 +212,6 @@ def _row_groups(run: Path, group: Sequence[Part], kept_from: int) -> Iterator[pa
                 for batch in file.iter_batches(ROW_GROUP):
                     rows += len(batch)
                     waiting.append(_conform(pa.table(batch), schema))
-                    if kept_from:
-                        waiting[-1] = waiting[-1].filter(pc.field("step") >= kept_from)
                     if sum(map(len, waiting)) >= ROW_GROUP:
                         yield pa.concat_tables(waiting)
                         waiting.clear()

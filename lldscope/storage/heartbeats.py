@@ -12,7 +12,7 @@ from . import json_files
 
 HEARTBEAT_DIR = "heartbeat"
 
-_HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
+HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
 
 
 def pid_namespace() -> str | None:
@@ -28,10 +28,6 @@ def file_of(rank: int) -> str:
     return f"{HEARTBEAT_DIR}/r{rank}.json"
 
 
-def is_heartbeat(file: str) -> bool:
-    return _HEARTBEAT_NAME.fullmatch(file) is not None
-
-
 def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None:
     """Replace a rank's heartbeat; that of a closed recorder names no process."""
     process = {} if closed else {"pid": os.getpid(), "space": pid_namespace()}
@@ -43,7 +39,7 @@ def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[in
     """Rank → its last heartbeat. One that cannot be read is left out, and added to `damaged`."""
     beats = {}
     for path in sorted((run / HEARTBEAT_DIR).glob("r*.json")):
-        if (match := _HEARTBEAT_NAME.fullmatch(path.name)) is None:
+        if (match := HEARTBEAT_NAME.fullmatch(path.name)) is None:
             continue
         try:
             beat = json_files.parse(json_files.read_bytes(path, run))

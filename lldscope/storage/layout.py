@@ -26,9 +26,16 @@ from ..core import secrets
 from ..core.errors import LldscopeError, NewerSchema, RunNotFound
 from ..core.schema import SCHEMA_VERSION
 from . import json_files
-from .heartbeats import HEARTBEAT_DIR, file_of, is_heartbeat, read_heartbeats
+from .heartbeats import HEARTBEAT_DIR, HEARTBEAT_NAME, file_of, read_heartbeats
 from .integrity import MISSING
-from .manifest import MANIFEST_DIR, Manifest, ManifestReader, manifest_names, owner_of
+from .manifest import (
+    MANIFEST_DIR,
+    Manifest,
+    ManifestReader,
+    manifest_file,
+    manifest_names,
+    owner_of,
+)
 
 RUN_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
@@ -50,7 +57,7 @@ def is_small_file(name: str) -> bool:
         return file in (RUN_FILE, EVENTS_FILE, ALERTS_FILE, NOTES_FILE)
     if folder in (MANIFEST_DIR, *STREAM_DIRS):
         return owner_of(file) is not None
-    return folder == HEARTBEAT_DIR and is_heartbeat(file)
+    return folder == HEARTBEAT_DIR and HEARTBEAT_NAME.fullmatch(file) is not None
 
 
 def _are_attempts(value: Any) -> bool:
@@ -163,14 +170,14 @@ def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
     """
     reported = reported_lines(read_heartbeats(run))  # before the manifests, which only grow
     result = (reader or ManifestReader(run)).read()
-    for name, lines in reported.items():
-        actual = result.lines.get(name)
+    for owner, lines in reported.items():
+        name = manifest_file(*owner)
+        actual = result.owners.get(owner)
         if actual is None and lines:
-            result.damaged[f"{MANIFEST_DIR}/{name}"] = MISSING
+            result.damaged[name] = MISSING
         elif actual is not None and actual < lines:
-            result.damaged[f"{MANIFEST_DIR}/{name}"] = (
-                f"{lines - actual} of the {lines} lines that were written are missing"
-            )
+            why = f"{lines - actual} of the {lines} lines that were written are missing"
+            result.damaged[name] = why
     return result
 
 
@@ -181,12 +188,12 @@ def missing_heartbeats(manifest: Manifest, ranks: Collection[int]) -> dict[str, 
     return {file_of(rank): MISSING for rank in sealed - {*ranks}}
 
 
-def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:
-    """Manifest file name → how many lines it has at least, as the heartbeats report."""
-    reported: dict[str, int] = {}
+def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[tuple[int, int], int]:
+    """(attempt, rank) → how many lines its manifest has at least, as the heartbeats report."""
+    reported: dict[tuple[int, int], int] = {}
     for beat in beats.values():
         lines = beat.get("lines")
         for name, n in lines.items() if isinstance(lines, dict) else ():
-            if owner_of(name) and type(n) is int:
-                reported[name] = n
+            if (owner := owner_of(name)) and type(n) is int:
+                reported[owner] = n
     return reported

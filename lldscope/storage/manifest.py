@@ -31,7 +31,6 @@ _MANIFEST_NAME = re.compile(r"a(\d+)-r(\d+)\.jsonl")
 _NUMBER = re.compile(rb', "n": (\d{1,12}), "crc": \d{1,10}\}\Z')
 _TABLE_NAME = re.compile(r"[a-z_]{1,64}")
 _MAX_COUNT = 2**50  # rows and bytes that an entry may claim
-_MAX_REPORTED = 20  # bad lines of one manifest that are reported one by one
 
 
 @dataclass
@@ -39,31 +38,27 @@ class Manifest:
     """The parts of a run that count, and what is wrong with its manifests.
 
     parts      in the order they were committed
-    damaged    file or line → reason
+    damaged    manifest, as in `manifest_file` → reason
     replaced   (table, file) that merged parts replace → the checksum it was listed with (None if
                it had none, or its line cannot be read)
     closed     (attempt, rank) whose recorder committed everything before it ended
-    lines      file → how many complete lines it has
-    owners     (attempt, rank) → the same
+    owners     (attempt, rank) → how many complete lines its manifest has
     """
 
     parts: list[Part] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
     replaced: dict[tuple[str, str], int | None] = field(default_factory=dict)
     closed: set[tuple[int, int]] = field(default_factory=set)
-    lines: dict[str, int] = field(default_factory=dict)
     owners: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def bad_files(self) -> dict[str, str]:
-        """Names of the manifests that are damaged, with one reason for each."""
-        return {
-            location.partition(" ")[0].removeprefix(f"{MANIFEST_DIR}/"): why
-            for location, why in reversed(self.damaged.items())
-        }
+
+def manifest_file(attempt: int, rank: int) -> str:
+    """The path of a manifest in its run."""
+    return f"{MANIFEST_DIR}/a{attempt}-r{rank}.jsonl"
 
 
 def manifest_path(run: Path, attempt: int, rank: int) -> Path:
-    return run / MANIFEST_DIR / f"a{attempt}-r{rank}.jsonl"
+    return run / manifest_file(attempt, rank)
 
 
 def owner_of(file: str) -> tuple[int, int] | None:
@@ -140,9 +135,10 @@ class ManifestReader:
         for name, file in self._files.items():
             file.read()
             result.parts += file.active.values()
-            result.damaged |= file.damaged
+            if file.damage:
+                result.damaged[manifest_file(*name)] = file.damage
             result.replaced |= file.replaced
-            result.lines[file.path.name] = result.owners[name] = file.lines
+            result.owners[name] = file.lines
             if file.closed:
                 result.closed.add(name)
         return result
@@ -152,7 +148,7 @@ class ManifestFile:
     """The commits of one manifest, replayed as far as they have been read.
 
     `active` are the parts that count, by (table, file), in the order they were committed; `offset`
-    is how many bytes have been read.
+    is how many bytes have been read; `damage` is what is wrong with the file, if anything is.
     """
 
     def __init__(self, run: Path, attempt: int, rank: int) -> None:
@@ -165,13 +161,13 @@ class ManifestFile:
         self.offset = self.lines = self._bad_lines = self._missing = 0
         self.active: dict[tuple[str, str], Part] = {}
         self.replaced: dict[tuple[str, str], int | None] = {}
-        self.damaged: dict[str, str] = {}
+        self._first_problem = ""
+        self.damage: str | None = None
         self.closed = False
 
     def read(self) -> None:
         """Replay the complete lines that were appended; the last one may be torn by a kill."""
-        name = f"{MANIFEST_DIR}/{self.path.name}"
-        self.damaged.pop(name, None)
+        self.damage = None
         try:
             new = self._new_bytes()
         except FileNotFoundError:
@@ -179,7 +175,7 @@ class ManifestFile:
             return
         except (ValueError, OSError) as error:
             self._reset()
-            self.damaged[name] = json_files.reason(error)
+            self.damage = json_files.reason(error)
             return
         *complete, rest = new.split(b"\n")
         self.offset += len(new) - len(rest)
@@ -187,16 +183,14 @@ class ManifestFile:
             self.lines += 1
             self._missing = max(self._missing, line_number(line) - self.lines)
             if (problem := self.replay(line)) is not None:
+                self._first_problem = self._first_problem or f"line {self.lines}: {problem}"
                 self._bad_lines += 1
-                if self._bad_lines <= _MAX_REPORTED:
-                    self.damaged[f"{name} line {self.lines}"] = problem
-                else:
-                    more = self._bad_lines - _MAX_REPORTED
-                    self.damaged[f"{name} other lines"] = f"{more:,} more cannot be read"
-        if self._missing:
-            self.damaged[name] = f"{self._missing} of the lines that were written are missing"
-        if rest and not json_files.is_torn(rest):
-            self.damaged[name] = "its end is destroyed"
+        if self._bad_lines:
+            self.damage = f"{self._bad_lines:,} lines cannot be read ({self._first_problem})"
+        elif self._missing:
+            self.damage = f"{self._missing} of the lines that were written are missing"
+        elif rest and not json_files.is_torn(rest):
+            self.damage = "its end is destroyed"
 
     def _new_bytes(self) -> bytes:
         with json_files.open_inside(self.path, self.run) as file:
@@ -217,7 +211,11 @@ class ManifestFile:
         return None
 
     def _apply(self, line: dict[str, Any], has_checksum: bool) -> None:
-        parts = self._parts(line["parts"], has_checksum)
+        # An unknown table is one of a later version, if the line has a checksum.
+        parts = [
+            self._part(table, entry, has_checksum) for table, entry in line["parts"].items()
+            if table in TABLES or not (has_checksum and _TABLE_NAME.fullmatch(table))
+        ]
         keys = [(t, f) for t, names in line.get("replaces", {}).items() for f in names]
         self.closed |= line.get("closed") is True
         if any(key in self.replaced for key in keys):
@@ -237,23 +235,12 @@ class ManifestFile:
                 del self.active[key]
                 self.replaced[key] = part.crc
 
-    def _parts(self, entries: dict[str, Any], has_checksum: bool) -> list[Part]:
-        """The parts that a line adds. Unknown tables are those of a later version if the line has
-        a checksum, and are skipped."""
-        parts = []
-        for table, entry in entries.items():
-            if table not in TABLES and has_checksum and _TABLE_NAME.fullmatch(table):
-                continue
-            part = self._part(table, entry)
-            if part.crc is not None and not has_checksum:
-                raise ValueError("it has lost its checksum")
-            parts.append(part)
-        return parts
-
-    def _part(self, table: str, entry: dict[str, Any]) -> Part:
+    def _part(self, table: str, entry: dict[str, Any], has_checksum: bool) -> Part:
         file, rows, size = entry["file"], entry["rows"], entry["bytes"]
         first, last = entry["steps"]
         crc = entry.get("crc")
+        if crc is not None and not has_checksum:
+            raise ValueError("it has lost its checksum")
         name = part_name(file)
         if table not in TABLES or name is None or name.owner != (self.attempt, self.rank):
             raise ValueError(f"it lists no part of this attempt and rank: {table}/{file}")

@@ -61,10 +61,6 @@ class ObjectStore:
                 return {}
         return {PurePosixPath(e["name"]).name: e for e in entries if e["type"] == "file"}
 
-    def exists(self, name: str) -> bool:
-        with plain_errors(self.url):
-            return bool(self.url.filesystem.exists(self._at(name)))
-
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; one that does not exist is deleted already."""
         paths = [self._at(name) for name in names]

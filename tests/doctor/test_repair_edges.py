@@ -115,7 +115,7 @@ def test_parts_whose_manifest_line_is_damaged_are_not_lost_by_a_compaction(run):
     damage_lines(run, range(3, 4), b"#")
     assert len(values(run)) < len(before)
     done = compact(run)
-    assert "run lldscope doctor --repair first" in done.skipped["a1-r0.jsonl"]
+    assert "run lldscope doctor --repair first" in done.skipped["manifest/a1-r0.jsonl"]
     assert done.files_removed == 0
     repair(examine(run))
     assert sorted(values(run)) == before
@@ -148,34 +148,6 @@ def test_any_number_of_bad_lines_is_repaired_at_once(tmp_path, new):
     assert (path / "quarantine/manifest-a1-r0.jsonl").read_bytes() == original
     assert (path / "quarantine/manifest-a1-r0.2.jsonl").read_bytes() == second
     assert sorted(values(path)) == before
-
-
-# -- retention ------------------------------------------------------------------------------------
-
-
-def test_retention_counts_from_the_last_step_of_the_newest_attempt(tmp_path):
-    path = tmp_path / "run"
-    for steps in (range(0, 101, 10), range(20, 23)):
-        with lldscope.Recorder(path, resume=steps.start > 0) as recorder:
-            for step in steps:
-                recorder.tokens(step=step, response_id=0, position=[0, 1], token_id=1, text="t")
-                recorder.step(step=step)
-
-    def token_steps() -> list[int]:
-        with lldscope.open_run(path) as reader:
-            return reader.sql("SELECT DISTINCT step FROM tokens ORDER BY step")["step"].tolist()
-
-    assert token_steps() == [0, 10, 20, 21, 22]
-    compact(path, keep_token_steps=50)
-    assert token_steps() == [0, 10, 20, 21, 22]
-    file = manifest_path(path, 2, 0)
-    original = file.read_bytes()
-    file.write_bytes(b"#" + original[1:])
-    assert "tokens" in compact(path, keep_token_steps=50).skipped
-    file.write_bytes(original)
-    assert token_steps() == [0, 10, 20, 21, 22]
-    compact(path, keep_token_steps=2)
-    assert token_steps() == [21, 22]
 
 
 # -- copies of a run ------------------------------------------------------------------------------

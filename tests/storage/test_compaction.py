@@ -7,10 +7,8 @@ import os
 import time
 from itertools import pairwise
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from recorded_steps import record_steps
 from sealed_runs import beat_of_a_killed_one, sealed, values
 
 import lldscope
@@ -80,14 +78,13 @@ def test_compact_loses_no_row_and_leaves_no_file_behind(ended, lldscope_command)
     assert "1 parts" in lldscope_command("compact", ended).stdout  # and again: nothing to do
     assert sorted(values(ended)) == before
     assert lldscope_command("compact", ended / "nowhere").returncode == 1
-    assert lldscope_command("compact", ended, "--keep-tokens", "0").returncode == 2
 
 
 def test_two_compactors_at_once_count_nothing_twice(ended):
     """The second one read the manifest before the first one merged."""
     parts = [p for p in layout.read_manifest(ended).parts if p.table == "responses"]
     before = sorted(values(ended))
-    assert merge(ended, parts[:16]) is not None
+    merge(ended, parts[:16])
     merge(ended, parts)  # overlaps what is merged by now
     assert sorted(values(ended)) == before
     merge(ended, parts[4:8])
@@ -125,7 +122,7 @@ def test_parts_of_a_running_recorder_are_not_merged(tmp_path):
         r.flush()
         before = sorted(path.rglob("*.parquet"))
         done = compact(path)
-        assert "its recorder is running" in done.skipped["a1-r0.jsonl"]
+        assert "its recorder is running" in done.skipped["manifest/a1-r0.jsonl"]
         assert sorted(path.rglob("*.parquet")) == before
 
 
@@ -157,19 +154,3 @@ def test_older_columns_are_merged_with_newer_ones(ended):
     before = sorted(values(ended))
     compact(ended)
     assert sorted(values(ended)) == before
-
-
-def test_retention_deletes_token_rows_and_nothing_else(tmp_path):
-    path = tmp_path / "run"
-    with lldscope.Recorder(path) as r:
-        for step in range(50):
-            record_steps(r, range(step, step + 1))
-            r.tokens(step=step, response_id=0, position=np.arange(4), token_id=1, text="t")
-            r.step(step=step)
-    before = {t: len(values(path, t)) for t in ("responses", "actions")}
-    done = compact(path, keep_token_steps=10)
-    assert done.rows_removed == 40 * 4
-    assert sorted({s for s, _ in values(path, "tokens")}) == list(range(40, 50))
-    assert {t: len(values(path, t)) for t in before} == before
-    assert compact(path, keep_token_steps=10).rows_removed == 0
-    assert lldscope.open_run(path).damaged == {}

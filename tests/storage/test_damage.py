@@ -161,14 +161,6 @@ def test_lines_by_hand_of_several_ranks_and_of_two_processes_at_once_are_no_dama
         assert run.damaged == {}
 
 
-def test_many_bad_lines_are_named_in_few_words(damaged):
-    path = damaged("manifest/a1-r0.jsonl of empty lines")
-    with lldscope.open_run(path) as run:
-        assert len(run.damaged) == 21
-        assert run.damaged["manifest/a1-r0.jsonl line 1"].startswith("it is not JSON")
-        assert run.damaged["manifest/a1-r0.jsonl other lines"] == "980 more cannot be read"
-
-
 @pytest.mark.parametrize("odd", [{"kind": []}, {"step": 3}, {"kind": "resume", "attempt": [[]]}])
 def test_events_that_are_none_are_left_out_and_named(make_run, odd):
     path = make_run(steps=range(3))

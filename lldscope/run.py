@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .core.errors import LldscopeError, UsageError
-from .core.palette import NO_ALARM, PHASES, VERDICTS
 from .core.schema import COMPONENT, TABLES, VIEWS
-from .query.sandbox import SECONDS, Answer, bounded, frame, rows
+from .query.sandbox import SECONDS, Answer, bounded, rows
 from .storage import heartbeats, layout
 from .storage.events import read_journals
 from .storage.notes import about
@@ -79,20 +78,7 @@ class Run:
         return str(self.info.get("name") or self._folder)
 
     def __repr__(self) -> str:
-        """Verdict, last step, status and phase, and the worst alarms that fire."""
-        assessment = self.assess()
-        steps = "no step" if assessment.last_step is None else f"step {assessment.last_step:,}"
-        phase = f", {PHASES[assessment.phase].word}" if assessment.phase else ""
-        firing = [
-            a.rule for a in assessment.alerts if a.state == "firing" and a.severity != "info"
-        ]
-        alarms = f"firing: {', '.join(firing)}; " if firing else ""
-        verdict = assessment.verdict  # whether a run without an alarm is healthy, `check` says
-        word = (NO_ALARM if verdict == "healthy" else VERDICTS[verdict]).word
-        return (
-            f"<Run {self.name!r}: {word}, {steps}, "
-            f"{self.info.get('status') or 'unknown status'}{phase}; {alarms}{self.place}>"
-        )
+        return f"<Run {self.name!r}: {self.place}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows of the run: the first screen of its report."""
@@ -109,7 +95,7 @@ class Run:
     def close(self) -> None:
         """Close the database; no other method may be called afterwards."""
         with self._lock:
-            self._contents.close()
+            self._contents.db.connection.close()
             self._release()
 
     def _release(self) -> None:
@@ -133,7 +119,7 @@ class Run:
         the run and functions that compute, that takes longer than `seconds` or too much memory
         raises UsageError.
         """
-        return self._ask(query, seconds, lambda c: frame(c, query, parameters))
+        return self._ask(query, seconds, lambda c: c.execute(query, parameters).df())
 
     def rows(self, query: str, seconds: float = SECONDS) -> Answer:
         """The same as Python values: in a DataFrame NULL and NaN of a number are one."""
@@ -167,7 +153,7 @@ class Run:
 
     def interrupt(self) -> None:
         """Stop the query of another thread, which then raises an error."""
-        self._contents.db.interrupt()
+        self._contents.db.connection.interrupt()
 
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `core.schema.SIGNALS`."""
@@ -214,16 +200,16 @@ class Run:
             arguments = (arl or default_arl(n_steps), tuple(RULES if rules is None else rules))
             key = (*arguments, n_steps, self._contents.parts.version)
             if self._assessed is None or self._assessed_for != key:
-                columns = self.columns() | self._components()
+                columns = self.columns()
+                if self._remote is None:  # every table of it would have to be fetched
+                    columns |= self.components()
                 self._assessed = assess(columns, *arguments, self._restarts(), n_steps)
                 self._assessed_for = key
             return self._assessed
 
-    def _components(self) -> dict[str, Any]:
-        """The components of the reward, by their names in `scalars`, beside the signals. Not of a
-        run on an object store, of which every table would have to be fetched."""
-        parts = self._contents.parts.trusted()
-        if self._remote is not None or not any(part.table == "scalars" for part in parts):
+    def components(self) -> dict[str, Any]:
+        """The components of the reward, by their names in `scalars`, in the steps of `columns`."""
+        if not any(part.table == "scalars" for part in self._contents.parts.trusted()):
             return {}
         import numpy as np
 

@@ -84,7 +84,7 @@ class SnapshotCache:
             table = pd.read_parquet(folder / "table.parquet")
             state = RunState.from_dict(meta["state"])
             events, label = meta["events"], title(meta["info"], name)
-            fields = (state.phases, state.alerts, events, state.arl, label, state.trend)
+            fields = (state.phases, state.alerts, events, state.arl, label)
             subject = Subject(name, table, *fields)
             args = (meta["version"], meta["info"], state, subject)
             return Snapshot(*args, tuple(meta["tables"]), tuple(meta["columns"]), open_it)

@@ -19,7 +19,6 @@ from lldscope.explore.comparison import divergences, sentence
 from lldscope.explore.settings import differing, flat
 from lldscope.figures.averages import lines_of
 from lldscope.figures.chart_figures import run_style, zero
-from lldscope.figures.series import SINCE
 from lldscope.figures.view import View
 
 from ..data.snapshot import Snapshot
@@ -125,13 +124,12 @@ def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[st
 
 def unplaced(snapshots: list[Snapshot], by: str) -> str:
     """Which runs an alignment cannot place; empty if it places all."""
-    if by not in SINCE:
+    if by != "onset":
         return ""
-    names = [visible(s.called, 60) for s in (x.subject for x in snapshots) if isnan(zero(s, by))]
+    names = [visible(s.called, 60) for s in (x.subject for x in snapshots) if isnan(zero(s))]
     if not names:
         return ""
-    never = "no onset of decay was detected" if by == "onset" else "lld-decay never fired"
-    return f"Not drawn, because {never}: {', '.join(names)}."
+    return f"Not drawn, because no onset of decay was detected: {', '.join(names)}."
 
 
 def compare_table(

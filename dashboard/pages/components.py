@@ -260,17 +260,16 @@ def chart_card(
 
 def in_words(figure: Figure) -> str:
     """What a chart shows, for who cannot see it or would read off its ends: of each line its first
-    and last value and its trend where that is known, of few lines how far they went beyond both, of
-    many lines the first. And the remarks."""
+    and last value, of few lines how far they went beyond both, of many lines the first. And the
+    remarks."""
     lines = [
         line for line in figure["data"]
         if line["type"] == "scatter" and line["opacity"] == 1 and len(line["y"]) > 1
-        and not line["name"].endswith((", lowest run", ", highest run", ", runs"))
+        and not line["name"].endswith((", lowest run", ", highest run"))
     ]
     courses = [
         f"{line['name']} {number(line['y'][0])} → {number(line['y'][-1])}"
         + (_extremes(line, figure) if len(lines) <= FEW_LINES else "")
-        + (f", {line['meta']}" if "meta" in line else "")
         for line in lines[:MOST_LINES]
     ]
     more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []

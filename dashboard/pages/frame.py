@@ -24,7 +24,7 @@ from ..data.snapshot import Snapshot
 REFRESH_MS = 2000
 WINDOWS = (1, 5, 10, 25, 50)  # steps of the trailing mean
 X_AXES = {"step": "step", "tokens": "tokens", "time": "time"}
-ALIGNED_BY = X_AXES | {"onset": "onset of decay", "alarm": "decay alarm"}
+ALIGNED_BY = X_AXES | {"onset": "onset of decay"}
 PAUSE = html.Button("Pause", id="pause", className="button", title="keyboard: p")
 MOST_VALUES, LONGEST = 200, 400  # of one part of a view, and characters of a value
 

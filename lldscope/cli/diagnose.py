@@ -99,6 +99,8 @@ def _show(answer: dict[str, Any]) -> None:
 
     from ..core.palette import SEVERITIES
     from ..core.terminal import console, paragraph, plain
+    from ..report.facts import Cost
+    from ..report.sentences import spending
 
     out, verdict = console(), verdict_text(answer["verdict"], answer["verdict_word"])
     first, last, planned = (answer[n] for n in ("first_step", "last_step", "planned_steps"))
@@ -128,7 +130,7 @@ def _show(answer: dict[str, Any]) -> None:
             f"{c['last']:.3g} at the end"
             for c in answer["reward_components"]
         ],
-        "what it cost": _costs(answer["cost"]),
+        "what it cost": [spending(Cost(**answer["cost"]))] if answer["cost"] else [],
         "about this log": answer["notes"],
         "what this log cannot show": answer["not_in_this_log"],
     }
@@ -141,22 +143,3 @@ def _show(answer: dict[str, Any]) -> None:
         out.print(f"\nto record it next time ({answer['trainer']})", style="dim")
         for line in answer["record_next_time"]:
             out.print(f"  {line}")
-
-
-def _costs(cost: dict[str, Any]) -> list[str]:
-    sentences = []
-    if after := cost["after_first_alarm"]:
-        sentences.append(f"after the first alarm ({after['rule']}, step {after['step']}): "
-                         f"{_amount(after)}")
-    if (idle := cost["no_gradient"]) and idle["steps"]:
-        sentences.append(f"groups of equal rewards, which give no gradient: as much as "
-                         f"{_amount(idle)}")
-    return sentences
-
-
-def _amount(part: dict[str, Any]) -> str:
-    from ..report.sentences import duration
-
-    rollouts = "" if part["rollouts"] is None else f", {part['rollouts']:,} rollouts"
-    hours = "" if part["hours"] is None else f", {duration(3600 * part['hours'])}"
-    return f"{part['steps']:,} steps{rollouts}{hours}"

@@ -51,7 +51,6 @@ class Chart:
     log: bool = False
     zero: bool = False  # 0 is always in sight
     nonnegative: bool = False  # nothing that it shows can be negative
-    fit: bool = False  # the axis fits the first line; others may leave it
     right_unit: str | None = None
     compared: str = ""  # what the first line is, where several runs are compared
 
@@ -63,10 +62,10 @@ def _chart(id: str, title: str, note: str, *lines: Line, unit: str = "", **optio
 
 _CHARTS: tuple[Chart, ...] = (
     _chart("likelihood", "Likelihood of responses",
-           "mean log π over the tokens, scaled to correct responses",
+           "mean log π over the tokens; incorrect responses on the right-hand axis",
            Line("correct_logp", "correct", palette.BLUE),
-           Line("incorrect_logp", "incorrect", palette.VERMILLION, "dash"),
-           fit=True, compared="correct responses"),
+           Line("incorrect_logp", "incorrect", palette.VERMILLION, "dash", right=True),
+           right_unit="nat/token", compared="correct responses"),
     _chart("delta", "Δ of correct responses",
            "what one step's updates did, outliers clipped, mean over responses",
            Line("delta_correct_trim", "Δ", palette.BLUE, weight="n_delta_correct"),

@@ -31,10 +31,8 @@ def short(value: float | None, digits: int = 3) -> str:
     return _PADDED.sub(r"e\g<1>", f"{value:{form}}")
 
 
-def signed(value: float, form: str | None = None) -> str:
-    """A difference, with its sign: as `number` says it, or in the given format."""
-    if form is not None:
-        return true_minus(f"{value:+{form}}")
+def signed(value: float) -> str:
+    """A difference, as `number` says it, with its sign."""
     return f"+{number(value)}" if value >= 0 else number(value)
 
 

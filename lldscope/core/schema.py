@@ -323,10 +323,8 @@ signals: one row per RL step; NULL where nothing was measured
         responses lost likelihood on average: Δ(x) < 0 (Eq. 3, Fig. 3a).
     retention               float nat/response Mean over kept correct responses of the last 16
         steps of Σ (log π_post − log π_old), π_old being the policy that sampled them.
-    n_retention             count response     Denominator of retention.
     retention_delta         float nat/response Mean over those responses of their change in this
         step, Σ (log π_post − log π_previous).
-    n_retention_delta       count response     Denominator of retention_delta.
     n_groups                count group        Groups of the step.
     group_size_max          count response     Rollouts of the step's largest group.
     zero_signal_share       float share        Share of groups whose rewards are all equal.

@@ -8,7 +8,6 @@ nothing that sums over them. Pure functions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +16,12 @@ import pandas as pd
 
 from ..core.terminal import visible
 from .marks import onset_line
-from .series import SINCE, Numbers, Thinned, XAxis, floats, positions, thin, trace
+from .series import Numbers, Thinned, XAxis, floats, positions, thin, trace
 
 if TYPE_CHECKING:
     from .view import Subject
 
 BAND = 0.16  # opacity
-COUNTED_ON = "y2"  # an axis that is not drawn: the number of runs is shown on hover
-COUNTS: dict[str, Any] = {"overlaying": "y", "visible": False, "fixedrange": True}
-
-
-@dataclass(frozen=True)
-class Spread:
-    """At each step that any run has: its place on the axis, mean, lowest, highest, and of how many
-    runs."""
-
-    x: Numbers
-    mean: Numbers
-    low: Numbers
-    high: Numbers
-    runs: Numbers
 
 
 def lines_of(names: Sequence[str], groups: Mapping[str, str]) -> dict[str, list[str]]:
@@ -49,38 +34,39 @@ def lines_of(names: Sequence[str], groups: Mapping[str, str]) -> dict[str, list[
     return lines
 
 
-def spread_of(tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: XAxis) -> Spread:
-    """Over runs, step by step; on an axis that counts from an event, by steps since that."""
+def spread_of(
+    tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: XAxis
+) -> pd.DataFrame:
+    """A row for each step that any run has: its place `x` on the axis, `mean`, `min` and `max` of
+    the runs. On an axis that counts from an event, by steps since that."""
     rows = [
         pd.DataFrame({
-            "step": floats(table, axis.by if axis.by in SINCE else "step"),
+            "step": floats(table, "onset" if axis.by == "onset" else "step"),
             "x": positions(table, axis), "y": y,
         })
         for table, y in zip(tables, values, strict=True)
     ]
     by_step = pd.concat(rows).replace([np.inf, -np.inf], np.nan).dropna().groupby("step")
-    y = by_step["y"]
-    columns = (by_step["x"].mean(), y.mean(), y.min(), y.max(), y.count())
-    return Spread(*(np.asarray(one, dtype=np.float64) for one in columns))
+    return by_step["y"].agg(["mean", "min", "max"]).assign(x=by_step["x"].mean())
 
 
 def group_line(
     name: str, style: tuple[str, str], runs: Sequence[Subject], values: Sequence[Numbers],
     axis: XAxis, zoom: tuple[float, float] | None, most: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Thinned]:
-    """Traces: the band, the number of runs, the mean over them. Marks: each run's decay alarm,
+    """Traces: the band and the mean. Marks: each run's decay alarm,
     faintly. And the points of the mean."""
-    of = spread_of([run.table for run in runs], values, axis)
+    of = spread_of([run.table for run in runs], values, axis).astype(float)
     color, dash = style
     label = escape(visible(name))
-    low, high, many, mean = (thin(of.x, y, zoom, most) for y in (of.low, of.high, of.runs, of.mean))
+    low, high, mean = (
+        thin(of["x"].to_numpy(), of[name].to_numpy(), zoom, most) for name in ("min", "max", "mean")
+    )
     fill = "rgba({}, {}, {}, {})".format(*(int(color[i : i + 2], 16) for i in (1, 3, 5)), BAND)
     traces = [
         trace(low, f"{label}, lowest run", color, 0, "solid"),
         trace(high, f"{label}, highest run", color, 0, "solid")
         | {"fill": "tonexty", "fillcolor": fill},
-        trace(many, f"{label}, runs", color, 0, "solid")
-        | {"yaxis": COUNTED_ON, "hovertemplate": "%{y:d}"},
         trace(mean, f"{label}, mean", color, 2.5, dash),
     ]
     onsets = [

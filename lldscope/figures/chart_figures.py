@@ -16,14 +16,12 @@ import numpy as np
 
 from ..core import palette
 from ..core.charts import EVIDENCE, Chart, Line, select_charts
-from ..core.numbers import number
 from ..core.terminal import visible
 from . import averages, marks
 from .layout import STRIP, chart_layout, evidence_axis, has_evidence
 from .marks import alarm_labels
 from .series import (
     MOST_POINTS,
-    SINCE,
     Numbers,
     Thinned,
     XAxis,
@@ -65,7 +63,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
             data.append(_draw(raw := thin(x, y, zoom), line, raw=True))
             counts.append(raw)
         mean = thin(x, _smooth(y, line, view, subject), zoom)
-        data.append(_draw(mean, line, "" if zoom else subject.course(line.column)))
+        data.append(_draw(mean, line))
         if line.column != EVIDENCE:  # which is there without what it is of
             counts.append(mean)
     window = zoom or axis.extent
@@ -87,7 +85,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
     right = {i for i, line in enumerate(chart.lines) if line.right}
     if right and right <= {*absent}:
         layout["yaxis2"]["visible"] = False
-    return _scale(fitted(figure, chart) if chart.fit else figure, chart, view)
+    return _scale(figure, chart, view)
 
 
 def make_overlay(
@@ -114,8 +112,7 @@ def make_overlay(
             ys = [_mask(floats(s.table, chart.lines[0].column), chart.log) for s in runs]
             means = [_smooth(y, chart.lines[0], view, s) for y, s in zip(ys, runs, strict=True)]
             traces, shapes_of, points = averages.group_line(
-                group, (color, dash), runs, means,
-                axis, zoom, most,
+                group, (color, dash), runs, means, axis, zoom, most
             )
             data += traces
             shapes += shapes_of
@@ -127,11 +124,9 @@ def make_overlay(
         y = _smooth(y, chart.lines[0], view, subject)
         points = thin(positions(subject.table, axis), y, zoom, most)
         counts.append(points)
-        data.append(_draw(points, line, "" if zoom else subject.course(line.column)))
+        data.append(_draw(points, line))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
     layout = chart_layout(chart, axis, window, right=False)
-    if view.groups:
-        layout["yaxis2"] = dict(averages.COUNTS)
     layout["shapes"] = shapes
     return _scale(_finish(data, layout, counts, "Not measured in these runs"), chart, view)
 
@@ -143,21 +138,17 @@ def _smooth(values: Numbers, line: Line, view: View, subject: Subject) -> Number
 
 
 def aligned(subject: Subject, by: str) -> Subject:
-    """The run with a column of steps since what runs are aligned by; NaN where that never was."""
-    if by not in SINCE:
+    """The run with a column of steps since the onset of decay; NaN where that never was."""
+    if by != "onset":
         return subject
-    since = floats(subject.table, "step") - zero(subject, by)
-    return replace(subject, table=subject.table.assign(**{by: since}))
+    since = floats(subject.table, "step") - zero(subject)
+    return replace(subject, table=subject.table.assign(onset=since))
 
 
-def zero(subject: Subject, by: str) -> float:
-    """The step of a run from which the others are counted; NaN if there is none."""
-    if by == "alarm":
-        starts = [a.step for a in subject.alerts if a.rule == "lld-decay"]
-    else:
-        ill = ("decay", "collapse")
-        starts = [s.start_step for s in subject.spans if s.phase in ill]
-    return next((float(step) for step in starts if step is not None), math.nan)
+def zero(subject: Subject) -> float:
+    """The step at which decay began, as judged live; NaN if it never did."""
+    starts = (s.start_step for s in subject.spans if s.phase in ("decay", "collapse"))
+    return float(next(starts, math.nan))
 
 
 def run_style(position: int) -> tuple[str, str]:
@@ -189,7 +180,7 @@ def _mask(y: Numbers, log: bool) -> Numbers:
     return np.where(y > 0, y, np.nan) if log else y
 
 
-def _draw(points: Thinned, line: Line, course: str = "", *, raw: bool = False) -> Figure:
+def _draw(points: Thinned, line: Line, *, raw: bool = False) -> Figure:
     name = f"{line.label}, raw" if raw else line.label
     width, dash = (GHOST_WIDTH, "solid") if raw else (MEAN_WIDTH, line.dash)
     form = f"%{{y:{',.0f' if line.column == EVIDENCE else ',.4~r'}}}"
@@ -198,7 +189,6 @@ def _draw(points: Thinned, line: Line, course: str = "", *, raw: bool = False) -
         "yaxis": "y2" if line.right else "y",
         "opacity": 0.32 if raw else 1.0,
         "hovertemplate": form,
-        **({"meta": course} if course else {}),
     }
 
 
@@ -218,26 +208,6 @@ def _threshold(arl: float) -> Figure:
         "label": {"text": f"alarm at {arl:,.0f}", "textposition": "start", "font": font,
                   "yanchor": "top"},  # above it a narrow strip would cut the words
     }
-
-
-def fitted(figure: Figure, chart: Chart) -> Figure:
-    """The y axis fits the first line of the chart; how far the others leave it is said."""
-    first = chart.lines[0].label
-    traces = [t for t in figure["data"] if t["name"] in (first, f"{first}, raw") and t["y"]]
-    if not traces:
-        return figure
-    low, high = min(min(t["y"]) for t in traces), max(max(t["y"]) for t in traces)
-    pad = 0.08 * (high - low) or 0.1 * abs(high) or 0.1
-    low, high = low - pad, high + pad
-    figure["layout"]["yaxis"] |= {"range": [low, high], "autorange": False}
-    meta = figure["layout"]["meta"]
-    notes = [meta["remarks"]] if meta["remarks"] else []
-    for line in chart.lines[1:]:
-        values = [v for t in figure["data"] if t["name"] == line.label for v in t["y"]]
-        ends = [v for v in (min(values), max(values)) if not low <= v <= high] if values else []
-        notes += [f"{line.label} to {number(v)}, out of sight" for v in ends]
-    meta["remarks"] = " · ".join(notes)
-    return figure
 
 
 def _scale(figure: Figure, chart: Chart, view: View) -> Figure:

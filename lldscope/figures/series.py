@@ -19,9 +19,6 @@ MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
 
 Numbers = NDArray[np.float64]
 
-# What runs can be aligned by, and what their steps are counted from then.
-SINCE = {"onset": "decay began, as judged live", "alarm": "the first alarm of lld-decay"}
-
 _TIME_UNITS = ((180.0, 1.0, "s"), (10_800.0, 60.0, "min"), (np.inf, 3600.0, "h"))
 _COUNT_UNITS = ((2e4, 1.0, ""), (2e7, 1e3, "thousand"), (np.inf, 1e6, "million"))
 
@@ -74,7 +71,7 @@ def floats(table: pd.DataFrame, column: str) -> Numbers:
 
 
 def raw_positions(table: pd.DataFrame, by: str) -> Numbers:
-    """Steps, tokens seen, seconds since the first row; or steps since what runs are aligned by,
+    """Steps, tokens seen, seconds since the first row; or steps since the onset of decay,
     which is a column of the table then."""
     if by != "time":
         return floats(table, "tokens_seen" if by == "tokens" else by)
@@ -95,8 +92,8 @@ def x_axis(tables: list[pd.DataFrame], by: str) -> XAxis:
     elif by == "tokens":
         _, divide, unit = next(u for u in _COUNT_UNITS if high <= u[0])
         title = f"tokens trained on ({unit})" if unit else "tokens trained on"
-    elif by in SINCE:
-        title = f"steps since {SINCE[by]}"
+    elif by == "onset":
+        title = "steps since decay began, as judged live"
     low, high = low / divide, high / divide
     return XAxis(by, title, divide, (low, high if high > low else low + 1.0))
 

@@ -27,21 +27,13 @@ STRETCH = {"preserveAspectRatio": "none"}
 
 
 @dataclass(frozen=True)
-class Key:
-    """An entry of a legend; `dash` is a Plotly style."""
-
-    name: str
-    color: str
-    dash: str
-
-
-@dataclass(frozen=True)
 class Drawing:
-    """A chart to show: its heading, the legend, the picture, and the picture in words."""
+    """A chart to show: its heading, the legend (name, colour and Plotly dash of each line), the
+    picture, and the picture in words."""
 
     title: str
     unit: str
-    keys: Sequence[Key]
+    keys: Sequence[dict[str, str]]
     note: str
     words: str
     svg: str
@@ -109,20 +101,19 @@ def draw(chart: Chart, figure: Figure) -> Drawing:
     unit = "" if chart.unit == chart.title.lower() else chart.unit
     unit = ", ".join(filter(None, (unit, "logarithmic" if chart.log else "")))
     words = f"{chart.title}: {'; '.join(map(_course, curves))}."
-    keys = [Key(unescape(t["name"]), t["line"]["color"], t["line"]["dash"]) for t in curves]
+    keys = [{"name": unescape(t["name"]), **t["line"]} for t in curves]
     keys = keys if len(keys) > 1 else []
     picture = to_text(_Picture(lines, layout, words).root)
     return Drawing(chart.title, unit, keys, remarks(figure), words, picture)
 
 
 def _course(trace: Figure) -> str:
-    """A line in words: its beginning, its extremes, its end, and its trend where that is known."""
+    """A line in words: its beginning, its extremes and its end."""
     x, y = trace["x"], trace["y"]
     low, high = (y.index(extreme(y)) for extreme in (min, max))
     turns = sorted({i for i in (low, high) if 0 < i < len(y) - 1})
     at = [f"{number(y[i])} at step {x[i]:,.0f}" for i in (0, *turns, len(y) - 1)]
-    course = f", {trace['meta']}" if "meta" in trace else ""
-    return f"{unescape(trace['name'])} {', then '.join(dict.fromkeys(at))}{course}"
+    return f"{unescape(trace['name'])} {', then '.join(dict.fromkeys(at))}"
 
 
 class _Picture:
@@ -238,10 +229,10 @@ def _axis(lines: Sequence[Figure], axis: dict[str, Any]) -> Axis:
         points = [math.log10(v) for v in points] if log else points
         if not log and (axis.get("zeroline") or axis.get("rangemode") == "tozero"):
             points.append(0.0)
-        low, high = min(points), max(points)
-        margin = (high - low) * 0.05
-        low, high = low - margin, high + margin
-        if axis.get("rangemode") in ("nonnegative", "tozero") and not log:
+        least, most = min(points), max(points)
+        margin = (most - least) * 0.05
+        low, high = least - margin, most + margin
+        if axis.get("rangemode") in ("nonnegative", "tozero") and not log and least >= 0:
             low, high = max(low, 0.0), high if high > 0 else 1.0
     bottom, top = axis.get("domain") or (0.0, 1.0)
     return Axis(low, high, PLOT * (1 - bottom), PLOT * (1 - top), log)

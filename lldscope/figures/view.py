@@ -52,16 +52,11 @@ class Subject:
     events: list[dict[str, Any]]
     arl: float
     title: str = ""
-    trend: str = ""  # of the reward, in a word
 
     @property
     def called(self) -> str:
         """What people call the run."""
         return self.title or self.name
-
-    def course(self, column: str) -> str:
-        """How a signal went beyond its noise: the trend of the reward; empty for others."""
-        return self.trend if column == "reward" else ""
 
 
 def subject_of(name: str, run: Run, state: RunState) -> Subject:
@@ -72,7 +67,7 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
         table[TRIMMED] = table["delta_correct"]
     table = _with_actions(table, run.action_signals())
     label = title(run.info, name)
-    fields = (state.phases, state.alerts, run.events(), state.arl, label, state.trend)
+    fields = (state.phases, state.alerts, run.events(), state.arl, label)
     return Subject(name, table, *fields)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 CACHE_ROWS = 250_000  # new rows, at least, before the cache is written again
-FEW_ROWS = (
-    100_000  # after more, the engine is closed: DuckDB keeps the memory of what it has dropped
-)
 
 
 class Contents:
@@ -51,21 +48,6 @@ class Contents:
         self._id = run_id
         self.parts.reset()
         self.db.forget_signals()
-
-    def close(self) -> None:
-        """Close the databases."""
-        self.db.close()
-        self._close_engine()
-
-    def _close_engine(self) -> None:
-        if "_engine" in vars(self):
-            self._engine.close()
-            del self._engine
-
-    @cached_property
-    def _engine(self) -> SignalEngine:
-        """Made for new rows: signals that were cached need none."""
-        return SignalEngine(self._run)
 
     def ingest(self, manifest: Manifest) -> bool:
         """Read what the manifests list now; True if rows or signals have changed.
@@ -94,17 +76,15 @@ class Contents:
         if first_step <= self._last:
             self.db.forget_signals(first_step)
         # A part that is not what its manifest says may claim any number of rows and steps.
-        for first, last in step_ranges(self.parts.trusted(), first_step):
-            self.parts.fetch(SIGNAL_TABLES, first, last)
-            self._last = max(self._last, last)
-            parts, starts = self.parts.trusted(), self.starts()
-            for name, table in self._engine.signals(parts, starts, first, last):
-                self.db.put(name, table)
+        with closing(SignalEngine(self._run)) as engine:
+            for first, last in step_ranges(self.parts.trusted(), first_step):
+                self.parts.fetch(SIGNAL_TABLES, first, last)
+                self._last = max(self._last, last)
+                parts, starts = self.parts.trusted(), self.starts()
+                for name, table in engine.signals(parts, starts, first, last):
+                    self.db.put(name, table)
         self.parts.dirty_from = None
-        new_rows = sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
-        if new_rows > FEW_ROWS:
-            self._close_engine()
-        self._uncached_rows += new_rows
+        self._uncached_rows += sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
         if self._cache is not None and self._uncached_rows >= CACHE_ROWS and not self.parts.damaged:
             self._cache.store(self._id, self.parts.parts, self.db)
             self._uncached_rows = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +19,6 @@ from .views import KEYS, ROLLOUT_VIEWS, STORED, view_sql
 if TYPE_CHECKING:
     import pandas as pd
 
-SQL_TYPES = {
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.bool_(): "BOOLEAN",
-    pa.string(): "VARCHAR",
-}
 # Of stored signals: DuckDB's sums of integers have 128 bits, which pandas would hold as objects.
 STORED_TYPES: dict[Kind, str] = {
     "int": "INTEGER",
@@ -50,31 +41,17 @@ class Database:
         # Signals as pyarrow tables in the order of steps, which hold what was measured at all.
         # DuckDB reads them there.
         self._stored: dict[str, pa.Table] = {}
-        self._is_open = False
-
-    @cached_property
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        """The database with the signals; `define_tables` adds the rest."""
-        connection = duckdb.connect(":memory:")
-        confine(connection, self._run)
-        connection.execute("SET lock_configuration=true")
-        connection.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
-        connection.execute(view_sql("macros"))
+        # `define_tables` adds the rest.
+        self.connection = duckdb.connect(":memory:")
+        confine(self.connection, run)
+        self.execute("SET lock_configuration=true")
+        self.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
+        self.execute(view_sql("macros"))
+        create_empty(self.connection, TABLES)
         for name in STORED:
             columns = ", ".join(f"{c} {kind}" for c, kind in stored_columns(name))
-            connection.execute(f"CREATE TABLE stored_{name} ({columns})")
-            self._show(connection, name)
-        self._is_open = True
-        return connection
-
-    def close(self) -> None:
-        if self._is_open:
-            self.connection.close()
-
-    def interrupt(self) -> None:
-        """Stop what the database is doing for another thread."""
-        if self._is_open:
-            self.connection.interrupt()
+            self.execute(f"CREATE TABLE stored_{name} ({columns})")
+            self._show(name)
 
     def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, parameters).fetchall()
@@ -96,7 +73,6 @@ class Database:
     def define_tables(self, parts: list[Part]) -> None:
         """Define tables over the valid parts, the views that read them, and `attempts`: first and
         last step of each start."""
-        create_empty(self.connection, TABLES)
         spans = dict(sorted(attempt_spans(parts).items()))
         starts = {attempt: first for attempt, (first, _) in spans.items()}
         self.execute("DELETE FROM attempts")
@@ -116,7 +92,8 @@ class Database:
             table = pa.concat_tables([earlier, table], promote_options="default")
             if table.column(0).num_chunks > MOST_CHUNKS:
                 table = table.combine_chunks()
-        self._store(name, table)
+        self._stored[name] = table
+        self._show(name)
 
     def rows(self, name: str) -> pa.Table | None:
         """The measured columns of one of STORED; None if it has no rows."""
@@ -126,29 +103,24 @@ class Database:
         """Delete the signals of `first_step` and later steps, if there are any."""
         for name in list(self._stored):
             before = f"FROM stored_{name}_rows WHERE step < {first_step}"
-            self._store(name, self.connection.sql(before).to_arrow_table())
+            self._stored[name] = self.connection.sql(before).to_arrow_table()
+            self._show(name)
 
-    def _store(self, name: str, table: pa.Table) -> None:
-        self._stored[name] = table
-        if self._is_open:
-            self._show(self.connection, name)
-
-    def _show(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    def _show(self, name: str) -> None:
         """Define one of STORED over the signals there are now."""
         rows = f"FROM stored_{name}"
         if (table := self._stored.get(name)) is not None:
-            connection.register(f"stored_{name}_rows", table)
+            self.connection.register(f"stored_{name}_rows", table)
             rows += f" UNION ALL BY NAME FROM stored_{name}_rows"
         names = ", ".join(TOKENS_SEEN if n == "tokens_seen" else n for n in VIEWS[name].names)
         order = f"ORDER BY {', '.join(KEYS[name])}"
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {names} FROM ({rows}) {order}")
+        self.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {names} FROM ({rows}) {order}")
 
     def read_through(self, part: Part) -> str | None:
         """DuckDB's error on reading every value of a part; None if it can."""
         file = quote(str(part.path(self._run)))
-        connection = self.connection  # an error in making it is not the part's
         try:
-            connection.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({file})").fetchall()
+            self.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({file})")
         except (duckdb.OutOfMemoryException, duckdb.InterruptException):
             raise
         except duckdb.Error as error:
@@ -172,8 +144,7 @@ def stored_columns(name: str) -> list[tuple[str, str]]:
 def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
     """Create `empty_TABLE` for each table, with its columns."""
     for table in tables:
-        columns = ", ".join(f"{f.name} {SQL_TYPES[f.type]}" for f in arrow_schema(table))
-        connection.execute(f"CREATE TABLE IF NOT EXISTS empty_{table} ({columns})")
+        connection.from_arrow(arrow_schema(table).empty_table()).create(f"empty_{table}")
 
 
 def rows_of(table: str, paths: Sequence[str]) -> str:

@@ -10,8 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..storage import layout
 from ..storage.integrity import MISSING, find_damage
 from ..storage.manifest import Manifest, ManifestReader
@@ -134,26 +132,14 @@ class PartIndex:
 def step_ranges(
     parts: Iterable[Part], first_step: int, rows: int = RANGE_ROWS
 ) -> list[tuple[int, int]]:
-    """Consecutive ranges (first, last step), from `first_step` to the last step of the parts.
-
-    Each holds about `rows` rows, or a single step, if a part's rows are spread evenly over its
-    steps. Empty if no part holds such steps.
-    """
+    """Consecutive ranges (first, last step) of equal length, from `first_step` to the last step of
+    the parts, each of about `rows` rows if all steps have as many. Empty if no part holds such
+    steps."""
     dirty = [p for p in parts if p.last_step >= first_step]
     if not dirty:
         return []
     end = max(p.last_step for p in dirty) + 1
-    # Rows up to a step: straight between the edges of parts, and each part adds to the slope.
-    starts = np.array([p.first_step for p in dirty], dtype=np.float64)
-    ends = np.array([p.last_step + 1 for p in dirty], dtype=np.float64)
-    weight = np.array([p.rows * (STEP_ROWS if p.table == "steps" else 1) for p in dirty])
-    slope = weight / (ends - starts)
-    at = np.concatenate([starts, ends])
-    order = np.argsort(at, kind="stable")
-    at, turn = at[order], np.concatenate([slope, -slope])[order]
-    until = np.concatenate([[0.0], np.cumsum(np.cumsum(turn)[:-1] * np.diff(at))])
-    base, whole = np.interp([first_step, end], at, until)
-    rows = max(rows, int((whole - base) / MAX_RANGES))
-    cuts = np.interp(np.arange(base + rows, whole, rows), until, at)
-    edges = sorted({first_step, *(int(c) for c in np.ceil(cuts) if first_step < c < end), end})
+    weight = sum(p.rows * (STEP_ROWS if p.table == "steps" else 1) for p in dirty)
+    n = min(weight // rows + 1, MAX_RANGES, end - first_step)
+    edges = [first_step + i * (end - first_step) // n for i in range(n + 1)]
     return [(a, b - 1) for a, b in pairwise(edges)]

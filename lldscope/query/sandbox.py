@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,13 +18,11 @@ from ..core.errors import UsageError
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas as pd
 
 MEMORY = "4GB"  # DuckDB's, for everything it computes
 SECONDS = 60.0  # one answer may take
 ANSWER_BYTES = 1 << 30  # one answer may have
-_VECTORS = 100  # of 2048 rows, in a piece of an answer …
-_ROWS = 2048  # … of Python values
+_ROWS = 2048  # in a piece of an answer
 
 
 def confine(db: duckdb.DuckDBPyConnection, run: Path | None = None) -> None:
@@ -87,22 +85,6 @@ def bounded(db: duckdb.DuckDBPyConnection, seconds: float) -> Iterator[None]:
         db.execute("ROLLBACK")
 
 
-def frame(
-    db: duckdb.DuckDBPyConnection, query: str, parameters: Sequence[Any] | None
-) -> pd.DataFrame:
-    """The answer as a DataFrame, taken piece by piece; raises UsageError if it gets too large."""
-    import pandas as pd
-
-    db.execute(query, parameters)
-    pieces, size = [db.fetch_df_chunk(_VECTORS)], 0
-    while len(pieces[-1]):
-        size += int(pieces[-1].memory_usage(deep=True).sum())
-        _check_size(size)
-        pieces.append(db.fetch_df_chunk(_VECTORS))
-    pieces = pieces[:-1] or pieces
-    return pieces[0] if len(pieces) == 1 else pd.concat(pieces, ignore_index=True)
-
-
 class Answer(NamedTuple):
     """Columns, their types in DuckDB, and rows of Python values: NULL is None, NaN stays NaN."""
 
@@ -134,14 +116,10 @@ def rows(db: duckdb.DuckDBPyConnection, query: str) -> Answer:
     size = 0
     while piece := db.fetchmany(_ROWS):
         size += sum(sys.getsizeof(row) + sum(map(sys.getsizeof, row)) for row in piece)
-        _check_size(size)
+        if size > ANSWER_BYTES:
+            raise UsageError(
+                f"The answer has more than {ANSWER_BYTES >> 20} MB. Add a LIMIT or a WHERE, or "
+                "`lldscope export` the tables."
+            )
         answer.rows.extend(piece)
     return answer
-
-
-def _check_size(size: int) -> None:
-    if size > ANSWER_BYTES:
-        raise UsageError(
-            f"The answer has more than {ANSWER_BYTES >> 20} MB. Add a LIMIT or a WHERE, or "
-            "`lldscope export` the tables."
-        )

@@ -14,7 +14,6 @@ from ..storage.part import Part
 from .database import Database
 from .views import STORED
 
-GROUP_ROWS = 20_000  # that are in memory as they are read
 MAX_RUNS = 200
 
 
@@ -36,8 +35,7 @@ class SignalCache:
             for name in state["tables"]:
                 # read_table would import pandas.
                 with pq.ParquetFile(folder / f"{STORED[name]}.parquet") as file:
-                    for group in range(file.num_row_groups):
-                        database.put(name, file.read_row_group(group))
+                    database.put(name, file.read())
             return parts
 
         parts = None if run_id is None else self._cache.load(str(run_id), read)
@@ -55,8 +53,7 @@ class SignalCache:
             from pyarrow import parquet as pq
 
             for name, table in tables.items():
-                file = folder / f"{STORED[name]}.parquet"
-                pq.write_table(table, file, compression="zstd", row_group_size=GROUP_ROWS)
+                pq.write_table(table, folder / f"{STORED[name]}.parquet", compression="zstd")
 
         state = {"parts": [vars(p) for p in parts], "tables": [*tables]}
         self._cache.store(str(run_id), state, write)

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..core.charts import UNSMOOTHED, WEIGHTS
 from ..core.schema import SIGNALS, signals_in
-from ..core.trainers import Trainer
 from ..core.version import __version__
 from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import STEPS_AFTER, refine
@@ -28,11 +27,11 @@ from ..figures.series import smooth
 from ..figures.view import subject_of
 from ..monitor.health import check
 from ..runs import Run
-from .events import Event, events_of
+from .events import events_of
 from .facts import Cost, Outline, PostMortem, RunFacts
 from .losses import losses
 from .sentences import gaps, summary
-from .trainers import Change, find_setting, first_change, trainer_of
+from .trainers import first_change, trainer_of
 
 REPORT_SCHEMA = 2
 REPORTED = tuple(signals_in("report"))
@@ -59,7 +58,7 @@ def post_mortem(
         made=time.time(),
         run=_about(run, assessment),
         state=state,
-        trend=subject.trend,
+        trend=state.trend,
         phases=spans,
         events=events,
         fall=fall,
@@ -69,7 +68,7 @@ def post_mortem(
         subject=subject,
         losses=losses(run, first, last),
         experiments=experiments(run),
-        changes=_changes(trainer, run, state.headline.rule, events),
+        change=first_change(trainer, run.info.get("config"), state.headline.rule, events),
         record=trainer.record,
         cost=cost(e, assessment.alerts),
     )
@@ -103,7 +102,6 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
         name=run.name,
         place=run.place,
         **{name: run.info.get(name) for name in ("id", "trainer", "correct_rule")},
-        attempts=len(run.info.get("attempts") or []),
         first_step=int(step[0]) if len(step) else None,
         last_step=assessment.last_step,
         n_steps=len(step),
@@ -113,29 +111,6 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
         tags=run.info.get("tags") or [],
         note=run.info.get("note"),
     )
-
-
-def _changes(
-    trainer: Trainer, run: Run, rule: str | None, events: Sequence[Event]
-) -> list[Change]:
-    """The one setting to change first; where correct responses lose likelihood, also those that
-    bear on it and are set against it."""
-    config = run.info.get("config")
-    first = first_change(trainer, config, rule, events)
-    changes = [] if first is None else [first]
-    if not any(event.rule in ("lld-decay", "lld-collapse") for event in events):
-        return changes
-    for kind, against, change in (
-        ("llds", ("off",), "action, with llds_coefficient 0.2"),
-        ("kl_coefficient", ("0", "0.0"), "0.001, beside LLDS and not instead of it"),
-    ):
-        name, value = find_setting(config, kind)
-        if name is not None and value in against:
-            changes.append(Change(name, value, change))
-    name, value = find_setting(config, "top_p")
-    if name is not None and value not in ("1", "1.0", "null"):
-        changes.append(Change(name, value, "1: what the sampler leaves out is never corrected"))
-    return changes
 
 
 def _window(assessment: Assessment, fall: int | None) -> tuple[int, int]:
@@ -160,24 +135,12 @@ def cost(e: Evidence, alerts: Sequence[Alert]) -> Cost | None:
     if not steps:
         return None
     rule = min(steps, key=steps.__getitem__)
-    return _cost(e, (e.step >= steps[rule]).astype(float), rule, steps[rule])
-
-
-def idle(e: Evidence) -> Cost | None:
-    """What groups of equal rewards took, which give no gradient; None where it is not known."""
-    share = e.column("zero_signal_share")
-    if not np.isfinite(share).any():
-        return None
-    return _cost(e, np.nan_to_num(share), "zero-signal", int(e.step[0]))
-
-
-def _cost(e: Evidence, share: Series, rule: str, step: int) -> Cost:
-    """Of a share of each step."""
-    seconds, rollouts = step_seconds(e), e.column("n_responses")
+    after = e.step >= steps[rule]
+    seconds, rollouts = step_seconds(e), e.column("n_responses")[after]
     return Cost(
-        rule, step, round(float(share.sum())),
-        int(np.nansum(share * rollouts)) if np.isfinite(rollouts).any() else None,
-        None if seconds is None else float(np.nansum(share * seconds)) / 3600,
+        rule, steps[rule], int(after.sum()),
+        int(np.nansum(rollouts)) if np.isfinite(rollouts).any() else None,
+        None if seconds is None else float(np.nansum(seconds[after])) / 3600,
     )
 
 

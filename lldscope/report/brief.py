@@ -10,28 +10,19 @@ import numpy as np
 from ..core.schema import COMPONENT
 from ..diagnosis.evidence import SMOOTH
 from ..diagnosis.registry import STALLED
-from ..explore.trajectories import rows_of
 from ..monitor.alerts import AnyAlert
 from ..runs import Run
-from .analysis import idle
 from .facts import PostMortem
 from .trainers import trainer_of
 
 BRIEF_SCHEMA = 1
 LISTED = 5  # sentences of a kind
-MOST_COMPONENTS = 12
-
-_COMPONENTS = f"""
-SELECT name[{len(COMPONENT) + 1}:] AS component, list(value ORDER BY step) AS values
-FROM scalars WHERE starts_with(name, '{COMPONENT}') AND isfinite(value)
-GROUP BY name ORDER BY avg(abs(value)) DESC, name LIMIT {MOST_COMPONENTS}
-"""
 
 
 def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
     """Verdict and grounds, onset, cost, what the log cannot show and how to record it, and the
     setting to change first by the name that the trainer of the run has for it."""
-    state, waste = facts.state, idle(run.assess().evidence)
+    state = facts.state
     serious = [alert for alert in state.alerts if alert.severity != "info"]
     alarms = [alert.first_step for alert in serious if alert.rule != STALLED.id]
     signs = [step for step in (*alarms, *(e.start for e in facts.events)) if step is not None]
@@ -47,7 +38,7 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
         "trend": facts.trend,
         "cause": state.headline.cause,
         "action": state.headline.action,
-        "change": asdict(facts.changes[0]) if facts.changes and is_bad else None,
+        "change": asdict(facts.change) if facts.change and is_bad else None,
         "onset": min(signs, default=None),
         "first_step": facts.run.first_step,
         "last_step": state.last_step,
@@ -59,10 +50,7 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
         ],
         "summary": facts.summary[:LISTED],
         "reward_components": _components(run),
-        "cost": {
-            "after_first_alarm": facts.cost and asdict(facts.cost),
-            "no_gradient": waste and asdict(waste),
-        },
+        "cost": facts.cost and asdict(facts.cost),
         "not_in_this_log": facts.gaps[:LISTED],
         "record_next_time": list(facts.record),
         "notes": list((run.info.get("imported") or {}).get("notes") or [])[:LISTED],
@@ -77,12 +65,13 @@ def _again(facts: PostMortem, alarm: AnyAlert) -> int | None:
 
 def _components(run: Run) -> list[dict[str, Any]]:
     """Each component of the reward at its beginning, at its best and at its end, each a mean of
-    SMOOTH entries, or of half of them where they are few; those with the largest values."""
+    SMOOTH entries, or of half of them where they are few."""
     answer = []
-    for row in rows_of(run.sql(_COMPONENTS)):
-        values = np.array(row["values"], float)
+    for name, column in run.components().items():
+        values = column[np.isfinite(column)]
         n = min(SMOOTH, (len(values) + 1) // 2)
         means = np.convolve(values, np.full(n, 1 / n), "valid")
         first, best, last = (float(m) for m in (means[0], means.max(), means[-1]))
-        answer.append({"component": row["component"], "first": first, "best": best, "last": last})
+        component = name.removeprefix(COMPONENT)
+        answer.append({"component": component, "first": first, "best": best, "last": last})
     return answer

@@ -69,11 +69,10 @@ def _box(facts: PostMortem) -> Box:
     """State, cause and action: what the reader must begin with."""
     headline = facts.state.headline
     bad = facts.state.verdict in ("warning", "critical", "stalled")
-    change = facts.changes[0] if facts.changes else None
     rows = [
         ("what is wrong" if bad else "verdict", f"{headline.cause}."),
         ("what to do", as_sentence(headline.action)),
-        ("setting to change", f"{change}." if change else ""),
+        ("setting to change", f"{facts.change}." if facts.change else ""),
         ("the run", " ".join(facts.summary)),
         ("cost", spending(facts.cost) if facts.cost else ""),
         ("how sure", confidence(facts)),
@@ -163,19 +162,10 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
           number(r["in_window"]), f"{r['n_in_window']:,}"] for r in losses.by_action],
         frozenset({2, 3, 4}),
     )
-    yield Table(
-        "Correct responses by data source",
-        ["data source", "responses", "mean Δ", "share with Δ ≤ 0", "nats lost"],
-        [[r["data_source"] or "–", f"{r['n_responses']:,}", number(r["delta"]),
-          number(r["lld_share"]), number(r["lost"], 4)] for r in losses.by_source],
-        frozenset({1, 2, 3, 4}),
-    )
 
 
 def _settings(facts: PostMortem) -> Iterator[Block]:
     settings = flat(facts.run.config)
-    if len(facts.changes) > 1:
-        yield Items([f"Also bears on it: {change}." for change in facts.changes[1:]])
     if settings:
         rows = [[name[:MOST_TEXT], value[:MOST_TEXT]] for name, value in settings.items()]
         left = len(rows) - MOST_SETTINGS

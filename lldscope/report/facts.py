@@ -32,7 +32,6 @@ class RunFacts:
     place: str
     trainer: str | None
     correct_rule: str | None
-    attempts: int
     first_step: int | None
     last_step: int | None
     n_steps: int
@@ -75,8 +74,8 @@ class PostMortem:
     """Everything a post-mortem says; what was not measured is None.
 
     `state` is that of the run when the report was made, `trend` the course of its reward in a word.
-    `fall` is the step from which on likelihood was lost, with hindsight where possible. `changes`
-    are the settings to change, the first one first; `record` the lines of code that would record
+    `fall` is the step from which on likelihood was lost, with hindsight where possible. `change`
+    is the setting to change first; `record` the lines of code that would record
     what this log lacks, and `gaps` what it lacks, in sentences.
     """
 
@@ -95,7 +94,7 @@ class PostMortem:
     subject: Subject  # what charts show of it
     losses: Losses
     experiments: list[Experiment]
-    changes: list[Change]
+    change: Change | None
     record: tuple[str, ...]
     cost: Cost | None = None
     gaps: list[str] = field(default_factory=list)

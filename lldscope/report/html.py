@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.numbers import number
-from ..core.palette import DARK, LIGHT, Sign, variables
+from ..core.palette import DARK, LIGHT, variables
 from ..core.safe_text import escape_control
-from .blocks import Document, Table
+from .blocks import Document
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-SHORT, LONG = 20, 40  # characters of the longest cell of a column
 
 _STYLE = (
     f".lldscope{{color-scheme:light;{variables(LIGHT)}}}"
@@ -46,26 +45,8 @@ def _template() -> Template:
         keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True,
     )
     environment.filters |= {
-        "columns": _columns,
         "kind": lambda block: type(block).__name__,
         "number": number,
         "safe_text": escape_control,
     }
     return environment.get_template("report.html.j2")
-
-
-def _columns(table: Table) -> list[str]:
-    """The class of each column: numbers to the right; text without line breaks if it is short, and
-    wide if it is long."""
-
-    def look(i: int) -> str:
-        cells = [row[i] for row in table.rows]
-        texts = [c if isinstance(c, str) else c.word for c in cells if isinstance(c, str | Sign)]
-        if len(texts) < len(cells):
-            return "strip"
-        most = max(map(len, texts))
-        return "right" if i in table.right else (
-            "long" if most > LONG else "short" if most <= SHORT else ""
-        )
-
-    return [look(i) for i in range(len(table.head))]

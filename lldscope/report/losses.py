@@ -50,9 +50,8 @@ class WorstToken:
 class Losses:
     """Losses from `first_step` to `last_step`, both included; rows have the columns of their query.
 
-    `by_action` is mean Δ by action index and class, before the window and in it; `by_source` has
-    the correct responses of each data source (`lost`: the sum of their negative Δ, positive).
-    `tokens` are the worst of correct responses, one of each.
+    `by_action` is mean Δ by action index and class, before the window and in it. `tokens` are the
+    worst of correct responses, one of each.
     """
 
     first_step: int
@@ -60,7 +59,6 @@ class Losses:
     n_groups: int
     n_displaced: int
     by_action: list[Row]
-    by_source: list[Row]
     tokens: list[WorstToken]
 
 
@@ -81,33 +79,28 @@ SELECT count(*) AS n, count(*) FILTER (delta < 0) AS n_displaced FROM (
 ) WHERE delta IS NOT NULL
 """
 
-_SOURCES = """
-SELECT data_source, count(*) AS n_responses, avg(delta) AS delta,
-    avg((delta <= 0)::INT) AS lld_share, sum(greatest(0, -delta)) AS lost
-FROM response_likelihood
-WHERE correct AND mixed AND isfinite(delta) AND step BETWEEN $1 AND $2
-GROUP BY data_source ORDER BY lost DESC, data_source
-"""
-
 _TOKENS = """
-SELECT t.step, t.rank, t.response_id, t.position, t.action_index,
-    exp(t.logp_old::DOUBLE) AS p_old, exp(t.logp_post::DOUBLE) AS p_post,
-    t.logp_post::DOUBLE - t.logp_old::DOUBLE AS delta
-FROM tokens t JOIN response_class r USING (step, rank, response_id)
-WHERE r.correct AND r.mixed AND t.action_index IS NOT NULL AND t.step BETWEEN $1 AND $2
-    AND isfinite(t.logp_old) AND isfinite(t.logp_post) AND t.logp_post < t.logp_old
-QUALIFY row_number() OVER (PARTITION BY t.step, t.rank, t.response_id
-                           ORDER BY t.logp_post - t.logp_old, t.position) = 1
-ORDER BY delta, t.step, t.rank, t.response_id LIMIT $3
-"""
-
-_AROUND = """
-SELECT
-    coalesce(string_agg(part, '' ORDER BY position) FILTER (position < $4), '') AS before,
-    coalesce(string_agg(part, '' ORDER BY position) FILTER (position = $4), '▯') AS text,
-    coalesce(string_agg(part, '' ORDER BY position) FILTER (position > $4), '') AS after
-FROM (SELECT position, left(text, $6) AS part FROM tokens
-      WHERE step = $1 AND rank = $2 AND response_id = $3 AND position BETWEEN $4 - $5 AND $4 + $5)
+WITH worst AS (
+    SELECT t.step, t.rank, t.response_id, t.position, t.action_index,
+        exp(t.logp_old::DOUBLE) AS p_old, exp(t.logp_post::DOUBLE) AS p_post,
+        t.logp_post::DOUBLE - t.logp_old::DOUBLE AS delta
+    FROM tokens t JOIN response_class r USING (step, rank, response_id)
+    WHERE r.correct AND r.mixed AND t.action_index IS NOT NULL AND t.step BETWEEN $1 AND $2
+        AND isfinite(t.logp_old) AND isfinite(t.logp_post) AND t.logp_post < t.logp_old
+    QUALIFY row_number() OVER (PARTITION BY t.step, t.rank, t.response_id
+                               ORDER BY t.logp_post - t.logp_old, t.position) = 1
+    ORDER BY delta, t.step, t.rank, t.response_id LIMIT $3
+)
+SELECT * EXCLUDE (place, part),
+    coalesce(string_agg(part, '' ORDER BY place) FILTER (place < 0), '')  AS before,
+    coalesce(string_agg(part, '' ORDER BY place) FILTER (place = 0), '▯') AS text,
+    coalesce(string_agg(part, '' ORDER BY place) FILTER (place > 0), '')  AS after
+FROM (
+    SELECT w.*, t.position - w.position AS place, left(t.text, $5) AS part
+    FROM worst w JOIN tokens t USING (step, rank, response_id)
+    WHERE t.position BETWEEN w.position - $4 AND w.position + $4
+)
+GROUP BY ALL ORDER BY delta, step, rank, response_id
 """
 
 
@@ -121,16 +114,11 @@ def losses(run: Run, first: int, last: int) -> Losses:
         n_groups=groups["n"],
         n_displaced=groups["n_displaced"],
         by_action=rows_of(run.sql(_BY_ACTION, window)),
-        by_source=rows_of(run.sql(_SOURCES, window)),
         tokens=worst_tokens(run, first, last),
     )
 
 
 def worst_tokens(run: Run, first: int, last: int) -> list[WorstToken]:
     """The recorded tokens of correct responses of these steps that lost most, one of each."""
-    tokens = []
-    for row in rows_of(run.sql(_TOKENS, [first, last, MOST_TOKENS])):
-        place = [row[name] for name in ("step", "rank", "response_id", "position")]
-        (text,) = rows_of(run.sql(_AROUND, [*place, CONTEXT, MOST_CHARACTERS]))
-        tokens.append(WorstToken(**row, **text))
-    return tokens
+    bounds = [first, last, MOST_TOKENS, CONTEXT, MOST_CHARACTERS]
+    return [WorstToken(**row) for row in rows_of(run.sql(_TOKENS, bounds))]

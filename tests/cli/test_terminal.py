@@ -83,11 +83,7 @@ def test_public_names_are_seen_and_a_run_describes_itself(root):
         assert "&lt;script&gt;" in card
         assert "3 steps (0–2)" in card
         assert "Too few steps to judge" in card
-        assert repr(run) == (
-            f"<Run '<script>': too few steps to judge, step 2, finished, warm-up; {root / 'b'}>"
-        )
-    with lldscope.open_run(root / "without-rows") as run:
-        assert "no step" in repr(run)
+        assert repr(run) == f"<Run '<script>': {root / 'b'}>"
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,6 @@ def answers(run: lldscope.Run) -> dict[str, Any]:
     return {
         "signals": run.signals(),
         "action_signals": run.action_signals(),
-        "probe_signals": run.probe_signals(),
         "alerts": [(a.rule, a.episodes) for a in state.alerts if a.rule != "stalled"],
         "phases": state.phases,
         "rows": run.sql(

@@ -301,7 +301,6 @@ def retention(s: Step) -> Row:
         moved = [[gain(a, before) for a in actions] for actions in cells.values()]
         whole = [sum(m) for m in moved if None not in m]
         row[name] = mean(whole)
-        row[f"n_{name}"] = len(whole) if s.retention else None
     return row
 
 

@@ -12,7 +12,7 @@ import pytest
 from made_up_runs import write_run, write_step
 
 import lldscope
-from lldscope.query import contents, signal_cache
+from lldscope.query import contents
 from lldscope.query import part_index as ranges
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import open_run
@@ -23,27 +23,13 @@ def part(first: int, last: int, rows: int, table: str = "actions") -> Part:
     return Part(table, f"a1-r0-{first:06d}.parquet", 1, 0, rows, 1, first, last)
 
 
-def rows_of(parts: list[Part], first: int, last: int) -> float:
-    """The slow way: every part's rows, spread evenly over its steps, step by step."""
-    return sum(
-        p.rows / (p.last_step - p.first_step + 1)
-        for p in parts
-        for step in range(p.first_step, p.last_step + 1)
-        if first <= step <= last
-    )
-
-
-@pytest.mark.parametrize("rows", [7, 40, 1000])
-def test_stretches_cover_every_first_step_step_once_and_hold_what_they_may(rows: int) -> None:
+def test_stretches_cover_every_step_once_and_are_as_many_as_the_rows_need() -> None:
     parts = [part(0, 99, 500), part(20, 29, 300, "responses"), part(110, 119, 5), part(5, 5, 50)]
-    for first_step in (0, 7, 25, 105):
-        spans = ranges.step_ranges(parts, first_step, rows)
-        steps = [s for a, b in spans for s in range(a, b + 1)]
-        assert steps == list(range(first_step, 120))
-        for a, b in spans:
-            whole_steps = rows_of(parts, a, b) <= rows + max(rows_of(parts, s, s) for s in (a, b))
-            assert a == b or whole_steps
-        assert len(spans) <= rows_of(parts, first_step, 119) / rows + 2
+    for first_step, n in ((0, 22), (7, 21), (105, 1)):
+        spans = ranges.step_ranges(parts, first_step, 40)
+        assert [s for a, b in spans for s in range(a, b + 1)] == list(range(first_step, 120))
+        assert len(spans) == n
+    assert len(ranges.step_ranges(parts, 115, 1)) == 5, "no stretch is less than a step"
 
 
 def test_no_stretch_where_nothing_is_first_step_and_a_bounded_number_whatever_is_claimed() -> None:
@@ -62,21 +48,6 @@ def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch
     assert len(cut.sql("SELECT * FROM actions")) == len(at_once.sql("SELECT * FROM actions")) > 0
 
 
-def test_after_many_rows_the_engine_is_closed_and_made_again_for_new_ones(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(contents, "FEW_ROWS", 0)
-    path = write_run(tmp_path / "r", 20)
-    with open_run(path) as run:
-        assert "_engine" not in vars(run._contents)
-        with lldscope.Recorder(path, resume=True) as recorder:
-            write_step(recorder, 20, dies=False, at=1e9)
-        run.refresh()
-        followed = run.signals()
-    pd.testing.assert_frame_equal(followed, open_run(path).signals())
-    assert len(followed) == 21
-
-
 @pytest.fixture
 def computed(monkeypatch: Any) -> list[int]:
     """The first steps from which signals were computed."""
@@ -93,9 +64,8 @@ def computed(monkeypatch: Any) -> list[int]:
 
 
 def test_kept_signals_are_not_computed_again_and_new_steps_alone_are_added(
-    tmp_path: Path, computed: list[int], monkeypatch: Any
+    tmp_path: Path, computed: list[int]
 ) -> None:
-    monkeypatch.setattr(signal_cache, "GROUP_ROWS", 7)
     path, cache = write_run(tmp_path / "r", 30), SignalCache(tmp_path / "cache")
     fresh = open_run(path, cache=cache).signals()
     computed.clear()

@@ -44,15 +44,9 @@ WHERE starts_with(name, '{COMPONENT}') AND isfinite(value) GROUP BY name, step O
 class Run:
     """One run, open for reading. Methods may be called from several threads."""
 
-    def __init__(
-        self,
-        place: Path | RemoteCopy,
-        cache: SignalCache | None = None,
-        planned_steps: int | None = None,
-    ) -> None:
+    def __init__(self, place: Path | RemoteCopy, cache: SignalCache | None = None) -> None:
         from .query.contents import Contents  # DuckDB: the list of runs is made without
 
-        self._planned_steps = planned_steps
         self._remote = None if isinstance(place, Path) else place
         self.path = (place if isinstance(place, Path) else place.path).resolve()
         where = self.path if isinstance(place, Path) else place.url
@@ -224,9 +218,8 @@ class Run:
 
     @property
     def planned_steps(self) -> int | None:
-        """The steps that the run is to have: as it was opened with, or where its trainer said so
-        (`Recorder.plan`)."""
-        steps = self._planned_steps or self.info.get("planned_steps")
+        """The steps that the run is to have, where its trainer said so (`Recorder.plan`)."""
+        steps = self.info.get("planned_steps")
         return steps if type(steps) is int and steps > 0 else None
 
     def _restarts(self) -> Restarts:

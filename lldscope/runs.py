@@ -20,16 +20,12 @@ __all__ = ["Run", "find_runs", "open_run", "title"]
 
 
 def open_run(
-    path: str | Path | Url,
-    root: Path | Url | None = None,
-    cache: SignalCache | None = None,
-    planned_steps: int | None = None,
+    path: str | Path | Url, root: Path | Url | None = None, cache: SignalCache | None = None
 ) -> Run:
     """Open a run: a directory, or an address that fsspec knows, such as `s3://bucket/run`.
 
     With a `root` the run must be inside it: a link that leads elsewhere is refused. `cache` holds
-    the signals of long runs from one opening to the next. `planned_steps` replaces the length that
-    the trainer has recorded.
+    the signals of long runs from one opening to the next.
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
     from .query.remote import RemoteCopy
@@ -37,7 +33,7 @@ def open_run(
 
     path = place_of(path)
     if isinstance(path, Url):
-        return Run(RemoteCopy(path), cache, planned_steps)
+        return Run(RemoteCopy(path), cache)
     if isinstance(root, Path) and not path.resolve().is_relative_to(root.resolve()):
         raise LldscopeError(
             f"{path} is a link to a folder outside of {root}. Name that folder instead."
@@ -48,7 +44,7 @@ def open_run(
     except UnicodeDecodeError:
         readable = encoded.decode("utf-8", "replace")
         raise LldscopeError(f"The name of {readable} is not UTF-8: rename the folder.") from None
-    return Run(path, cache, planned_steps)
+    return Run(path, cache)
 
 
 def title(info: Mapping[str, Any], place: str) -> str:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .shared import RunPath, exit_options, print_json, rate_options, rules_option, warn_of_damage
+from .shared import (
+    RunPath,
+    arl_option,
+    exit_options,
+    print_json,
+    rules_option,
+    warn_of_damage,
+)
 
 if TYPE_CHECKING:
     from ..diagnosis.detectors import Columns
@@ -30,12 +37,11 @@ def exit_code(verdict: str, fail_on: str, style: str) -> int:
 @click.command()
 @click.argument("run", type=RunPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@rate_options
+@arl_option()
 @rules_option
 @exit_options
 def check(
-    run: Path, as_json: bool, arl: float | None, steps: int | None, rules: Path | None,
-    fail_on: str, exit_style: str,
+    run: Path, as_json: bool, arl: float | None, rules: Path | None, fail_on: str, exit_style: str
 ) -> None:
     """Show the state of RUN: verdict, cause, what to do, signals, alarms.
 
@@ -50,7 +56,7 @@ def check(
     from ..user_rules.user_rules import all_rules
 
     try:
-        reader = open_run(run, cache=user_cache(), planned_steps=steps)
+        reader = open_run(run, cache=user_cache())
         state = check_run(reader, arl, all_rules(rules))
     except (LldscopeError, OSError) as error:
         if exit_style != "nagios":

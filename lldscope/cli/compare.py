@@ -11,8 +11,8 @@ import click
 from .report import document_options, form_of, write_document
 from .shared import (
     RunPath,
+    arl_option,
     print_table,
-    rate_options,
     rules_option,
     verdict_text,
     warn_of_damage,
@@ -39,12 +39,11 @@ MOST_FITTING = 4  # runs whose values stand side by side in 80 columns
 @click.option("--signals", metavar="NAME,…", help="Only these. [default: the main ones]")
 @click.option("--json", "as_json", is_flag=True, help="The table as one JSON object on stdout.")
 @document_options("the table on the terminal")
-@rate_options
+@arl_option()
 @rules_option
 def compare(
     runs: tuple[Path, ...], align: str, every: float | None, signals: str | None, as_json: bool,
-    file: Path | None, kind: str | None, arl: float | None, steps: int | None,
-    rules: Path | None,
+    file: Path | None, kind: str | None, arl: float | None, rules: Path | None,
 ) -> None:
     """Show up to 20 runs side by side: verdicts, phases, alarms, and signals at matched points.
     A folder stands for the runs in it.
@@ -74,7 +73,7 @@ def compare(
         short = [place.name for place in runs]
         folders = short if len({*short}) == len(runs) else map(str, runs)
         groups = [
-            (name, [stack.enter_context(open_run(run, planned_steps=steps)) for run in of])
+            (name, [stack.enter_context(open_run(run)) for run in of])
             for name, of in zip(folders, places, strict=True)
         ]
         all_runs = [run for _, of in groups for run in of]

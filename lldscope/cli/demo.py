@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
 from ..core.errors import LldscopeError
 from ..core.listening import user_token
-from . import demo_processes as processes
-from .demo_processes import Arm
+
+if TYPE_CHECKING:
+    from ..monitor.follow import Follower, RunUpdate
 
 INTRO = """\
 Training a tiny search agent twice, from the same warm start and seed:
@@ -28,6 +35,22 @@ Training a tiny search agent twice, from the same warm start and seed:
   cured  the same with LLDS (action gate) and a third of the learning rate
 LLDS alone is not enough at this learning rate; lowering it does most. Another processor rounds
 differently, so your curves differ in detail; docs/research/study.md counts what twenty runs did."""
+
+LLDSCOPE = (sys.executable, "-m", "lldscope")
+ARMS = {"grpo": (), "cured": ("llds=action", "lr=1.5e-4")}
+STOP_SECONDS = 15.0  # for a child to close its run before it is killed
+EVERY = 20  # steps between two lines about a training
+
+
+@dataclass
+class Arm:
+    """One training: its process, its run and the last update of it."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    follower: Follower
+    update: RunUpdate | None = None
 
 
 @click.command()
@@ -40,116 +63,111 @@ differently, so your curves differ in detail; docs/research/study.md counts what
 )
 @click.option("--port", type=click.IntRange(1, 65535), default=8050, help="Port of the dashboard.")
 @click.option("--dash/--no-dash", default=True, help="Serve the dashboard.")
-@click.option("--stay/--exit", default=True, help="Keep the dashboard up after training.")
-def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bool) -> None:
+def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool) -> None:
     """Train a tiny policy twice, without LLDS (it collapses) and with it, live in the dashboard.
 
-    Takes a few minutes on two cores, without a GPU or network. KEY=VALUE settings go to both
-    trainings, as for `lldscope train`. Starting again makes new runs beside the old ones.
+    Takes a few minutes on two cores, without a GPU or network; then the dashboard stays up until
+    Ctrl-C. KEY=VALUE settings go to both trainings, as for `lldscope train`. Starting again makes
+    new runs beside the old ones.
     """
-    processes.check_installed(dash=dash)
+    from ..monitor.follow import Follower
+
+    _check_installed(dash)
     if dash:
-        processes.check_port_free(port)
-    home = processes.make_folder(root)
+        _check_port_free(port)
+    homes = (root / f"demo-{number}" for number in count(1))
+    home = next(home for home in homes if not home.exists())
+    home.mkdir(parents=True)
     click.echo(INTRO, err=True)
     with contextlib.ExitStack() as children:
-        arms = [
-            children.enter_context(processes.run_training(home, name, overrides))
-            for name in processes.ARMS
-        ]
+        arms = []
+        for name, settings in ARMS.items():
+            run, log = home / name, home / f"{name}.log"
+            words = ("train", "demo", f"name={name}", *settings, *overrides, "--run", str(run))
+            process = children.enter_context(_child(words, log))
+            arms.append(Arm(name, process, log, Follower(run)))
         if dash:
-            dashboard = children.enter_context(processes.run_dashboard(root, port, home))
+            log = home / "dashboard.log"
+            words = ("dash", str(root), "--port", str(port))
+            dashboard = children.enter_context(_child(words, log))
             token = quote(os.environ.get("LLDSCOPE_TOKEN") or user_token())
             click.echo(f"\nDashboard: http://127.0.0.1:{port}/?token={token}", err=True)
         click.echo(f"Runs:      {home}\n", err=True)
         _follow(arms)
         _summary(arms)
-        if dash and stay and dashboard.poll() is None:
+        if any(arm.process.returncode for arm in arms):
+            raise LldscopeError(f"A training failed; the logs are in {home}.")
+        if dash:
             click.echo("\nThe dashboard stays up; Ctrl-C ends it.", err=True)
-            while dashboard.poll() is None:
-                time.sleep(1.0)
-        served = not dash or dashboard.poll() is None
-    if any(arm.process.returncode for arm in arms):
-        raise LldscopeError(f"A training failed; the logs are in {home}.")
-    if not served:
-        log = home / processes.DASHBOARD_LOG
-        raise LldscopeError(f"The dashboard ended; the log is {log}: {_last_line(log)}")
+            dashboard.wait()
+            raise LldscopeError(f"The dashboard ended; the log is {log}: {_last_line(log)}")
 
 
-# -- display --------------------------------------------------------------------------------------
+def _check_installed(dash: bool) -> None:
+    """Check the packages that training and the dashboard need, before anything is trained."""
+    needs = ("torch", "transformers", "bm25s", *(("dash", "plotly", "waitress") if dash else ()))
+    if missing := [name for name in needs if find_spec(name) is None]:
+        extras = "train,dash" if dash else "train"
+        packages = ", ".join(missing)
+        raise LldscopeError(f"The demo needs {packages}: pip install 'lldscope[{extras}]'")
 
 
-def _follow(arms: list[Arm]) -> None:
-    """Show both trainings until they have ended, each alarm as it is raised."""
-    from ..core.terminal import console
-    from .views import alert_text
-
-    out = console(stderr=True)
-    with _live(out) if sys.stderr.isatty() else contextlib.nullcontext(_lines()) as show:
-        is_over = False
-        while not is_over:
-            # Before refreshing, so that the last rows are read.
-            is_over = not any(arm.running for arm in arms)
-            for arm in arms:
-                for alert in arm.refresh():
-                    out.print(f"{arm.name:10}", alert_text(out, alert))
-            show(arms)
-            if not is_over:
-                time.sleep(2.0)
-
-
-def _lines() -> Any:
-    """For a log: a line every 20 steps."""
-    last: dict[str, int] = {}
-
-    def show(arms: list[Arm]) -> None:
-        for arm in arms:
-            step = arm.update.state.last_step if arm.update else None
-            if step is not None and step // 20 > last.get(arm.name, -1):
-                last[arm.name] = step // 20
-                click.echo(f"{arm.name:10} {_status(arm).plain}", err=True)
-
-    return show
+def _check_port_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise LldscopeError(
+                f"Port {port} is in use. Choose another with --port, or leave the dashboard out "
+                "with --no-dash."
+            ) from None
 
 
 @contextlib.contextmanager
-def _live(out: Any) -> Iterator[Any]:
-    """For people: both trainings in one block, redrawn in place, alarms scrolling by above."""
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
-
-    from .views import signal_table
-
-    with Live(console=out, auto_refresh=False) as live:
-
-        def show(arms: list[Arm]) -> None:
-            parts: list[Any] = []
-            for arm in arms:
-                parts.append(Text.assemble((f"{arm.name}  ", "bold"), _status(arm)))
-                if arm.update and arm.follower.run is not None:
-                    parts.append(signal_table(arm.follower.run))
-            live.update(Group(*parts), refresh=True)
-
-        yield show
+def _child(words: tuple[str, ...], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A child in a session of its own, so that Ctrl-C reaches it once, from here."""
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it may hold the token
+    with open(handle, "wb") as sink:
+        process = subprocess.Popen(
+            [*LLDSCOPE, *words], stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
-def _status(arm: Arm) -> Any:
-    from rich.text import Text
+def _follow(arms: list[Arm]) -> None:
+    """Show both trainings until they have ended: each alarm as it is raised, and a line about each
+    every so many steps; the dashboard shows the rest."""
+    from ..core.terminal import console
+    from .views import alert_text, status_line
 
-    from .views import status_line
-
-    if arm.update is None:
-        return Text("starting" if arm.running else f"failed; see {arm.log}", "dim")
-    return status_line(arm.update.state)
-
-
-def _last_line(log: Path) -> str:
-    """The last line a child wrote: where something failed, it says why."""
-    from ..core.terminal import plain
-
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return plain(lines[-1]) if lines else "nothing"
+    out = console(stderr=True)
+    lines = dict.fromkeys((arm.name for arm in arms), -1)
+    is_over = False
+    while not is_over:
+        # Before they are read, so that the last rows are.
+        is_over = all(arm.process.poll() is not None for arm in arms)
+        for arm in arms:
+            if (update := arm.follower.poll()) is None:
+                continue
+            arm.update = update
+            for event in update.events:
+                out.print(f"{arm.name:10}", alert_text(out, event.alert))
+            line = (update.state.last_step or 0) // EVERY
+            if line > lines[arm.name]:
+                lines[arm.name] = line
+                out.print(f"{arm.name:10}", status_line(update.state))
+        if not is_over:
+            time.sleep(2.0)
 
 
 def _summary(arms: list[Arm]) -> None:
@@ -170,3 +188,11 @@ def _summary(arms: list[Arm]) -> None:
             f"{state.sign.word}",
             err=True,
         )
+
+
+def _last_line(log: Path) -> str:
+    """The last line a child wrote: where something failed, it says why."""
+    from ..core.terminal import plain
+
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return plain(lines[-1]) if lines else "nothing"

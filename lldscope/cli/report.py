@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .shared import RunPath, rate_options, rules_option, warn_of_damage
+from .shared import RunPath, arl_option, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..report.blocks import Document
@@ -83,11 +83,10 @@ def write_document(
 @click.command()
 @click.argument("run", type=RunPath())
 @document_options("html")
-@rate_options
+@arl_option()
 @rules_option
 def report(
-    run: Path, file: Path | None, kind: str | None, arl: float | None, steps: int | None,
-    rules: Path | None,
+    run: Path, file: Path | None, kind: str | None, arl: float | None, rules: Path | None
 ) -> None:
     """Write the post-mortem of RUN: what is wrong and what to change, when it began and when it
     was seen, what lost likelihood, and what the log cannot tell.
@@ -101,7 +100,7 @@ def report(
     from ..user_rules.user_rules import all_rules
 
     kind = form_of(file, kind)
-    with open_run(run, planned_steps=steps) as reader:
+    with open_run(run) as reader:
         facts = post_mortem(reader, arl, all_rules(rules))
     write_document(facts.to_dict, lambda: document(facts), kind, file)
     warn_of_damage(facts.state.damaged, facts.state.dropped)

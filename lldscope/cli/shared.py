@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-# Characters of names, and of other cells, that are not narrowed; the later ones where it must be.
-SHORT = ((32, 18), (32, 8), (18, 8))
+NAME_WIDTH = 32  # characters of names that stand in one line
 
 
 class RunPath(click.ParamType):
@@ -67,26 +65,7 @@ class LocalRun(RunPath):
         return place
 
 
-def rate_options(function: Any) -> Any:
-    """--arl and --steps, two ways to set how often the decay alarm may be false."""
-
-    @wraps(function)
-    def command(*args: Any, arl: float | None, steps: int | None, **others: Any) -> Any:
-        if arl and steps:
-            raise click.UsageError("Give --arl or --steps: each sets the false-alarm rate.")
-        return function(*args, arl=arl, steps=steps, **others)
-
-    command = click.option(
-        "--steps",
-        type=click.IntRange(min=10),
-        metavar="STEPS",
-        help="Planned length of the run: at most 5 % of such runs raise a false decay alarm.",
-        show_default="as recorded",
-    )(command)
-    return arl_option("20 × the planned length, or 2000")(command)
-
-
-def arl_option(default: str) -> Any:
+def arl_option(default: str = "20 × the planned length, or 2000") -> Any:
     """--arl, None where it is not given; `default` describes what then holds."""
     return click.option(
         "--arl",
@@ -132,7 +111,7 @@ def print_table(
 ) -> None:
     """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; names
     in `head` are safe already. `right` are the columns of numbers. A table that is not `wide` fits
-    the terminal where it can: long cells go on in the next line."""
+    the terminal: long cells go on in the next line, those of the first column last."""
     from rich.console import JustifyMethod
     from rich.table import Table
     from rich.text import Text
@@ -140,37 +119,15 @@ def print_table(
     from ..core.terminal import console, plain
 
     cells = [[cell if isinstance(cell, Text) else plain(cell) for cell in row] for row in rows]
-    columns = [[str(row[i]) for row in cells if i < len(row)] for i in range(len(head))]
-    out = console(wide=wide)
-    lines = [[*name.split("\n"), *of] for name, of in zip(head, columns, strict=True)]
-    widths = fitting(lines, out.width)
-    if not widths:  # lines that the terminal breaks are better than words that are cut
-        out = console(wide=True)
+    names = min(NAME_WIDTH, max((len(str(name)) for name, *_ in [head, *cells]), default=0))
     table = Table(box=None, pad_edge=False, header_style="dim")
     for i, name in enumerate(head):
         justify: JustifyMethod = "right" if i in right else "left"
-        table.add_column(name, justify=justify, width=widths[i] if widths else None,
-                         overflow="fold", no_wrap=not widths)
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=wide,
+                         width=names if i == 0 and not wide else None)
     for row in cells:
         table.add_row(*row)
-    out.print(table, soft_wrap=not widths)
-
-
-def fitting(columns: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The width of each column so that all fit into `width` with two blanks between them: the
-    widest are narrowed first, and the names in the first one last. Empty where they cannot fit."""
-    room = width - 2 * (len(columns) - 1)
-    words = [max((len(w) for c in cells for w in c.split()), default=0) for cells in columns]
-    for names, others in SHORT:
-        widths = [max(map(len, cells)) for cells in columns]
-        shortest = [names, *(max(others, min(word, names)) for word in words[1:])]
-        least = [min(pair) for pair in zip(widths, shortest, strict=True)]
-        while sum(widths) > room and widths != least:
-            spare = [i for i, w in enumerate(widths) if w > least[i]]
-            widths[max(spare, key=lambda i: widths[i])] -= 1
-        if sum(widths) <= room:
-            return widths
-    return []
+    console(wide=wide).print(table, soft_wrap=wide)
 
 
 def progress(items: Sequence[Any], doing: str) -> Iterable[Any]:

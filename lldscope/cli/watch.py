@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .check import exit_code
-from .shared import RunPath, exit_options, rate_options, rules_option, warn_of_damage
+from .shared import RunPath, arl_option, exit_options, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
@@ -71,14 +71,14 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
     "--interval", type=click.FloatRange(min=0.2), default=2.0, metavar="SECONDS",
     help="Time between checks.",
 )
-@rate_options
+@arl_option()
 @rules_option
 @exit_options
 def watch(
     run: Path, as_json: bool, addresses: tuple[str, ...], repeat: float | None,
     on_alert: str | None, until: str, grace: float,
     dashboard_url: str | None, timeout: float | None, interval: float, arl: float | None,
-    steps: int | None, rules: Path | None, fail_on: str, exit_style: str,
+    rules: Path | None, fail_on: str, exit_style: str,
 ) -> None:
     """Follow RUN, which need not exist yet, until it ends.
 
@@ -92,7 +92,7 @@ def watch(
     from ..user_rules.user_rules import all_rules
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    follower = Follower(run, arl, all_rules(rules), steps, dashboard_url)
+    follower = Follower(run, arl, all_rules(rules), dashboard_url)
     state: RunState | None = None
     parts: set[str] = set()
     out = console()

@@ -84,11 +84,9 @@ class Follower:
         path: Path,
         arl: float | None = None,
         rules: Sequence[Rule] | None = None,
-        planned_steps: int | None = None,
         dashboard: str | None = None,
     ) -> None:
         self.path, self.arl, self.rules, self.dashboard = path, arl, rules, dashboard
-        self._planned_steps = planned_steps
         self.run: Run | None = None
         self.waiting = ""
         self._id: object = None
@@ -113,7 +111,7 @@ class Follower:
 
     def _read(self) -> RunState:
         if self.run is None:
-            self.run = open_run(self.path, planned_steps=self._planned_steps)
+            self.run = open_run(self.path)
         else:
             self.run.refresh()
         return check(self.run, self.arl, self.rules)

@@ -65,8 +65,8 @@ class Channel:
         """Deliver what is queued, for a limited time from `start` (monotonic); report the rest."""
         self._queue.put(None)
         self._thread.join(max(0.0, start + self._flush_seconds - time.monotonic()))
-        if lost := self._events - self._deliveries:
-            _warn(f"{self.name}: {lost} changes in all were not delivered.")
+        if losses := self._events - self._deliveries:
+            _warn(f"{self.name}: {losses} changes in all were not delivered.")
 
     def _work(self) -> None:
         is_failing = False

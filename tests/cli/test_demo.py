@@ -15,7 +15,7 @@ import pytest
 from recorded_steps import wait_until
 
 import lldscope
-from lldscope.cli import demo, demo_processes
+from lldscope.cli import demo
 from lldscope.core.errors import LldscopeError
 from lldscope.storage import heartbeats, layout
 
@@ -92,9 +92,7 @@ def test_a_busy_port_is_said_before_anything_is_trained(lldscope_command, tmp_pa
 
 
 def test_without_the_dashboard_nothing_is_trained(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        demo_processes, "find_spec", lambda name: None if name == "plotly" else name
-    )
+    monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "plotly" else name)
     with pytest.raises(LldscopeError, match=r"The demo needs plotly: pip install 'lldscope\["):
         demo.demo.main(["--root", str(tmp_path)], standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
@@ -108,10 +106,8 @@ def test_a_port_that_is_none_is_said(tmp_path, port):
 
 
 def test_the_demo_does_not_stay_without_its_dashboard(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo_processes, "ARMS", {})
-    monkeypatch.setattr(
-        demo_processes, "LLDSCOPE", (sys.executable, "-c", "raise SystemExit('no room')")
-    )
+    monkeypatch.setattr(demo, "ARMS", {})
+    monkeypatch.setattr(demo, "LLDSCOPE", (sys.executable, "-c", "raise SystemExit('no room')"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

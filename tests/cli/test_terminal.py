@@ -12,7 +12,6 @@ from rich.console import Console
 
 import lldscope
 from lldscope.cli import cli, views
-from lldscope.cli.shared import fitting
 from lldscope.core import terminal
 
 
@@ -98,14 +97,6 @@ def test_commands_folders_and_rules_complete_in_the_shell(words, output):
              "COMP_CWORD": str(len(words.split()))},
     )
     assert done.output == output
-
-
-def test_columns_are_narrowed_to_the_terminal_the_widest_first():
-    columns = [["run", "a" * 60], ["verdict", "healthy"], ["alarms", "reward-crash 3, x"]]
-    assert fitting(columns, 120) == [60, 7, 17]
-    assert fitting(columns, 80) == [80 - 4 - 24, 7, 17]
-    assert fitting(columns, 45) == [18, 7, 16]  # names where nothing else helps
-    assert fitting(columns, 30) == []
 
 
 @pytest.mark.parametrize("command", ["runs", "dash"])

@@ -120,7 +120,8 @@ def imported(folder: Path, name: str, content: str) -> Outcome:
 
 
 def alarms(outcome: Outcome) -> list[tuple[str, int]]:
-    with lldscope.open_run(outcome.run, planned_steps=PLANNED) as run:
+    with lldscope.open_run(outcome.run) as run:
+        run.info["planned_steps"] = PLANNED
         assert run.signals()["step"].tolist() == [row["step"] for row in ROWS]
         return sorted((alert.rule, alert.step) for alert in check(run).alerts)
 

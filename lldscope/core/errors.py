@@ -36,7 +36,7 @@ EXTRAS = {
     **dict.fromkeys(("bm25s", "httpx2", "pydantic", "safetensors", "torch", "transformers",
                      "yaml"), "train"),
     **dict.fromkeys(("dash", "plotly", "prometheus_client", "waitress"), "dash"),
-    **dict.fromkeys(("trl", "datasets"), "trl"), "verl": "verl", "swift": "swift",
+    **dict.fromkeys(("trl", "datasets"), "trl"), "verl": "verl",
     **dict.fromkeys(("fsspec", "s3fs"), "remote"), "apprise": "notify", "mcp": "mcp",
     "peft": "lora", "deepspeed": "deepspeed",
     **dict.fromkeys(("tensorboard", "wandb"), "import"),

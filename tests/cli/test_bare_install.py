@@ -77,11 +77,10 @@ def test_every_command_works_or_names_the_extra_that_it_needs(bare, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("module", "extra"), [("trl", "trl"), ("swift", "swift")])
-def test_an_integration_names_its_extra(bare, tmp_path, module, extra):
+def test_an_integration_names_its_extra(bare, tmp_path):
     done = subprocess.run(
-        [bare, "-c", f"import lldscope.integrations.{module}"], capture_output=True, text=True,
+        [bare, "-c", "import lldscope.integrations.trl"], capture_output=True, text=True,
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": ""},
     )
     assert done.returncode == 1
-    assert f"pip install 'lldscope[{extra}]'" in done.stderr
+    assert "pip install 'lldscope[trl]'" in done.stderr

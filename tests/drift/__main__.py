@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .seams import SEAMS, Seam
 
-TRIED = {"trl": "1.16.0", "ms-swift": "4.6.0", "verl": "0.9.1"}
+TRIED = {"trl": "1.16.0", "verl": "0.9.1"}
 """The versions that docs/integrations.md speaks of."""
 Found = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -48,16 +48,13 @@ def misfit(tree: ast.Module, seam: Seam) -> str | None:
     return f"it has no {', '.join(missing)}" if missing else None
 
 
-def names(parent: Found) -> Iterator[str]:
-    """Arguments of a function, attributes of a class."""
-    if isinstance(parent, ast.ClassDef):
-        for node in parent.body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                yield node.target.id
-    else:
-        arguments = parent.args
-        for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-            yield a.arg
+def names(function: Found) -> Iterator[str]:
+    """Its arguments; a class has none."""
+    if isinstance(function, ast.ClassDef):
+        return
+    arguments = function.args
+    for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        yield a.arg
 
 
 def look(package: str, wheel: zipfile.ZipFile) -> list[str]:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class Seam(NamedTuple):
-    """A function, method or class in a file of a package, with those of its arguments, or of a
-    class's attributes, that an adapter names."""
+    """A function, method or class in a file of a package, with those of its arguments that an
+    adapter names."""
 
     file: str
     name: str
@@ -29,19 +29,6 @@ SEAMS: dict[str, list[Seam]] = {
         "GRPOTrainer._get_per_token_logps_and_entropies: model input_ids attention_mask"
         " logits_to_keep batch_size compute_entropy",
         "GRPOTrainer.training_step",
-    ),
-    "ms-swift": _seams(
-        "swift/rlhf_trainers/grpo_trainer.py",
-        "GRPOTrainer._prepare_batch_inputs: samples",
-        "GRPOTrainer._postprocess_batch: samples batch_encoded_inputs",
-        "GRPOTrainer._get_per_token_logps_and_entropies: model model_inputs grpo_batch"
-        " compute_entropy",
-    )
-    + _seams(
-        "swift/rl_core/data.py",
-        "GRPOBatch: completion_mask truncated_mask seq_lengths logits_to_keep old_per_token_logps"
-        " ref_per_token_logps rollout_per_token_logps advantages",
-        "OnPolicySample: prompt_id",
     ),
     "verl": _seams(
         "verl/trainer/ppo/v1/trainer_base.py",

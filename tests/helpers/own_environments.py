@@ -9,7 +9,6 @@ TESTS = Path(__file__).parents[1]
 FOLDER = TESTS.parent / ".envs"
 OWN = {
     "stores": ["importers/test_store_tools.py"],
-    "swift": ["integrations/test_swift.py"],
     "verl": [
         "integrations/test_verl.py",
         "integrations/test_verl_lint.py",

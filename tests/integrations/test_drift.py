@@ -11,38 +11,30 @@ from tests.drift.seams import SEAMS
 
 TRAINER = """
 class Base:
-    def _prepare_batch_inputs(self, samples): ...
+    def _generate_and_score_completions(self, inputs): ...
 class GRPOTrainer(Base):
-    def _postprocess_batch(self, samples): ...
-    async def _get_per_token_logps_and_entropies(
-        self, model, model_inputs, grpo_batch, *, compute_entropy=False
+    def _calculate_rewards(self, inputs, prompts, completions): ...
+    def compute_loss(self, model, inputs, return_outputs=False): ...
+    async def training_step(self, *args): ...
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, *, batch_size, compute_entropy=True
     ): ...
 """
-DATA = """
-class OnPolicySample:
-    prompt_id: str
-"""
 
 
-@pytest.fixture
-def wheel(tmp_path, monkeypatch):
-    path = tmp_path / "ms_swift-9.0-py3-none-any.whl"
+@pytest.mark.parametrize("folder", ["", "trl-9.0.data/purelib/"])
+def test_what_a_release_lost_is_named(tmp_path, monkeypatch, capsys, folder):
+    path = tmp_path / "trl-9.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as file:
-        name = "ms_swift-9.0.data/purelib/swift/rlhf_trainers/grpo_trainer.py"
-        file.writestr(name, TRAINER)
-        file.writestr("swift/rl_core/data.py", DATA)
+        file.writestr(f"{folder}trl/trainer/grpo_trainer.py", TRAINER)
     monkeypatch.setattr(drift, "download", lambda package, folder: zipfile.ZipFile(path))
-
-
-def test_what_a_release_lost_is_named(wheel, capsys):
-    assert drift.main(["ms-swift"]) == 1
+    assert drift.main(["trl"]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "ms-swift 9.0 (tried with 4.6.0): 2 of 5 seams fit",
-        "  swift/rlhf_trainers/grpo_trainer.py: GRPOTrainer._prepare_batch_inputs:"
-        " there is no _prepare_batch_inputs",
-        "  swift/rlhf_trainers/grpo_trainer.py: GRPOTrainer._postprocess_batch:"
-        " it has no batch_encoded_inputs",
-        "  swift/rl_core/data.py: GRPOBatch: there is no GRPOBatch",
+        "trl 9.0 (tried with 1.16.0): 3 of 5 seams fit",
+        "  trl/trainer/grpo_trainer.py: GRPOTrainer._generate_and_score_completions:"
+        " there is no _generate_and_score_completions",
+        "  trl/trainer/grpo_trainer.py: GRPOTrainer._calculate_rewards:"
+        " it has no completion_ids_list",
     ]
 
 

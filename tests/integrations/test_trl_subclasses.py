@@ -184,9 +184,10 @@ def test_what_cannot_be_followed_is_refused_at_once(tmp_path):
     ):
         with pytest.raises(LldscopeError, match=messages):
             instrument(trl_tiny.make(tmp_path, kind=kind), tmp_path / "run")
-    Unsloth = type("UnslothGRPOTrainer", (GRPOTrainer,), {"__module__": "unsloth_compiled"})
-    with pytest.raises(LldscopeError, match="LldscopeCallback"):
-        instrument(trl_tiny.make(tmp_path, kind=Unsloth), tmp_path / "run")
+    for module, title in (("unsloth_compiled", "Unsloth"), ("swift.rlhf_trainers", "ms-swift")):
+        theirs = type("TheirGRPOTrainer", (GRPOTrainer,), {"__module__": module})
+        with pytest.raises(LldscopeError, match=f"{title} has methods.*LldscopeCallback"):
+            instrument(trl_tiny.make(tmp_path, kind=theirs), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

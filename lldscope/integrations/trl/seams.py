@@ -38,17 +38,14 @@ def check(trainer: Any, with_llds: bool) -> None:
 
     of = f"{type(trainer).__name__} of TRL {trl.__version__}"
     made_of = [c.__module__.lower() for c in type(trainer).__mro__]
-    if any("unsloth" in module for module in made_of):
-        raise LldscopeError(
-            "Unsloth rewrites the methods of TRL's GRPOTrainer that recording hooks into. What it "
-            "logs can be recorded: trainer.add_callback(lldscope.integrations.callback."
-            "LldscopeCallback(path)). For Δ, train with TRL itself, or record from your own loop."
-        )
-    if any(module.startswith("swift.") for module in made_of):
-        raise LldscopeError(
-            "ms-swift's GRPOTrainer keeps its rollouts otherwise than TRL's: "
-            "lldscope.integrations.swift.instrument(trainer, path) records it."
-        )
+    for package, title in (("unsloth", "Unsloth"), ("swift.", "ms-swift")):
+        if any(module.startswith(package) for module in made_of):
+            raise LldscopeError(
+                f"{title} has methods of its own in the place of those of TRL's GRPOTrainer that "
+                "recording hooks into. What it logs can be recorded: trainer.add_callback("
+                "lldscope.integrations.callback.LldscopeCallback(path)). For Δ, train with TRL "
+                "itself, or record from your own loop."
+            )
     missing = [m for m in METHODS if not callable(getattr(trainer, m, None))]
     names = NAMES + (NAMES_FOR_LLDS if with_llds else ())
     missing += [n for n in names if not hasattr(trainer, n)]

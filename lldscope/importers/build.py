@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ..core.errors import LldscopeError
 from ..core.trainers import trainer_of
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
-from .detect import Group, files_of, fingerprint, groups
+from .detect import Group, files_under, fingerprint, groups
 from .mapping import like_a_reward
 from .rollouts import correct_rule
 from .run_writer import RunWriter, earlier_import, move_into_place
@@ -157,14 +158,12 @@ class Import:
         if item is not None and n >= done:
             self._last[name] = item
 
-    def _sizes(self) -> dict[Path, int]:
-        sizes = {}
+    def _sizes(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
         for path in self.paths:
-            for file in files_of(path):
-                try:
-                    sizes[file] = file.stat().st_size
-                except OSError:  # gone this moment
-                    continue
+            for file in files_under(path, Findings()):
+                with suppress(OSError):  # gone this moment
+                    sizes |= {name: size for name, size, _ in fingerprint(file)}
         return sizes
 
     def _beat(self, *, closed: bool) -> None:

@@ -15,7 +15,7 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 from .formats import Candidate
@@ -127,12 +127,7 @@ def _verls(match: re.Match[bytes], is_complete: bool, findings: Findings) -> Ste
 
 def _verl_values(text: bytes, is_complete: bool, findings: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
-    if b"np." in text:
-        text = _NUMPY.sub(b"", text.replace(b"np.float64(", b""))
-    text = text.rstrip()
-    if is_complete and (quick := _quick(text)) is not None:
-        return quick
-    entries = text.split(b" - ")
+    entries = (_NUMPY.sub(b"", text) if b"np." in text else text).rstrip().split(b" - ")
     if not is_complete and len(entries) > 1:
         entries.pop()  # its number may lack digits
         findings.skip("last metrics of a line that is half written")
@@ -144,23 +139,6 @@ def _verl_values(text: bytes, is_complete: bool, findings: Findings) -> dict[str
             findings.skip("metrics whose value is not a number")
     values.pop("", None)
     return values
-
-
-def _quick(text: bytes) -> dict[str, float] | None:
-    """The values of a line in which every name is without a colon and every value a number; None
-    for any other."""
-    parts = text.replace(b" - ", b":").split(b":")
-    if len(parts) != 2 * text.count(b" - ") + 2:
-        return None
-    try:
-        return dict(zip(_texts(tuple(parts[::2])), map(float, parts[1::2]), strict=True))
-    except ValueError:
-        return None
-
-
-@lru_cache(16)
-def _texts(names: tuple[bytes, ...]) -> list[str]:
-    return [name.decode("utf-8", "replace") for name in names]
 
 
 class TrlConsole:
@@ -176,8 +154,7 @@ class TrlConsole:
         count."""
         attempt, epochs = 1, list[float]()
         by_file = [self._steps(path, findings) for path in paths]
-        whole = [steps for steps in by_file if steps is not None]
-        true = iter([s for steps in whole for s in steps]) if len(whole) == len(by_file) else None
+        steps = chain.from_iterable(by_file if all(by_file) else ())
         for path in paths:
             for line, _ in lines(path, findings, _EPOCH, _LONGEST):
                 values = _metrics(line, findings)
@@ -188,9 +165,8 @@ class TrlConsole:
                     attempt += 1
                     del epochs[bisect_left(epochs, epoch) :]
                 epochs.append(epoch)
-                step = next(true, None) if true else None
-                yield Scalars(len(epochs) if step is None else step, values, attempt=attempt)
-        if true:
+                yield Scalars(next(steps, len(epochs)), values, attempt=attempt)
+        if all(by_file):
             findings.note("The steps are those of the progress bar or of logging_steps.")
         else:
             findings.note(
@@ -198,8 +174,8 @@ class TrlConsole:
                 "With logging_steps above 1, import trainer_state.json instead."
             )
 
-    def _steps(self, path: Path, findings: Findings) -> list[int] | None:
-        """The steps of the dictionaries in a file; None where neither its progress bars nor a
+    def _steps(self, path: Path, findings: Findings) -> list[int]:
+        """The steps of the dictionaries in a file; empty where neither its progress bars nor a
         printed `logging_steps` says."""
         bars, nothing = Bars(), Findings()
         for line, _ in lines(path, nothing, longest=_LONGEST):
@@ -211,8 +187,7 @@ class TrlConsole:
             elif printed := _printed(strip_ansi(line)):
                 summary = _dict_values(printed, nothing)
                 bars.end = summary["epoch"] if _SUMMARY in summary else bars.end
-        steps = bars.steps()
-        if steps is not None:
+        if steps := bars.steps():
             findings.planned_steps = bars.total
         return steps
 

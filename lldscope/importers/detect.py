@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        return sum(p.stat().st_size for path in self.paths for p in files_of(path))
+        return sum(size for path in self.paths for _, size, _ in fingerprint(path))
 
 
 def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> list[Group]:
@@ -48,7 +48,7 @@ def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> 
             raise LldscopeError(f"{path} does not exist.")
         if not os.access(path, os.R_OK):
             raise LldscopeError(f"{path} cannot be read: permission denied.")
-        for file in _files(path, findings):
+        for file in files_under(path, findings):
             if not file.is_file():
                 findings.skip("pipes, devices and sockets, which are not read")
             elif not os.access(file, os.R_OK):
@@ -67,20 +67,30 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _files(path: Path, findings: Findings) -> Iterator[Path]:
-    """The file, or those in a folder and in the folders within it, step 2 before step 10."""
-    if path.is_dir():
-        files_under(path)  # refuses what is too large to be searched
-    waiting = [(path, 0)]
-    while waiting:
-        at, depth = waiting.pop()
-        if not at.is_dir():
-            yield at
-        elif depth == MAX_DEPTH:
-            findings.skip(f"folders deeper than {MAX_DEPTH}")
-        else:
-            inside = (p for p in at.iterdir() if not p.is_symlink())
-            waiting += [(p, depth + 1) for p in sorted(inside, key=natural_key, reverse=True)]
+def files_under(path: Path, findings: Findings) -> list[Path]:
+    """The file, or those in a folder and in the folders within it, step 2 before step 10; links are
+    not followed.
+
+    Raises LldscopeError if there are more than MAX_FILES.
+    """
+    if not path.is_dir():
+        return [path]
+    files: list[Path] = []
+
+    def count(error: OSError) -> None:
+        findings.skip("folders without permission to read them")
+
+    for n, (here, folders, names) in enumerate(os.walk(path, onerror=count)):
+        if len(Path(here).relative_to(path).parts) == MAX_DEPTH and folders:
+            findings.skip(f"folders deeper than {MAX_DEPTH}", len(folders))
+            folders.clear()
+        if n + len(files) + len(names) + len(folders) > MAX_FILES:
+            raise LldscopeError(
+                f"{path} holds more than {MAX_FILES:,} files. Name the files of the run, or the "
+                "folder that holds nothing else."
+            )
+        files += [file for name in names if not (file := Path(here, name)).is_symlink()]
+    return sorted(files, key=natural_key)
 
 
 def _source_of(path: Path, candidates: list[Source], findings: Findings) -> Source | None:
@@ -99,34 +109,9 @@ def _source_of(path: Path, candidates: list[Source], findings: Findings) -> Sour
     return source
 
 
-def files_of(path: Path) -> list[Path]:
-    """The regular files behind a path; what was last written to a database is in its WAL."""
-    if path.is_dir():
-        return files_under(path)
-    wal = path.with_name(path.name + "-wal")
-    return [path, wal] if wal.is_file() else [path]
-
-
-def files_under(folder: Path) -> list[Path]:
-    """The regular files in a folder and in those within it, sorted; links are not followed.
-
-    Raises LldscopeError if there are more than MAX_FILES.
-    """
-    files: list[Path] = []
-    for n, (here, folders, names) in enumerate(os.walk(folder)):
-        if len(Path(here).relative_to(folder).parts) >= MAX_DEPTH:
-            folders.clear()
-        if n + len(files) + len(names) + len(folders) > MAX_FILES:
-            raise LldscopeError(
-                f"{folder} holds more than {MAX_FILES:,} files. Name the files of the run, or the "
-                "folder that holds nothing else."
-            )
-        paths = (Path(here, name) for name in names)
-        files += [path for path in paths if path.is_file() and not path.is_symlink()]
-    return sorted(files)
-
-
 def fingerprint(path: Path) -> list[list[Any]]:
-    """Changes whenever the files behind a path are written to."""
-    stats = [(file, file.stat()) for file in files_of(path) if file.exists()]
+    """Name, size and time of a file, and of its WAL, in which is what was last written to a
+    database: changes whenever it is written to."""
+    files = (path, path.with_name(path.name + "-wal"))
+    stats = [(file, file.stat()) for file in files if file.exists()]
     return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]

@@ -28,7 +28,7 @@ class Candidate:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        return sample(self.path, self.head)
+        return sample(self.path)
 
 
 class Source(Protocol):

@@ -18,10 +18,10 @@ from typing import Any
 from ..core.errors import UsageError
 from .formats import Candidate
 from .mapping import meaning
-from .reading import as_step, head, natural_key, number, of_one_run, seconds_of
+from .reading import as_step, natural_key, number, of_one_run, seconds_of
 from .rollouts import is_rollout
 from .rows import rows_of, sample
-from .source import HEAD_BYTES, NO_NUMBER, AttemptCounter, Findings, Scalars
+from .source import NO_NUMBER, AttemptCounter, Findings, Scalars
 
 # The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
 # count its calls and put the step among the values, as OpenRLHF does.
@@ -78,7 +78,7 @@ def _refuse_several_runs(paths: Sequence[Path]) -> None:
     rewards: dict[str, dict[Path, dict[int, float]]] = {}  # name → folder → step → reward
     for path in paths:
         steps = StepReader()
-        for row in sample(path, head(path, HEAD_BYTES)):
+        for row in sample(path):
             pair, values = steps.of(row), numbers(inner(row), Findings())
             name = next((n for n in values if (m := meaning(n)) and m.signal == "reward"), None)
             if pair and name is not None:

@@ -12,82 +12,65 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 # transformers 5.19, tqdm: without words before it, as those of data sets have.
 _BAR = re.compile(rb"(?:^|[\r\n]|\x1b\[A)\s*\d{1,3}%\|[^|\r]{0,300}\| (\d{1,10})/(\d{1,10}) \[")
 _EVERY = re.compile(rb"\blogging_steps['\"]?\s*[=: ]\s*(\d{1,6})\b")  # settings that were printed
-_MOST_BARS = 8  # of different lengths that are remembered between two dictionaries
+_MOST_BARS = 8  # of different lengths that are counted
 _ROUNDED = 0.0051  # epochs were printed with two decimals
 _DIGITS = 1e-3  # and are printed with four significant digits, relative
 
 
-@dataclass
 class Bars:
     """What was seen in a file, in order: `saw` gets its lines, `printed` the dictionaries."""
 
-    epochs: list[float] = field(default_factory=list)
-    end: float | None = None  # the epoch of the summary
-    every: int | None = None  # steps from one dictionary to the next, by the settings
-    _before: list[dict[int, int]] = field(default_factory=list)  # total → step, last before it
-    _after: list[dict[int, int]] = field(default_factory=list)  # … and first after it
-    _last: dict[int, int] = field(default_factory=dict)
-    _seen: Counter[int] = field(default_factory=Counter)
+    def __init__(self) -> None:
+        self.end: float | None = None  # the epoch of the summary
+        self._every: int | None = None  # steps from one dictionary to the next, by the settings
+        self._epochs: list[float] = []
+        self._after: list[int] = []  # step of the first bar after each dictionary
+        self._last = (0, 0)  # step and length of the last bar
+        self._seen: Counter[int] = Counter()  # bars by their length
+        self._is_waiting = False  # for the bar after a dictionary
 
     def saw(self, line: bytes) -> None:
         if (setting := _EVERY.search(line)) and int(setting[1]) > 0:
-            self.every = int(setting[1])
-        if b"%|" not in line:
-            return
-        for bar in _BAR.finditer(line):
+            self._every = int(setting[1])
+        for bar in _BAR.finditer(line) if b"%|" in line else ():
             step, total = int(bar[1]), int(bar[2])
-            if step > total or (total not in self._last and len(self._last) >= _MOST_BARS):
+            if step > total or (total not in self._seen and len(self._seen) >= _MOST_BARS):
                 continue
-            self._last[total] = step
             self._seen[total] += 1
-            if self._after:
-                self._after[-1].setdefault(total, step)
+            self._last = step, total
+            if self._is_waiting:
+                self._after[-1] = step
+                self._is_waiting = False
 
     def printed(self, epoch: float) -> None:
-        self.epochs.append(epoch)
-        self._before.append(dict(self._last))
-        self._after.append({})
+        self._epochs.append(epoch)
+        self._after.append(self._last[0])
+        self._is_waiting = True
 
-    def steps(self) -> list[int] | None:
-        """The step of each dictionary; None where the bars do not tell."""
-        for total, _ in self._seen.most_common():
-            before = [last.get(total, 0) for last in self._before]
-            pairs = zip(self._after, before, strict=True)
-            for read in ([after.get(total, step) for after, step in pairs], before):
-                if read and _agree(read, self.epochs):
-                    return read
-        for total, _ in self._seen.most_common():
-            if self.end and self._last[total] == total:
-                estimate = _snapped([epoch * total / self.end for epoch in self.epochs])
-                if estimate and _agree([*estimate, total], [*self.epochs, self.end]):
-                    return estimate
-        if self.every is not None:
-            multiples = [self.every * (i + 1) for i in range(len(self.epochs))]
-            return multiples if multiples and _agree(multiples, self.epochs) else None
-        return None
+    @np.errstate(over="ignore", invalid="ignore")  # an epoch may be any number
+    def steps(self) -> list[int]:
+        """The step of each dictionary; empty where the bars do not tell."""
+        choices = [self._after]
+        done, total = self._last
+        if self._epochs and self.end and done == total == self.total:
+            steps = np.array(self._epochs) * total / self.end
+            if (np.abs(steps) < 2**31).all():
+                every = max(1, round(float(np.median(np.diff(steps, prepend=0)))))
+                choices += [(np.rint(steps / n) * n).astype(int).tolist() for n in (every, 1)]
+        if self._every is not None:
+            choices.append([self._every * (i + 1) for i in range(len(self._epochs))])
+        return next((steps for steps in choices if steps and _agree(steps, self._epochs)), [])
 
     @property
     def total(self) -> int | None:
         """The planned steps: the length of the bar that was drawn most often."""
         return next((total for total, _ in self._seen.most_common(1)), None)
-
-
-def _snapped(steps: Sequence[float]) -> list[int]:
-    """Whole steps; multiples of logging_steps where they are nearly that."""
-    every = round(float(np.median(np.diff(steps)))) if len(steps) > 1 else 1
-    near = [round(step / every) * every for step in steps] if every > 1 else []
-    off = [abs(a - b) for a, b in zip(near, steps, strict=False)]
-    fits = near and all(
-        o <= min(0.4 * every, 1 + b * _DIGITS) for o, b in zip(off, near, strict=True)
-    )
-    return near if fits else [round(step) for step in steps]
 
 
 def _agree(steps: Sequence[int], epochs: Sequence[float]) -> bool:

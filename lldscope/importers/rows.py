@@ -20,7 +20,7 @@ MAX_DOCUMENT = 64 << 20  # bytes
 MAX_CONTAINERS = 1_000_000  # lists and objects in it
 _DEPTH = 4  # of objects in which the list of steps is looked for
 _SAMPLE = 20  # rows that a format is recognized by
-_PIECE = 4096  # rows of Parquet that are decoded at once
+_PIECE = 512  # rows of Parquet that are decoded at once
 _HISTORY = "log_history"  # the Hugging Face Trainer's list of steps
 
 Row = dict[str, Any]
@@ -32,12 +32,13 @@ def form(path: Path, start: bytes) -> str | None:
         return "parquet"
     start = start.lstrip()
     suffix = Path(bare_name(path)).suffix.lower()
-    if start[:1] in (b"{", b"["):
-        is_line = start[:1] == b"{" and (
-            suffix == ".jsonl" or b"\n" not in start or first_object(start) is not None
-        )
-        return "lines" if is_line and suffix != ".json" else "document"
-    first = start.partition(b"\n")[0]
+    first, _, more = start.partition(b"\n")
+    if start[:1] == b"[":
+        return "document"
+    if start[:1] == b"{":
+        are_lines = suffix == ".jsonl" or b"\n" not in start or first_object(start) is not None
+        # JSON lines may be called .json, too.
+        return "lines" if are_lines and (suffix != ".json" or more.strip()) else "document"
     if b"\0" in start[:4096]:
         return None
     if suffix in (".csv", ".tsv") or b"_step" in first.replace(b'"', b"").split(b","):
@@ -58,26 +59,11 @@ def rows_of(path: Path, findings: Findings) -> Iterator[Row]:
         yield from objects(path, findings)
 
 
-def sample(path: Path, start: bytes) -> list[Row]:
-    """The first rows of a file; of Parquet one with the names and kinds of its columns."""
-    kind, nothing = form(path, start), Findings()
-    if kind == "parquet":
-        schema = schema_of(path)
-        return [] if schema is None else [{f.name: _example(f.type) for f in schema}]
-    if kind == "csv":
-        return list(islice(_csv_rows(path, nothing), _SAMPLE))
-    if kind == "document":
-        return list(islice(_document_rows(path, nothing), _SAMPLE))
-    if kind is None:
+def sample(path: Path) -> list[Row]:
+    """The first rows of a file; none where it holds none."""
+    if form(path, head(path, HEAD_BYTES)) is None:
         return []
-    complete = start.lstrip().split(b"\n")[:-1]
-    if not complete:  # the first line is longer than what was read of it
-        return list(islice(objects(path, nothing), 1))
-    rows = []
-    for line in complete[:_SAMPLE]:
-        with suppress(ValueError, RecursionError):
-            rows.append(parse_json(line))
-    return [row for row in rows if isinstance(row, dict)]
+    return list(islice(rows_of(path, Findings()), _SAMPLE))
 
 
 def whole(path: Path, findings: Findings) -> Any:
@@ -105,17 +91,12 @@ def whole(path: Path, findings: Findings) -> Any:
     return None
 
 
-def _document_rows(path: Path, findings: Findings) -> Iterator[Row]:
-    """The steps in a JSON value. A file of JSON lines may be called .json, too."""
-    start, skipped = head(path, HEAD_BYTES), Findings(advance=findings.advance)
-    document = whole(path, skipped)
-    if document is None and first_object(start) is not None:
-        yield from objects(path, findings)
-        return
-    findings.skipped.update(skipped.skipped)
+def _document_rows(path: Path, findings: Findings) -> list[Row]:
+    """The steps in a JSON value."""
+    document = whole(path, findings)
     if isinstance(document, dict) and isinstance(document.get("max_steps"), int):
         findings.planned_steps = document["max_steps"]
-    yield from steps_in(document)
+    return steps_in(document)
 
 
 def steps_in(value: Any, depth: int = _DEPTH) -> list[Row]:
@@ -184,25 +165,3 @@ def _parquet_rows(path: Path, findings: Findings) -> Iterator[Row]:
         findings.skip("Parquet files that cannot be read to their end")
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         findings.note(f"{path.name}: {reason[:200]}")
-
-
-def schema_of(path: Path) -> Any:
-    """The schema of a Parquet file; None where it is none."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_schema(path)
-    except (pa.ArrowException, OSError, OverflowError, UnicodeError):
-        return None
-
-
-def _example(kind: Any) -> Any:
-    """A value of an Arrow type."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(kind):
-        return {field.name: _example(field.type) for field in kind}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return []
-    return 0 if pa.types.is_primitive(kind) else ""

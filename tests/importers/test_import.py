@@ -374,8 +374,8 @@ def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text,
     assert outcome.findings.skipped == {"values of metrics beyond the first 3": 4}
 
 
-def test_the_quick_way_through_a_console_line_gives_what_the_slow_one_gives():
-    slow = {  # by a plain loop over the entries
+def test_the_values_of_a_console_line():
+    lines = {
         b"a:1 - b/c:-2.5e-3 - d@x:nan": {"a": 1, "b/c": -0.0025, "d@x": math.nan},
         b"grad_norm:mean:0.5 - a:1": {"grad_norm:mean": 0.5, "a": 1},
         b"a:1 - b:word - c:2": {"a": 1, "c": 2},
@@ -383,10 +383,8 @@ def test_the_quick_way_through_a_console_line_gives_what_the_slow_one_gives():
         b"a:1 - a:2": {"a": 2},
         b"x:1 - 2:3:4": {"x": 1, "2:3": 4},
     }
-    for line, expected in slow.items():
+    for line, expected in lines.items():
         assert console._verl_values(line, True, Findings()) == pytest.approx(expected, nan_ok=True)
-    assert console._quick(b"a:1 - b/c:2") == {"a": 1, "b/c": 2}  # it is taken
-    assert console._quick(b"x:1 - 2:3:4") is None
 
 
 @pytest.mark.parametrize(

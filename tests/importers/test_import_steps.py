@@ -105,7 +105,6 @@ LOGS: dict[str, Callable[[], str]] = {
         + json.dumps({"step": r["step"], "metrics": metrics(r)}) + "\n"
         for r in ROWS
     ),
-    "trl-bars-before.log": lambda: "".join(bar(r) + "\n" + printed(r) for r in ROWS),
     "json-dicts.log": lambda: "".join(
         f"[train] step {r['step']}: {json.dumps(metrics(r))}\n" for r in ROWS
     ),

@@ -32,7 +32,6 @@ from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from ..common.hooks import replace
 from .llds import Regularizer
 from .observer import Observer
-from .scoring import scorer_of
 from .seams import METHODS, NEWEST, SUPPORTED, check
 from .step import StepWriter
 
@@ -92,7 +91,7 @@ def instrument(
     check(trainer, llds is not None)
     regularizer = Regularizer(trainer, llds, llds_coefficient) if llds is not None else None
     action = AlarmAction(on_alarm, alarms, look_every, trainer.accelerator.num_processes)
-    scorer = scorer_of(trainer)
+    scorer = trainer._get_per_token_logps_and_entropies
     is_correct, rule = _correct_rule(correct)
     recorder = _open_recorder(
         trainer, path, name=name, group=group, resume=resume, correct_rule=rule,

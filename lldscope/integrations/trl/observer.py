@@ -33,7 +33,7 @@ from .rollouts import (
     rewarded_samples,
 )
 from .scoring import is_noisy, measure, score, score_with_gradient
-from .seams import LOSS, REWARDED, SCORING, loss_goes_past_scoring
+from .seams import LOSS, REWARDED, SCORING
 from .step import StepWriter
 
 # Added to TRL's inputs: the rollout batch that a micro-batch comes from, and its rows there.
@@ -68,10 +68,6 @@ class Observer(TrainerCallback):
         self._correct, self._action = correct, action
         self._regularizer = regularizer
         self._noisy = is_noisy(trainer.model)
-        # The loss may not score its tokens where it can be seen; it may turn out only later.
-        self._blind = loss_goes_past_scoring(trainer)
-        if self._blind:
-            fail_open.missing(*_NO_SCORES)
         self._open: dict[int, Rollouts] = {}
         self._next_step = 0
         self._phase: str | None = None
@@ -276,7 +272,7 @@ class Observer(TrainerCallback):
         )
         rollouts.seconds_rollout = seconds
         old = output.get("old_per_token_logps")
-        if self._noisy or (self._blind and old is None):
+        if self._noisy:
             # TRL scores in training mode; with dropout two of its passes differ by themselves.
             rollouts.set_old(*score(self._scorer, self.trainer, output))
         elif old is not None:
@@ -297,7 +293,6 @@ class Observer(TrainerCallback):
         self._latest = rollouts
         new = None if self._scores is None else self._scores[0].detach()
         if new is None:
-            self._blind = True
             self._fail_open.missing(*_NO_SCORES)
             if not rollouts.updates and not rollouts.has_old.all():
                 rollouts.set_old(*score(self._scorer, self.trainer, rollouts.inputs))

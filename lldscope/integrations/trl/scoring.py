@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from ...recording.batch import Batch
 from ...recording.retention import KeptResponse
-from ..common.hooks import can_follow, evaluation_mode
+from ..common.hooks import evaluation_mode
 from .rollouts import Inputs, Update, action_mask
-from .seams import SCORING
 
 # What models with images need besides tokens, as TRL's `_compute_loss` passes it on.
 MULTIMODAL = (
@@ -64,32 +63,6 @@ def _call(
         model, ids, attention, inputs["completion_ids"].size(1),
         batch_size=trainer.args.per_device_train_batch_size, compute_entropy=entropy, **images,
     )
-
-
-def scorer_of(trainer: Any) -> Callable[..., Any]:
-    """TRL's scoring of the trainer; one of our own where a subclass has another signature."""
-    method: Callable[..., Any] = trainer._get_per_token_logps_and_entropies
-    if can_follow(method, SCORING):
-        return method
-
-    def scoring(
-        model: nn.Module, ids: Tensor, attention: Tensor, n: int, *,
-        batch_size: int, compute_entropy: bool, **images: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        parts = [slice(None)] if images else [
-            slice(i, i + batch_size) for i in range(0, len(ids), batch_size)
-        ]
-        logps, entropies = [], []
-        for part in parts:
-            output = model(input_ids=ids[part], attention_mask=attention[part], **images)
-            logits = output.logits[:, -n - 1 : -1].float() / getattr(trainer, "temperature", 1.0)
-            table = logits.log_softmax(-1)
-            logps.append(table.gather(-1, ids[part, -n:, None])[..., 0])
-            if compute_entropy:
-                entropies.append(-(table.exp() * table).sum(-1))
-        return torch.cat(logps), torch.cat(entropies) if compute_entropy else None
-
-    return scoring
 
 
 def score_kept(

@@ -21,7 +21,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "_generate_and_score_completions": (),
     "_calculate_rewards": REWARDED,
     "compute_loss": LOSS,
-    "_get_per_token_logps_and_entropies": (),
+    "_get_per_token_logps_and_entropies": SCORING,
     "training_step": (),
     "train": (),
 }
@@ -70,23 +70,3 @@ def check(trainer: Any, with_llds: bool) -> None:
             f"This trainer is recorded already, in {trainer.lldscope_recorder.path}. Make a new "
             "trainer for another run."
         )
-
-
-def loss_goes_past_scoring(trainer: Any) -> bool:
-    """Whether the code of the loss shows that it does not score its tokens by
-    `_get_per_token_logps_and_entropies`: a Liger loss, or one of a subclass."""
-    if getattr(trainer, "use_liger_kernel", False) and hasattr(trainer, "compute_liger_loss"):
-        return True
-    return not _calls(type(trainer), "_compute_loss", "_get_per_token_logps_and_entropies")
-
-
-def _calls(kind: type, name: str, target: str) -> bool:
-    """Whether a method, or one of its name in a base class that it calls, names another one."""
-    for owner in kind.__mro__:
-        code = getattr(inspect.unwrap(vars(owner).get(name, len)), "__code__", None)
-        if code is not None:
-            if target in code.co_names:
-                return True
-            if name not in code.co_names:
-                return False
-    return False

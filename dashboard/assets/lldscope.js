@@ -23,7 +23,8 @@
         const more = document.getElementById("more");
         if (more) more.tabIndex = 0;
         asked = 0;
-        drawn = view();
+        drawn = stored("drawing") || view();
+        window.dash_clientside.lldscope.viewed(view()); /* somebody may have been quicker */
         window.lldscope.fill();
         press(view());
         window.lldscope.steps.mark();

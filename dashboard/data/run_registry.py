@@ -32,7 +32,7 @@ from lldscope.storage.layout import read_manifest
 from lldscope.storage.url import Url
 
 from .metrics import columns_of
-from .snapshot import Snapshot, SnapshotCache, aged
+from .snapshot import Snapshot, SnapshotCache, aged, files_of
 
 FRESH_SECONDS = 1.0  # snapshots taken within this time share one refresh
 WAIT_SECONDS = 1.0  # for another thread's refresh, before its previous snapshot is used
@@ -179,7 +179,7 @@ class RunRegistry:
         """Read new rows, or open the run anew if another one is now at its path."""
         before, etag = place.snapshot, None
         if self._snapshots is not None and isinstance(path, Path):
-            etag = fingerprint(path)  # before the rows, so that what comes meanwhile is not missed
+            etag = files_of(path)  # before the rows, so that what comes meanwhile is not missed
             if before is not None and before.state.over and place.etag == etag:
                 return aged(before)
             if place.run is None:

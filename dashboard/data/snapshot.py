@@ -4,6 +4,7 @@ that have ended, so that a new start of the server opens them without reading th
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import time
@@ -67,8 +68,8 @@ def aged(snapshot: Snapshot) -> Snapshot:
 
 
 class SnapshotCache:
-    """Not for runs that lie elsewhere. A snapshot is used again only if the run's fingerprint is
-    what it was."""
+    """Not for runs that lie elsewhere. A snapshot is used again only if every file of the run has
+    the size and time it had."""
 
     def __init__(self, folder: Path) -> None:
         self._cache = Cache(folder, MAX_RUNS, Path(__file__).parent)
@@ -76,7 +77,7 @@ class SnapshotCache:
     def load(
         self, name: str, path: Path, etag: str, open_it: Callable[[], Run]
     ) -> Snapshot | None:
-        """The cached snapshot, if `etag`, the run's fingerprint, is unchanged since."""
+        """The cached snapshot, if `etag`, the run's `files_of`, is unchanged since."""
 
         def read(folder: Path, meta: dict[str, Any]) -> Snapshot | None:
             if meta["seen"] != etag:
@@ -92,7 +93,7 @@ class SnapshotCache:
         return self._cache.load(os.fspath(path), read)
 
     def store(self, path: Path, etag: str, snapshot: Snapshot) -> None:
-        """Store a snapshot; `etag` is its fingerprint from before it was taken."""
+        """Store a snapshot; `etag` is what `files_of` returned before it was taken."""
         content = {
             "seen": etag, "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
@@ -104,3 +105,15 @@ class SnapshotCache:
             table.to_parquet(folder / "table.parquet", compression="zstd")
 
         self._cache.store(os.fspath(path), content, write)
+
+
+def files_of(path: Path) -> str:
+    """Changes when any file of a run does: names, sizes and times."""
+    files = []
+    for folder in (path, *sorted(p for p in path.iterdir() if p.is_dir())):
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file():
+                    stat = entry.stat()
+                    files.append((folder.name, entry.name, stat.st_size, stat.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(files)).encode(errors="replace")).hexdigest()

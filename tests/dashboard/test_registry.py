@@ -139,7 +139,7 @@ def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypa
     assert figures[0] == json.loads(json.dumps(figures[1]))
     assert len(again.run("r").sql("SELECT * FROM steps")) == 140
     part = next((path / "actions").glob("*.parquet"))
-    part.unlink()
+    part.write_bytes(part.read_bytes()[:-7])
     snapshot = registry.RunRegistry(path.parent, cache=tmp_path / "cache").snapshot("r")
     damaged = snapshot.state.damaged
     assert f"actions/{part.name}" in damaged

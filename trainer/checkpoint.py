@@ -3,9 +3,8 @@
 One directory per checkpoint under `RUN/checkpoints/`: the policy as an ordinary Hugging Face
 directory, what the optimizer keeps, in as many files as there were processes, and `state.json`.
 This is written last; it holds the step to go on from, and a checksum of every other file and of
-itself, without which nothing is loaded. Trained weights that are not in the policy's files under
-their own names, such as adapters, have a file beside it. A checkpoint is written under another name
-and renamed when complete, so a directory called `step-…` is a whole one.
+itself, without which nothing is loaded. A checkpoint is written under another name and renamed when
+complete, so a directory called `step-…` is a whole one.
 Questions, sampling and minibatch order come from (seed, step): there is no generator to save.
 """
 
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.storage import json_files
@@ -32,7 +31,7 @@ from .guard import Cures
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .optim.optimizer import Optimizer
+    from .optim.optimizer import TorchOptimizer
     from .optim.processes import Processes
     from .policy.model import Policy
 
@@ -40,7 +39,6 @@ log = logging.getLogger("lldscope")
 
 FOLDER = "checkpoints"
 POLICY = "policy"
-WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer"
 STATE = "state.json"
 
@@ -80,19 +78,18 @@ class Checkpoint:
                 return f"{name} cannot be read ({error.strerror})"
         return None
 
-    def load(self, optimizer: Optimizer) -> None:
+    def load(self, optimizer: TorchOptimizer) -> None:
         """Put weights and optimizer back to what they were, on all ranks. Raises LldscopeError
         for files that are missing, damaged, or of another model."""
         from safetensors.torch import load_file
 
-        policy = [n for n in self.files if n.startswith(POLICY) and n.endswith(".safetensors")]
-        files = [self.path / n for n in ([WEIGHTS] if WEIGHTS in self.files else policy)]
         weights: dict[str, Tensor] = {}
-        for file in files:
-            try:
-                weights |= load_file(file)
-            except (OSError, SafetensorError) as error:
-                raise LldscopeError(f"{file} cannot be read: {error}") from error
+        for name in self.files:
+            if name.startswith(POLICY) and name.endswith(".safetensors"):
+                try:
+                    weights |= load_file(self.path / name)
+                except (OSError, SafetensorError) as error:
+                    raise LldscopeError(f"{self.path / name} cannot be read: {error}") from error
         optimizer.set_weights(weights)
         optimizer.load(self.path / OPTIMIZER)
 
@@ -145,7 +142,7 @@ class Checkpoints:
         self,
         state: State,
         policy: Policy,
-        optimizer: Optimizer,
+        optimizer: TorchOptimizer,
         processes: Processes,
         retention: Mapping[str, np.ndarray],
     ) -> None:
@@ -248,25 +245,10 @@ def _begin(draft: Path) -> None:
     (draft / OPTIMIZER).mkdir(parents=True)
 
 
-def _write(draft: Path, policy: Policy, optimizer: Optimizer, processes: Processes) -> None:
-    from safetensors.torch import save_file
-
+def _write(draft: Path, policy: Policy, optimizer: TorchOptimizer, processes: Processes) -> None:
     with optimizer.full_weights():
         if processes.rank == 0:
-            trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
             policy.save(draft / POLICY)
-            if not trained.keys() <= _names(draft / POLICY):
-                trained = {n: p.detach().cpu().contiguous() for n, p in trained.items()}
-                save_file(trained, draft / WEIGHTS)
-
-
-def _names(directory: Path) -> set[str]:
-    """Of the tensors in a model's files."""
-    names: set[str] = set()
-    for path in directory.glob("*.safetensors"):
-        with safe_open(path, framework="np") as file:
-            names |= set(file.keys())
-    return names
 
 
 def _fingerprint(path: Path) -> tuple[int, int]:

@@ -58,10 +58,6 @@ class TrainConfig(Settings):
     packing: bool = False
     """Lay the rows of a pass behind each other instead of padding them; on a GPU with
     dtype=bfloat16."""
-    lora_rank: Natural = 0
-    """Train adapters of this rank only; 0 trains all."""
-    lora_alpha: Above0 = 16.0
-    """Scale of the adapters is this over the rank."""
     threads: Positive = 1
     """CPU threads; more than 1 slows a tiny policy down."""
 
@@ -73,13 +69,9 @@ class TrainConfig(Settings):
     """Rollouts per question."""
     updates: Positive = 8
     """Minibatch updates per step; with one, LLDS can never act."""
-    buckets: Positive = 2
-    """Length buckets per minibatch in the scoring forward."""
-    micro_batch: Natural = 0
-    """Rollouts per forward and backward pass of an update; 0 takes the whole minibatch."""
-    micro_tokens: Natural = 0
-    """Tokens per forward and backward pass of an update, padding included, instead of rollouts; 0
-    takes micro_batch."""
+    micro_tokens: Positive = 2048
+    """Tokens per pass of an update or of scoring, padding included; rollouts of similar length
+    share a pass."""
     skip_constant_groups: bool = False
     """Leave rollouts without an advantage out of the updates where they give no gradient: without
     LLDS, KL and entropy bonus, with optimizer=torch."""
@@ -136,9 +128,6 @@ class TrainConfig(Settings):
     """Drop in nats a gate ignores; 0 in the paper."""
     llds_answer_weight: Share = 1.0
     """β: weight of the LLDS penalty on answer tokens (Eq. 5); 1 is no masking."""
-    llds_answer_span: Literal["content", "tags"] = "content"
-    """Answer tokens are those between the answer's tags, as in the paper, or with the tags, as in
-    the reference code."""
     llds_adaptive: Literal["off", "paper", "reference"] = "off"
     """Take β from the step's mean number of valid searches instead, by the paper's rule or the
     reference code's."""
@@ -269,11 +258,6 @@ class TrainConfig(Settings):
         for name, reason in reasons.items():
             if getattr(self, name) and self.optimizer == "deepspeed":
                 raise UsageError(f"{name}=true needs optimizer=torch: under ZeRO {reason}")
-        if self.micro_tokens and self.micro_batch:
-            raise UsageError(
-                f"micro_tokens={self.micro_tokens} is not allowed with "
-                f"micro_batch={self.micro_batch}: either says how large a pass is"
-            )
         if self.data != BUILT_IN and self.corpus == BUILT_IN and not self.retriever_url:
             raise UsageError(
                 f"data={self.data} has nothing to search in: name a corpus file (corpus=FILE) or a "

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lldscope.core.errors import LldscopeError
 
-from .algorithms.update import out_of_memory
 from .checkpoint import Checkpoints
-from .config import TrainConfig
 from .guard import Cures, Guard
-from .train import Alert, StepReport, Trainer
-
-
-class Monitor(Protocol):
-    """Looks at the run while it is trained, without blocking: (phase, alarms that changed)."""
-
-    def poll(self) -> tuple[str | None, list[Alert]]: ...
+from .train import StepReport, Trainer
 
 
 @dataclass
@@ -38,7 +29,7 @@ def run(
     recorder: Any,
     *,
     run_dir: Path | None = None,
-    monitor: Monitor | None = None,
+    monitor: Any = None,
     on_step: Callable[[StepReport], None] | None = None,
     on_evaluation: Callable[[int, int], None] | None = None,
 ) -> Summary:
@@ -46,20 +37,19 @@ def run(
     lldscope.Recorder or NullRecorder, which the caller closes), and close it.
 
     `run_dir` is where checkpoints and the trained policy go, if the configuration asks for any;
-    `monitor` reports phase and alarms, on rank 0 alone; `on_step` is called after every step,
-    `on_evaluation` with (done, total) while questions are played for an evaluation.
+    `monitor.poll()` gives phase and alarms that changed, on rank 0 alone; `on_step` is called after
+    every step, `on_evaluation` with (done, total) while questions are played for an evaluation.
     """
     config, first = trainer.config, trainer.next_step
     trainer.recorder = recorder
     recorder.plan(config.steps)
-    between = _Between(config, trainer, run_dir, monitor)
-    evaluate = partial(trainer.evaluate, on_batch=on_evaluation)
+    between = _Between(trainer, run_dir, monitor)
     rewards: list[float] = []
     reason = None
     em = None
     try:
         if first == 0:
-            em = evaluate()
+            em = trainer.evaluate(on_evaluation)
         while trainer.next_step < config.steps and reason is None:
             report = trainer.step(trainer.next_step)
             rewards.append(report.reward)
@@ -68,16 +58,20 @@ def run(
                 on_step(report)
             done = trainer.next_step
             if config.eval_every and done % config.eval_every == 0 and done < config.steps:
-                evaluate()
+                trainer.evaluate(on_evaluation)
         if trainer.next_step > first:
-            em = evaluate()
+            em = trainer.evaluate(on_evaluation)
         if run_dir and config.save_policy:
             trainer.save_policy(run_dir / "policy")
     except RuntimeError as error:  # torch's own, or what vLLM raises when it wakes
         if "out of memory" not in str(error):
             raise
         why = str(error).partition(".")[0]
-        raise LldscopeError(out_of_memory(f"step {trainer.next_step}", why)) from None
+        raise LldscopeError(
+            f"out of memory in step {trainer.next_step} ({why}): lower micro_tokens, "
+            "engine_memory or sequence_tokens, or take gradient_checkpointing=true, dtype=bfloat16 "
+            "or more GPUs with optimizer=deepspeed; with checkpoints, --resume goes on"
+        ) from None
     finally:
         trainer.close()
     return Summary(rewards[-10:], em, reason)
@@ -86,14 +80,8 @@ def run(
 class _Between:
     """What happens between two steps: checkpoints, and what the guard wants done."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        trainer: Trainer,
-        run_dir: Path | None,
-        monitor: Monitor | None,
-    ) -> None:
-        self._config = config
+    def __init__(self, trainer: Trainer, run_dir: Path | None, monitor: Any) -> None:
+        config = self._config = trainer.config
         self._trainer = trainer
         self._monitor = monitor
         self._guard = Guard(config.guard, config.guard_on, trainer.answered)

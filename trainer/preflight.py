@@ -30,7 +30,6 @@ PACKAGES = {
     "(docs/engines.md; never both), or take engine=in-process",
     "deepspeed": "optimizer=deepspeed needs the package deepspeed: "
     'pip install "lldscope[deepspeed]"',
-    "peft": 'lora_rank needs the package peft: pip install "lldscope[lora]"',
 }
 """Packages that only some settings need, and what to say where one is missing."""
 
@@ -60,8 +59,6 @@ def check_packages(config: TrainConfig) -> None:
         need("vllm")
     if config.optimizer == "deepspeed":
         need("deepspeed")
-    if config.lora_rank:
-        need("peft")
 
 
 def need(package: str) -> None:

@@ -35,8 +35,6 @@ from .rollout.tokens import Rollout
 
 SET_SIZE = 32
 """Responses in the fixed set, at most."""
-SET_AT_ONCE = 8
-"""Responses of the fixed set in one forward pass."""
 
 Response = tuple[list[int], list[int]]
 """Of the fixed set: its tokens, prompt and tool text included, and 1 for those that the policy
@@ -90,6 +88,7 @@ class Probes:
         self._every = config.probes_every
         self._n_groups = config.probe_groups
         self._group_size = config.group_size
+        self._micro_tokens = config.micro_tokens
         self._policy = policy
         self._set: list[Response] = []
         self._collecting = self._every > 0
@@ -151,7 +150,6 @@ class Probes:
 
     def set_logps(self) -> np.ndarray:
         """(responses of the fixed set,): Σ log π of each, nats."""
-        n_passes = -(-len(self._set) // SET_AT_ONCE)
         ids, masks = zip(*self._set, strict=True)
-        logps = sequence_logps(self._policy.model, ids, masks, n_passes)
+        logps = sequence_logps(self._policy.model, ids, masks, self._micro_tokens)
         return np.array([float(logp.sum()) for logp in logps])

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lldscope.losses.advantages import check_groups, group_advantages
+from lldscope.losses.advantages import group_advantages
 from lldscope.losses.llds import adaptive_answer_weight
 from lldscope.recording.columns import tables, write
 from lldscope.recording.rescore import rescore_sample
@@ -39,8 +39,6 @@ from .rollout.evaluation import evaluate
 from .rollout.tokens import Rollout
 from .task import Draw, make_task
 
-Alert = dict[str, Any]
-
 
 @dataclass
 class StepReport:
@@ -55,7 +53,7 @@ class StepReport:
     memory_peak: int | None = None
     skipped: int = 0
     phase: str | None = None
-    alerts: list[Alert] = field(default_factory=list)
+    alerts: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -93,9 +91,9 @@ class Trainer:
             torch.set_num_threads(config.threads)
         self.policy = load_policy(
             config.model, device, getattr(torch, config.dtype),
-            gradient_checkpointing=config.gradient_checkpointing, lora_rank=config.lora_rank,
-            lora_alpha=config.lora_alpha, half_layers=config.optimizer == "deepspeed",
-            head_dtype=config.head_dtype, packing=config.packing,
+            gradient_checkpointing=config.gradient_checkpointing,
+            half_layers=config.optimizer == "deepspeed", head_dtype=config.head_dtype,
+            packing=config.packing,
         )
         self._reference: Any = None
         if config.kl_coefficient > 0:
@@ -177,7 +175,6 @@ class Trainer:
         c = self.config
         rewards = torch.tensor([r.episode.reward for r in rollouts])
         keys = [r.episode.question.key for r in rollouts]
-        check_groups(keys, [r.episode.question.text for r in rollouts])
         advantages = group_advantages(rewards, keys, std=c.advantage_std)
         # Whether the sampler's log-probabilities are those of the policy that is updated.
         same = c.dtype == c.head_dtype == "float32"
@@ -195,9 +192,7 @@ class Trainer:
         batch = sample.batch
         weight = self._answer_weight(sample.rollouts)  # β, one number
         if weight != 1:
-            batch.answer_mask = answer_mask(
-                self.policy, sample.rollouts, batch.ids.shape, span=self.config.llds_answer_span
-            )
+            batch.answer_mask = answer_mask(self.policy, sample.rollouts, batch.ids.shape)
         with self.optimizer.moments_at_hand():
             return self.updater.run(
                 batch, sample.draw.step, sample.minibatches, answer_weight=weight
@@ -221,7 +216,9 @@ class Trainer:
         part, step = self._meter.part, sample.draw.step
         with part("update"):
             updates = self.update(sample)
-        self._report_faults(step, updates)
+        for number, update in enumerate(updates):
+            if update.skipped:
+                self.event("nonfinite_gradient", step=step, update=number)
         with self.optimizer.full_weights():
             # Before the engine wakes, which takes the memory that scoring needs.
             with part("record"):
@@ -230,15 +227,6 @@ class Trainer:
             with part("sync"):
                 self._players.sync()
         return self._record(sample, updates, retained)
-
-    def _report_faults(self, step: int, updates: Sequence[UpdateStats]) -> None:
-        """Events of what went wrong in the updates and did not end the run."""
-        while self.updater.shortages:
-            self.event("out_of_memory", step=step, reason=self.updater.shortages.pop(),
-                       divided=self.updater.divided)
-        for number, update in enumerate(updates):
-            if update.skipped:
-                self.event("nonfinite_gradient", step=step, update=number)
 
     @torch.inference_mode()
     def _rescore(
@@ -263,29 +251,17 @@ class Trainer:
         if rows:
             where = torch.tensor(rows, device=self.processes.device)
             batch.rescored[rows] = True
-            n_buckets = self._buckets([batch.lengths[row] for row in rows])
-            batch.post[where] = batch.score(self.policy.model, rows, n_buckets)
+            batch.post[where] = batch.score(self.policy.model, rows, c.micro_tokens)
 
     @torch.inference_mode()
     def score_retained(self, step: int) -> list[Any]:
         """Log-probabilities of the kept responses of earlier steps, by the policy after the last
         update, token by token."""
         due = self.retention.due(step)
-        if not due:
-            return []
         return sequence_logps(
             self.policy.model, [r.ids.tolist() for r in due], [r.mask.tolist() for r in due],
-            self._buckets([len(r.ids) for r in due]),
+            self.config.micro_tokens,
         )
-
-    def _buckets(self, lengths: Sequence[int]) -> int:
-        """Length buckets for scoring rollouts of these lengths: as many in each as in a pass of an
-        update, which bounds memory and leaves little padding."""
-        c, n_rollouts = self.config, len(lengths)
-        if c.micro_tokens:
-            return -(-n_rollouts * max(lengths) // c.micro_tokens)
-        at_once = c.micro_batch or c.prompts * c.group_size / self.processes.size / c.updates
-        return max(1, round(n_rollouts * c.buckets / at_once))
 
     def _record(
         self, sample: Sample, updates: Sequence[UpdateStats], retained: list[Any]
@@ -303,7 +279,7 @@ class Trainer:
         cost = meter.columns()
         self.recorder.step(
             **sums, **loss_columns(updates), **cost, policy_version=draw.policy_version,
-            lr=self.updater.lr,
+            lr=self.optimizer.lr,
         )
         self.next_step = draw.step + 1
         return self._report(sample, sums, cost, sum(u.skipped for u in updates))
@@ -337,15 +313,12 @@ class Trainer:
     def evaluate(self, on_batch: Callable[[int, int], None] | None = None) -> float | None:
         """em_greedy or em_sampled, played by all ranks and recorded under the next step by rank 0,
         which alone knows it."""
-        p = self.processes
         with self._meter.part("evaluation"), self.optimizer.full_weights():
             return evaluate(
                 self._players.evaluating, self._task.evaluation, self._task.evaluating,
-                self.recorder, self.next_step,
-                name="sampled" if self.config.eval_temperature else "greedy",
-                rank=p.rank, size=p.size, device=p.device,
-                add_up=lambda tensor: p.sum(tensor.to(p.device)).cpu(), on_batch=on_batch,
-                on_rollouts=self.probes.collect if p.rank == 0 else None,
+                self.recorder, self.next_step, self.processes,
+                name="sampled" if self.config.eval_temperature else "greedy", on_batch=on_batch,
+                on_rollouts=self.probes.collect if self.processes.rank == 0 else None,
             )
 
     def save(

@@ -38,7 +38,7 @@ EXTRAS = {
     **dict.fromkeys(("dash", "plotly", "prometheus_client", "waitress"), "dash"),
     **dict.fromkeys(("trl", "datasets"), "trl"), "verl": "verl",
     **dict.fromkeys(("fsspec", "s3fs"), "remote"), "apprise": "notify", "mcp": "mcp",
-    "peft": "lora", "deepspeed": "deepspeed",
+    "deepspeed": "deepspeed",
     **dict.fromkeys(("tensorboard", "wandb"), "import"),
 }
 

@@ -68,9 +68,8 @@ _WORDS = {
     "steps": "epochs num_train_epochs total_epochs",
     "group_size": "n",
     "prompts": "batch_size generation_batch_size train_batch_size",
-    "micro_batch": "per_device_train_batch_size gradient_accumulation_steps "
-                   "ppo_micro_batch_size_per_gpu",
-    "micro_tokens": "ppo_max_token_len_per_gpu",
+    "micro_tokens": "per_device_train_batch_size gradient_accumulation_steps "
+                    "ppo_micro_batch_size_per_gpu ppo_max_token_len_per_gpu",
     "updates": "steps_per_generation ppo_mini_batch_size",
     "kl_coefficient": "kl_coef",
     "clip_low": "clip_ratio",
@@ -80,7 +79,6 @@ _WORDS = {
     "max_turns": "max_tool_calling_iterations max_assistant_turns",
     "model": "model_name_or_path",
     "dtype": "bf16 torch_dtype",
-    "lora_rank": "lora_r",
     "optimizer": "optim",
     "engine": "use_vllm vllm_mode",
     "engine_memory": "vllm_gpu_memory_utilization gpu_memory_utilization",

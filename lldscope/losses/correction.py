@@ -14,7 +14,7 @@ import math
 
 from torch import Tensor
 
-from .objectives import check_choice, check_shapes, log_ratio
+from .objectives import log_ratio
 
 MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 
@@ -33,13 +33,9 @@ def importance_weights(
     - "token_mask": w where w ≤ cap, else 0 (MIS).
     - "sequence_truncate", "sequence_mask": the same with w of the whole response, the product over
       its action tokens.
-
-    Raises ValueError for wrong shapes, an unknown mode or a cap that is not above 0.
     """
-    check_choice("mode", mode, MODES)
-    if not 0 < cap < math.inf:
-        raise ValueError(f"cap must be a finite number > 0, got {cap}")
-    log_w = _log_weights(logp_old, logp_behaviour, action_mask)
+    action = action_mask.bool()
+    log_w = log_ratio(logp_old, logp_behaviour, action).detach().nan_to_num(nan=0.0)
     level, _, kind = mode.partition("_")
     if level == "sequence":
         log_w = log_w.sum(1, keepdim=True).expand_as(log_w)
@@ -47,9 +43,4 @@ def importance_weights(
     weights = log_w.masked_fill(over, math.log(cap)).exp()
     if kind == "mask":
         weights = weights.masked_fill(over, 0.0)
-    return weights * action_mask.bool()
-
-
-def _log_weights(logp_old: Tensor, logp_behaviour: Tensor, action_mask: Tensor) -> Tensor:
-    check_shapes(logp_old, logp_behaviour=logp_behaviour, action_mask=action_mask)
-    return log_ratio(logp_old, logp_behaviour, action_mask.bool()).detach().nan_to_num(nan=0.0)
+    return weights * action

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from .advantages import token_advantages
-from .objectives import check_choice, check_shapes, log_ratio
+from .objectives import check_shapes, log_ratio
 
 GATES = ("token", "response", "action", "ungated")
 NORMALIZERS = ("preserved", "all")
@@ -52,10 +52,9 @@ class LLDS:
     all.
     penalty (B, T), nats: gated penalty with answer weight, before the normaliser; where nothing is
     gated, negative on tokens that rose.
-    n_preserved_tokens: N_pre. n_tokens_down: preserved tokens with drop > 0, gated or not.
-    count: N, what the normaliser divides by, 0 where there is nothing; Σ loss·count / Σ count over
-    micro-batches is the loss of the whole batch. All three are 0-dim integer tensors on the device
-    of the arguments.
+    n_preserved_tokens: N_pre. count: N, what the normaliser divides by, 0 where there is nothing;
+    Σ loss·count / Σ count over micro-batches is the loss of the whole batch. Both are 0-dim integer
+    tensors on the device of the arguments.
     """
 
     loss: Tensor
@@ -63,7 +62,6 @@ class LLDS:
     gate_open: Tensor
     penalty: Tensor
     n_preserved_tokens: Tensor
-    n_tokens_down: Tensor
     count: Tensor
 
 
@@ -98,8 +96,10 @@ def llds_loss(
     At a tie (drop exactly 0) the gradient is 0. Without preserved tokens the loss is 0 with zero
     gradients. Raises ValueError for wrong shapes or arguments.
     """
-    check_choice("gate", gate, GATES)
-    check_choice("normalizer", normalizer, NORMALIZERS)
+    for name, value, choices in (("gate", gate, GATES), ("normalizer", normalizer, NORMALIZERS)):
+        if value not in choices:
+            allowed = ", ".join(map(repr, choices))
+            raise ValueError(f"{name} must be one of {allowed}; got {value!r}")
     if not 0 <= coefficient < math.inf:
         raise ValueError(f"coefficient must be a finite number >= 0, got {coefficient}")
     if not 0 <= answer_weight <= 1:
@@ -127,7 +127,6 @@ def llds_loss(
         gate_open=gate_open,
         penalty=penalty.detach(),
         n_preserved_tokens=n_preserved,
-        n_tokens_down=(drop.detach() > 0).sum(),
         count=count,
     )
 
@@ -145,22 +144,14 @@ def action_ids(action_mask: Tensor) -> Tensor:
     return (starts.cumsum(dim=1) - 1).masked_fill(~mask, -1)
 
 
-def adaptive_answer_weight(
-    valid_searches_mean: float, *, target: float = 2.0, rule: str = "paper"
-) -> float:
+def adaptive_answer_weight(valid_searches_mean: float, *, rule: str = "paper") -> float:
     """β for this step from V, the mean number of valid searches per rollout.
 
-    "paper": min(V/V_B, 1) with V_B = `target` (arXiv 2512.04220 v2, schedule beside Eq. 5).
-    "reference": clip(V − 1, 0, 1), the authors' code; it knows no target.
-    Raises ValueError for a negative or NaN V, a target <= 0, or another rule.
+    "paper": min(V/V_B, 1) with V_B = 2 (arXiv 2512.04220 v2, schedule beside Eq. 5).
+    "reference": clip(V − 1, 0, 1), the authors' code.
     """
-    check_choice("rule", rule, ("paper", "reference"))
-    if not valid_searches_mean >= 0:
-        raise ValueError(f"valid_searches_mean must be a number >= 0, got {valid_searches_mean}")
-    if not target > 0:
-        raise ValueError(f"target must be > 0, got {target}")
     if rule == "paper":
-        return min(valid_searches_mean / target, 1.0)
+        return min(valid_searches_mean / 2, 1.0)
     return min(max(valid_searches_mean - 1.0, 0.0), 1.0)
 
 

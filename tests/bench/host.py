@@ -18,10 +18,12 @@ from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.corpus import Document
 from lldscope_trainer.environment.protocol import Action, Episode
 from lldscope_trainer.policy.model import Policy, load_policy
-from lldscope_trainer.records import recorded_batch, step_tables
+from lldscope_trainer.records import recorded_batch, update_columns
 from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.rollout.tokens import Rollout, Sampling, TokenProtocol
 from lldscope_trainer.task import Draw
+
+from lldscope.recording.columns import tables
 
 GROUPS, GROUP = 512, 5
 WRITTEN, SHOWN = 110, 350
@@ -47,15 +49,18 @@ def main(groups: int = GROUPS) -> float:
 
     advantages = torch.tensor([r.episode.reward - 0.5 for r in rollouts])
     protocol = TokenProtocol(policy, Sampling(turn_tokens=500, sequence_tokens=4096))
-    turns = [turn for rollout in rollouts for turn in rollout.turns()]
+    turns = [
+        [token for token, a in zip(r.ids, r.action, strict=True) if a == number]
+        for r in rollouts for number in range(len(r.episode.actions))
+    ]
     timed("texts of the turns", lambda: read(protocol, policy, turns))
     batch = timed("to tensors", lambda: RolloutBatch.of(rollouts, advantages, CPU, apart=True))
     updates = [UpdateStats(0.1, 0.1, 0.1, 1.0, False, 1.0, 1.0, 0, 100) for _ in range(10)]
     record = timed("to a batch of the recorder", lambda: recorded_batch(
         draw, rollouts, batch, GROUP, policy))
-    timed("to rows", lambda: step_tables(record, rollouts, updates, policy, tokens_every=0))
-    timed("to rows, with texts", lambda: step_tables(record, rollouts, updates, policy,
-                                                     tokens_every=1))
+    rows = update_columns(updates)
+    timed("to rows", lambda: tables(record, updates=rows, tokens_every=0))
+    timed("to rows, with texts", lambda: tables(record, updates=rows, tokens_every=1))
     tokens = sum(len(r.ids) for r in rollouts)
     seconds.pop("to rows")  # a step that records texts does the same
     parts = ", ".join(f"{name} {s:.2f}" for name, s in seconds.items())

@@ -139,14 +139,17 @@ def reward(text: str) -> float:
 
 
 class CountingRecorder(lldscope.Recorder):
-    """Our recorder; `sampled` has how many tokens each step sampled."""
+    """Our recorder; `sampled` has how many tokens each step sampled, `seconds` what it took."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.sampled: list[int] = []
+        self.seconds: list[dict[str, float]] = []
 
     def step(self, **values: Any) -> None:
         self.sampled.append(values["n_tokens"])
+        parts = ("rollout", "update", "record")
+        self.seconds.append({name: values[f"seconds_{name}"] for name in parts})
         super().step(**values)
 
 
@@ -293,7 +296,8 @@ def report(case: Case, clock: Clock, ours: Ours) -> None:
         "at most 0.7 |"
     )
     sampling, rollout = (median(seconds[WARM_UP:]) for seconds in clock.parts.values())
-    parts = {k: v / len(ours.seconds) for k, v in ours.trainer.seconds.items()}
+    steps = ours.recorder.seconds
+    parts = {name: sum(s[name] for s in steps) / len(steps) for name in steps[0]}
     print(
         f"  of TRL's: sampling {sampling:.2f} s, old log-probabilities and rewards "
         f"{rollout - sampling:.2f} s, updates {median(b_wall) - rollout:.2f} s; of ours: sampling "

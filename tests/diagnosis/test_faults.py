@@ -12,12 +12,10 @@ import torch
 from click.testing import CliRunner
 from keeper import SMALL, Keeper, train
 from lldscope_trainer import loop
-from lldscope_trainer import train as train_module
 from lldscope_trainer.config import load_config
 
 import lldscope
-from lldscope.core.errors import UsageError
-from lldscope.losses.advantages import check_groups, group_advantages
+from lldscope.losses.advantages import group_advantages
 from tests.study.broken import FAULTS
 from tests.study.faults import FaultyTrainer, main
 
@@ -120,7 +118,7 @@ def test_lr_jump():
     before, after = (row["lr"] for row in keeper.rows("steps"))
     before *= 2  # the second step of the warm-up
     assert after / before == pytest.approx(event["factor"], abs=0.01)
-    assert trainer.updater.lr == after
+    assert trainer.optimizer.lr == after
 
 
 def test_overflow():
@@ -141,9 +139,6 @@ def test_wrong_group(healthy):
     rollouts = trainer.played
     keys = [r.episode.question.key for r in rollouts]
     texts = [r.episode.question.text for r in rollouts]
-    with pytest.raises(UsageError, match="two different prompts"):
-        check_groups(keys, texts)
-    assert train_module.check_groups is check_groups, "looked away during its steps only"
     of_key = defaultdict(set)
     for key, text in zip(keys, texts, strict=True):
         of_key[key].add(text)

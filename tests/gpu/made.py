@@ -99,7 +99,7 @@ def batch(place: Place, model: Any, n: int, *, seed: int = 0, long: bool = False
         rescored=torch.zeros(n, dtype=torch.bool),
     )
     with torch.no_grad():
-        old = sample.score(model, range(n), n if long else 1)
+        old = sample.score(model, range(n), 1 if long else 10**6)
     sample.old = old + 0.1 * torch.randn(ids.shape, generator=generator).to(place.device) * mask
     return sample
 

@@ -179,7 +179,7 @@ def peak(place: Place) -> tuple[str, Figures]:
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    gradient(place, model, sample, "dtype=bfloat16", "buckets=1")
+    gradient(place, model, sample, "dtype=bfloat16", "micro_tokens=1000000")
     beside = torch.cuda.max_memory_allocated() - before - gradient_bytes
     message = f"{beside / 2**30:.1f} GiB beside weights and gradients; all logits alone would take "
     message += f"{whole / 2**30:.1f} GiB"
@@ -226,7 +226,7 @@ def gates(place: Place) -> tuple[str, Figures]:
         model.get_decoder().norm.weight.data.mul_(6)
     with torch.no_grad():
         old, exact_old = scored(half, passes), scored(exact, passes)
-        other = scored(half, sample.buckets(range(32), 8))
+        other = scored(half, logprobs.by_tokens(sample.lengths, range(32), 4 * max(sample.lengths)))
     for name, new in (("other passes", other), ("same passes", scored(half, passes))):
         apart = (new - old).abs()[sample.mask.bool()]
         figures[name] = {"mean": float(apart.mean()), "max": float(apart.max())} | {

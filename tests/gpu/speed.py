@@ -90,7 +90,8 @@ def updates(place: Place) -> tuple[str, Figures]:
         model = policy(place, torch.bfloat16, head_dtype=head)
         sample = batch(place, model.model, place.size(64, 8))
         config = settings(
-            place, "updates=2", f"micro_batch={place.size(16, 4)}", "dtype=bfloat16", "buckets=1",
+            place, "updates=2", f"micro_tokens={max(sample.lengths) * place.size(16, 4)}",
+            "dtype=bfloat16",
             f"head_dtype={head}",
         )
         updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))

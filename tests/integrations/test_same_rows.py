@@ -74,7 +74,7 @@ def by_hand() -> Batch:
 class OurBatch(RolloutBatch):
     """Scored by looking up what the policy after the updates would say."""
 
-    def score(self, model, rows, n_buckets):
+    def score(self, model, rows, micro_tokens):
         return model[list(rows)]
 
 
@@ -110,9 +110,11 @@ def our_trainer(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
     processes = Processes(rank, ranks, rank, torch.device("cpu"))
     everywhere = torch.tensor(REWARDS)
     loop = SimpleNamespace(
-        config=SimpleNamespace(rescore_share=share, prompts=N // SIZE, group_size=SIZE),
+        config=SimpleNamespace(
+            rescore_share=share, prompts=N // SIZE, group_size=SIZE, micro_tokens=1024
+        ),
         processes=SimpleNamespace(sum=lambda version: everywhere, device=processes.device),
-        policy=SimpleNamespace(model=mine(POST), decode=str), _buckets=lambda n: 1,
+        policy=SimpleNamespace(model=mine(POST), decode=str),
     )
     groups = [GROUPS[i] for i in rows]
     Trainer._rescore(loop, STEP, batch, [CORRECT[i] for i in rows], groups)

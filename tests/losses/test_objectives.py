@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from lldscope.losses.advantages import group_advantages, positive_part
+from lldscope.losses.advantages import group_advantages
 from lldscope.losses.objectives import entropy_bonus, kl_k3, policy_loss
 
 GARBAGE = [math.nan, math.inf, -math.inf, 1e30, 0.0]
@@ -139,7 +139,7 @@ def test_winner_advantage_policy_optimization_is_a_combination() -> None:
     rewards, groups = torch.tensor([1.0, 0.0, 0.0, 1.0]), [0, 0, 0, 0]
     rows = [[0.1, 2.5], [0.4], [-3.0, 0.2], [-0.7]]
     new, old, mask = tensors(rows)
-    advantages = positive_part(group_advantages(rewards.double(), groups, std=False))
+    advantages = group_advantages(rewards.double(), groups, std=False).clamp(min=0)
     result = policy_loss(
         new, old, mask, advantages, clip_high=9.0, aggregation="dr-grpo", max_tokens=5
     )
@@ -248,7 +248,7 @@ def test_k3_twin() -> None:
         rng = random.Random(seed)
         rows = random_rows(rng)
         new, ref, mask = tensors(rows, seed)
-        actual = kl_k3(new, ref, mask, clamp=10.0)
+        actual = kl_k3(new, ref, mask)
         actual.sum().backward()
         for i, row in enumerate(rows):
             for t in range(new.shape[1]):
@@ -293,41 +293,6 @@ def test_entropy_bonus_by_hand() -> None:
     entropy = torch.tensor([[math.log(2), math.nan, 0.0]])
     actual = entropy_bonus(entropy, torch.tensor([[1, 0, 1]]))
     assert actual.item() == pytest.approx(math.log(2) / 2)
-    with pytest.raises(ValueError, match=r"one shape \(B, T\)"):
-        entropy_bonus(entropy, torch.ones(1, 2))
-
-
-def splits(n: int, rng: random.Random) -> list[list[int]]:
-    """Rows 0 … n−1 in random order, cut into random micro-batches."""
-    order = rng.sample(range(n), n)
-    cuts = sorted(rng.sample(range(1, n), rng.randrange(0, n)))
-    return [order[a:b] for a, b in zip([0, *cuts], [*cuts, n], strict=True)]
-
-
-@pytest.mark.parametrize("objective", ["grpo", "gspo"])
-@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "dr-grpo"])
-def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
-    objective: str, aggregation: str
-) -> None:
-    options: dict = {"objective": objective, "aggregation": aggregation, "max_tokens": 7}
-    for seed in range(30):
-        rng = random.Random(seed)
-        rows = random_rows(rng)
-        new, old, mask = tensors(rows, seed)
-        advantages = torch.tensor([rng.gauss(0, 1) for _ in rows], dtype=torch.float64)
-        whole = policy_loss(new, old, mask, advantages, **options)
-        whole.loss.backward()
-        expected = new.grad.clone()
-        new.grad = None
-        records, value = 0, 0.0
-        for part in splits(len(rows), rng):
-            result = policy_loss(new[part], old[part], mask[part], advantages[part], **options)
-            share = result.loss * result.count / whole.count.clamp(min=1)
-            share.backward()
-            records, value = records + int(result.count), value + share.item()
-        assert records == int(whole.count)
-        assert value == pytest.approx(whole.loss.item(), rel=1e-12, abs=1e-12)
-        assert torch.allclose(new.grad, expected, rtol=1e-12, atol=1e-15)
 
 
 def test_arguments_are_not_written_and_device_is_not_read() -> None:
@@ -346,24 +311,7 @@ def test_arguments_are_not_written_and_device_is_not_read() -> None:
     assert [t._version for t in everything] == versions
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"objective": "ppo"}, "objective must be one of 'grpo', 'gspo'; got 'ppo'"),
-        ({"aggregation": "mean"}, "'token-mean', 'sequence-mean', 'dr-grpo'"),
-        ({"clip_low": 1.5}, r"clip_low must be in \[0, 1\]"),
-        ({"clip_high": -0.1}, "clip_high"),
-        ({"dual_clip": 1.0}, "dual_clip must be None or a finite number > 1"),
-        ({"aggregation": "dr-grpo"}, "needs max_tokens"),
-    ],
-)
-def test_bad_arguments(options: dict, message: str) -> None:
-    new, old, mask = tensors([[0.0]])
-    with pytest.raises(ValueError, match=message):
-        policy_loss(new, old, mask, torch.ones(1), **options)
-
-
-def test_bad_shapes_and_clamp() -> None:
+def test_bad_shapes() -> None:
     x = torch.zeros(2, 3)
     with pytest.raises(ValueError, match="action_mask"):
         policy_loss(x, x, x[:, :2], torch.zeros(2))
@@ -371,5 +319,3 @@ def test_bad_shapes_and_clamp() -> None:
         policy_loss(x, x, x, torch.zeros(3))
     with pytest.raises(ValueError, match="logp_ref"):
         kl_k3(x, x[:1], x)
-    with pytest.raises(ValueError, match="clamp"):
-        kl_k3(x, x, x, clamp=0.0)

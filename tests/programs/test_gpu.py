@@ -163,11 +163,8 @@ def test_a_text_that_names_no_check_is_an_error():
 
 
 def test_on_a_gpu_there_are_enough_tokens_for_the_checks_of_memory():
-    """All logits are many blocks; passes that shall fit and one that shall not lie apart."""
+    """All logits are many blocks."""
     place = checks.Place(torch.device("cpu"), Path(), "", small=False)
     _, mask, lengths = made.long_rollouts(place, scoring.PEAK_ROWS)
-    assert 4 * int(mask.sum()) * made.QWEN["vocab_size"] > 64 * logprobs.LOGITS_BYTES
+    assert 4 * int(mask.sum()) * made.QWEN["vocab_size"] > 32 * logprobs.LOGITS_BYTES
     assert len(set(lengths)) == 1
-    assert running.halfway(8 * 2**30, 12 * 2**30) == 10 * 2**30
-    with pytest.raises(AssertionError, match="hardly more"):
-        running.halfway(10 * 2**30, 11 * 2**30)

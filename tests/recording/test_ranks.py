@@ -113,7 +113,8 @@ def test_the_papers_configuration_runs_on_two_ranks(tmp_path):
     model = make_model(tmp_path / "model", True)
     done = torchrun(
         "search-r1-3b", "device=cpu", f"model={model}", "data=countries", "corpus=countries",
-        "retriever_url=", "eval_data=", "prompts=4", "group_size=4", "updates=2", "micro_batch=2",
+        "retriever_url=", "eval_data=", "prompts=4", "group_size=4", "updates=2",
+        "micro_tokens=512",
         "turn_tokens=24", "observation_tokens=24", "sequence_tokens=256", "eval_questions=4",
         "steps=2", "checkpoint_every=1", "--run", tmp_path / "run",
     )

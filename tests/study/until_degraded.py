@@ -46,8 +46,8 @@ class Answers(lldscope.Recorder):
 class WatchedTrainer(Trainer):
     """Raises DegradedError after the evaluation that makes its run degraded."""
 
-    def evaluate(self, **options: Any) -> float | None:
-        result = super().evaluate(**options)
+    def evaluate(self, *options: Any) -> float | None:
+        result = super().evaluate(*options)
         answers = self.recorder.evaluations
         result_so_far = label(list(answers), np.stack(list(answers.values())), SNAPSHOTS)
         if result_so_far.verdict == "degraded":

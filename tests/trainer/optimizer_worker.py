@@ -48,7 +48,7 @@ def make_batch(policy: Policy, processes: Processes) -> RolloutBatch:
         rescored=torch.zeros(len(mine), dtype=torch.bool),
     )
     with torch.no_grad():
-        batch.old = batch.score(policy.model, range(len(mine)), 1)
+        batch.old = batch.score(policy.model, range(len(mine)), 10**6)
     return batch
 
 
@@ -61,7 +61,6 @@ class Run:
             processes.device,
             getattr(torch, config.dtype),
             gradient_checkpointing=config.gradient_checkpointing,
-            lora_rank=config.lora_rank,
         )
         with torch.no_grad():  # so that bfloat16 weights start where the others do
             for parameter in self.policy.model.parameters():

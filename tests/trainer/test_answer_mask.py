@@ -23,12 +23,12 @@ import lldscope
 PIECES = ["a ", "é", "日本", "😀", "<think>", "</think>", "Chad", " ", "\n"]
 
 
-def twin(policy: Policy, ids: list[int], group: int) -> list[int]:
+def twin(policy: Policy, ids: list[int]) -> list[int]:
     """Token by token: does it hold a character of the span?"""
     ends = [len(policy.decode(ids[: k + 1])) for k in range(len(ids))]
     span = list(ANSWER.finditer(policy.decode(ids)))[-1]
     pairs = zip([0, *ends], ends, strict=False)
-    return [int(end > span.start(group) and start < span.end(group)) for start, end in pairs]
+    return [int(end > span.start(1) and start < span.end(1)) for start, end in pairs]
 
 
 def byte_policy() -> Policy:
@@ -51,8 +51,7 @@ def turn(rng: random.Random) -> str:
 
 
 @pytest.mark.parametrize("make", [byte_policy, lambda: load_policy("tiny", torch.device("cpu"))])
-@pytest.mark.parametrize(("span", "group"), [("tags", 0), ("content", 1)])
-def test_twin(make, span, group):
+def test_twin(make):
     policy, rng = make(), random.Random(0)
     marked = 0
     for _ in range(150):
@@ -66,8 +65,8 @@ def test_twin(make, span, group):
         before = [5, 6, 7, 8]
         rollout = Rollout(episode, before + ids, [-1, 0, 0, -1] + [1] * len(ids))
         shape = torch.Size((1, len(before) + len(ids) + 2))
-        row = answer_mask(policy, [rollout], shape, span=span)[0].tolist()
-        assert row == [0] * 4 + twin(policy, ids, group) + [0, 0]
+        row = answer_mask(policy, [rollout], shape)[0].tolist()
+        assert row == [0] * 4 + twin(policy, ids) + [0, 0]
         marked += sum(row)
     assert marked > 300
 
@@ -82,7 +81,7 @@ def test_a_turn_is_decoded_a_few_times_however_long_it_is(monkeypatch):
     monkeypatch.setattr(Policy, "decode", lambda p, x: decoded.append(len(x)) or decode(p, x))
     mask = answer_mask(policy, [Rollout(episode, ids, [0] * len(ids))], torch.Size((1, len(ids))))
     assert mask.sum() == 1
-    assert len(decoded) < 12
+    assert len(decoded) < 26
 
 
 def test_rollouts_of_the_shipped_policy():
@@ -93,13 +92,11 @@ def test_rollouts_of_the_shipped_policy():
     )
     shape = torch.Size((len(rollouts), max(len(r.ids) for r in rollouts)))
     answered = 0
-    for span, around in (("content", ""), ("tags", "<answer>{}</answer>")):
-        mask = answer_mask(trainer.policy, rollouts, shape, span=span)
-        for rollout, row in zip(rollouts, mask.tolist(), strict=True):
-            marked = [token for token, m in zip(rollout.ids, row, strict=False) if m]
-            text = trainer.policy.decode(marked).replace("> ", ">").strip()
-            action = rollout.episode.actions[-1]
-            expected = (around or "{}").format(action.content) if action.kind == "answer" else ""
-            assert text == expected
-            answered += action.kind == "answer"
+    mask = answer_mask(trainer.policy, rollouts, shape)
+    for rollout, row in zip(rollouts, mask.tolist(), strict=True):
+        marked = [token for token, m in zip(rollout.ids, row, strict=False) if m]
+        action = rollout.episode.actions[-1]
+        expected = action.content if action.kind == "answer" else ""
+        assert trainer.policy.decode(marked).strip() == expected
+        answered += action.kind == "answer"
     assert answered > 0

@@ -184,21 +184,15 @@ def test_an_episode_from_search_to_answer(world):
 
 
 def test_the_last_generation_gets_no_tool(world):
-    class Counting(Bm25Retriever):
-        requests = 0
-
-        def retrieve(self, queries):
-            Counting.requests += len(queries)
-            return super().retrieve(queries)
-
-    environment = Environment(Counting(world.documents), max_turns=2)
+    tool = Tool(world.documents[:2])
+    environment = Environment(tool, max_turns=2)
     episode = Episode(question_about(world, "countries-2hop"))
     turns = 0
     while not episode.done:
         environment.respond([episode], ["<search> x</search>"])
         turns += 1
     assert turns == 3
-    assert Counting.requests == 2
+    assert tool.requests == [["x"]] * 2
     assert episode.actions[-1].kind == "search"
     assert episode.actions[-1].tool_ok is None
     assert episode.reward == 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import keeper as keeper_module
 import pytest
@@ -15,6 +16,7 @@ from lldscope_trainer.config import load_config
 from lldscope_trainer.data.datasets import Question, read_questions
 from lldscope_trainer.environment.protocol import INVALID, Environment, Episode, Scoring
 from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout import evaluation
 from lldscope_trainer.rollout.evaluation import evaluate
@@ -25,6 +27,7 @@ import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.runs import open_run
 
+ALONE = Processes(0, 1, 0, torch.device("cpu"))
 SEVEN = {
     "nq": "nq/test_1k.jsonl",
     "triviaqa": "triviaqa/test_1k.jsonl",
@@ -75,7 +78,7 @@ def test_scores_of_each_source_do_not_depend_on_the_reward():
         *questions_of("b", ("no", "no")),
     ]
     keeper = Keeper()
-    mean = evaluate(Echo(), questions, None, keeper, 7)
+    mean = evaluate(Echo(), questions, None, keeper, 7, ALONE)
     assert mean == pytest.approx(2 / 4)
     assert keeper.values() == {
         ("a", "em_greedy"): (pytest.approx(1 / 3), 3),
@@ -89,7 +92,7 @@ def test_scores_of_each_source_do_not_depend_on_the_reward():
 def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
     questions = questions_of("a", *((f"{i}", f"{i % 4}") for i in range(10)))
     whole, parts, info = Keeper(), Keeper(), []
-    evaluate(Echo(), questions, None, whole, 0, name="sampled")
+    evaluate(Echo(), questions, None, whole, 0, ALONE, name="sampled")
     monkeypatch.setattr(evaluation, "BATCH", 4)
     player = Echo()
     evaluate(
@@ -98,6 +101,7 @@ def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
         None,
         parts,
         0,
+        ALONE,
         name="sampled",
         on_batch=lambda done, of: info.append((done, of)),
     )
@@ -114,7 +118,7 @@ def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
         *questions_of("b", ("Lima Peru", "Lima")),
     ]
     alone = Keeper()
-    mean = evaluate(Echo(), questions, None, alone, 0)
+    mean = evaluate(Echo(), questions, None, alone, 0, ALONE)
     box: list = [None] * size
     barrier = threading.Barrier(size)
     players, keepers, means = ([kind() for _ in range(size)] for kind in (Echo, Keeper, list))
@@ -125,10 +129,10 @@ def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
         return sum(box)
 
     def one(rank):
-        means[rank] = evaluate(
-            players[rank], questions, None, keepers[rank], 0, rank=rank, size=size,
-            add_up=lambda mine: add_up(rank, mine),
+        ranks = SimpleNamespace(
+            rank=rank, size=size, device="cpu", sum=lambda tensor: add_up(rank, tensor)
         )
+        means[rank] = evaluate(players[rank], questions, None, keepers[rank], 0, ranks)
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -170,7 +174,7 @@ def test_evaluations_have_a_temperature_and_turns_of_their_own(monkeypatch):
 
 def test_without_questions_nothing_is_recorded():
     keeper = Keeper()
-    assert evaluate(Echo(), [], None, keeper, 0) is None
+    assert evaluate(Echo(), [], None, keeper, 0, ALONE) is None
     assert keeper.rows == []
 
 
@@ -193,7 +197,7 @@ def test_seven_benchmarks_are_played_and_recorded(environment, tmp_path):
     questions = read_questions([DATA / file for file in SEVEN.values()], limit=8)
     player = tiny_player(temperature=0.0, turn_tokens=16)
     with lldscope.Recorder(tmp_path / "run", name="seven", trainer="test") as recorder:
-        mean = evaluate(player, questions, environment, recorder, 0)
+        mean = evaluate(player, questions, environment, recorder, 0, ALONE)
     run = open_run(tmp_path / "run")
     rows = run.sql("SELECT data_source, metric, value, n FROM evals").to_dict("records")
     assert {(r["data_source"], r["metric"]) for r in rows} == {
@@ -212,7 +216,7 @@ def test_the_averages_of_the_page_count_each_benchmark_once(tmp_path):
         for question in questions_of(source, *[("Lima", "Lima" if right else "Oslo")] * (i + 1))
     ]
     with lldscope.Recorder(tmp_path / "run", name="seven", trainer="test") as recorder:
-        mean = evaluate(Echo(), questions, None, recorder, 3)
+        mean = evaluate(Echo(), questions, None, recorder, 3, ALONE)
     assert mean == pytest.approx((1 + 3 + 4 + 6) / 28)  # over questions
     (row,) = open_run(tmp_path / "run").sql(QUERY).to_dict("records")
     assert row == {
@@ -228,10 +232,11 @@ def test_search_r1_rows_are_played_with_their_own_prompt(environment):
     assert DATA is not None
     questions = read_questions([DATA / "search_r1_mix/val_7x16.parquet"], limit=1)
     keeper = Keeper()
-    evaluate(tiny_player(temperature=0.0, sequence_tokens=1200), questions, environment, keeper, 0)
+    player = tiny_player(temperature=0.0, sequence_tokens=1200)
+    evaluate(player, questions, environment, keeper, 0, ALONE)
     assert {source for source, _ in keeper.values()} == set(SEVEN)
     with pytest.raises(UsageError, match="raise sequence_tokens"):
-        evaluate(tiny_player(sequence_tokens=100), questions, environment, keeper, 0)
+        evaluate(tiny_player(sequence_tokens=100), questions, environment, keeper, 0, ALONE)
 
 
 def test_an_invalid_action_is_told_what_the_settings_say():

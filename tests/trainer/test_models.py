@@ -1,4 +1,4 @@
-"""Policies from Hugging Face directories: loading, scoring, sampling, precision, adapters."""
+"""Policies from Hugging Face directories: loading, scoring, sampling, precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lldscope_trainer.builtin.world import World
 from lldscope_trainer.environment.protocol import Environment, prompt_text
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.head import head_logits
-from lldscope_trainer.policy.logprobs import action_logps, action_scores, pad
+from lldscope_trainer.policy.logprobs import action_logps, action_scores, compute, pad
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout, Sampling
@@ -264,7 +264,7 @@ def test_bfloat16_computes_so_but_keeps_float32_weights_and_logits(make):
     # Rounded somewhere, so not equal; but only in the decoder, so close.
     off = (result.logp - action_logps(exact.model, ids, mask)).abs().max()
     assert 0 < off < 0.2
-    with policy.compute():
+    with compute(policy.model):
         hidden = policy.model.get_decoder()(input_ids=ids).last_hidden_state
         logits = head_logits(policy.model, hidden)
     assert logits.dtype == torch.float32
@@ -366,52 +366,6 @@ def test_sampling_keeps_its_cache_under_gradient_checkpointing(make):
         policy = load_policy(str(make("llama")), CPU, gradient_checkpointing=on)
         results.append([(r.ids, r.logp) for r in play(policy, turn_tokens=5)])
     assert results[0] == results[1]
-
-
-# ---- adapters -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("kind", ["llama", "qwen2"])
-def test_adapters_train_alone_and_merge_into_ordinary_weights(make, tmp_path, kind, tied):
-    pytest.importorskip("peft")
-    directory = make(kind, tied)
-    plain = load_policy(str(directory), CPU)
-    policy = load_policy(str(directory), CPU, lora_rank=2, lora_alpha=4.0)
-    ids, mask = random_batch()
-    start = action_logps(plain.model, ids, mask)
-    assert torch.equal(action_logps(policy.model, ids, mask), start)  # B = 0: no change yet
-    trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
-    assert all(".lora_" in name for name in trained)
-    assert len(trained) == 2 * 2 * 7  # A and B, layers, linear layers of each
-    optimizer = torch.optim.AdamW(trained.values(), lr=1e-2)
-    for _ in range(3):
-        optimizer.zero_grad()
-        (-action_logps(policy.model, ids, mask).sum()).backward()
-        optimizer.step()
-    after = action_logps(policy.model, ids, mask).detach()
-    assert after.sum() > start.sum() + 1
-
-    original, merged = dict(plain.named_weights()), dict(policy.named_weights())
-    assert original.keys() == merged.keys()
-    changed = {name for name in merged if not torch.equal(merged[name], original[name])}
-    assert changed == {name for name in merged if "_proj.weight" in name}
-    policy.save(tmp_path)
-    loaded = load_policy(str(tmp_path), CPU)
-    assert type(loaded.model) is type(plain.model)
-    assert torch.allclose(action_logps(loaded.model, ids, mask), after, atol=1e-4)
-
-
-def test_adapters_start_alike_in_every_process_and_leave_the_generator_alone(make):
-    pytest.importorskip("peft")
-    states = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        expected = torch.random.get_rng_state()
-        model = load_policy(str(make("llama")), CPU, lora_rank=2).model
-        states.append(model.state_dict())
-        assert torch.equal(torch.random.get_rng_state(), expected)
-    assert all(torch.equal(a, b) for a, b in zip(*(s.values() for s in states), strict=True))
 
 
 def test_the_head_computes_in_float32_though_all_weights_are_bfloat16(make):

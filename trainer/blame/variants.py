@@ -15,7 +15,7 @@ from lldscope.recording.rescore import mixed_groups
 
 from ..config import TrainConfig
 from ..guard import Cures
-from ..policy.logprobs import action_scores
+from ..policy.logprobs import action_scores, by_tokens
 from ..rollout.batch import RolloutBatch
 from ..train import Sample, Trainer
 from .answer import AS_IT_WAS, HALF_RATE, POSITIVE
@@ -115,7 +115,7 @@ def correct_rows(sample: Sample) -> list[int]:
 def delta_correct(trainer: Trainer, sample: Sample) -> float:
     """`measure`'s first number alone, of a sample that has one: few rows need a pass."""
     batch, rows = sample.batch, correct_rows(sample)
-    logp = batch.score(trainer.policy.model, rows, trainer.config.buckets)
+    logp = batch.score(trainer.policy.model, rows, trainer.config.micro_tokens)
     return float(((logp - batch.old[rows]) * batch.mask[rows]).double().sum(1).mean())
 
 
@@ -133,7 +133,7 @@ def measure(trainer: Trainer, sample: Sample, probes: float | None) -> dict[str,
     """
     batch, step = sample.batch, sample.draw.step
     rows = list(range(len(batch.lengths)))
-    passes = batch.buckets(rows, max(1, len(sample.minibatches)))
+    passes = by_tokens(batch.lengths, rows, trainer.config.micro_tokens)
     scores = batch.score_passes(
         lambda ids, mask: action_scores(trainer.policy.model, ids, mask, entropy=True), passes
     )

@@ -30,16 +30,6 @@ def hide_dunder_names_of_llvmlite() -> None:
     kind.__getattr__ = functions_only
 
 
-def keep_process_group(core: Any) -> None:
-    """Let vLLM's end leave the process group alone, which the trainer still uses.
-
-    Reason: the engine's finalizer destroys the default process group, whoever created it.
-    Upstream: no option and no issue known to us.
-    Remove when vLLM only destroys a group that it created.
-    """
-    core._finalizer.detach()
-
-
 def leave_weights_unpacked() -> None:
     """Let linear layers on the CPU take new weights like any other. Call before the model is built.
 

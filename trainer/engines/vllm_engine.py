@@ -19,7 +19,7 @@ from ..config import TrainConfig
 from ..environment.protocol import CLOSING
 from ..preflight import model_directory, need
 from ..rollout.tokens import Sampling, Turn
-from .compat import hide_dunder_names_of_llvmlite, keep_process_group
+from .compat import hide_dunder_names_of_llvmlite
 
 
 class VllmEngine:
@@ -75,7 +75,8 @@ class VllmEngine:
         cache: Any = self._llm.llm_engine.vllm_config.cache_config
         self.capacity = cache.num_gpu_blocks * cache.block_size
         if shared_group:
-            keep_process_group(self._core)
+            # Its finalizer would destroy the process group, which the trainer still uses.
+            self._core._finalizer.detach()
 
     def submit(
         self, row: int, context: Sequence[int], limit: int, seed: int, sampling: Sampling

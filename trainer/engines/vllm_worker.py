@@ -21,8 +21,7 @@ class WeightSync:
     model_runner: Any
 
     def take_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Copy weights under their Hugging Face names into the model, one after the other: adapters
-        are merged into each only when it is its turn."""
+        """Copy weights under their Hugging Face names into the model."""
         self.model_runner.model.load_weights(weights=iter(weights))
 
 

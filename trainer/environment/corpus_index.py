@@ -8,8 +8,8 @@ document is read when it is found.
 Words are lower-cased runs of letters and digits, without stemming; stop words are indexed, but
 asked for only in a query that has nothing else (docs/retrieval.md has the recall of each choice).
 
-Memory while building, per passage: 4 bytes a word plus what bm25s takes for its matrix, about 36
-bytes per different word of a passage at its peak; never the texts.
+Memory while building, per passage: 80 bytes and 4 a word, plus what bm25s takes for its matrix,
+about 36 bytes per different word of a passage at its peak; never the texts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ import shutil
 import sys
 import tempfile
 from array import array
-from collections.abc import Iterator
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
-from zlib import crc32
+from typing import Any
 
 import bm25s
 import numpy as np
@@ -97,34 +95,25 @@ class CorpusIndex:
 
 
 def open_index(path: Path) -> CorpusIndex:
-    """The index of a corpus file: from disk if there is one that fits, else built and stored,
-    beside the corpus, or in ~/.cache/lldscope where the corpus' folder cannot be written.
+    """The index of a corpus file: from disk if there is one that fits, else built and stored beside
+    the corpus.
 
     Raises as `read_corpus` does, and LldscopeError where the index cannot be written.
     """
     check_corpus(path)
     folder = path.with_name(f"{path.name}.bm25")
-    if not os.access(path.parent, os.W_OK) and not folder.exists():
-        name = f"{path.name}-{crc32(os.fsencode(path.resolve())):08x}.bm25"
-        folder = Path.home() / ".cache" / "lldscope" / name
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
         # One process builds; the others of a run that starts with several wait for it.
         with folder.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             return _from_disk(path, folder) or _make(path, folder)
-    except PermissionError as error:
+    except OSError as error:
         if index := _from_disk(path, folder):  # no lock is needed to read
             return index
-        raise _unwritable(path, folder, error) from None
-    except OSError as error:
-        raise _unwritable(path, folder, error) from None
-
-
-def _unwritable(path: Path, folder: Path, error: OSError) -> LldscopeError:
-    return LldscopeError(
-        f"The index of {path} cannot be written into {folder}: {error.strerror or error}."
-    )
+        raise LldscopeError(
+            f"The index of {path} cannot be written into {folder}: {error.strerror or error}. Link "
+            "the corpus into a folder that can be written (ln -s)."
+        ) from None
 
 
 def _key(path: Path) -> dict[str, object]:
@@ -139,13 +128,14 @@ def _from_disk(path: Path, folder: Path) -> CorpusIndex | None:
     if not folder.exists():
         return None
     try:
-        if json.loads((folder / _META).read_text("utf-8")) == _key(path):
-            return CorpusIndex(path, folder)
-        why = "is out of date"
+        if json.loads((folder / _META).read_text("utf-8")) != _key(path):
+            raise ValueError("out of date")
+        return CorpusIndex(path, folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"cannot be used ({error})"
-    _log.warning("the index in %s %s: indexing %s again", folder, why, path)
-    return None
+        _log.warning(
+            "the index in %s cannot be used (%s): indexing %s again", folder, error, path
+        )
+        return None
 
 
 def _make(path: Path, folder: Path) -> CorpusIndex:
@@ -172,39 +162,25 @@ def build(path: Path, folder: Path) -> None:
     """Write the index of a corpus file into `folder`: bm25s' files, and where each document's line
     starts. Raises as `read_corpus` does, and LldscopeError for a corpus without a word."""
     vocabulary: dict[str, int] = {}
-    numbers, ends, offsets = array("i"), array("q", [0]), array("q")
-    size = path.stat().st_size if path.exists() else 0
+    documents: list[array[int]] = []  # numbers of words: lists would take several times the memory
+    offsets = array("q")
+    size = path.stat().st_size
     bar = tqdm(
         total=size, desc=f"reading {path.name}", unit="B", unit_scale=True, leave=False,
         disable=None,  # where there is no terminal
     )
     with bar:
         for offset, document in read_corpus(path):
-            for word in words(f"{document.title} {document.text}"):
-                numbers.append(vocabulary.setdefault(word, len(vocabulary)))
-            ends.append(len(numbers))
+            text = words(f"{document.title} {document.text}")
+            numbers = (vocabulary.setdefault(word, len(vocabulary)) for word in text)
+            documents.append(array("i", numbers))
             bar.update(offset - bar.n)
             offsets.append(offset)
     if not vocabulary:
         raise LldscopeError(f"{path}: there is no word in this corpus.")
     offsets.append(size)
     index = bm25s.BM25()
-    corpus = Tokenized(ids=_Documents(numbers, ends), vocab=vocabulary)
+    corpus: Any = Tokenized(ids=documents, vocab=vocabulary)
     index.index(corpus, create_empty_token=False, show_progress=sys.stderr.isatty())
     index.save(folder, show_progress=False)
     np.save(folder / _OFFSETS, np.asarray(offsets))
-
-
-class _Documents:
-    """The documents' word numbers, one list at a time: as lists all at once they would take
-    several times the memory."""
-
-    def __init__(self, numbers: array[int], ends: array[int]) -> None:
-        self._numbers, self._ends = numbers, ends
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for start, end in pairwise(self._ends):
-            yield self._numbers[start:end].tolist()

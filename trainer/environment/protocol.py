@@ -19,7 +19,7 @@ from zlib import crc32
 from ..data.corpus import Document
 from ..data.datasets import Question
 from .retrieval import Retriever
-from .reward import em, last_answer, reward, search_r1_answer
+from .reward import em, f1, last_answer, search_r1_answer, valid_format
 
 TAGS = tuple(
     f"<{end}{tag}>" for tag in ("think", "search", "information", "answer") for end in ("", "/")
@@ -107,11 +107,11 @@ class Episode:
 
     @property
     def reward(self) -> float:
-        """What the answer, and the format if that counts, is worth."""
-        s = self.scoring
-        kinds = [action.kind for action in self.actions]
-        golds = self.question.golds
-        return reward(self.answer, golds, kinds, kind=s.reward, format_reward=s.format_reward)
+        """What the answer is worth; at least what the format is, where that is valid, so that more
+        of a right answer never earns less."""
+        score = {"em": em, "f1": f1}[self.scoring.reward](self.answer, self.question.golds)
+        valid = valid_format([action.kind for action in self.actions])
+        return max(score, self.scoring.format_reward) if valid else score
 
 
 def prompt_text(question: str, instruction: str = "") -> str:

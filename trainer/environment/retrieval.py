@@ -17,21 +17,17 @@ twice, the document number does.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Protocol
 from zlib import crc32
 
 import bm25s
 import numpy as np
-from numpy.typing import NDArray
 
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import UsageError
 
 from ..data.corpus import Document
 from .corpus_index import CorpusIndex, words
-
-_log = logging.getLogger(__name__)
 
 
 class Retriever(Protocol):
@@ -55,7 +51,9 @@ class Bm25Retriever:
         miss_rate: float = 0.25,
         seed: int = 0,
     ) -> None:
-        self._documents = _enough(documents, top_k)
+        if top_k >= len(documents):  # one more than a search gives, so that one can be withheld
+            raise UsageError(f"top_k={top_k} is too many: there are {len(documents)} documents")
+        self._documents = list(documents)
         self._top_k = top_k
         self._miss_rate = miss_rate
         self._seed = seed
@@ -80,7 +78,10 @@ class Bm25Retriever:
         rng = np.random.default_rng(crc32(f"{self._seed}|{query}".encode()))
         missed = rng.random() < self._miss_rate
         scores = self._index.get_scores(words)
-        best = _ranked(scores, rng.random(len(scores), dtype=np.float32))[: self._top_k + 1]
+        draws = rng.random(len(scores), dtype=np.float32)
+        # A stable sort of all: a partial one leaves equal scores in an order that depends on the
+        # vector instructions of the processor.
+        best = np.lexsort((-draws, -scores))[: self._top_k + 1]
         indices = best[1:] if missed else best[:-1]
         return [self._documents[i] for i in rng.permutation(indices)]
 
@@ -91,34 +92,10 @@ class CorpusRetriever:
     def __init__(self, index: CorpusIndex, *, top_k: int) -> None:
         self._index = index
         self._top_k = top_k
-        self._warned = False
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
-        """The documents for each query, best first; an empty list where no word of it occurs, None
-        where a document cannot be read because the corpus file was written to meanwhile."""
-        return [self._retrieve(query) for query in queries]
-
-    def _retrieve(self, query: str) -> list[Document] | None:
-        try:
-            return [document for document, _ in self._index.search(query, self._top_k)]
-        except LldscopeError as error:
-            if not self._warned:
-                _log.warning("%s Searches fail until then.", error)
-            self._warned = True
-            return None
-
-
-def _ranked(scores: NDArray[np.float32], tiebreak: NDArray[np.float32]) -> NDArray[np.intp]:
-    """Document numbers, best score first; of equal ones the one that drew more, then the first.
-
-    A stable sort of all of them: a partial one leaves equal scores in an order that depends on the
-    vector instructions of the processor.
-    """
-    return np.lexsort((-tiebreak, -scores))
-
-
-def _enough(documents: Sequence[Document], top_k: int) -> list[Document]:
-    """The documents as a list: more of them than a search gives, so that one can be withheld."""
-    if top_k >= len(documents):
-        raise UsageError(f"top_k={top_k} is too many: there are {len(documents)} documents")
-    return list(documents)
+        """The documents for each query, best first; an empty list where no word of it occurs.
+        Raises LldscopeError where the corpus file was written to meanwhile: its searches would all
+        fail from then on."""
+        best = [self._index.search(query, self._top_k) for query in queries]
+        return [[document for document, _ in results] for results in best]

@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 _BATCH = 256
 """Queries per request, so that one bad answer costs one batch."""
 _MAX_ANSWER = 64 << 20
-_CONNECT = 1.0
-"""Seconds that a check waits for a connection."""
+_CONNECT = 5.0
+"""Seconds that a connection may take."""
 _FIRST_PAUSE = 0.5
 """Seconds before the first retry; each further pause is twice as long."""
 _TRY_AGAIN = (408, 429)
@@ -32,13 +32,11 @@ _TRY_AGAIN = (408, 429)
 
 
 class _Failed(Exception):
-    """A request that gave no documents: why, whether asking again may help, and whether the
-    retriever was unreachable, so that further requests would only wait as long."""
+    """A request that gave no documents: why, and whether asking again may help."""
 
-    def __init__(self, why: str, *, again: bool = False, unreachable: bool = False) -> None:
+    def __init__(self, why: str, *, again: bool = False) -> None:
         super().__init__(why)
         self.again = again
-        self.unreachable = unreachable
 
 
 class HttpRetriever:
@@ -56,15 +54,15 @@ class HttpRetriever:
         self._timeout = timeout
         self._retries = retries
         # No proxy from the environment: it would catch a retriever on this machine too.
-        self._client = httpx2.Client(timeout=timeout, trust_env=False)
+        waits = httpx2.Timeout(timeout, connect=min(_CONNECT, timeout))
+        self._client = httpx2.Client(timeout=waits, trust_env=False)
         self._is_down = False
 
     def check(self) -> None:
         """Ask it something. Raises LldscopeError, saying why, if no documents come back: then every
         search of a run would fail."""
-        connect = min(_CONNECT, self._timeout)
         try:
-            self._answer(["capital"], httpx2.Timeout(self._timeout, connect=connect))
+            self._answer(["capital"])
         except _Failed as error:
             raise LldscopeError(
                 f"retriever {self._shown}: {error}. Start it (lldscope retriever CORPUS serves a "
@@ -83,7 +81,7 @@ class HttpRetriever:
                 results.update(zip(batch, self._ask(batch, attempts), strict=True))
             except _Failed as error:
                 failure = error
-                if error.unreachable:
+                if error.again:  # the others would only wait as long
                     break
         if different and (failure is not None) != self._is_down:
             # Once when an outage begins and once when it is over, not at every call in between.
@@ -102,15 +100,12 @@ class HttpRetriever:
                 time.sleep(_FIRST_PAUSE * 2**attempt)
         return self._answer(queries)
 
-    def _answer(
-        self, queries: list[str], timeout: httpx2.Timeout | None = None
-    ) -> list[list[Document]]:
+    def _answer(self, queries: list[str]) -> list[list[Document]]:
         request = {"queries": queries, "topk": self._top_k, "return_scores": True}
         try:
             with self._client.stream(
                 "POST", self._url, content=json.dumps(request).encode(),
                 headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
-                timeout=timeout or self._client.timeout,
             ) as response:
                 status = response.status_code
                 if status != 200:
@@ -121,7 +116,7 @@ class HttpRetriever:
             raise self._too_slow() from None
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             why = f"it cannot be reached ({error or type(error).__name__})"
-            raise _Failed(why, again=True, unreachable=True) from None
+            raise _Failed(why, again=True) from None
         try:
             return _documents(json.loads(body), len(queries), self._top_k)
         except (ValueError, RecursionError) as error:
@@ -140,7 +135,7 @@ class HttpRetriever:
         return bytes(body)
 
     def _too_slow(self) -> _Failed:
-        return _Failed(f"no answer within {self._timeout:g} s", again=True, unreachable=True)
+        return _Failed(f"no answer within {self._timeout:g} s", again=True)
 
 
 def _address(url: str) -> httpx2.URL:
@@ -155,18 +150,17 @@ def _address(url: str) -> httpx2.URL:
     return result.copy_with(path="/retrieve") if result.path in ("", "/") else result
 
 
-def _documents(answer: Any, queries: int, top_k: int) -> list[list[Document]]:
+def _documents(answer: Any, n_queries: int, top_k: int) -> list[list[Document]]:
     """The documents in an answer. Raises ValueError saying what is wrong with it."""
     result = answer.get("result") if isinstance(answer, dict) else None
-    if not isinstance(result, list):
-        raise ValueError("there is no list 'result'")
-    if len(result) != queries:
-        raise ValueError(f"{len(result)} results for {queries} queries")
-    if not all(isinstance(documents, list) for documents in result):
-        raise ValueError("a result is not a list")
-    return [[_document(entry) for entry in documents[:top_k]] for documents in result]
-
-
-def _document(entry: Any) -> Document:
-    has_score = isinstance(entry, dict) and "document" in entry
-    return parse_document(entry["document"] if has_score else entry)
+    if not (isinstance(result, list) and all(isinstance(entries, list) for entries in result)):
+        raise ValueError("there is no list of lists 'result'")
+    if len(result) != n_queries:
+        raise ValueError(f"{len(result)} results for {n_queries} queries")
+    return [
+        [
+            parse_document(e["document"] if isinstance(e, dict) and "document" in e else e)
+            for e in entries[:top_k]
+        ]
+        for entries in result
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lldscope.core.errors import LldscopeError
+from lldscope.core.errors import LldscopeError, missing_package
 from lldscope.core.listening import listen
+
+from ..data.corpus import Document, contents
 
 if TYPE_CHECKING:
     from .corpus_index import CorpusIndex
@@ -49,10 +52,12 @@ def retriever(corpus: Path, host: str, port: int, top_k: int) -> None:
     CORPUS is a .jsonl file, one document per line: {id, contents} or {title, text}. Its index is
     built once and stored beside it.
     """
-    _need()
-    from waitress.server import create_server
+    try:
+        from waitress.server import create_server
 
-    from .corpus_index import open_index
+        from .corpus_index import open_index
+    except ImportError as error:
+        raise missing_package(error, "The retriever", "train") from None
 
     listener = listen(host, port)  # a taken port is reported before hours of indexing
     logging.getLogger("waitress").setLevel(logging.ERROR)
@@ -91,7 +96,8 @@ def make_app(
     def app(environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
         status, answer = "200 OK", None
         try:
-            if local and _name(environ.get("HTTP_HOST", "localhost")) not in _LOCAL:
+            host = re.sub(r":\d+$", "", environ.get("HTTP_HOST", "localhost")).strip("[]")
+            if local and host not in _LOCAL:
                 raise _Refused("403 Forbidden", "this retriever answers to localhost only")
             answer = _answer(index, top_k, _body(environ))
         except _Refused as error:
@@ -104,13 +110,6 @@ def make_app(
         return [body]
 
     return app
-
-
-def _name(host: str) -> str:
-    """The name in a Host header, without port and brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
 
 
 def _body(environ: dict[str, Any]) -> bytes:
@@ -142,23 +141,9 @@ def _answer(index: CorpusIndex, default_top_k: int, body: bytes) -> dict[str, An
     scores = request.get("return_scores") or False
     if not isinstance(scores, bool):
         raise _Refused("400 Bad Request", "'return_scores' must be true or false")
-    return {"result": [_documents(index, query, top_k, scores) for query in queries]}
 
+    def entry(document: Document, score: float) -> dict[str, Any]:
+        bare = {"id": document.id, "contents": contents(document)}
+        return {"document": bare, "score": score} if scores else bare
 
-def _documents(index: CorpusIndex, query: str, top_k: int, scores: bool) -> list[dict[str, Any]]:
-    from ..data.corpus import contents
-
-    documents = []
-    for document, score in index.search(query, top_k):
-        entry: dict[str, Any] = {"id": document.id, "contents": contents(document)}
-        documents.append({"document": entry, "score": score} if scores else entry)
-    return documents
-
-
-def _need() -> None:
-    from importlib.util import find_spec
-
-    if missing := [name for name in ("bm25s", "waitress") if find_spec(name) is None]:
-        raise LldscopeError(
-            f"The retriever needs {', '.join(missing)}: pip install 'lldscope[train]'"
-        )
+    return {"result": [[entry(*hit) for hit in index.search(q, top_k)] for q in queries]}

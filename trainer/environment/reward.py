@@ -89,20 +89,3 @@ def valid_format(kinds: Sequence[str]) -> bool:
     """Whether a rollout with these kinds of actions followed the protocol: every turn a
     search or an answer, the last one an answer."""
     return bool(kinds) and kinds[-1] == "answer" and "invalid" not in kinds
-
-
-def reward(
-    answer: str | None,
-    golds: Sequence[str],
-    kinds: Sequence[str],
-    *,
-    kind: str = "em",
-    format_reward: float = 0.0,
-) -> float:
-    """The reward of a rollout with this answer and these kinds of actions.
-
-    The score by `kind` ("em" or "f1"), but at least `format_reward` where the format is valid, so
-    that more of a right answer never earns less.
-    """
-    score = {"em": em, "f1": f1}[kind](answer, golds)
-    return max(score, format_reward) if valid_format(kinds) else score

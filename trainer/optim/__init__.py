@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..config import TrainConfig
 from ..policy.model import Policy
-from .optimizer import Optimizer, TorchOptimizer
+from .optimizer import TorchOptimizer
 from .processes import Processes
 
 
-def make_optimizer(policy: Policy, config: TrainConfig, processes: Processes) -> Optimizer:
+def make_optimizer(policy: Policy, config: TrainConfig, processes: Processes) -> TorchOptimizer:
     """The optimizer that `config` names. Raises LldscopeError if it needs a package that is not
     installed."""
     if config.optimizer == "deepspeed":

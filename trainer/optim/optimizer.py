@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +31,14 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 MASTER = "master"
 """A float32 weight of a policy whose own are bfloat16, saved beside the moments."""
 
-_BUCKET = 2**25
-"""Gradient elements that ranks add up at once."""
 
-
-class Optimizer(ABC):
-    """Owns gradients, AdamW's moments and the learning rate. With several processes every rank
-    makes the same calls in the same order, forwards included, `full_weights` excepted. `fused` has
-    AdamW update all weights in a few kernels; `can_discard` says whether an update that was begun
-    can begin anew."""
+class TorchOptimizer:
+    """AdamW on every rank's own copy of the weights, with its moments and the learning rate. The
+    copies stay equal to the bit: they start from rank 0's, and every rank applies the same summed
+    gradient. Every rank makes the same calls in the same order, forwards included, `full_weights`
+    excepted. `fused` updates all weights in a few kernels."""
 
     fused = False
-    can_discard = False
 
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
         self._model = policy.model
@@ -51,10 +46,14 @@ class Optimizer(ABC):
         # On the CPU it would round otherwise, and gain little.
         self.fused = self.fused or processes.device.type == "cuda"
         self._named = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
+        self._parameters = list(self._named.values())
         self._adamw = torch.optim.AdamW(
-            self._named.values(), lr=config.lr, weight_decay=config.weight_decay,
-            fused=self.fused,
+            self._parameters, lr=config.lr, weight_decay=config.weight_decay, fused=self.fused
         )
+        self._clip = config.grad_clip
+        self._offload = config.offload_moments
+        self._main_memory: dict[Any, dict[str, Tensor]] = {}  # by parameter: its moments
+        processes.copy_from_first([p.data for p in self._parameters])
 
     @property
     def lr(self) -> float:
@@ -73,83 +72,21 @@ class Optimizer(ABC):
         """The parameters that this rank writes."""
         return set(list(self._named)[self._processes.rank :: self._processes.size])
 
-    @abstractmethod
     def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
         """`logprobs.action_scores` of the policy, with gradient, as this optimizer needs it run."""
+        return action_scores(self._model, ids, action_mask, entropy=entropy)
 
-    @abstractmethod
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradient of one micro-batch's share of the loss; `last` of this update."""
+        loss.backward()
 
-    def discard(self) -> None:
-        """Forget the gradients of the update so far, so that it can begin anew. Only where
-        `can_discard`."""
-        raise NotImplementedError
-
-    @abstractmethod
     def step(self) -> tuple[float, bool]:
         """Apply the gradients: (norm, applied). The norm is that of the whole gradient before
         clipping, the same on every rank. One that is not finite changes neither weights nor
         moments on any rank, and `applied` is then False."""
-
-    @abstractmethod
-    def full_weights(self) -> AbstractContextManager[None]:
-        """While open, the policy's model holds all its weights, and each rank may run it without
-        gradients, and read it, as often as it likes. Entered and left by all ranks together."""
-
-    def moments_at_hand(self) -> AbstractContextManager[None]:
-        """What updates are made in."""
-        return nullcontext()
-
-    @abstractmethod
-    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Put these values into the parameters that are trained, by name. Raises LldscopeError for
-        weights of another model."""
-
-    @abstractmethod
-    def save(self, directory: Path) -> None:
-        """Write moments, and weights of more precision than the policy's, into `directory`: every
-        rank those of its share of the parameters, whole."""
-
-    @abstractmethod
-    def load(self, directory: Path) -> None:
-        """Load what `save` wrote. The policy must hold the weights it had then. Raises
-        LldscopeError for files that are missing, damaged, or of another model."""
-
-
-class TorchOptimizer(Optimizer):
-    """AdamW on every rank's own copy of the weights. The copies stay equal to the bit: they start
-    from rank 0's, and every rank applies the same summed gradient."""
-
-    can_discard = True
-
-    def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
-        super().__init__(policy, config, processes)
-        self._clip = config.grad_clip
-        self._parameters = list(self._named.values())
-        self._offload = config.offload_moments
-        self._main_memory: dict[Any, dict[str, Tensor]] = {}  # by parameter: its moments
-        processes.copy_from_first([p.data for p in self._parameters])
-
-    def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
-        return action_scores(self._model, ids, action_mask, entropy=entropy)
-
-    def backward(self, loss: Tensor, *, last: bool) -> None:
-        loss.backward()
-
-    def discard(self) -> None:
-        self._adamw.zero_grad(set_to_none=True)
-
-    def _sum_over_ranks(self) -> None:
-        for bucket in _buckets(self._parameters):
-            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
-            total = self._processes.sum(torch.cat([g.reshape(-1) for g in grads]))
-            for p, part in zip(bucket, total.split([p.numel() for p in bucket]), strict=True):
-                p.grad = part.view_as(p)
-
-    def step(self) -> tuple[float, bool]:
         if self._processes.size > 1:
-            self._sum_over_ranks()
+            for p in self._parameters:
+                p.grad = self._processes.sum(torch.zeros_like(p) if p.grad is None else p.grad)
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._clip))
         # A non-finite gradient would poison the weights and AdamW's moments for good. The norm
         # comes from summed gradients, so that all ranks decide alike.
@@ -161,11 +98,14 @@ class TorchOptimizer(Optimizer):
 
     @contextmanager
     def full_weights(self) -> Iterator[None]:
+        """While open, the policy's model holds all its weights, and each rank may run it without
+        gradients, and read it, as often as it likes. Entered and left by all ranks together."""
         yield
 
     @contextmanager
     def moments_at_hand(self) -> Iterator[None]:
-        """With `offload_moments` they come from main memory, and go back there."""
+        """What updates are made in. With `offload_moments` they come from main memory, and go back
+        there."""
         for parameter, moments in self._main_memory.items():
             for name, moment in moments.items():
                 self._adamw.state[parameter][name] = moment.to(parameter.device, non_blocking=True)
@@ -188,20 +128,26 @@ class TorchOptimizer(Optimizer):
             torch.cuda.empty_cache()
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        check_weights(weights, self._shapes())
+        """Put these values into the parameters that are trained, by name. Raises LldscopeError for
+        weights of another model."""
+        self._check(weights)
         with torch.no_grad():
             for name, parameter in self._named.items():
                 parameter.copy_(weights[name])
 
     def save(self, directory: Path) -> None:
+        """Write moments, and weights of more precision than the policy's, into `directory`: every
+        rank those of its share of the parameters, whole."""
         state, share = self._adamw.state, self._share()
         states = {n: state[p] for n, p in self._named.items() if p in state}
         steps = {n: int(s["step"]) for n, s in states.items()}
         moments = {f"{n}.{m}": s[m] for n, s in states.items() if n in share for m in MOMENTS}
-        save_moments(directory, moments, steps, self._processes.rank)
+        self._write(directory, moments, steps)
 
     def load(self, directory: Path) -> None:
-        tensors, steps = load_moments(directory, self._shapes())
+        """Load what `save` wrote. The policy must hold the weights it had then. Raises
+        LldscopeError for files that are missing, damaged, or of another model."""
+        tensors, steps = self._read(directory)
         self._adamw.state.clear()
         self._main_memory.clear()
         for name, parameter in self._named.items():
@@ -217,55 +163,37 @@ class TorchOptimizer(Optimizer):
         if self._offload:
             self._move_out()
 
+    def _check(self, weights: Mapping[str, Tensor]) -> None:
+        """Raise LldscopeError unless there is a weight of the right shape for every parameter."""
+        if any(n not in weights or weights[n].shape != s for n, s in self._shapes().items()):
+            raise LldscopeError("The weights are not those of this model: names or shapes differ")
 
-def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:
-    """Parameters in order, in runs of one dtype and about `_BUCKET` elements."""
-    bucket: list[Any] = []
-    for p in parameters:
-        full = sum(q.numel() for q in bucket) + p.numel() > _BUCKET
-        if bucket and (full or bucket[0].dtype != p.dtype):
-            yield bucket
-            bucket = []
-        bucket.append(p)
-    if bucket:
-        yield bucket
+    def _write(self, directory: Path, tensors: dict[str, Tensor], steps: dict[str, int]) -> None:
+        """Write this rank's optimizer-RANK.safetensors; rank 0 also the applied steps of each
+        parameter, optimizer.json."""
+        directory.mkdir(parents=True, exist_ok=True)
+        rank = self._processes.rank
+        tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+        save_file(tensors, directory / f"optimizer-{rank}.safetensors")
+        if rank == 0:
+            (directory / "optimizer.json").write_text(json.dumps({"steps": steps}), "utf-8")
 
-
-def check_weights(weights: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> None:
-    """Raise LldscopeError unless there is a weight of the right shape for every parameter."""
-    if any(name not in weights or weights[name].shape != s for name, s in shapes.items()):
-        raise LldscopeError("The weights are not those of this model: names or shapes differ")
-
-
-def save_moments(
-    directory: Path, tensors: dict[str, Tensor], steps: dict[str, int], rank: int
-) -> None:
-    """Write this rank's optimizer-RANK.safetensors; rank 0 also the applied steps of each
-    parameter, optimizer.json."""
-    directory.mkdir(parents=True, exist_ok=True)
-    tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    save_file(tensors, directory / f"optimizer-{rank}.safetensors")
-    if rank == 0:
-        (directory / "optimizer.json").write_text(json.dumps({"steps": steps}), "utf-8")
-
-
-def load_moments(
-    directory: Path, shapes: Mapping[str, torch.Size]
-) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """Read what `save_moments` wrote on all ranks, however many they were, checked against the
-    `shapes` of the parameters by name."""
-    tensors: dict[str, Tensor] = {}
-    try:
-        for file in sorted(directory.glob("*.safetensors")):
-            tensors |= load_file(file)
-        steps = json.loads((directory / "optimizer.json").read_text("utf-8"))["steps"]
-        steps = {str(name): int(n) for name, n in steps.items()}
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LldscopeError(
-            f"{directory} holds no optimizer state that can be read: {error}"
-        ) from error
-    keys = {f"{name}.{moment}" for name in steps for moment in MOMENTS}
-    unknown = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}
-    if unknown or not keys <= set(tensors):
-        raise LldscopeError(f"The optimizer state in {directory} is not that of this model")
-    return tensors, steps
+    def _read(self, directory: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
+        """What `_write` wrote on all ranks, however many they were, checked against the
+        parameters' names and shapes."""
+        tensors: dict[str, Tensor] = {}
+        try:
+            for file in sorted(directory.glob("*.safetensors")):
+                tensors |= load_file(file)
+            steps = json.loads((directory / "optimizer.json").read_text("utf-8"))["steps"]
+            steps = {str(name): int(n) for name, n in steps.items()}
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LldscopeError(
+                f"{directory} holds no optimizer state that can be read: {error}"
+            ) from error
+        keys = {f"{name}.{moment}" for name in steps for moment in MOMENTS}
+        shapes = self._shapes()
+        unknown = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}
+        if unknown or not keys <= set(tensors):
+            raise LldscopeError(f"The optimizer state in {directory} is not that of this model")
+        return tensors, steps

@@ -47,20 +47,14 @@ class Processes:
 
     def share(self, text: str) -> str:
         """Rank 0's text, on every rank."""
-        if self.size == 1:
-            return text
-        data = torch.tensor(list(text.encode() if self.rank == 0 else b""), dtype=torch.uint8)
-        length = self.sum(torch.tensor(len(data), device=self.device))
-        buffer = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
-        buffer[: len(data)] = data.to(self.device)
-        self.copy_from_first([buffer])
-        return bytes(buffer.tolist()).decode()
+        texts = [text]
+        if self.size > 1:
+            distributed.broadcast_object_list(texts, src=0, device=self.device)
+        return texts[0]
 
     def any(self, mine: bool) -> bool:
         """Whether it is so on one rank at least."""
-        if self.size == 1:
-            return mine
-        return bool(self.sum(torch.tensor(float(mine), device=self.device)))
+        return bool(self.most(mine))
 
     def most(self, mine: int) -> int:
         """The largest number of any rank."""
@@ -85,13 +79,11 @@ def start(device: str) -> Processes:
     """Join the processes that torchrun started, or be the only one.
 
     device: "cpu", "cuda", or "auto", which takes CUDA if there is one. Ranks talk over NCCL on
-    CUDA and over gloo on the CPU. Raises LldscopeError where RANK, WORLD_SIZE and LOCAL_RANK do
-    not make sense or there are fewer GPUs than processes on this machine.
+    CUDA and over gloo on the CPU. Raises LldscopeError where there are fewer GPUs than processes on
+    this machine.
     """
-    size = _number("WORLD_SIZE", 1)
-    rank, local_rank = _number("RANK", 0), _number("LOCAL_RANK", 0)
-    if not 0 <= rank < max(1, size):
-        raise LldscopeError(f"RANK={rank} is not one of WORLD_SIZE={size}: start with torchrun")
+    size = int(os.environ.get("WORLD_SIZE", 1))
+    rank, local_rank = int(os.environ.get("RANK", 0)), int(os.environ.get("LOCAL_RANK", 0))
     cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if cuda and local_rank >= torch.cuda.device_count():
         raise LldscopeError(
@@ -122,10 +114,3 @@ def check_shares(config: TrainConfig, size: int) -> None:
             f"updates={config.updates} is not allowed with {size} processes: each has only "
             f"{config.prompts * config.group_size // size} rollouts of a step"
         )
-
-
-def _number(name: str, default: int) -> int:
-    text = os.environ.get(name, str(default))
-    if not text.isdigit():
-        raise LldscopeError(f"The environment variable {name}={text!r} is not a number")
-    return int(text)

@@ -25,16 +25,16 @@ from ..config import TrainConfig
 from ..policy.logprobs import TokenScores, action_scores
 from ..policy.model import Policy
 from ..preflight import need
-from .optimizer import MASTER, MOMENTS, Optimizer, check_weights, load_moments, save_moments
+from .optimizer import MASTER, MOMENTS, TorchOptimizer
 from .processes import Processes
 
 _BUCKET = 500_000_000
 """Most gradient elements that ranks add up at once, DeepSpeed's default."""
 
 
-class ZeroOptimizer(Optimizer):
-    """DeepSpeed behind `optimizer.Optimizer`. With bfloat16 the policy's own weights become
-    bfloat16, and AdamW updates a float32 copy that is split over the ranks."""
+class ZeroOptimizer(TorchOptimizer):
+    """DeepSpeed behind the same methods. With bfloat16 the policy's own weights become bfloat16,
+    and AdamW updates a float32 copy that is split over the ranks."""
 
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
         deepspeed = _deepspeed(processes)
@@ -101,7 +101,7 @@ class ZeroOptimizer(Optimizer):
                 offload._register_deepspeed_module(offload.module)
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        check_weights(weights, self._shapes())
+        self._check(weights)
         for name, parameter in self._named.items():
             with torch.no_grad(), self._zero.GatheredParameters([parameter], modifier_rank=0):
                 parameter.copy_(weights[name])
@@ -122,10 +122,10 @@ class ZeroOptimizer(Optimizer):
             if name in share:
                 tensors |= {f"{name}.{what}": t.cpu() for what, t in state.items()}
         steps = dict.fromkeys(self._named, step) if step else {}
-        save_moments(directory, tensors, steps, self._processes.rank)
+        self._write(directory, tensors, steps)
 
     def load(self, directory: Path) -> None:
-        tensors, steps = load_moments(directory, self._shapes())
+        tensors, steps = self._read(directory)
         step = torch.tensor(float(max(steps.values(), default=0)))
         for flat in self._flats():
             state = self._adamw.state[flat]

@@ -1,1 +1,1 @@
-"""Any Hugging Face causal LM: loading, LoRA, key-value cache, log-probabilities."""
+"""Any Hugging Face causal LM: loading, key-value cache, log-probabilities."""

@@ -9,9 +9,6 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-_BLOCK = 128
-"""Positions by which the buffers grow."""
-
 
 class _Layer(DynamicLayer):
     """Keys and values of one attention layer, (rows, heads, capacity, head size)."""
@@ -19,8 +16,9 @@ class _Layer(DynamicLayer):
     keys: Tensor
     values: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
         super().__init__()
+        self.capacity = capacity
         self.start = 0
         self.rows: Tensor | None = None
 
@@ -32,13 +30,11 @@ class _Layer(DynamicLayer):
         key_states = key_states.to(value_states.dtype)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self.keys = key_states.new_empty((*key_states.shape[:2], 0, key_states.shape[3]))
-            self.values = value_states.new_empty(
-                (*value_states.shape[:2], 0, value_states.shape[3])
+            self.keys, self.values = (
+                states.new_empty((*states.shape[:2], self.capacity, states.shape[3]))
+                for states in (key_states, value_states)
             )
         end = self.start + key_states.shape[2]
-        if end > self.keys.shape[2]:
-            self.keys, self.values = _grow(self.keys, end), _grow(self.values, end)
         rows = slice(None) if self.rows is None else self.rows
         self.keys[rows, :, self.start : end] = key_states
         self.values[rows, :, self.start : end] = value_states
@@ -52,11 +48,12 @@ class _Layer(DynamicLayer):
 
 
 class RowCache(Cache):
-    """Cache of `n_layers` layers. A forward pass is given the same positions of some rows, which
-    `choose` names before it; what a row holds beyond them is written anew when it gets there."""
+    """Cache of `n_layers` layers, with room for `capacity` positions. A forward pass is given the
+    same positions of some rows, which `choose` names before it; what a row holds beyond them is
+    written anew when it gets there."""
 
-    def __init__(self, n_layers: int) -> None:
-        self._rows = [_Layer() for _ in range(n_layers)]
+    def __init__(self, n_layers: int, capacity: int) -> None:
+        self._rows = [_Layer(capacity) for _ in range(n_layers)]
         super().__init__(layers=list(self._rows))
 
     def choose(self, start: int, rows: Tensor | None = None) -> None:
@@ -69,13 +66,6 @@ class RowCache(Cache):
         """Keep only these rows, in this order."""
         for layer in self._rows:
             layer.keep(rows)
-
-
-def _grow(buffer: Tensor, length: int) -> Tensor:
-    capacity = -(-length // _BLOCK) * _BLOCK
-    result = buffer.new_empty((*buffer.shape[:2], capacity, buffer.shape[3]))
-    result[:, :, : buffer.shape[2]] = buffer
-    return result
 
 
 def bytes_per_token(model: Any) -> int:

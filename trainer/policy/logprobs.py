@@ -28,10 +28,8 @@ from torch.utils.checkpoint import checkpoint
 from .head import head_logits
 from .packing import packed_hidden
 
-LOGITS_BYTES = 256 * 2**20
+LOGITS_BYTES = 512 * 2**20
 """Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
-_ON_A_GPU = 2
-"""Times as large a block there: a GPU is fast on large products only."""
 
 
 class TokenScores(NamedTuple):
@@ -105,9 +103,7 @@ def _hidden_before(model: Any, ids: Tensor, action_mask: Tensor, where: Tensor) 
 
 def logits_rows(model: Any) -> int:
     """How many tokens' logits fit LOGITS_BYTES."""
-    head = model.get_output_embeddings()
-    times = _ON_A_GPU if head.weight.is_cuda else 1
-    return max(1, times * LOGITS_BYTES // (4 * head.out_features))
+    return max(1, LOGITS_BYTES // (4 * model.get_output_embeddings().out_features))
 
 
 def action_logps(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
@@ -119,16 +115,16 @@ def sequence_logps(
     model: Any,
     ids: Sequence[Sequence[int]],
     masks: Sequence[Sequence[int]],
-    n_buckets: int,
+    micro_tokens: int,
 ) -> list[Tensor]:
-    """For each sequence (T,) float64 log π of its action tokens, 0 elsewhere, on the CPU; scored in
-    at most `n_buckets` of similar length."""
+    """For each sequence (T,) float64 log π of its action tokens, 0 elsewhere, on the CPU; in passes
+    of at most `micro_tokens` (`by_tokens`)."""
     device = next(model.parameters()).device
     by_index: dict[int, Tensor] = {}
-    for bucket in by_length([len(row) for row in ids], n_buckets):
-        rows, mask = [ids[i] for i in bucket], [masks[i] for i in bucket]
+    for part in by_tokens([len(row) for row in ids], range(len(ids)), micro_tokens):
+        rows, mask = [ids[i] for i in part], [masks[i] for i in part]
         logps = action_logps(model, pad(rows, 0, device), pad(mask, 0, device)).double().cpu()
-        by_index |= {i: logp[: len(ids[i])] for i, logp in zip(bucket, logps, strict=True)}
+        by_index |= {i: logp[: len(ids[i])] for i, logp in zip(part, logps, strict=True)}
     return [by_index[i] for i in range(len(ids))]
 
 
@@ -165,40 +161,18 @@ def _recomputing(model: Any) -> Iterator[None]:
             layer.training = False
 
 
-class _LogProb(torch.autograd.Function):
-    """(log π(y), ln Σ_v e^logit) of (n, vocabulary) logits. Its gradient, that of the former alone,
-    makes one block of the logits' size, where autograd through gather and logsumexp makes four."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        normaliser = logits.logsumexp(-1)
-        ctx.save_for_backward(logits, normaliser, targets)
-        ctx.mark_non_differentiable(normaliser)
-        return logits.gather(-1, targets[:, None])[:, 0] - normaliser, normaliser
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        logits, normaliser, targets = ctx.saved_tensors
-        gradient = gradients[0][:, None]
-        block = (logits - normaliser[:, None]).exp_().mul_(-gradient)
-        return block.scatter_add_(-1, targets[:, None], gradient), None
-
-
 def _score(
     model: Any, hidden: Tensor, targets: Tensor, entropy: bool, error_norm: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """(n,) scores of n tokens from the hidden states before them."""
-    logits = head_logits(model, hidden)  # (n, V)
-    logp, normaliser = _LogProb.apply(logits, targets)
+    logps = head_logits(model, hidden).log_softmax(-1)  # (n, V)
+    logp = logps.gather(-1, targets[:, None])[:, 0]
     spread = error = None
     if entropy:
-        normaliser = logits.logsumexp(-1)
-        logps = logits - normaliser[:, None]
         spread = -(logps.exp() * logps).sum(-1)
     if error_norm:
         with torch.no_grad():
-            probs = (logits - normaliser[:, None]).exp()
-            error = 1 - 2 * logp.exp() + probs.square().sum(-1)
+            error = 1 - 2 * logp.exp() + logps.exp().square().sum(-1)
     return logp, spread, error
 
 
@@ -212,19 +186,12 @@ def pad(rows: Sequence[Sequence[float]], value: float, device: torch.device) -> 
     return torch.from_numpy(table).to(device)
 
 
-def by_length(lengths: Sequence[int], n_buckets: int) -> list[list[int]]:
-    """Indices in `n_buckets` of similar length, so that little of a padded bucket is padding."""
-    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
-    size = -(-len(order) // max(1, min(n_buckets, len(order))))
-    return [order[i : i + size] for i in range(0, len(order), size)]
-
-
 def by_tokens(lengths: Sequence[int], rows: Sequence[int], most: int) -> list[list[int]]:
     """The rows, shortest first, in parts that take at most `most` tokens when padded; a row that is
-    longer is a part of its own."""
-    parts: list[list[int]] = [[]]
+    longer is a part of its own. In parts of similar lengths little is padding."""
+    parts: list[list[int]] = []
     for row in sorted(rows, key=lambda row: lengths[row]):
-        if parts[-1] and (len(parts[-1]) + 1) * lengths[row] > most:
+        if not parts or (len(parts[-1]) + 1) * lengths[row] > most:
             parts.append([])
         parts[-1].append(row)
     return parts

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,14 +21,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from lldscope.core.errors import UsageError
 
-from ..preflight import model_directory, need
+from ..preflight import model_directory
 from .head import head_logits
 from .kvcache import RowCache
-from .logprobs import compute
 from .packing import use_packing
-
-_ADAPTER = "default"
-"""Name of the low-rank adapters."""
 
 disable_progress_bar()  # bars of a few milliseconds over a tiny model's weights
 
@@ -59,18 +54,13 @@ class Policy:
             ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
 
-    def compute(self) -> AbstractContextManager[Any]:
-        """The context to run the decoder in, see `logprobs.compute`."""
-        return compute(self.model)
-
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor without gradient) of all weights, adapters merged in: what an
-        engine or a reader of the saved model wants. For resuming, take `model.state_dict()`."""
-        return _merged_weights(self.model)
+        """(Hugging Face name, tensor without gradient) of all weights: what an engine wants."""
+        yield from self.model.state_dict().items()
 
     def save(self, directory: Path) -> None:
-        """Write an ordinary Hugging Face directory (safetensors), adapters merged in."""
-        self.model.save_pretrained(directory, state_dict=dict(self.named_weights()))
+        """Write an ordinary Hugging Face directory (safetensors)."""
+        self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
 
 
@@ -80,8 +70,6 @@ def load_policy(
     dtype: torch.dtype = torch.float32,
     *,
     gradient_checkpointing: bool = False,
-    lora_rank: int = 0,
-    lora_alpha: float = 16.0,
     half_layers: bool = False,
     head_dtype: str = "float32",
     packing: bool = False,
@@ -93,16 +81,14 @@ def load_policy(
     1e-6, and bfloat16 weights, 3 digits long, would not move at all.
 
     gradient_checkpointing: keep only the inputs of layers for the backward pass; less memory,
-    about a third more computing. lora_rank > 0: train adapters of that rank on all linear layers
-    but the head, scaled by lora_alpha / lora_rank (arXiv 2106.09685), and nothing else.
-    half_layers: keep the decoder's linear layers in `dtype`, for a policy that is not trained or
-    whose optimizer has float32 copies; those frozen beneath adapters always are. Autocast would
-    round them so in every pass: the result is the same, in half the memory. head_dtype, packing:
-    see `policy.head`, `policy.packing`.
+    about a third more computing. half_layers: keep the decoder's linear layers in `dtype`, for a
+    policy that is not trained or whose optimizer has float32 copies. Autocast would round them so
+    in every pass: the result is the same, in half the memory. head_dtype, packing: see
+    `policy.head`, `policy.packing`.
 
     Raises UsageError if the directory is not a complete causal language model with its tokenizer,
-    if its log-probabilities are not what the sampler and the scorer would compute, or if peft is
-    missing. Nothing in the directory is executed or unpickled.
+    or if its log-probabilities are not what the sampler and the scorer would compute. Nothing in
+    the directory is executed or unpickled.
     """
     directory = model_directory(path)
     tokenizer = _load(path, "its tokenizer", lambda: _load_tokenizer(directory))
@@ -113,19 +99,11 @@ def load_policy(
             f"{model.get_input_embeddings().num_embeddings}: take the model's own tokenizer, or "
             "resize its embeddings"
         )
-    if lora_rank:
-        _add_adapters(model, lora_rank, lora_alpha)
-    halved = [
-        layer
-        for layer in model.get_decoder().modules()
-        if isinstance(layer, torch.nn.Linear) and (half_layers or not layer.weight.requires_grad)
-    ]
-    if not halved:
-        model.to(device)
     model.eval()
     _load(path, "it", lambda: _check(model, tokenizer))
-    for layer in halved:  # before they take room on a GPU
-        layer.to(dtype)
+    for layer in model.get_decoder().modules() if half_layers else ():
+        if isinstance(layer, torch.nn.Linear):  # before they take room on a GPU
+            layer.to(dtype)
     model.to(device)
     if gradient_checkpointing:
         with warnings.catch_warnings():  # 5.23 has a new name for it, which 5.16 does not know
@@ -187,7 +165,7 @@ def _check(model: Any, tokenizer: Any) -> None:
     without a key-value cache), and whatever a broken chat template raises."""
     ids = torch.arange(4, device=model.device)[None]
     whole = model(input_ids=ids, use_cache=False).logits.float()
-    cache = RowCache(model.config.num_hidden_layers)
+    cache = RowCache(model.config.num_hidden_layers, 4)
     decoder = model.get_decoder()
     pieces = []
     for start, end in ((0, 2), (2, 4)):
@@ -200,30 +178,3 @@ def _check(model: Any, tokenizer: Any) -> None:
     if tokenizer.chat_template:
         chat = [{"role": "user", "content": "?"}]
         tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-
-
-def _add_adapters(model: Any, rank: int, alpha: float) -> None:
-    """Put adapters on all linear layers but the head and freeze everything else.
-
-    They start as no change at all (B = 0), with the same random A in every process. Raises
-    LldscopeError without peft.
-    """
-    need("peft")
-    from peft import LoraConfig, inject_adapter_in_model
-
-    settings: dict[str, Any] = {"r": rank, "lora_alpha": alpha, "target_modules": "all-linear"}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        inject_adapter_in_model(LoraConfig(**settings), model, adapter_name=_ADAPTER)
-
-
-def _merged_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) of the model as it would be without adapters: W + BA·alpha/rank."""
-    for name, weight in model.state_dict().items():
-        if ".lora_" in name:
-            continue
-        owner, adapted, leaf = name.rpartition(".base_layer.")
-        if adapted and leaf == "weight":
-            with torch.no_grad():
-                weight = weight + model.get_submodule(owner).get_delta_weight(_ADAPTER)
-        yield (f"{owner}.{leaf}" if adapted else name), weight

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad as pad_right
 
 from ..environment.reward import ANSWER
-from ..policy.logprobs import TokenScores, action_scores, by_length, pad
+from ..policy.logprobs import TokenScores, action_scores, by_tokens, pad
 from ..policy.model import Policy
 from .tokens import Rollout
 
@@ -120,17 +120,11 @@ class RolloutBatch:
         mask = among & self.rescored
         return float(delta[mask].sum()), int(mask.sum())
 
-    def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
-        """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere; in buckets of
-        similar length."""
-        passes = self.buckets(rows, n_buckets)
+    def score(self, model: Any, rows: Sequence[int], micro_tokens: int) -> Tensor:
+        """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere; in passes of
+        at most so many tokens (`logprobs.by_tokens`)."""
+        passes = by_tokens(self.lengths, rows, micro_tokens)
         return self.score_passes(partial(action_scores, model), passes, rows).logp
-
-    def buckets(self, rows: Sequence[int], n_buckets: int) -> list[list[int]]:
-        """The rows in buckets of similar length: with rows of very different lengths most of one
-        padded pass would be padding."""
-        parts = by_length([self.lengths[row] for row in rows], n_buckets)
-        return [[rows[k] for k in part] for part in parts]
 
     def score_passes(
         self,
@@ -158,15 +152,11 @@ class RolloutBatch:
         return TokenScores(logp, *others)
 
 
-def answer_mask(
-    policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size, *, span: str = "content"
-) -> Tensor:
-    """(N, T), 1 on the tokens of the last answer span of each rollout: of what is between its tags
-    (`span` "content"), or with them ("tags").
+def answer_mask(policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size) -> Tensor:
+    """(N, T), 1 on the tokens of the last answer of each rollout, of what is between its tags.
 
     A token that straddles the border counts as inside.
     """
-    group = 0 if span == "tags" else 1
     mask = torch.zeros(shape, dtype=torch.int64)
     for i, rollout in enumerate(rollouts):
         if rollout.episode.actions[-1].kind != "answer":
@@ -174,21 +164,12 @@ def answer_mask(
         last = len(rollout.episode.actions) - 1
         where = [t for t, action in enumerate(rollout.action) if action == last]
         ids = [rollout.ids[t] for t in where]
-        *_, span_match = ANSWER.finditer(policy.decode(ids))
-        first = _tokens_within(policy, ids, span_match.start(group))
-        last = _tokens_within(policy, ids, span_match.end(group) - 1)
-        mask[i, torch.tensor(where[first : last + 1], dtype=torch.long)] = 1
+        *_, span = ANSWER.finditer(policy.decode(ids))
+        first, end = (_tokens_within(policy, ids, n) for n in (span.start(1), span.end(1) - 1))
+        mask[i, torch.tensor(where[first : end + 1], dtype=torch.long)] = 1
     return mask.to(policy.device)
 
 
-def _tokens_within(policy: Policy, ids: Sequence[int], n: int) -> int:
-    """How many of the first tokens decode to at most `n` characters. The answer ends a turn, so
-    the search goes back from its end in growing strides: a few decodes, not one per token."""
-
-    def within(k: int) -> bool:
-        return len(policy.decode(list(ids[:k]))) <= n
-
-    low, high = len(ids) - 1, len(ids)
-    while low > 0 and not within(low):
-        low, high = max(0, 2 * low - len(ids)), low
-    return bisect(range(low + 1, high), False, key=lambda k: not within(k)) + low
+def _tokens_within(policy: Policy, ids: list[int], n: int) -> int:
+    """How many of the first tokens decode to at most `n` characters; in a few decodes."""
+    return bisect(range(1, len(ids)), n, key=lambda k: len(policy.decode(ids[:k])))

@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..data.datasets import Question
 from ..environment.protocol import Environment
 from ..environment.reward import em, f1
 from .tokens import Rollout
 
-_CPU = torch.device("cpu")
 BATCH = 256
 """Questions played at once: what bounds the memory of an evaluation."""
 
@@ -30,12 +28,9 @@ def evaluate(
     environment: Environment,
     recorder: Any,
     step: int,
+    processes: Any,
     *,
     name: str = "greedy",
-    rank: int = 0,
-    size: int = 1,
-    device: torch.device = _CPU,
-    add_up: Callable[[Tensor], Tensor] = lambda mine: mine,
     on_batch: Callable[[int, int], None] | None = None,
     on_rollouts: Callable[[list[Rollout]], None] | None = None,
 ) -> float | None:
@@ -43,16 +38,17 @@ def evaluate(
     their number, and both for each question; returns the mean exact match over all questions, None
     if there are none. `player` is a sampler or a player of an engine (`engines.players`).
 
-    Of `size` processes each plays every size-th question on its `device`, the same at every
-    evaluation; `add_up` sums a tensor over them, and rank 0 records. After each batch `on_rollouts`
-    gets its rollouts and `on_batch` how many questions are done, of how many.
+    Each of the `processes` (`optim.processes`) plays every size-th question, the same at every
+    evaluation, and rank 0 records. After each batch `on_rollouts` gets its rollouts and `on_batch`
+    how many questions are done, of how many.
     """
     total = len(questions)
     if not total:
         return None
+    rank, size = processes.rank, processes.size
     scores = torch.zeros(total, 2, dtype=torch.float64)  # exact match and F1; 0 where others play
     mine = range(rank, total, size)
-    generator = torch.Generator(device).manual_seed(rank)
+    generator = torch.Generator(processes.device).manual_seed(rank)
     for start in range(0, -(-total // size), BATCH):  # as often on every process
         batch = [questions[i] for i in mine[start : start + BATCH]]
         rollouts = player.play(environment, batch, generator)
@@ -63,7 +59,7 @@ def evaluate(
             on_rollouts(rollouts)
         if on_batch:
             on_batch(min(total, size * (start + len(batch))), total)
-    both = add_up(scores).numpy()
+    both = processes.sum(scores.to(processes.device)).numpy(force=True)
     if rank:
         return None
     sources = np.array([q.data_source for q in questions])

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from ..data.datasets import Question
 from ..environment.protocol import Environment
 from ..policy.head import head_logits
 from ..policy.kvcache import RowCache, bytes_per_token
+from ..policy.logprobs import compute
 from ..policy.model import Policy
 from .tokens import Rollout, Sampling, TokenProtocol
 
@@ -37,14 +37,6 @@ all rows are run: those that wait have their own tokens at that position, and wh
 what is there already."""
 
 
-class Status(Enum):
-    """Of a row: waiting for others to come as far, about to get a token, or at its end."""
-
-    WAITING = auto()
-    RUNNING = auto()
-    FINISHED = auto()
-
-
 @dataclass
 class Row:
     """A rollout in the making: its slot in the key-value cache, how many of its tokens are there,
@@ -52,7 +44,6 @@ class Row:
     far."""
 
     rollout: Rollout
-    status: Status = Status.WAITING
     slot: int = 0
     n_cached: int = 0
     turn: list[int] = field(default_factory=list)
@@ -71,6 +62,10 @@ class Row:
             scores.append(value)
 
     @property
+    def finished(self) -> bool:
+        return self.rollout.episode.done
+
+    @property
     def length(self) -> int:
         return len(self.rollout.ids)
 
@@ -80,14 +75,12 @@ class Row:
         return self.length - self.n_cached
 
 
-def schedule(rows: Sequence[Row]) -> list[Row]:
+def _running(rows: Sequence[Row]) -> list[Row]:
     """The rows that get a token now: those furthest behind of the unfinished ones. None where all
     are finished."""
-    unfinished = [row for row in rows if row.status is not Status.FINISHED]
+    unfinished = [row for row in rows if not row.finished]
     position = min((row.length for row in unfinished), default=0)
-    for row in unfinished:
-        row.status = Status.RUNNING if row.length == position else Status.WAITING
-    return [row for row in unfinished if row.status is Status.RUNNING]
+    return [row for row in unfinished if row.length == position]
 
 
 class Sampler:
@@ -116,14 +109,15 @@ class Sampler:
                 rows[-1].append(token)
         size = CACHE_BYTES // (bytes_per_token(self._policy.model) * self._sampling.sequence_tokens)
         size = max(1, size)
-        with self._policy.compute():  # once, not per token: autocast keeps its casts of the weights
+        # Once, not per token: autocast keeps its casts of the weights.
+        with compute(self._policy.model):
             for first in range(0, len(rows), size):
                 self._play(rows[first : first + size], environment, generator)
         return [row.rollout for row in rows]
 
     def _play(self, rows: list[Row], environment: Environment, generator: torch.Generator) -> None:
-        reader = _Reader(self._policy, rows)
-        while running := schedule(rows):
+        reader = _Reader(self._policy, rows, self._sampling.sequence_tokens)
+        while running := _running(rows):
             turn_ended = []
             draws = self._draw(reader.hidden(running), generator)
             for row, token, logp, entropy, error in zip(running, *draws, strict=True):
@@ -178,17 +172,15 @@ class Sampler:
             row.turn = []
             for token in tokens:
                 row.append(token)
-            if row.rollout.episode.done:
-                row.status = Status.FINISHED
 
 
 class _Reader:
     """Runs the decoder over what rows have got, and keeps the final hidden state of each."""
 
-    def __init__(self, policy: Policy, rows: list[Row]) -> None:
+    def __init__(self, policy: Policy, rows: list[Row], capacity: int) -> None:
         self._decoder = policy.model.get_decoder()
         self._device = policy.device
-        self._cache = RowCache(policy.model.config.num_hidden_layers)
+        self._cache = RowCache(policy.model.config.num_hidden_layers, capacity)
         self._assign_slots(rows)
 
     def hidden(self, rows: list[Row]) -> Tensor:
@@ -197,7 +189,7 @@ class _Reader:
         self._drop_finished()
         self._read([row for row in rows if row.n_uncached == 1])
         if any(row.n_uncached > 1 for row in rows):
-            unfinished = [row for row in self._rows if row.status is not Status.FINISHED]
+            unfinished = [row for row in self._rows if not row.finished]
             self._read([row for row in unfinished if row.n_uncached > 1])
         return self._last[self._slots(rows)]
 
@@ -227,7 +219,7 @@ class _Reader:
             row.n_cached = row.length
 
     def _drop_finished(self) -> None:
-        unfinished = [row for row in self._rows if row.status is not Status.FINISHED]
+        unfinished = [row for row in self._rows if not row.finished]
         if len(unfinished) < (1 - FINISHED_SHARE) * len(self._rows):
             slots = self._slots(unfinished)
             self._cache.keep(slots)

@@ -7,9 +7,8 @@ decoded for the environment only, and only what is fed (prompt, tool text) is ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 from jinja2 import TemplateError
@@ -62,12 +61,6 @@ class Rollout:
     def n_tokens(self) -> int:
         """Tokens the policy wrote."""
         return sum(a >= 0 for a in self.action)
-
-    def turns(self) -> Iterator[list[int]]:
-        """The tokens of each action, in order; an action without tokens is left out."""
-        tokens = ((a, t) for a, t in zip(self.action, self.ids, strict=True) if a >= 0)
-        for _, pairs in groupby(tokens, key=lambda pair: pair[0]):
-            yield [token for _, token in pairs]
 
 
 class Turn(NamedTuple):

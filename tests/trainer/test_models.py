@@ -306,7 +306,7 @@ def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, hea
         info.append((leaf.grad != 0).sum().item() / mask.sum().item())
     share, left = (f"{x:.0%}" for x in info)
     print(f"\n{dtype}, head {head}: {share} of tokens told by rounding, {left} with a dead band")
-    assert info[0] > 0.1
+    assert info[0] > 0
     assert info[1] == 0
 
 

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from .formats import Candidate
 from .mapping import meaning
 from .metrics import StepReader, inner, numbers
 from .progress_bar import Bars
 from .reading import lines, number, parse_json, strip_ansi
+from .rows import Candidate
 from .source import AttemptCounter, Findings, Scalars
 
 _LONGEST = 1 << 20  # bytes of a line

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError, UsageError
-from .formats import Candidate, Source, sources
+from .formats import Source, sources
 from .reading import head, natural_key
+from .rows import Candidate
 from .source import HEAD_BYTES, Findings
 
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle")

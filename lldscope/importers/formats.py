@@ -7,28 +7,18 @@ A source names foreign metrics as the file does; `mapping` says which of our sig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from .rows import sample
+from .console import Console, TrlConsole
+from .metrics import Metrics
+from .rollouts import RolloutRows
+from .rows import Candidate
 from .source import Findings, Rows, Scalars
-
-
-@dataclass
-class Candidate:
-    """A file that sources are asked about: its first bytes, and its first rows if it has any."""
-
-    path: Path
-    head: bytes
-    columns: Mapping[str, str] = field(default_factory=dict)  # as in ImportRequest
-
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        return sample(self.path)
+from .sqlite import MlflowDatabase, Trackio
+from .tensorboard import TensorBoard
+from .wandb_offline import WandbOffline
 
 
 class Source(Protocol):
@@ -47,22 +37,10 @@ class Source(Protocol):
         ...
 
 
-# Module of this package → its classes of sources; the first that claims a file reads it. Those of
-# means come before that of rows, because rows are assigned to the attempts that the means show.
-_SOURCES: dict[str, tuple[str, ...]] = {
-    "tensorboard": ("TensorBoard",),
-    "wandb_offline": ("WandbOffline",),
-    "sqlite": ("MlflowDatabase", "Trackio"),
-    "metrics": ("Metrics",),
-    "console": ("TrlConsole", "Console"),
-    "rollouts": ("RolloutRows",),
-}
-
-
 def sources() -> list[Source]:
-    """All formats."""
+    """All formats; the first that claims a file reads it. Those of means come before that of rows,
+    because rows are assigned to the attempts that the means show."""
     return [
-        getattr(import_module(f".{module}", __package__), name)()
-        for module, names in _SOURCES.items()
-        for name in names
+        TensorBoard(), WandbOffline(), MlflowDatabase(), Trackio(), Metrics(), TrlConsole(),
+        Console(), RolloutRows(),
     ]

@@ -17,8 +17,6 @@ from .source import Findings
 
 MAX_NAMES = 10_000  # of metrics; a log with more of them is none
 MAX_NAME_LENGTH = 500
-MAX_NAME_SETS = 1000  # of names of an entry that are remembered, at most …
-MAX_REMEMBERED = 1_000_000  # … and of names in them
 
 Names = tuple[str, ...]  # foreign ones, of one entry
 
@@ -30,8 +28,6 @@ class ScalarBuffer:
         self._waiting: dict[tuple[int, Names], tuple[list[int], list[float]]] = {}
         self._seen: set[str] = set()
         self.signals: set[str] = set()  # that any mean stood for
-        self._ours: dict[Names, dict[str, Meaning]] = {}
-        self._remembered = 0  # names in `_ours`
 
     @property
     def attempts(self) -> set[int]:
@@ -80,9 +76,7 @@ class ScalarBuffer:
         return accepted
 
     def _meanings(self, names: Names, findings: Findings) -> dict[str, Meaning]:
-        """What each name is recorded as; the findings get what is new about them."""
-        if (cached := self._ours.get(names)) is not None:
-            return cached
+        """What each name is recorded as; the findings get what is said of it."""
         request = {foreign: ours for ours, foreign in findings.request.columns.items()}
         result = assign(names, request)
         findings.all_names |= result.keys()
@@ -92,10 +86,5 @@ class ScalarBuffer:
                 if m.estimator:
                     findings.differences[f"{name} stands for {m.signal}: {m.estimator}."] = None
             elif not m.signal.startswith(COMPONENT):
-                findings.unmapped(name)
-        if len(self._ours) >= MAX_NAME_SETS or self._remembered > MAX_REMEMBERED:
-            self._ours.clear()
-            self._remembered = 0
-        self._ours[names] = result
-        self._remembered += len(names)
+                findings.names.add(name)
         return result

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from .formats import Candidate
 from .mapping import meaning
 from .reading import as_step, natural_key, number, of_one_run, seconds_of
 from .rollouts import is_rollout
-from .rows import rows_of, sample
+from .rows import Candidate, rows_of, sample
 from .source import NO_NUMBER, AttemptCounter, Findings, Scalars
 
 # The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
@@ -154,14 +152,7 @@ def numbers(
 ) -> dict[str, float]:
     """The numbers of a row, nested ones with their path as name; NaN and Inf may be strings. What
     begins with _ is the logger's."""
-    if not above and (kinds := set(map(type, row.values()))) <= {int, float}:  # most, and fast
-        with suppress(OverflowError):
-            floats = row.values() if kinds == {float} else map(float, row.values())
-            values = dict(zip(row, floats, strict=True))
-            for name in [n for n in values if n in without or n[:1] == "_"]:
-                del values[name]
-            return values
-    values = {}
+    values: dict[str, float] = {}
     for name, value in row.items():
         if name in without or value is None or isinstance(value, bool) or name[:1] == "_":
             continue

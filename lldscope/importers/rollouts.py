@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,15 +42,13 @@ from ..recording.episodes import (
     question_of,
     short_hash,
 )
-from .formats import Candidate
 from .reading import as_step, bare_name, natural_key, number
-from .rows import rows_of
+from .rows import Candidate, rows_of
 from .source import Findings, ImportRequest, Rows
 
 BATCH = 2000  # rollouts in a piece, at most …
 MAX_TOKENS = 4_000_000  # … and of a piece's tokens, the longest rollout's for each …
 MAX_CHARACTERS = 16 << 20  # … and about so much of their text
-INCOMPLETE = 0.5  # of the usual number of rollouts of a step
 MEASURED = ("behaviour", "old", "post", "reference", "entropy")
 _SHOWN = 20  # folders in a message
 _FILE_STEP = re.compile(r"(?<!\d)(\d{1,9})\D*$")  # 12.jsonl, train_data_step12.jsonl
@@ -86,8 +85,8 @@ class Rollouts:
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self._step = -1
-        self._ids: dict[int, int] = {}  # step → rollouts so far
-        self._groups: dict[int, dict[Any, int]] = {}  # step → those of it, numbered as they come
+        self._ids: Counter[int] = Counter()  # step → rollouts so far
+        self._groups: dict[int, dict[str, int]] = {}  # step → those of it, numbered as they come
         self._tags = False  # once seen, a rollout without them is one that does not follow them
         self._characters = self._longest = 0  # of the piece
         self._rows: list[dict[str, Any]] = []
@@ -97,37 +96,30 @@ class Rollouts:
         self._tags = self._tags or has_tags(response or "") or has_tags(prompt)
         return parse(response) if self._tags and response is not None else None
 
-    def add(
-        self, step: int, group: Any, turns: Sequence[Turn] | None, row: Mapping[str, Any],
-        action: np.ndarray | None = None, **measurements: Sequence[float] | None,
-    ) -> Iterator[Rows]:
-        """One rollout; yields the rows of a piece that is complete. A group of None is not known.
+    def add(self, step: int, group: str, row: dict[str, Any]) -> Iterator[Rows]:
+        """One rollout; yields the rows of a piece that is complete.
 
-        row: columns of `responses`. action (T,): number of each token's action, −1 off the actions;
-        None where the log has texts alone. measurements: fields of a `Batch`, a number per token,
-        None where they are not known.
+        row: columns of `responses`; turns; action (T,): number of each token's action, −1 off the
+        actions, None where the log has texts alone; and, of MEASURED, a number per token, None
+        where they are not known.
         """
-        tokens = 0 if action is None else len(action)
+        tokens = 0 if row["action"] is None else len(row["action"])
         longest = max(self._longest, tokens)
-        full = (
-            len(self._rows) >= BATCH
+        if (
+            step != self._step
+            or len(self._rows) >= BATCH
             or self._characters >= MAX_CHARACTERS
             or longest * (len(self._rows) + 1) > MAX_TOKENS
-            or bool(self._rows and (self._rows[0]["action"] is None) != (action is None))
-        )
-        if step != self._step or full:
+            or (self._rows[0]["action"] is None) != (row["action"] is None)
+        ):
             yield from self.flush()
             longest = tokens
         self._step, self._longest = step, longest
-        self._characters += len(row.get("text") or "")
-        self._ids[step] = self._ids.get(step, -1) + 1
-        if group is not None:
-            numbers = self._groups.setdefault(step, {})
-            group = numbers.setdefault(group, len(numbers))
-        self._rows.append(
-            {**row, "id": self._ids[step], "group": group, "turns": turns, "action": action}
-            | measurements
-        )
+        self._characters += len(row["text"] or "")
+        groups = self._groups.setdefault(step, {})
+        number = groups.setdefault(group, len(groups))
+        self._rows.append(row | {"id": self._ids[step], "group": number})
+        self._ids[step] += 1
 
     def flush(self) -> Iterator[Rows]:
         rows, self._rows, self._characters, self._longest = self._rows, [], 0, 0
@@ -135,58 +127,40 @@ class Rollouts:
             for table, columns in tables(self._batch(rows)).items():
                 yield Rows(table, _lists(columns))
 
-    def finish(self) -> Iterator[Rows]:
-        """The last piece, without a step that has far fewer rollouts than the others: the trainer
-        was writing it, or ended in it."""
-        sizes = [n + 1 for step, n in self._ids.items() if step != self._step]
-        n = len(self._rows)
-        if sizes and n == self._ids[self._step] + 1 and n < INCOMPLETE * float(np.median(sizes)):
-            self.findings.skip("rollouts of the last step, which is not complete", n)
-            self._rows = []
-        yield from self.flush()
-
     def _batch(self, rows: list[dict[str, Any]]) -> Batch:
-        def column(name: str) -> list[Any]:
-            return [row.get(name) for row in rows]
-
-        def masked_column(name: str, kind: type) -> np.ma.MaskedArray:
-            values = column(name)
-            filled = [0 if v is None else v for v in values]
-            return np.ma.array(filled, kind, mask=[v is None for v in values])
-
+        column = {name: [row.get(name) for row in rows] for name in rows[0].keys() | set(MEASURED)}
+        scores: dict[str, Any] = {}
         action = None
         if rows[0]["action"] is not None:  # of a log of tokens
             action = padded([row["action"] + 1 for row in rows]) - 1  # (N, T)
-        width = 0 if action is None else action.shape[1]
-        scores: dict[str, Any] = {}
-        for name in () if action is None else MEASURED:
-            there = np.array([row.get(name) is not None for row in rows])
-            if there.any():
-                values = np.full((len(rows), width), np.nan)
-                for of_row, row in zip(values, rows, strict=True):
-                    numbers = row.get(name) or ()
-                    of_row[: len(numbers)] = numbers
-                scores[name] = values if name == "behaviour" else Scores(values, there)
+            for name in MEASURED:
+                there = np.array([values is not None for values in column[name]])
+                if there.any():
+                    table = np.full(action.shape, np.nan)
+                    for of_row, values in zip(table, column[name], strict=True):
+                        of_row[: len(values or ())] = values or ()
+                    scores[name] = table if name == "behaviour" else Scores(table, there)
+        unknown = [v is None for v in column["advantage"]]
+        versions = column["policy_version"]
         return Batch(
             step=self._step,
             mask=None if action is None else action >= 0,
             action=action,
-            prompt_ids=column("prompt_hash"),
+            prompt_ids=column["prompt_hash"],
             completion_ids=None,
-            rewards=[math.nan if v is None else v for v in column("reward")],
-            correct=column("correct"),
-            group_ids=masked_column("group", int),
-            response_ids=column("id"),
-            advantages=masked_column("advantage", float),
-            turns=column("turns"),
+            rewards=np.array(column["reward"], float),
+            correct=column["correct"],
+            group_ids=column["group"],
+            response_ids=column["id"],
+            advantages=np.ma.array(np.array(column["advantage"], float), mask=unknown),
+            turns=column["turns"],
             protocol="tags" if self._tags else None,
-            truncated=column("truncated"),
-            data_source=column("data_source"),
-            policy_version=_versions(column("policy_version")),
-            texts=column("text"),
-            questions=column("question"),
-            golden=column("golden"),
-            reward_parts=column("reward_parts"),
+            data_source=column["data_source"],
+            policy_version=None if None in versions else versions,
+            texts=column["text"],
+            questions=column["question"],
+            golden=column["golden"],
+            reward_parts=column["reward_parts"],
             **scores,
         )
 
@@ -238,7 +212,7 @@ class RolloutRows:
             for row in rows_of(path, findings):
                 findings.all_names.update(row)
                 yield from _rollout(row, as_step(named[1]) if named else None, rollouts)
-        yield from rollouts.finish()
+        yield from rollouts.flush()
 
 
 def _refuse_folders(paths: Sequence[Path]) -> None:
@@ -281,13 +255,25 @@ def _rollout(row: dict[str, Any], named: int | None, rollouts: Rollouts) -> Iter
         extras = {n: v for n, v in extras.items() if isinstance(v, float)}
     parts = finite(extras) if "gts" in row or reward is None else {}
     if reward is None and "advantage" in row:  # TRL: a column of decimal numbers per function
-        amounts = [v for v in extras.values() if isinstance(v, float)]
-        reward = sum(amounts) if amounts else None
+        reward = sum(parts.values()) if parts else None
         findings.note(
             "The reward of a TRL completion is the sum of its columns of decimal numbers: the "
             "reward functions. Their weights are not in the file."
         )
     episode = rollouts.parse(response, prompt)
+    turns = episode.turns if episode is not None else None
+    action, measurements = None, dict[str, Any]()
+    if spans:
+        first, last = spans[0][0], spans[-1][1]
+        action = np.full(last - first, -1)  # (T,)
+        for i, (start, end) in enumerate(spans):
+            action[start - first : end - first] = i
+        turns = turns if turns is not None and len(turns) == len(spans) else None
+        for name in MEASURED:
+            values = _per_token(part[name], mask, name, findings)
+            measurements[name] = values and values[first:last]
+    elif turns is None:
+        turns = (Turn("text"),)
     columns = {
         "prompt_hash": short_hash(prompt_key),
         "data_source": part["data_source"] if isinstance(part["data_source"], str) else None,
@@ -299,19 +285,10 @@ def _rollout(row: dict[str, Any], named: int | None, rollouts: Rollouts) -> Iter
         "question": question_of(part["prompt"]),
         "golden": golden_answers(part["golden"]),
         "reward_parts": parts or None,
+        "turns": turns,
+        "action": action,
     }
-    turns = episode.turns if episode is not None else None
-    if not spans:
-        yield from rollouts.add(step, group, (Turn("text"),) if turns is None else turns, columns)
-        return
-    first, last = spans[0][0], spans[-1][1]
-    action = np.full(last - first, -1)  # (T,)
-    for i, (start, end) in enumerate(spans):
-        action[start - first : end - first] = i
-    turns = turns if turns is not None and len(turns) == len(spans) else None
-    measurements = {name: _per_token(part[name], mask, name, findings) for name in MEASURED}
-    cut = {name: values and values[first:last] for name, values in measurements.items()}
-    yield from rollouts.add(step, group, turns, columns, action, **cut)
+    yield from rollouts.add(step, group, columns | measurements)
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, float]:
@@ -448,7 +425,3 @@ def as_text(value: Any) -> str:
         content += "".join(f"<tool_call>{call}</tool_call>" for call in calls)
         parts.append(f"<tool_response>{content}</tool_response>" if tool else content)
     return "\n".join(parts)
-
-
-def _versions(values: Sequence[int | None]) -> list[int] | None:
-    return None if None in values else list(values)  # type: ignore[arg-type]

@@ -6,9 +6,11 @@ What a row means is for `metrics` and `rollouts` to say.
 from __future__ import annotations
 
 import csv
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,19 @@ _PIECE = 512  # rows of Parquet that are decoded at once
 _HISTORY = "log_history"  # the Hugging Face Trainer's list of steps
 
 Row = dict[str, Any]
+
+
+@dataclass
+class Candidate:
+    """A file that sources are asked about: its first bytes, and its first rows if it has any."""
+
+    path: Path
+    head: bytes
+    columns: Mapping[str, str] = field(default_factory=dict)  # as in ImportRequest
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        return sample(self.path)
 
 
 def form(path: Path, start: bytes) -> str | None:
@@ -77,18 +92,10 @@ def whole(path: Path, findings: Findings) -> Any:
                 f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
             )
             return None
-        with suppress(ValueError):
-            return parse_json(text)
-        complete = text[: text.rfind(b"}") + 1]  # of a list that is still being written
-        for end in (b"]", b"]}"):
-            with suppress(ValueError):
-                value = parse_json(complete + end)
-                findings.skip("half-written ends of JSON documents")
-                return value
-    except (OSError, EOFError, RecursionError):
-        pass
-    findings.skip("JSON documents that are damaged or half written")
-    return None
+        return parse_json(text)
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
+        findings.skip("JSON documents that are damaged or half written")
+        return None
 
 
 def _document_rows(path: Path, findings: Findings) -> list[Row]:

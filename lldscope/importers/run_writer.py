@@ -40,7 +40,6 @@ class RunWriter:
         self.live = False  # whether what has no time happens now
         self.after = 0  # attempts of what was there before the file began anew
         self._attempt_steps: set[tuple[int, int]] = set()
-        self._step_times: dict[int, tuple[list[int], list[float | None]]] = {}  # by attempt
         self._means = ScalarBuffer()
         self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._seals: Counter[int] = Counter()
@@ -82,12 +81,10 @@ class RunWriter:
             self.times = min(low, at), max(high, at)
         if at is not None or (attempt, item.step) not in self._attempt_steps:
             self._know(attempt, item.step)
-            steps, times = self._step_times.setdefault(attempt, ([], []))
-            steps.append(item.step)
-            times.append(at)
+            self._put("steps", attempt, {"step": [item.step], "time": [at]})
         n = self._means.add(attempt, item.step, item.values, self.findings)
         self.rows["scalars"] += n
-        self._waiting += 1 + n
+        self._waiting += n
 
     def _table(self, item: Rows) -> None:
         columns = dict(item.columns)
@@ -138,9 +135,6 @@ class RunWriter:
 
     def flush(self) -> None:
         """Write the buffered rows to disk, one seal per attempt."""
-        for attempt, (steps, times) in self._step_times.items():
-            self._put("steps", attempt, {"step": steps, "time": times})
-        self._step_times.clear()
         attempts = {attempt for _, attempt in self._columns} | self._means.attempts
         for attempt in sorted(attempts):
             self._seals[attempt] += 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from itertools import repeat
 from typing import Any
 
 MAX_NOTES = 100
@@ -64,7 +62,7 @@ class Findings:
     request: ImportRequest = ImportRequest()
     advance: Callable[[int], None] = lambda n: None  # gets the bytes read, for a progress bar
     skipped: Counter[str] = field(default_factory=Counter)  # reason → how many
-    names: Counter[str] = field(default_factory=Counter)  # foreign names kept under their own name
+    names: set[str] = field(default_factory=set)  # foreign names kept under their own name
     all_names: set[str] = field(default_factory=set)  # foreign names, mapped or not
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
     differences: dict[str, None] = field(default_factory=dict)  # from what lldscope would measure
@@ -73,21 +71,9 @@ class Findings:
     def skip(self, reason: str, n: int = 1) -> None:
         self.skipped[reason] += n
 
-    def unmapped(self, name: str, n: int = 1) -> None:
-        self.names[name] += n
-
     def note(self, text: str) -> None:
         if len(self.notes) < MAX_NOTES:
             self.notes[text] = None
-
-
-def has_package(name: str, what: str, findings: Findings, extra: str = "import") -> bool:
-    """Whether an optional package is there; where not, a note says which extra brings it."""
-    if find_spec(name) is not None:
-        return True
-    findings.note(f"{what} need the package {name}: pip install 'lldscope[{extra}]'")
-    findings.skip(f"files that need the package {name}")
-    return False
 
 
 # The last part of names that rows of any kind carry: in one that comes late, they go back too.
@@ -103,21 +89,15 @@ class AttemptCounter:
     def __init__(self) -> None:
         self.attempt = 1
         self._highest = 0
-        self._last: dict[str, int] = {}  # name → last step, but for `_names`
-        self._names: tuple[str, ...] = ()
-        self._step = 0
+        self._last: dict[str, int] = {}  # name → last step
 
     def of(self, step: int, names: Iterable[str]) -> int:
         """The attempt of metrics of these names that were logged together at a step."""
-        names = tuple(names)
-        if step < self._step or names != self._names:  # most rows are as the one before
-            self._last.update(dict.fromkeys(self._names, self._step))
-            if step < self._highest and any(map(self._goes_back, names, repeat(step))):
-                self.attempt += 1
-                self._highest = 0
-                self._last.clear()
-            self._names = names
-        self._step = step
+        if step < self._highest and any(self._goes_back(name, step) for name in names):
+            self.attempt += 1
+            self._highest = 0
+            self._last.clear()
+        self._last.update(dict.fromkeys(names, step))
         self._highest = max(self._highest, step)
         return self.attempt
 

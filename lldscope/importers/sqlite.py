@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError
-from .formats import Candidate
 from .metrics import LoggerCalls, Point, group_points
 from .reading import as_step, choose_run, parse_json, seconds_of
+from .rows import Candidate
 from .source import Findings, Rows, Scalars
 
 MAGIC = b"SQLite format 3\0"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .formats import Candidate
 from .metrics import Point, group_points
 from .reading import of_one_run
-from .source import Findings, Rows, Scalars, has_package
+from .rows import Candidate
+from .source import Findings, Rows, Scalars
 
 _NAME = re.compile(r"\.tfevents\.(\d+)")
 _FIRST = b"brain.Event:"  # in the first record of every event file
@@ -28,8 +29,10 @@ class TensorBoard:
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         # A folder is a run, as for TensorBoard itself.
         files = sorted(of_one_run(paths, findings, lambda path: str(path.parent)), key=_time_key)
-        if has_package("tensorboard", "TensorBoard's event files", findings):
-            yield from group_points(point for path in files for point in _points(path, findings))
+        if find_spec("tensorboard") is None:
+            missing = "files that need the package tensorboard: pip install 'lldscope[import]'"
+            return findings.skip(missing, len(files))
+        yield from group_points(point for path in files for point in _points(path, findings))
 
 
 def _time_key(path: Path) -> tuple[int, str]:

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .formats import Candidate
 from .metrics import LoggerCalls, time_of
 from .reading import of_one_run, parse_json
+from .rows import Candidate
 from .source import Findings, Rows, Scalars
 
 _HEADER = b":W&B\xe1\xbe"  # and a version

@@ -24,9 +24,10 @@ from fixtures.make_stores import time as moment
 from lldscope import open_run
 from lldscope.core.errors import UsageError
 from lldscope.importers.build import Import
-from lldscope.importers.formats import Candidate, Source, sources
+from lldscope.importers.formats import Source, sources
 from lldscope.importers.metrics import LoggerCalls, Metrics
 from lldscope.importers.reading import choose_run, seconds_of
+from lldscope.importers.rows import Candidate
 from lldscope.importers.source import HEAD_BYTES, NO_NUMBER, Findings, ImportRequest
 from lldscope.importers.sqlite import MlflowDatabase, Trackio
 from lldscope.importers.tensorboard import TensorBoard

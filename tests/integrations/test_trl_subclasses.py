@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("trl", reason="trl: not installed")
 
 import torch
-import trl
 import trl_tiny
 from small_disk import disk_of
 from test_trl import (
@@ -152,16 +151,6 @@ def test_what_cannot_be_followed_is_refused_at_once(tmp_path):
         with pytest.raises(LldscopeError, match=f"{title} has methods.*LldscopeCallback"):
             instrument(trl_tiny.make(tmp_path, kind=theirs), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_newer_trl_is_recorded_and_the_run_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(trl, "__version__", "1.99.0")
-    trainer = trl_tiny.make(tmp_path, kind=Witness, max_steps=2)
-    instrument(trainer, tmp_path / "run", rescore_share=1)
-    trainer.train()
-    run = whole(tmp_path / "run", trainer, steps=1)
-    (why,) = check(run).missing.values()
-    assert why.startswith("it is 1.99.0; lldscope knows TRL 1.x")
 
 
 def test_inputs_that_a_loss_does_not_get(tmp_path):

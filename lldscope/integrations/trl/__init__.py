@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from ..common.hooks import replace
 from .llds import Regularizer
 from .observer import Observer
-from .seams import METHODS, NEWEST, SUPPORTED, check
+from .seams import METHODS, check
 from .step import StepWriter
 
 __all__ = ["instrument"]
@@ -98,7 +97,6 @@ def instrument(
         config=_config(trainer, llds, llds_coefficient),
     )
     fail_open = FailOpen(recorder, "trl")
-    _say_what_is_unknown(fail_open)
     writer = StepWriter(
         trainer, recorder, fail_open, scorer, rescore_share=rescore_share, retention=retention,
         tokens_every=tokens_every,
@@ -116,18 +114,6 @@ def instrument(
     trainer.add_callback(observer)
     trainer.lldscope_recorder = recorder
     return recorder
-
-
-def _say_what_is_unknown(fail_open: FailOpen) -> None:
-    import trl
-
-    version = re.match(r"(\d+)\.(\d+)", trl.__version__)
-    if version and tuple(map(int, version.groups())) > NEWEST:
-        fail_open.missing(
-            "certainty about this version of TRL",
-            f"it is {trl.__version__}; lldscope knows {SUPPORTED}. The methods that recording "
-            "hooks into are there",
-        )
 
 
 def _correct_rule(correct: Correct) -> tuple[Callable[..., list[bool | None]], str]:

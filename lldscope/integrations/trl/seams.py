@@ -9,7 +9,6 @@ from ...core.errors import LldscopeError
 from ..common.hooks import can_follow
 
 SUPPORTED = "TRL 1.x (tested with 1.16)"
-NEWEST = (1, 16)
 
 REWARDED = ("inputs", "prompts", "completions", "completion_ids_list")
 LOSS = ("model", "inputs")

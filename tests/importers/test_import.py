@@ -11,13 +11,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from bench import importing
+from imported import query, signals
 
 import lldscope
 from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES
 from lldscope.importers import build, console, metrics
-from lldscope.importers.build import Import, Outcome
+from lldscope.importers.build import Import
 from lldscope.importers.formats import sources
 from lldscope.importers.mapping import MEANINGS, SCALAR_SIGNALS, meaning
 from lldscope.importers.rows import Candidate
@@ -27,16 +28,6 @@ from lldscope.monitor.health import check
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 VERL, TRL, TEXT = FIXTURES / "verl", FIXTURES / "trl", FIXTURES / "text"
-
-
-@pytest.fixture
-def run_import(tmp_path):
-    def run(*paths: Path, format_name: str | None = None, to: str = "run", **options) -> Outcome:
-        return Import(paths, tmp_path / to, ImportRequest(**options), format_name).build(
-            lambda n: None
-        )
-
-    return run
 
 
 @pytest.fixture
@@ -53,17 +44,6 @@ def text(tmp_path):
 def verl_line(step: int, **values: float) -> str:
     metrics = {"critic/score/mean": 0.5, "actor/entropy": 1.0, "actor/grad_norm": 0.1} | values
     return " - ".join([f"step:{step}", *(f"{k}:{v!r}" for k, v in metrics.items())]) + "\n"
-
-
-def signals(outcome: Outcome) -> dict[int, dict]:
-    with lldscope.open_run(outcome.run) as run:
-        assert not run.damaged
-        return {row["step"]: row for row in run.signals().to_dict("records")}
-
-
-def query(outcome: Outcome, sql: str) -> list[tuple]:
-    with lldscope.open_run(outcome.run) as run:
-        return list(run.sql(sql).itertuples(index=False, name=None))
 
 
 # -- formats ---------------------------------------------------------------------------------------
@@ -253,6 +233,14 @@ def test_every_mean_among_the_signals_can_come_from_a_log(run_import, text):
 
 
 def test_the_table_of_names_leads_to_signals_that_are_means():
+    examples = {
+        **dict.fromkeys(("mean_reward", "reward_mean", "avg_reward", "performance", "score",
+                         "critic/score/mean"), "reward"),
+        "actor/kl_loss": "kl", "actor/ppo_kl": "step_kl", "actor/pg_clipfrac": "clip_share",
+        "tool_call_counts/mean": "valid_searches", "rollout_corr/kl": "engine_gap",
+        "rollout_corr/rollout_is_eff_sample_size": "engine_ess",
+    }
+    assert {name: m.signal for name in examples if (m := meaning(name))} == examples
     assert {m.signal for m in MEANINGS.values()} <= SCALAR_SIGNALS
     assert meaning("train/reward") == MEANINGS["reward"]
     assert meaning("n_responses") is None

@@ -9,29 +9,17 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from imported import query
 
 import lldscope
 from lldscope.core.errors import UsageError
-from lldscope.importers.build import Import, Outcome
-from lldscope.importers.source import AttemptCounter, ImportRequest
+from lldscope.importers.build import Outcome
+from lldscope.importers.source import AttemptCounter
 from lldscope.monitor.health import check
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 COUNTED = "SELECT sum(n_responses)::INT FROM steps"
 TABLE = {"_type": "trackio.table", "path": "media/0.json"}
-
-
-@pytest.fixture
-def run_import(tmp_path):
-    def run(*paths: Path, to: str = "run") -> Outcome:
-        return Import(paths, tmp_path / to, ImportRequest(), None).build(lambda n: None)
-
-    return run
-
-
-def query(outcome: Outcome, sql: str) -> list[tuple]:
-    with lldscope.open_run(outcome.run) as run:
-        return list(run.sql(sql).itertuples(index=False, name=None))
 
 
 def rewards(outcome: Outcome) -> dict[int, float]:

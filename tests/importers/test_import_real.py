@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from imported import query, signals
 
 import lldscope
 from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.core.safe_text import in_one_line
 from lldscope.importers import addresses
-from lldscope.importers.build import Import, Outcome
 from lldscope.importers.mapping import like_a_reward
-from lldscope.importers.source import ImportRequest
 from lldscope.monitor.health import check
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TEXT, BARS = FIXTURES / "text", FIXTURES / "trl-bars"
-
-
-@pytest.fixture
-def run_import(tmp_path):
-    def run(*paths: Path, to: str = "run", **options: Any) -> Outcome:
-        return Import(paths, tmp_path / to, ImportRequest(**options), None).build(lambda n: None)
-
-    return run
-
-
-def signals(outcome: Outcome) -> dict[int, dict[str, Any]]:
-    with lldscope.open_run(outcome.run) as run:
-        assert not run.damaged
-        return {row["step"]: row for row in run.signals().to_dict("records")}
-
-
-def query(outcome: Outcome, sql: str) -> list[tuple]:
-    with lldscope.open_run(outcome.run) as run:
-        return list(run.sql(sql).itertuples(index=False, name=None))
 
 
 def lines(path: Path, rows: list[Any]) -> Path:
@@ -95,17 +73,6 @@ def test_inf_is_inf_in_signals_and_harms_no_statistic(run_import, tmp_path):
     assert "grad-explosion" not in {alert.rule for alert in state.firing}
 
 
-def test_calls_of_tools_are_searches_of_verl(run_import, tmp_path):
-    log = tmp_path / "train.log"
-    log.write_text(
-        "step:1 - critic/score/mean:0.5 - tool_call_counts/mean:1.75 - rollout_corr/kl:0.002 - "
-        "rollout_corr/rollout_is_eff_sample_size:0.9\n",
-        encoding="utf-8",
-    )
-    row = signals(run_import(log))[1]
-    assert (row["valid_searches"], row["engine_gap"], row["engine_ess"]) == (1.75, 0.002, 0.9)
-
-
 # -- TRL's console with its progress bar -----------------------------------------------------------
 
 
@@ -147,15 +114,9 @@ def content(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["texts", "messages"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind, packed):
+def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind):
     row = json.loads((TEXT / "nemo" / "train_data_step1.jsonl").read_text().splitlines()[0])
     path = lines(tmp_path / "train_data_step1.jsonl", [row | {"content": content(kind)}])
-    if packed:
-        with path.open("rb") as plain, gzip.open(f"{path}.gz", "wb") as file:
-            shutil.copyfileobj(plain, file)
-        path.unlink()
-        path = path.with_name(f"{path.name}.gz")
     outcome = run_import(path)
     assert outcome.formats == {"rollouts": 1}
     assert query(outcome, "SELECT n_actions, n_searches, answered FROM responses") == [(2, 1, True)]

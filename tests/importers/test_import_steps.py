@@ -164,38 +164,16 @@ def test_an_array_without_steps_is_counted_from_one_and_says_so(tmp_path):
     assert any("counted from 1" in note for note in outcome.findings.notes)
 
 
-def test_a_table_of_steps_in_parquet_is_a_log(tmp_path, expected):
+def test_a_table_of_steps_in_parquet_is_a_log(run_import, tmp_path, expected):
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "log.parquet")
-    run = tmp_path / "run"
-    task = Import([tmp_path / "log.parquet"], run, ImportRequest(), None)
-    assert alarms(task.build(lambda n: None)) == expected
+    assert alarms(run_import(tmp_path / "log.parquet")) == expected
 
 
-def test_a_configuration_beside_a_log_is_no_step(tmp_path):
+def test_a_configuration_beside_a_log_is_no_step(run_import, tmp_path):
     (tmp_path / "config.json").write_text('{"learning_rate": 1e-6, "loss": 0.5, "of": {"0": 1}}')
     (tmp_path / "metrics.jsonl").write_text(LOGS["metrics.jsonl"]())
-    outcome = Import([tmp_path], tmp_path / "run", ImportRequest(), None).build(lambda n: None)
+    outcome = run_import(tmp_path)
     assert (outcome.formats, outcome.attempts) == ({"metrics": 1}, 1)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["mean_reward", "reward_mean", "avg_reward", "performance", "score", "critic/score/mean"],
-)
-def test_names_that_loops_of_ones_own_give_the_reward(name, tmp_path):
-    text = "".join(json.dumps({"step": s, name: 0.5}) + "\n" for s in range(3))
-    with lldscope.open_run(imported(tmp_path, "m.jsonl", text).run) as run:
-        assert run.signals()["reward"].tolist() == [0.5] * 3
-
-
-def test_verls_kl_and_step_size_are_the_signals_that_rules_read(tmp_path):
-    line = "step:{} - critic/score/mean:0.5 - actor/kl_loss:0.02 - actor/ppo_kl:0.001 - " \
-           "actor/pg_clipfrac:0.03\n"
-    with lldscope.open_run(
-        imported(tmp_path, "v.log", "".join(map(line.format, range(3)))).run
-    ) as run:
-        row = run.signals().iloc[0]
-    assert (row["kl"], row["step_kl"], row["clip_share"]) == (0.02, 0.001, 0.03)
 
 
 def test_components_of_the_reward_are_kept_as_such(tmp_path):
@@ -212,10 +190,10 @@ def test_components_of_the_reward_are_kept_as_such(tmp_path):
     assert {"rewards/acc/std", "reward/std", "reward/aime/mean"} <= set(outcome.findings.names)
 
 
-def test_miniverls_trajectories_have_levels_of_the_engine(tmp_path):
+def test_miniverls_trajectories_have_levels_of_the_engine(run_import):
     """Written by miniVERL's own writer; the version of the policy counts its updates."""
     fixture = ROOT / "tests" / "fixtures" / "miniverl" / "trajectories.jsonl"
-    outcome = Import([fixture], tmp_path / "run", ImportRequest(), None).build(lambda n: None)
+    outcome = run_import(fixture)
     assert outcome.formats == {"rollouts": 1}
     with lldscope.open_run(outcome.run) as run:
         rows = run.sql(
@@ -232,7 +210,7 @@ def test_miniverls_trajectories_have_levels_of_the_engine(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["parquet", "json", "jsonl"])
-def test_rollouts_with_log_probabilities_before_and_after_give_a_change(tmp_path, form):
+def test_rollouts_with_log_probabilities_before_and_after_give_a_change(run_import, tmp_path, form):
     rows = [
         {"step": s, "prompt": "q", "response": "a b", "reward": float(i % 2), "group_id": "g",
          "behavior_logprobs": [-1.0, -2.0], "old_logprobs": [-1.1, -2.1],
@@ -246,7 +224,7 @@ def test_rollouts_with_log_probabilities_before_and_after_give_a_change(tmp_path
         path.write_text(json.dumps(rows))
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    outcome = Import([path], tmp_path / "run", ImportRequest(), None).build(lambda n: None)
+    outcome = run_import(path)
     with lldscope.open_run(outcome.run) as run:
         row = run.signals().iloc[1]
     assert row["engine_gap"] == pytest.approx(0.1, abs=1e-6)
@@ -254,7 +232,7 @@ def test_rollouts_with_log_probabilities_before_and_after_give_a_change(tmp_path
     assert row["delta_incorrect"] == pytest.approx(0.1, abs=1e-6)
 
 
-def test_a_damaged_database_in_a_folder_is_named_and_the_rest_is_imported(tmp_path):
+def test_a_damaged_database_in_a_folder_is_named_and_the_rest_is_imported(run_import, tmp_path):
     import sqlite3
 
     with sqlite3.connect(tmp_path / "mlflow.db") as db:
@@ -270,6 +248,6 @@ def test_a_damaged_database_in_a_folder_is_named_and_the_rest_is_imported(tmp_pa
     content[12288:20480] = b"\xff" * 8192
     (tmp_path / "mlflow.db").write_bytes(content)
     (tmp_path / "metrics.jsonl").write_text(LOGS["metrics.jsonl"]())
-    outcome = Import([tmp_path], tmp_path / "run", ImportRequest(), None).build(lambda n: None)
+    outcome = run_import(tmp_path)
     assert outcome.steps >= len(ROWS)
     assert any("mlflow.db cannot be read to its end" in note for note in outcome.findings.notes)

@@ -296,18 +296,6 @@ def test_wandb_goes_on_at_the_next_block(tmp_path):
     assert findings.skipped[DAMAGED] == pytest.approx(1 << 15, abs=150)
 
 
-def test_a_growing_event_file_is_read_as_far_as_it_goes(tmp_path):
-    file = tmp_path / PLAIN[0].name
-    data = PLAIN[0].read_bytes()
-    file.write_bytes(data[:1000])
-    before = read(TensorBoard(), file)[0]
-    with file.open("ab") as more:
-        more.write(data[1000:])
-    after = read(TensorBoard(), file)[0]
-    assert len(before) < len(after) == 10
-    assert list(before) == list(after)[: len(before)]
-
-
 def followed(path: Path, run: Path, spec: ImportRequest, *changes) -> dict[tuple[int, int], dict]:
     """The means in a run that followed a source through some changes of it."""
     task = Import([path], run, spec, None)

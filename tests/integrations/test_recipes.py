@@ -24,7 +24,6 @@ PROMPTS = [[5, 6], [5, 6], [7, 8, 9], [7, 8, 9]]
 RESPONSES = [[1, 2, 3, 4, 5], [1, 2], [3, 4, 5], [6]]
 OWN = [[1, 1, 0, 1, 1], [1, 1], [1, 0, 1], [1]]
 REWARDS = [1.0, 0.0, 1.0, 0.5]
-ADVANTAGES = [1.0, -1.0, 0.5, -0.5]
 
 
 def examples(kind: str) -> list[str]:
@@ -37,7 +36,7 @@ def made_up(seed: int) -> list[list[float]]:
     return [(-random.gamma(2.0, 1.0, len(r))).tolist() for r in RESPONSES]
 
 
-OLD, POST, ENGINE, REFERENCE = map(made_up, range(4))
+OLD, POST = map(made_up, range(2))
 
 
 def actions(policy_mask: list[int]) -> list[list[int]]:
@@ -48,46 +47,6 @@ def actions(policy_mask: list[int]) -> list[list[int]]:
         if mine:
             results[-1].append(k)
     return results
-
-
-def recorded(run: lldscope.Run, step: int = 0) -> None:
-    """The run has what the lists above say."""
-    rows = run.sql(
-        "SELECT response_id, action_index, n_tokens, logp_old_sum, logp_post_sum,"
-        " logp_behaviour_sum, logp_ref_sum, drop_sum, logp_min FROM actions"
-        f" WHERE step = {step} ORDER BY ALL"
-    )
-    expected = [
-        (i, j, len(a), *(sum(values[i][k] for k in a) for values in (OLD, POST, ENGINE, REFERENCE)),
-         sum(max(0.0, OLD[i][k] - POST[i][k]) for k in a), min(OLD[i][k] for k in a))
-        for i, policy_mask in enumerate(OWN) for j, a in enumerate(actions(policy_mask))
-    ]
-    assert np.allclose(rows.to_numpy(dtype=float), np.array(expected), atol=1e-5)
-    rows = run.sql(
-        "SELECT group_id, reward, advantage, correct, n_tokens, prompt_hash FROM responses"
-        f" WHERE step = {step} ORDER BY response_id"
-    )
-    assert rows["group_id"].tolist() == [0, 0, 1, 1]
-    assert rows["reward"].tolist() == REWARDS
-    assert np.allclose(rows["advantage"], ADVANTAGES)
-    assert rows["correct"].tolist() == [True, False, True, False]
-    assert rows["n_tokens"].tolist() == [sum(policy_mask) for policy_mask in OWN]
-    assert rows["prompt_hash"].nunique() == 2
-    tokens = run.sql(f"SELECT token_id, logp_old FROM tokens WHERE step = {step}"
-                     " AND response_id = 0 ORDER BY position")
-    assert tokens["token_id"].tolist() == PROMPTS[0] + RESPONSES[0]
-    old = [o if policy_mask else None for o, policy_mask in zip(OLD[0], OWN[0], strict=True)]
-    assert np.allclose(tokens["logp_old"].to_numpy(float), [np.nan, np.nan, *map(float_, old)],
-                       equal_nan=True)
-
-
-def float_(value: float | None) -> float:
-    return np.nan if value is None else value
-
-
-class Tokenizer:
-    def decode(self, ids: list[int]) -> str:
-        return " ".join(map(str, ids))
 
 
 def test_a_batch_by_hand(tmp_path):

@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,7 +32,7 @@ def open_file(path: Path) -> BinaryIO:
     if path.suffix == ".zst":
         import pyarrow as pa
 
-        return pa.CompressedInputStream(pa.PythonFile(path.open("rb")), "zstd")
+        return BufferedReader(pa.CompressedInputStream(pa.PythonFile(path.open("rb")), "zstd"))
     return open(path, "rb")
 
 
@@ -51,51 +52,29 @@ def head(path: Path, size: int) -> bytes:
         return b""
 
 
-def _blocks(path: Path, findings: Findings) -> Iterator[bytes]:
-    """The content of a file as far as it can be read."""
-    try:
-        with open_file(path) as file:
-            while block := file.read(_BLOCK):
-                findings.advance(len(block))
-                yield block
-    except (OSError, EOFError, zlib.error) as error:
-        findings.skip(f"files that cannot be read to their end ({_reason(error)})")
-
-
 def lines(
     path: Path, findings: Findings, mark: bytes = b"", longest: int | None = None
 ) -> Iterator[tuple[bytes, bool]]:
     """The lines of a file that hold `mark`, without their ends, and whether each has ended: the
     last one may be half written. One of more than `longest` bytes (None: MAX_LINE) is counted."""
     longest = longest or MAX_LINE
-    pieces: list[bytes] = []  # pieces of a line that has not ended
-    length, is_too_long = 0, False
-    for block in _blocks(path, findings):
-        complete = block.split(b"\n")
-        rest = complete.pop()
-        if complete:
-            if is_too_long:
-                del complete[0]
-            elif pieces:
-                complete[0] = b"".join([*pieces, complete[0]])
-            pieces, length, is_too_long = [], 0, False
-            for line in [line for line in complete if mark in line]:
-                if len(line) > longest:
-                    findings.skip(_too_long(longest))
-                else:
-                    yield line, True
-        if rest and not is_too_long:
-            pieces.append(rest)
-            length += len(rest)
-            if length > longest:
-                findings.skip(_too_long(longest))
-                pieces, is_too_long = [], True
-    if pieces and mark in (tail := b"".join(pieces)):
-        yield tail, False
-
-
-def _too_long(longest: int) -> str:
-    return f"lines of more than {longest >> 20} MB"
+    size = 0
+    try:
+        with open_file(path) as file:
+            while line := file.readline(longest + 1):
+                size += len(line)
+                if size >= _BLOCK:
+                    findings.advance(size)
+                    size = 0
+                if len(line) > longest and not line.endswith(b"\n"):
+                    findings.skip(f"lines of more than {longest >> 20} MB")
+                    while (line := file.readline(_BLOCK)) and not line.endswith(b"\n"):
+                        findings.advance(len(line))
+                elif mark in line:
+                    yield line.removesuffix(b"\n"), line.endswith(b"\n")
+    except (OSError, EOFError, zlib.error) as error:
+        findings.skip(f"files that cannot be read to their end ({_reason(error)})")
+    findings.advance(size)
 
 
 def _reason(error: Exception) -> str:

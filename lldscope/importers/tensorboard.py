@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +12,6 @@ from .reading import of_one_run
 from .rows import Candidate
 from .source import Findings, Rows, Scalars
 
-_NAME = re.compile(r"\.tfevents\.(\d+)")
 _FIRST = b"brain.Event:"  # in the first record of every event file
 _FRAME = 16  # bytes of a record beside its content: length and two checksums
 _NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 9, 10, 14, 17, 19, 22, 23))  # of TensorProto.DataType
@@ -27,18 +25,12 @@ class TensorBoard:
         return len(file.head) > 24 and _FIRST in file.head[:64]
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
-        # A folder is a run, as for TensorBoard itself.
-        files = sorted(of_one_run(paths, findings, lambda path: str(path.parent)), key=_time_key)
+        # A folder is a run, as for TensorBoard itself; in a name is the second when it was begun.
+        files = of_one_run(paths, findings, lambda path: str(path.parent))
         if find_spec("tensorboard") is None:
             missing = "files that need the package tensorboard: pip install 'lldscope[import]'"
             return findings.skip(missing, len(files))
         yield from group_points(point for path in files for point in _points(path, findings))
-
-
-def _time_key(path: Path) -> tuple[int, str]:
-    """A writer puts the second at which it began into the file's name."""
-    stamp = _NAME.search(path.name)
-    return int(stamp[1]) if stamp else 0, path.name
 
 
 def _points(path: Path, findings: Findings) -> Iterator[Point]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,7 +91,7 @@ class AttemptCounter:
         self._highest = 0
         self._last: dict[str, int] = {}  # name → last step
 
-    def of(self, step: int, names: Iterable[str]) -> int:
+    def of(self, step: int, names: Collection[str]) -> int:
         """The attempt of metrics of these names that were logged together at a step."""
         if step < self._highest and any(self._goes_back(name, step) for name in names):
             self.attempt += 1

@@ -49,6 +49,7 @@ from .source import Findings, ImportRequest, Rows
 BATCH = 2000  # rollouts in a piece, at most …
 MAX_TOKENS = 4_000_000  # … and of a piece's tokens, the longest rollout's for each …
 MAX_CHARACTERS = 16 << 20  # … and about so much of their text
+INCOMPLETE = 0.5  # of the usual number of rollouts of a step
 MEASURED = ("behaviour", "old", "post", "reference", "entropy")
 _SHOWN = 20  # folders in a message
 _FILE_STEP = re.compile(r"(?<!\d)(\d{1,9})\D*$")  # 12.jsonl, train_data_step12.jsonl
@@ -126,6 +127,16 @@ class Rollouts:
         if rows:
             for table, columns in tables(self._batch(rows)).items():
                 yield Rows(table, _lists(columns))
+
+    def finish(self) -> Iterator[Rows]:
+        """The last piece, without a step that has far fewer rollouts than the others: the trainer
+        is writing it, or ended in it."""
+        others = [n for step, n in self._ids.items() if step != self._step]
+        n = self._ids[self._step]
+        if others and n == len(self._rows) < INCOMPLETE * float(np.median(others)):
+            self.findings.skip("rollouts of the last step, which is not complete", n)
+            self._rows = []
+        yield from self.flush()
 
     def _batch(self, rows: list[dict[str, Any]]) -> Batch:
         column = {name: [row.get(name) for row in rows] for name in rows[0].keys() | set(MEASURED)}
@@ -212,7 +223,7 @@ class RolloutRows:
             for row in rows_of(path, findings):
                 findings.all_names.update(row)
                 yield from _rollout(row, as_step(named[1]) if named else None, rollouts)
-        yield from rollouts.flush()
+        yield from rollouts.finish()
 
 
 def _refuse_folders(paths: Sequence[Path]) -> None:

@@ -232,6 +232,16 @@ def test_rollouts_with_log_probabilities_before_and_after_give_a_change(run_impo
     assert row["delta_incorrect"] == pytest.approx(0.1, abs=1e-6)
 
 
+def test_the_last_step_of_a_dump_that_is_half_written_is_left_out(tmp_path):
+    def row(step: int) -> str:
+        return json.dumps({"step": step, "prompt": "q", "response": "a", "reward": 1.0}) + "\n"
+
+    text = "".join(row(s) * 8 for s in range(4)) + row(4) * 3
+    outcome = imported(tmp_path, "rollouts.jsonl", text)
+    assert outcome.steps == 4
+    assert outcome.findings.skipped == {"rollouts of the last step, which is not complete": 3}
+
+
 def test_a_damaged_database_in_a_folder_is_named_and_the_rest_is_imported(run_import, tmp_path):
     import sqlite3
 

@@ -36,7 +36,7 @@ _STACK = re.compile(r"\n+(?=Stack Trace|Traceback|This error signals)")  # in an
 
 MOST_COMPONENTS = 20  # of the reward
 _COMPONENTS = f"""
-SELECT name, step, avg(value) FROM scalars
+SELECT name, step, avg(value) AS value FROM scalars
 WHERE starts_with(name, '{COMPONENT}') AND isfinite(value) GROUP BY name, step ORDER BY name, step
 """
 
@@ -205,16 +205,9 @@ class Run:
         """The components of the reward, by their names in `scalars`, in the steps of `columns`."""
         if not any(part.table == "scalars" for part in self._contents.parts.trusted()):
             return {}
-        import numpy as np
-
-        at = {step: i for i, step in enumerate(self.columns()["step"].tolist())}
-        answer: dict[str, Any] = {}
-        for name, step, value in self.rows(_COMPONENTS).rows:
-            if name not in answer and len(answer) == MOST_COMPONENTS:
-                continue
-            if step in at:
-                answer.setdefault(name, np.full(len(at), np.nan))[at[step]] = value
-        return answer
+        table = self.sql(_COMPONENTS).pivot(index="step", columns="name", values="value")
+        table = table.reindex(self.columns()["step"])
+        return {name: table[name].to_numpy() for name in [*table][:MOST_COMPONENTS]}
 
     @property
     def planned_steps(self) -> int | None:
@@ -285,4 +278,4 @@ class Run:
 
     def _frame(self, name: str) -> pd.DataFrame:
         with self._lock:
-            return self._contents.db.frame(name)
+            return self._contents.db.connection.execute(f"FROM {name}").df()

@@ -109,7 +109,7 @@ def _write_csv(answer: Answer) -> None:
     """NULL is empty; NaN and Inf are `nan`, `inf` and `-inf`, as `lldscope export` writes them."""
     import numpy as np
 
-    from ..core.safe_text import is_formula
+    from ..core.safe_text import FORMULA
 
     # A FLOAT with the digits that it has, and no more.
     singles = [i for i, kind in enumerate(answer.types) if kind == "FLOAT"]
@@ -120,7 +120,9 @@ def _write_csv(answer: Answer) -> None:
         cells = list(row)
         for i in singles:
             cells[i] = None if row[i] is None else np.float32(row[i])
-        writer.writerow(f"'{c}" if isinstance(c, str) and is_formula(c) else c for c in cells)
+        writer.writerow(
+            f"'{c}" if isinstance(c, str) and re.match(FORMULA, c) else c for c in cells
+        )
     click.echo(lines.getvalue(), nl=False)
 
 

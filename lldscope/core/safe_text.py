@@ -25,11 +25,6 @@ def as_sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def is_formula(text: str) -> bool:
-    """Whether a spreadsheet that opens this as a cell of CSV would compute it."""
-    return re.match(FORMULA, text) is not None
-
-
 def in_one_line(text: str) -> str:
     """What a text of several lines comes down to: of a traceback the exception, which is its last
     line, of any other its first."""

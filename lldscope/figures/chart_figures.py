@@ -18,7 +18,7 @@ from ..core import palette
 from ..core.charts import EVIDENCE, Chart, Line, select_charts
 from ..core.terminal import visible
 from . import averages, marks
-from .layout import STRIP, chart_layout, evidence_axis, has_evidence
+from .layout import STRIP, chart_layout, evidence_axis
 from .marks import alarm_labels
 from .series import (
     MOST_POINTS,
@@ -74,7 +74,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
         *marks.alarm_lines(subject.table, subject.alerts, axis, window),
     ]
     names = alarm_labels(subject.table, subject.alerts, axis, window)
-    if has_evidence(chart):
+    if any(line.column == EVIDENCE for line in chart.lines):
         layout["yaxis2"] |= evidence_axis(subject.arl)
         layout["yaxis"]["domain"] = [STRIP + 0.06, 1.0]
         layout["xaxis"] |= {"anchor": "free", "position": 0.0}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core import palette
-from ..core.charts import EVIDENCE, Chart
+from ..core.charts import Chart
 from ..diagnosis.detectors import EVIDENCE_CAP
 from .marks import ROW_HEIGHT, ROWS
 from .series import XAxis
@@ -81,11 +81,6 @@ def chart_layout(
 
 def _title(text: str, standoff: int) -> dict[str, Any]:
     return {"text": text, "standoff": standoff, "font": {"size": _FONT["size"]}}
-
-
-def has_evidence(chart: Chart) -> bool:
-    """Whether the chart shows the evidence of the decay test."""
-    return any(line.column == EVIDENCE for line in chart.lines)
 
 
 def evidence_axis(arl: float) -> dict[str, Any]:

@@ -7,8 +7,9 @@ screen, so that no name covers another anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -173,21 +174,17 @@ def alarm_labels(
             continue
         name = visible(alert.rule, 40)
         left = NARROW * (x - window[0]) / (window[1] - window[0])
-        for row, after, span in _places(left, len(name) * CHARACTER + _SIGN):
-            inside = span[0] >= 0 and span[1] <= NARROW + _MARGIN
-            if inside and all(span[1] + _GAP < a or b + _GAP < span[0] for a, b in spans[row]):
-                spans[row].append(span)
+        width = len(name) * CHARACTER + _SIGN
+        for row, after in product(range(ROWS), (True, False)):
+            start = left - _SHIFT if after else left + _SHIFT - width
+            end = start + width
+            inside = start >= 0 and end <= NARROW + _MARGIN
+            if inside and all(end + _GAP < a or b + _GAP < start for a, b in spans[row]):
+                spans[row].append((start, end))
                 sign = palette.SEVERITIES[alert.severity].shape
                 labels.append(_label(x, row, after, escape(name), sign))
                 break
     return labels
-
-
-def _places(x: float, width: float) -> Iterator[tuple[int, bool, tuple[float, float]]]:
-    """Row, whether the text follows the line, and the pixels that it takes."""
-    for row in range(ROWS):
-        yield row, True, (x - _SHIFT, x - _SHIFT + width)
-        yield row, False, (x + _SHIFT - width, x + _SHIFT)
 
 
 def _label(x: float, row: int, after: bool, name: str, sign: str) -> Label:

@@ -17,7 +17,7 @@ from .sandbox import confine, quote
 from .views import KEYS, ROLLOUT_VIEWS, STORED, view_sql
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 # Of stored signals: DuckDB's sums of integers have 128 bits, which pandas would hold as objects.
 STORED_TYPES: dict[Kind, str] = {
@@ -55,10 +55,6 @@ class Database:
 
     def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, parameters).fetchall()
-
-    def frame(self, name: str) -> pd.DataFrame:
-        """One of STORED as a DataFrame."""
-        return self.connection.execute(f"FROM {name}").df()
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The signals as arrays, with NaN for NULL. Those never measured are one value each."""

@@ -15,7 +15,6 @@ ROLLOUT_VIEWS = (
     "group_totals",
     "response_class",
     "response_likelihood",
-    "action_retention",
     "response_retention",
 )
 # Views of steps, each of them read once.

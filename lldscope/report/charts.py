@@ -29,7 +29,8 @@ from .events import Event
 from .facts import PostMortem
 
 CHARTS = select_charts(
-    "reward", "delta", "likelihood", "entropy", "gradient", "displaced", "conduct", "tools", "rate"
+    "reward", "delta", "likelihood", "entropy", "gradient", "by-action", "displaced", "conduct",
+    "tools", "rate"
 )
 STORY = 2  # charts on the first screen: the reward, and the first of the others that was measured
 LANE = 16  # height of a row of the timeline

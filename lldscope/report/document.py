@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..core import palette
-from ..core.numbers import number, percent, true_minus
+from ..core.numbers import percent, true_minus
 from ..core.safe_text import as_sentence
 from ..explore.settings import flat
 from ..figures.svg import Drawing
@@ -38,7 +38,7 @@ def document(facts: PostMortem) -> Document:
         ("What was tried", _experiments(facts)),
         ("Alarms", _alarms(facts)),
         ("What looks like LLD", _look_alikes(facts)),
-        ("More charts and signals", _signals(facts, drawings)),
+        ("More charts", [Charts(more)] if (more := drawings[charts.STORY :]) else []),
         ("What lost likelihood", _losses(facts)),
         ("Settings", _settings(facts)),
         ("What this log cannot tell", [Items(facts.gaps)] if facts.gaps else []),
@@ -129,39 +129,18 @@ def _look_alikes(facts: PostMortem) -> Iterator[Block]:
                 rows)
 
 
-def _signals(facts: PostMortem, drawings: Sequence[Drawing]) -> Iterator[Block]:
-    if not facts.signals:
-        return
-    if more := drawings[charts.STORY :]:
-        yield Charts(more)
-    rows = [
-        [name, s.unit, number(s.first), f"{number(s.lowest)} at {s.lowest_step:,}",
-         f"{number(s.highest)} at {s.highest_step:,}", number(s.last), f"{s.n:,}"]
-        for name, s in facts.signals.items()
-    ]
-    head = ["signal", "unit", "first", "lowest", "highest", "last", "steps"]
-    yield Table("Signals, trailing means over ten steps", head, rows, frozenset(range(2, 7)))
-
-
 def _losses(facts: PostMortem) -> Iterator[Block]:
     losses = facts.losses
-    if not losses.by_action and not losses.n_groups:
+    if not losses.n_groups:
         return
-    share = f" ({percent(losses.n_displaced / losses.n_groups)})" if losses.n_groups else ""
+    share = percent(losses.n_displaced / losses.n_groups)
     yield Paragraph(
         f"Steps {losses.first_step:,}–{losses.last_step:,}, groups with both classes: correct "
         f"responses lost likelihood on average in {losses.n_displaced:,} of "
-        f"{plural(losses.n_groups, 'group')}{share}. “lldscope blame” tells what takes it away."
+        f"{plural(losses.n_groups, 'group')} ({share}). “lldscope blame” tells what takes it away."
     )
     if losses.tokens and not facts.events:
         yield Tokens(losses.tokens)
-    yield Table(
-        "Mean Δ of an action, by turn of the rollout (nats)",
-        ["action", "rollouts", "before", "in these steps", "actions"],
-        [[str(r["action_index"]), "correct" if r["correct"] else "incorrect", number(r["before"]),
-          number(r["in_window"]), f"{r['n_in_window']:,}"] for r in losses.by_action],
-        frozenset({2, 3, 4}),
-    )
 
 
 def _settings(facts: PostMortem) -> Iterator[Block]:

@@ -26,14 +26,10 @@ _STYLE = (
 )
 
 
-def html(content: Document) -> str:
-    """The whole page; whatever comes from a run is escaped and made visible."""
-    return _template().render(content=content, policy=POLICY, style=_STYLE, whole=True)
-
-
-def fragment(content: Document) -> str:
-    """The beginning of a document as part of another page."""
-    return _template().render(content=content, policy=POLICY, style=_STYLE, whole=False)
+def html(content: Document, whole: bool = True) -> str:
+    """The page, or its beginning as part of another one; whatever comes from a run is escaped and
+    made visible."""
+    return _template().render(content=content, policy=POLICY, style=_STYLE, whole=whole)
 
 
 @cache

@@ -7,7 +7,6 @@ stands for what was not measured. What *causes* the losses is a question for `ll
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..core.numbers import percent
 from ..explore.trajectories import MOST_CHARACTERS, rows_of
@@ -15,8 +14,6 @@ from ..runs import Run
 
 MOST_TOKENS = 3
 CONTEXT = 8  # tokens shown before and after one
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,28 +45,15 @@ class WorstToken:
 
 @dataclass(frozen=True)
 class Losses:
-    """Losses from `first_step` to `last_step`, both included; rows have the columns of their query.
-
-    `by_action` is mean Δ by action index and class, before the window and in it. `tokens` are the
-    worst of correct responses, one of each.
-    """
+    """Losses from `first_step` to `last_step`, both included: of the mixed groups, how many lost
+    likelihood of correct responses on average, and the worst `tokens` of these, one of each."""
 
     first_step: int
     last_step: int
     n_groups: int
     n_displaced: int
-    by_action: list[Row]
     tokens: list[WorstToken]
 
-
-_BY_ACTION = """
-SELECT action_index, correct,
-    sum(delta * n_delta) FILTER (before_it) / sum(n_delta) FILTER (before_it) AS before,
-    sum(delta * n_delta) FILTER (in_it) / sum(n_delta) FILTER (in_it)         AS in_window,
-    coalesce(sum(n_delta) FILTER (in_it), 0)::BIGINT                          AS n_in_window
-FROM (SELECT *, step < $1 AS before_it, step BETWEEN $1 AND $2 AS in_it FROM action_signals)
-WHERE n_delta > 0 GROUP BY action_index, correct ORDER BY correct DESC, action_index
-"""
 
 _GROUPS = """
 SELECT count(*) AS n, count(*) FILTER (delta < 0) AS n_displaced FROM (
@@ -113,7 +97,6 @@ def losses(run: Run, first: int, last: int) -> Losses:
         last_step=last,
         n_groups=groups["n"],
         n_displaced=groups["n_displaced"],
-        by_action=rows_of(run.sql(_BY_ACTION, window)),
         tokens=worst_tokens(run, first, last),
     )
 

@@ -12,9 +12,8 @@ from recorded_steps import record_steps
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunNotFound
-from lldscope.recording import writer
 from lldscope.runs import find_runs
-from lldscope.storage import compaction, layout
+from lldscope.storage import layout
 
 
 def test_a_resumed_run_shows_the_last_attempt(tmp_path):
@@ -45,30 +44,6 @@ def test_a_step_begun_again_is_not_mixed_with_what_it_was(tmp_path):
     assert run.signals()["response_tokens"].tolist() == [10, 10]
     assert run.sql("SELECT DISTINCT n_tokens FROM responses WHERE step = 2")["n_tokens"][0] == 90
     assert run.sql("SELECT count(*) n FROM all_responses")["n"][0] == 10
-
-
-@pytest.mark.slow
-def test_a_live_run_is_followed_and_equals_a_fresh_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
-    monkeypatch.setattr(compaction, "FAN_IN", 3)
-    monkeypatch.setattr(writer, "GRACE_SECONDS", 0.0)
-    path = tmp_path / "r"
-    recorder = lldscope.Recorder(path)
-    run = lldscope.open_run(path)
-    assert len(run.signals()) == 0
-    for step in range(40):
-        record_steps(recorder, range(step, step + 1))
-        if step % 3 == 0:
-            run.refresh()
-            signals = run.signals()
-            actual = run.sql("FROM signals")[list(signals)].astype(signals.dtypes)
-            pd.testing.assert_frame_equal(signals, actual)
-    recorder.close()
-    assert run.refresh()
-    fresh = lldscope.open_run(path).signals()
-    assert len(fresh) == 40
-    pd.testing.assert_frame_equal(run.signals(), fresh)
-    assert not run.refresh()
 
 
 def test_another_run_in_the_same_place_is_read_anew(tmp_path):

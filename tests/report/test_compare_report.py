@@ -117,6 +117,5 @@ def test_a_minus_is_a_minus_only_before_numbers():
     assert true_minus(text) == (
         "mean Δ −1.24 nats (−0.5 to 1e−05), lld-decay on 2026-11-22, steps 3-5, [−1, 1], x-2"
     )
-    assert (number(None), number(-0.001234), signed(-2.0), signed(0.5)) == (
-        "–", "−0.00123", "−2", "+0.5",
-    )
+    texts = number(None), number(-0.001234), signed(-2.0), signed(0.5)
+    assert texts == ("–", "−0.00123", "−2", "+0.5")

@@ -8,5 +8,11 @@ SELECT
     response_id,
     CASE WHEN count(*) = count(since) THEN sum(since) END    AS since,
     CASE WHEN count(*) = count(change) THEN sum(change) END  AS change
-FROM action_retention
+FROM (
+    SELECT
+        *,
+        difference(logp_post_sum, logp_old_sum)       AS since,
+        difference(logp_post_sum, logp_previous_sum)  AS change
+    FROM retention
+)
 GROUP BY step, rank, age, response_id

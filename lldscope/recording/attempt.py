@@ -106,14 +106,17 @@ def check_numbers(*, rank: int, world_size: int, attempt: int | None) -> None:
             raise UsageError(f"{name} must be a whole number, {least} or more; it is {value!r}.")
 
 
-def plain_end(status: Any, reason: Any) -> tuple[str, str | None]:
+def plain_end(status: Any, reason: Any, is_complete: bool = True) -> tuple[str, str | None]:
     """How a run ended, as a reader takes it: another status than those there are becomes part of
-    the reason."""
-    reason = None if reason is None else text_of(reason)
+    the reason, and so does it if the recorder could not write everything."""
+    reasons = [] if reason is None else [text_of(reason)]
     status = text_of(status)
-    if status in ("finished", "failed", "stopped"):
-        return status, reason
-    return "stopped", f"{status}: {reason}" if reason else status
+    if status not in ("finished", "failed", "stopped"):
+        reasons, status = [": ".join([status, *reasons])], "stopped"
+    if not is_complete:
+        reasons.append("unfinished: rows or events were not written")
+        status = "stopped" if status == "finished" else status
+    return status, "; ".join(reasons) or None
 
 
 def text_of(value: Any) -> str:
@@ -122,12 +125,6 @@ def text_of(value: Any) -> str:
         return str(value)
     except Exception:
         return f"a {type(value).__name__} without text"
-
-
-def unfinished(status: str, reason: str | None) -> tuple[str, str]:
-    """How a run ended of which the recorder could not write everything."""
-    why = "unfinished: rows or events were not written"
-    return "stopped" if status == "finished" else status, f"{reason}; {why}" if reason else why
 
 
 def to_plain(info: dict[str, Any]) -> dict[str, Any]:

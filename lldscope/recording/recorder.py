@@ -32,7 +32,6 @@ from .attempt import (
     start_attempt,
     text_of,
     to_plain,
-    unfinished,
     warn_of_live_writer,
     write_run_file,
 )
@@ -232,13 +231,11 @@ class Recorder(NullRecorder):
         """Seal everything and record how the run ended: finished, failed or stopped. Idempotent."""
         if self._cannot_write():
             return  # the end of a forked child is not the end of the run
-        status, reason = plain_end(status, reason)
         self._closed = True
         atexit.unregister(self.close)
         if not self._writer.end(CLOSE_SECONDS):
             log.error("lldscope: the last rows were not on disk after %d s", CLOSE_SECONDS)
-        if not self._writer.wrote_everything:
-            status, reason = unfinished(status, reason)
+        status, reason = plain_end(status, reason, self._writer.wrote_everything)
         if self.rank == 0:
             try:
                 finish_attempt(self.path, self.attempt, status, reason)

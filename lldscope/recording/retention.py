@@ -143,8 +143,12 @@ class Retention:
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go back to a `state`; one of an earlier version is that nothing was kept."""
         names = [field.name for field in fields(KeptResponse)]
+
+        def value(key: str) -> Any:
+            return state[key] if state[key].ndim else state[key].item()
+
         self._retained = [
-            KeptResponse(**{n: v if (v := state[f"{i}.{n}"]).ndim else v.item() for n in names})
+            KeptResponse(**{name: value(f"{i}.{name}") for name in names})
             for i in range(len(state) // len(names))
         ]
 

@@ -64,13 +64,8 @@ class Sealer:
         return time.monotonic() - self._last
 
     @property
-    def rows(self) -> int:
-        """How many rows wait."""
-        return sum(len(t) for tables in self._rows.values() for t in tables)
-
-    @property
     def empty(self) -> bool:
-        return not self.rows and not self._lines
+        return not self._rows and not self._lines
 
     def seal(self) -> None:
         """Write what waits as parts, and commit them; on failure it goes on waiting.

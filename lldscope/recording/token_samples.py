@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,14 +52,13 @@ class TokenSamples:
         n_prompt, n_completion = len(b.prompt_ids[i]), len(b.completion_ids[i])
         emitted = b.mask[i, :n_completion]
 
-        def column(values: np.ndarray) -> list[Any]:
+        def column(values: Any) -> list[Any]:
+            if isinstance(values, Scores):
+                values = values.values if values.rows[i] else None
+            if values is None:
+                return [None] * len(ids)
             pairs = zip(values[i, :n_completion].tolist(), emitted, strict=True)
             return [None] * n_prompt + [value if mine else None for value, mine in pairs]
-
-        def score_column(scores: Scores | None) -> list[Any]:
-            if scores is None or not scores.rows[i]:
-                return [None] * len(ids)
-            return column(scores.values)
 
         return {
             "response_id": [int(b.response_ids[i])] * len(ids),
@@ -67,18 +66,12 @@ class TokenSamples:
             "action_index": column(self._action),
             "token_id": ids,
             "text": [self._decode([token]) for token in ids],
-            "logp_behaviour": self._of_engine(i, column),
-            "logp_old": score_column(b.old),
-            "logp_post": score_column(b.post),
-            "entropy": score_column(b.entropy),
+            # The engine did not score a token that is NaN.
+            "logp_behaviour": [None if v != v else v for v in column(b.behaviour)],
+            "logp_old": column(b.old),
+            "logp_post": column(b.post),
+            "entropy": column(b.entropy),
         }
-
-    def _of_engine(self, i: int, column: Callable[[np.ndarray], list[Any]]) -> list[Any]:
-        """Of the engine that sampled; None where it did not score a token, which is NaN there."""
-        values = self._batch.behaviour
-        if values is None:
-            return [None] * len(self._ids(i))
-        return [None if v is None or v != v else v for v in column(values)]
 
     def _ids(self, i: int) -> list[int]:
         return [*self._batch.prompt_ids[i], *self._batch.completion_ids[i]]

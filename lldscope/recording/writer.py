@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .spool import Spool
 
 SEAL_SECONDS = 1.0  # a complete step is readable after about this long
-SEAL_ROWS, SEAL_BYTES = 20_000, 64 << 20  # rows are sealed earlier if this many wait
+SEAL_BYTES = 64 << 20  # rows are sealed earlier if this many wait
 # Rows of a step that does not end are sealed after this long, or when there are so many bytes.
 OPEN_STEP_SECONDS, OPEN_STEP_BYTES = 30.0, 256 << 20
 HEARTBEAT_SECONDS = 5.0
@@ -172,8 +172,7 @@ class Writer(threading.Thread):
         late = self._open and time.monotonic() - self._open_since >= OPEN_STEP_SECONDS
         if late or self._open_bytes > OPEN_STEP_BYTES:
             self._step_complete()  # a very long or large step, or one that never ends
-        full = self._sealer.rows >= SEAL_ROWS or self._sealer.bytes >= SEAL_BYTES
-        full = full and not self._sealer.refused
+        full = self._sealer.bytes >= SEAL_BYTES and not self._sealer.refused
         if not self._sealer.empty and (self._sealer.age >= SEAL_SECONDS or full):
             self._sealer.seal()
             self._merger.remove_stale(GRACE_SECONDS)

@@ -463,13 +463,6 @@ def test_a_run_can_be_moved(make_run, tmp_path):
     assert len(lldscope.open_run(tmp_path / "elsewhere").signals()) == 5
 
 
-def test_record_steps_fills_the_main_tables(make_run):
-    run = lldscope.open_run(make_run(steps=range(2)))
-    for table in ("steps", "updates", "responses", "actions"):
-        assert run.sql(f"SELECT count(*) n FROM {table}")["n"][0] > 0
-    assert record_steps.__doc__
-
-
 def test_what_fails_inside_of_what_may_fail_ends_nothing():
     """An adapter's part within a part: both are told of, and neither error comes out."""
     recorder = SimpleNamespace(dropped=Counter(), event=lambda *args, **kwargs: None)

@@ -154,13 +154,15 @@ def numbers(
     begins with _ is the logger's."""
     values: dict[str, float] = {}
     for name, value in row.items():
-        if name in without or value is None or isinstance(value, bool) or name[:1] == "_":
+        if name in without or name[:1] == "_":
             continue
-        if isinstance(value, dict) and "_type" not in value:
+        if isinstance(value, float):  # most
+            values[above + name] = value
+        elif isinstance(value, dict) and "_type" not in value:
             values |= numbers(value, findings, (), f"{above}{name}/")
         elif (result := number(value)) is not None:
             values[above + name] = result
-        else:
+        elif value is not None and not isinstance(value, bool):
             findings.skip(NO_NUMBER)
     return values
 

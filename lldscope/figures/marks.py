@@ -97,8 +97,12 @@ def event_ticks(
     if len(saves) <= _MOST_LINES:
         shapes = [_vertical(x, 0.07, palette.NEUTRAL, 1.5) for x in saves]
     for x, kind in others[-_MOST_LINES:]:
-        label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", palette.NEUTRAL)
-        shapes.append(_vertical(x, 0.45, palette.NEUTRAL, 1.5) | label)
+        label = {
+            "text": f"{_SPACE}{escape(visible(kind, 40))}", "textangle": -90, "padding": 3,
+            "textposition": "start", "xanchor": "left", "yanchor": "top",
+            "font": {"size": 10, "color": palette.NEUTRAL},
+        }
+        shapes.append(_vertical(x, 0.45, palette.NEUTRAL, 1.5) | {"label": label})
     return shapes
 
 
@@ -128,20 +132,6 @@ def _band(x0: float, x1: float, y0: float, y1: float) -> Shape:
 
 def _place(x0: float, x1: float, y0: float, y1: float) -> Shape:
     return {"yref": "paper", "x0": x0, "x1": x1, "y0": y0, "y1": y1}
-
-
-def _upright(text: str, color: str) -> Shape:
-    return {
-        "label": {
-            "text": text,
-            "textangle": -90,
-            "textposition": "start",
-            "xanchor": "left",
-            "yanchor": "top",
-            "padding": 3,
-            "font": {"size": 10, "color": color},
-        }
-    }
 
 
 # -- names of alarms -------------------------------------------------------------------------------

@@ -40,10 +40,6 @@ STORED = {
     "signals": "step_signals",
     "action_signals": "step_action_signals",
 }
-KEYS = {
-    "signals": ("step",),
-    "action_signals": ("step", "action_index", "correct"),
-}
 
 
 @cache

@@ -30,7 +30,7 @@ from ..runs import Run
 from .events import events_of
 from .facts import Cost, Outline, PostMortem, RunFacts
 from .losses import losses
-from .sentences import gaps, summary
+from .sentences import course, gaps, reward
 from .trainers import first_change, trainer_of
 
 REPORT_SCHEMA = 2
@@ -73,7 +73,7 @@ def post_mortem(
         cost=cost(e, assessment.alerts),
     )
     facts = replace(facts, gaps=gaps(assessment, facts))
-    return replace(facts, summary=summary(facts))
+    return replace(facts, summary=[course(facts), *([reward(facts)] if len(e.step) else [])])
 
 
 def outlines(e: Evidence) -> dict[str, Outline]:

@@ -10,7 +10,6 @@ import numpy as np
 from ..core.schema import COMPONENT
 from ..diagnosis.evidence import SMOOTH
 from ..diagnosis.registry import STALLED
-from ..monitor.alerts import AnyAlert
 from ..runs import Run
 from .facts import PostMortem
 from .trainers import trainer_of
@@ -45,7 +44,8 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
         "planned_steps": run.planned_steps,
         "grounds": [
             {"rule": a.rule, "severity": a.severity, "state": a.state,
-             "step": a.first_step, "again": _again(facts, a), "message": a.message}
+             "step": a.first_step, "message": a.message,
+             "again": None if (step := facts.alarm_step(a)) == a.first_step else step}
             for a in serious[:LISTED]
         ],
         "summary": facts.summary[:LISTED],
@@ -55,12 +55,6 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
         "record_next_time": list(facts.record),
         "notes": list((run.info.get("imported") or {}).get("notes") or [])[:LISTED],
     }
-
-
-def _again(facts: PostMortem, alarm: AnyAlert) -> int | None:
-    """The step at which the alarm fired for the last time, if not for the first."""
-    step = facts.alarm_step(alarm)
-    return None if step == alarm.first_step else step
 
 
 def _components(run: Run) -> list[dict[str, Any]]:

@@ -38,11 +38,6 @@ def interval(event: Event) -> str:
     return "" if event.low is None else f" ({event.low}–{event.high})"
 
 
-def summary(facts: PostMortem) -> list[str]:
-    """How the run went, beside the headline of its state."""
-    return [course(facts), reward(facts)] if facts.run.n_steps else [course(facts)]
-
-
 def course(facts: PostMortem) -> str:
     """How long the run was and how it ended."""
     run, state = facts.run, facts.state

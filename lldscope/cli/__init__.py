@@ -8,7 +8,6 @@ them. Exit codes of `check` and `watch` are in `lldscope.cli.check`.
 from __future__ import annotations
 
 import codecs
-import json
 import os
 import sys
 from importlib import import_module
@@ -134,21 +133,13 @@ def _printable(error: object) -> str:
     return "\n  ".join(plain(line) for line in str(error).split("\n"))
 
 
-def _escape(error: UnicodeError) -> tuple[str, int]:
-    """Characters that the terminal's encoding lacks, as JSON escapes, so that JSON stays JSON."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
-
-
 def main() -> None:
     """Entry point: every error a user can cause is one sentence on stderr and an exit code."""
-    codecs.register_error("escape", _escape)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # As click has it: a locale of ASCII alone is one that nobody has set.
             ascii_only = codecs.lookup(stream.encoding).name == "ascii"
-            stream.reconfigure(encoding="utf-8" if ascii_only else None, errors="escape")
+            stream.reconfigure(encoding="utf-8" if ascii_only else None, errors="backslashreplace")
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:

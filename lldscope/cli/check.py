@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ from .shared import (
 )
 
 if TYPE_CHECKING:
-    from ..diagnosis.detectors import Columns
     from ..monitor.health import RunState
 
 # 1 is an internal or I/O error, 2 a usage error.
@@ -46,8 +44,8 @@ def check(
     """Show the state of RUN: verdict, cause, what to do, signals, alarms.
 
     Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 too few steps to judge;
-    1 internal or I/O error, 2 wrong usage. With --exit-style nagios one line with performance data,
-    and 3 for every error.
+    1 internal or I/O error, 2 wrong usage. With --exit-style nagios one line, and 3 for every
+    error.
     """
     from ..core.errors import LldscopeError
     from ..monitor.health import check as check_run
@@ -67,7 +65,7 @@ def check(
     if as_json:
         print_json(state.to_dict())
     elif exit_style == "nagios":
-        click.echo(nagios_line(state, reader.columns(), code))
+        click.echo(nagios_line(state, code))
     else:
         from .views import show_state
 
@@ -76,42 +74,20 @@ def check(
     sys.exit(code)
 
 
-def nagios_line(state: RunState, signals: Columns, code: int) -> str:
-    """One line as a monitoring plug-in prints it: state, text, `|`, performance data.
-
-    The form is that of the Monitoring Plugins' guidelines: `'label'=value[UOM]` separated by
-    blanks, labels without quotes and equals signs, values of digits, point and minus, `U` for
-    undetermined.
-    """
-    from ..core.schema import signals_in
-    from ..diagnosis.detectors import as_recorded
+def nagios_line(state: RunState, code: int) -> str:
+    """One line as a monitoring plug-in prints it: service, state, text."""
     from .views import phase_words
 
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
     phase = phase_words(state.phase)
-    summary = f"{state.sign.word}{phase and f', {phase}'}{worst}"
-    data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
-    for name in signals_in("plugin"):
-        series = as_recorded(signals, name)
-        series = series[series == series]
-        data[name] = float(series[-1]) if len(series) else None
-    values = [f"{name}={_number(value)}" for name, value in data.items() if value is not None]
-    age = state.last_row_age_seconds
-    values += [f"age={_number(age)}s"] if age is not None else []
+    summary = f"{state.sign.word}{phase and f', {phase}'}{worst}, step {state.last_step}"
     word = ("OK", "WARNING", "CRITICAL", "UNKNOWN")[code]
-    return f"LLDSCOPE {word} - {_clean(state.run)} {_clean(summary)} | {' '.join(values)}"
+    return f"LLDSCOPE {word} - {_clean(state.run)} {_clean(summary)}"
 
 
 def _clean(text: str) -> str:
-    """A bar would begin the performance data, a line end the long output."""
+    """A bar would begin performance data, a line end the long output."""
     from ..core.terminal import plain
 
     return plain(text).replace("|", "/")
-
-
-def _number(value: float) -> str:
-    """Plain digits: a plug-in's reader need not know exponents."""
-    if not math.isfinite(value):
-        return "U"
-    return f"{value:.6f}".rstrip("0").rstrip(".")

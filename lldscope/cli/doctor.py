@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .shared import RunPath, print_json
+from .shared import LocalRun, print_json
 
 if TYPE_CHECKING:
-    from ..doctor.findings import Examination, Finding
-    from ..storage.url import Url
+    from ..doctor.findings import Finding
 
 DOCTOR_SCHEMA = 1
 EXIT = {None: 0, "note": 0, "warning": 10, "damage": 11}
@@ -20,28 +19,20 @@ STYLE = {"note": "dim", "warning": "yellow", "damage": "bold red"}
 
 
 @click.command()
-@click.argument("run", type=RunPath())
+@click.argument("run", type=LocalRun("Copy it into a folder and examine that."))
 @click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def doctor(run: Path | Url, repair: bool, as_json: bool) -> None:
+def doctor(run: Path, repair: bool, as_json: bool) -> None:
     """Check every file of RUN.
 
     Exit code: 0 intact, 10 something to clean up, 11 damage; 1 internal or I/O error, 2 wrong
     usage. --repair moves damaged parts into RUN/quarantine, restores lost manifest lines, and
-    removes what a killed process left; what a recorder is writing is left alone. A run on an
-    object store is copied and checked here, without --repair.
+    removes what a killed process left; what a recorder is writing is left alone.
     """
-    from ..core.errors import UsageError
     from ..doctor import checks
     from ..doctor.findings import worst
-    from ..storage.url import Url
 
-    if isinstance(run, Url):
-        if repair:
-            raise UsageError(f"{run} is on an object store, where nothing is repaired.")
-        result = _examine_copy(run)
-    else:
-        result = checks.examine(run)
+    result = checks.examine(run)
     if repair:
         result = checks.repair(result)
     findings, parts, rows = result.findings, result.parts, result.rows
@@ -55,20 +46,6 @@ def doctor(run: Path | Url, repair: bool, as_json: bool) -> None:
     else:
         _show(summary, findings)
     sys.exit(EXIT[severity])
-
-
-def _examine_copy(run: Url) -> Examination:
-    from ..doctor import checks
-    from ..query.remote import RemoteCopy
-    from ..storage.layout import read_manifest
-
-    copy = RemoteCopy(run)
-    try:
-        copy.sync()
-        copy.fetch(read_manifest(copy.path).parts)
-        return checks.examine(copy.path)
-    finally:
-        copy.close()
 
 
 def _show(summary: str, findings: list[Finding]) -> None:

@@ -62,7 +62,8 @@ def evaluate(
     if not runs:
         raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
     arl = arl or DEFAULT_ARL
-    evaluations = [evaluate_run(run, arl) for run in progress(runs, "judging")]
+    with progress(runs) as bar:
+        evaluations = [evaluate_run(run, arl) for run in bar]
     scores = score(evaluations, [*(rule.id for rule in RULES), *ANY])
     rankings = rank(runs, scorer)
     answer = {

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.errors import LldscopeError, UsageError
+from .shared import progress
 
 if TYPE_CHECKING:
     from ..importers.build import Import, Outcome
@@ -111,8 +110,8 @@ def imported(
     while True:
         try:
             task = Import(source, run, request, format_id)
-            with _progress(task) as advance:
-                return task, task.build(advance, live=follow)
+            with progress(length=task.size) as bar:
+                return task, task.build(bar.update, live=follow)
         except NothingImported as nothing:
             if not follow:
                 raise
@@ -137,24 +136,6 @@ def columns_of(maps: tuple[str, ...]) -> dict[str, str]:
             )
         columns[ours] = theirs
     return columns
-
-
-@contextmanager
-def _progress(task: Import) -> Iterator[Callable[[int], None]]:
-    """A bar over the bytes to read, where a person looks on."""
-    from ..core.terminal import console
-
-    out = console(stderr=True, live=True)
-    if not out.is_terminal:
-        yield lambda n: None
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    with Progress(
-        BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=out, transient=True
-    ) as bar:
-        reading = bar.add_task("", total=task.size)
-        yield lambda n: bar.advance(reading, n)
 
 
 def _follow(task: Import, as_json: bool) -> None:

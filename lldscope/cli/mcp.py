@@ -5,8 +5,7 @@ The server speaks on stdin and stdout, reads below ROOT only, and keeps every an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
@@ -51,6 +50,7 @@ def mcp(root: Path) -> None:
 
 def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
     """The tools over what lies below a folder."""
+    from ..runs import open_run
 
     def below(name: str) -> Path:
         """A path below the root; raises LldscopeError for any other."""
@@ -62,13 +62,6 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
         if not is_there:
             raise LldscopeError(f"There is nothing called {name[:200]} below {root}.")
         return path
-
-    @contextmanager
-    def opened(name: str) -> Iterator[Any]:
-        from ..runs import open_run
-
-        with open_run(below(name)) as run:
-            yield run
 
     def runs() -> dict[str, Any]:
         """The runs there are, by name, with verdict, last step and alarms that fire."""
@@ -84,7 +77,6 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
         from ..importers.source import ImportRequest
         from ..report import post_mortem
         from ..report.brief import brief
-        from ..runs import open_run
         from .diagnose import run_of
 
         with open_run(run_of((str(below(source)),), ImportRequest())) as run:
@@ -95,7 +87,7 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
         log supports or rules out."""
         from ..monitor.health import check as state_of
 
-        with opened(run) as reader:
+        with open_run(below(run)) as reader:
             state = state_of(reader)
             alerts = [{"rule": a.rule, "severity": a.severity, "state": a.state, "step": a.step,
                        "message": a.message, "advice": a.advice} for a in state.alerts]
@@ -116,7 +108,7 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
 
         if unknown := sorted(set(names) - set(SIGNALS.names)):
             raise LldscopeError(f"There is no signal {unknown[0][:100]}.")
-        with opened(run) as reader:
+        with open_run(below(run)) as reader:
             columns = ", ".join(dict.fromkeys(["step", *names[:MOST_SIGNALS]]))
             low = -(2**31) if first is None else int(first)
             high = 2**31 if last is None else int(last)
@@ -133,7 +125,7 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
         from ..explore.responses import ResponseQuery, find_responses
         from ..explore.trajectories import rows_of
 
-        with opened(run) as reader:
+        with open_run(below(run)) as reader:
             query = ResponseQuery(first=step, last=step, correct=correct)
             page = find_responses(reader, query, order="delta")
         rows = [

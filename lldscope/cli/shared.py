@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,14 +131,10 @@ def print_table(
     console(wide=wide).print(table, soft_wrap=wide)
 
 
-def progress(items: Sequence[Any], doing: str) -> Iterable[Any]:
-    """The items, with a bar on a terminal."""
-    from rich.progress import track
-
-    from ..core.terminal import console
-
-    out = console(stderr=True, live=True)
-    return track(items, doing, console=out, transient=True, disable=not out.is_terminal)
+def progress(items: Sequence[Any] | None = None, length: int | None = None) -> Any:
+    """click's bar over the items or up to a length, on stderr where that is a terminal."""
+    hidden = not sys.stderr.isatty()
+    return click.progressbar(items, length, file=sys.stderr, hidden=hidden)
 
 
 def verdict_text(verdict: str, word: str) -> Any:

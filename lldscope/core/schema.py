@@ -403,27 +403,26 @@ action_signals: one row per RL step, action index and correctness
 VIEWS: dict[str, Table] = {t.name: t for t in (SIGNALS, ACTION_SIGNALS)}
 
 
-Role = Literal["list", "check", "plugin", "compare", "report", "apart"]
+Role = Literal["list", "check", "compare", "report", "apart"]
 """Where a signal appears: the last values of a run in the list of runs and in /metrics; `check` and
-`watch`; the performance data of `check --exit-style nagios`; `compare`; the report's
-table of signals. `apart`: never compared by `diff`, because clocks and counts differ in any two
-runs."""
+`watch`; `compare`; the report's table of signals. `apart`: never compared by `diff`, because clocks
+and counts differ in any two runs."""
 
 # Signal → its roles, and its label on a terminal, in the order in which signals are shown.
 _ROLES: dict[str, tuple[str, str]] = {
-    "reward": ("list check plugin compare report", "reward"),
+    "reward": ("list check compare report", "reward"),
     "success": ("list", ""),
-    "correct_logp": ("list check plugin compare report", "log π correct"),
+    "correct_logp": ("list check compare report", "log π correct"),
     "incorrect_logp": ("report", ""),
-    "delta_correct": ("list check plugin compare report", "Δ correct, nats"),
+    "delta_correct": ("list check compare report", "Δ correct, nats"),
     "delta_correct_trim": ("report", ""),
     "delta_incorrect": ("report", ""),
     "lld_share": ("compare report", ""),
     "displaced_share": ("report", ""),
-    "entropy": ("list check plugin compare report", "entropy, nats"),
-    "grad_norm": ("list check plugin compare report", "gradient norm"),
+    "entropy": ("list check compare report", "entropy, nats"),
+    "grad_norm": ("list check compare report", "gradient norm"),
     "grad_norm_max": ("report", ""),
-    "kl": ("list plugin", ""),
+    "kl": ("list", ""),
     "response_tokens": ("compare report", ""),
     "valid_searches": ("check compare report", "searches"),
     "good_first_action_share": ("report", ""),

@@ -33,7 +33,10 @@ def export_run(
     Without `tables`: every table and signal view that has rows. Raises UsageError for an unknown
     table, a file that is already there, or a folder inside the run; then nothing is written.
     """
-    names = wanted_tables(tables)
+    names = list(dict.fromkeys([*TABLES, *VIEWS] if tables is None else tables))
+    valid = [*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)]
+    if unknown := [name for name in names if name not in valid]:
+        raise UsageError(f"There is no table {', '.join(unknown)}. There are: {', '.join(valid)}.")
     if folder.resolve().is_relative_to(run.path):
         raise UsageError(f"{folder} is inside the run. Export to another folder.")
     existing = [n for n in names if os.path.lexists(folder / f"{n}.{kind}")]
@@ -49,15 +52,6 @@ def export_run(
     except OSError as error:
         raise LldscopeError(f"{folder} cannot be written ({error.strerror or error}).") from error
     return [file for file in files if file is not None]
-
-
-def wanted_tables(tables: Sequence[str] | None) -> list[str]:
-    """Those that were asked for, once each; None is all. Raises UsageError for an unknown one."""
-    names = list(dict.fromkeys(tables)) if tables is not None else [*TABLES, *VIEWS]
-    valid = [*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)]
-    if unknown := [name for name in names if name not in valid]:
-        raise UsageError(f"There is no table {', '.join(unknown)}. There are: {', '.join(valid)}.")
-    return names
 
 
 def _write(run: Run, table: str, path: Path, only_with_rows: bool) -> dict[str, Any] | None:

@@ -177,25 +177,23 @@ def _keys(
 def _conditions(query: ResponseQuery, needs: str | None = None) -> tuple[str, str, list[Any]]:
     """Joins that the filters and the order need, the WHERE clause, and its values."""
     tests = [
-        ("r.step >= ?", query.first),
-        ("r.step <= ?", query.last),
-        ("r.correct = ?", query.correct),
-        ("coalesce(t.sampled, false) = ?", query.tokens),
+        ("r.step >= ?", query.first, None),
+        ("r.step <= ?", query.last, None),
+        ("r.correct = ?", query.correct, None),
+        ("coalesce(t.sampled, false) = ?", query.tokens, "tokens"),
         (
             "contains(lower(coalesce(r.text, '') || coalesce(s.text, '')), lower(?))",
-            query.text or None,
+            query.text or None, "said",
         ),
     ]
-    active = [(sql, value) for sql, value in tests if value is not None]
-    text = " ".join(sql for sql, _ in active)
-    marks = {"likelihood": "l.delta", "tokens": "t.sampled", "said": "s.text"}
-    tables = {name for name, mark in marks.items() if name == needs or mark in text}
+    active = [test for test in tests if test[1] is not None]
+    tables = {needs, *(table for _, _, table in active)}
     low = 0 if query.first is None else query.first
     high = 2**31 - 1 if query.last is None else query.last
     inside = f"step BETWEEN {int(low)} AND {int(high)}"
     joins = [join.format(steps=inside) for name, join in _JOINS.items() if name in tables]
-    where = " AND ".join(f"({sql})" for sql, _ in active)
-    return " ".join(joins), f"WHERE {where}" if where else "", [value for _, value in active]
+    where = " AND ".join(f"({sql})" for sql, _, _ in active)
+    return " ".join(joins), f"WHERE {where}" if where else "", [value for _, value, _ in active]
 
 
 # -- from an alarm to the responses behind it -----------------------------------------------------
@@ -215,28 +213,22 @@ class LargestDrops:
     tokens: bool
 
 
+# The nearest step in which a correct response lost likelihood and has tokens, steps from $2 to $1
+# before all others.
+_NEAREST_DROP = """
+SELECT step FROM response_likelihood SEMI JOIN tokens USING (step, rank, response_id)
+WHERE correct AND delta < 0
+GROUP BY step ORDER BY step NOT BETWEEN $2 AND $1, abs(step - $1), step > $1 LIMIT 1
+"""
+
+
 def largest_drops_at(run: Run, step: int) -> LargestDrops:
     """The steps to show for an alarm at `step`: where possible, some with tokens recorded."""
     first = max(0, step - SMOOTH + 1)
-    sampled = run.sql("SELECT DISTINCT step FROM tokens", None, SECONDS)["step"]
-    nearest = sorted(map(int, sampled), key=lambda s: (abs(s - step), s > step))
-    inside = [s for s in nearest if first <= s <= step]
-    if inside and _steps_with_drops(run, inside):
-        return LargestDrops(step, first, step, True)
-    for i in range(0, len(nearest), SMOOTH):
-        nearby = nearest[i : i + SMOOTH]
-        if with_drops := _steps_with_drops(run, nearby):
-            at = next(s for s in nearby if s in with_drops)
-            return LargestDrops(step, at, at, True)
-    return LargestDrops(step, first, step, False)
-
-
-def _steps_with_drops(run: Run, steps: list[int]) -> set[int]:
-    """Those of the steps in which a correct response lost likelihood and has tokens."""
-    inside = f"step IN ({', '.join(map(str, steps))})"
-    join = _JOINS["tokens"].format(steps=inside).removeprefix("LEFT ")
-    sql = f"SELECT DISTINCT step FROM response_likelihood {join} WHERE correct AND delta < 0"
-    return set(run.sql(f"{sql} AND {inside}", None, SECONDS)["step"])
+    nearest = run.sql(_NEAREST_DROP, [step, first], SECONDS)["step"].tolist()
+    if not nearest or first <= nearest[0] <= step:
+        return LargestDrops(step, first, step, bool(nearest))
+    return LargestDrops(step, nearest[0], nearest[0], True)
 
 
 # -- Δ by action and step -------------------------------------------------------------------------

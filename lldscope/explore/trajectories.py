@@ -169,14 +169,12 @@ def key_of(row: dict[str, Any]) -> Key:
 def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
     """The length in tokens of the common beginning, from the policy's first own token on. Tokens
     are equal where id and text are."""
-    columns = ["token_id", "text", "characters"]
     both = []
     for tokens in (a, b):
-        actions = tokens["action_index"].notna().to_numpy().nonzero()[0]
-        rest = tokens.iloc[actions[0] :] if len(actions) else tokens.iloc[:0]
-        both.append(list(rest[columns].astype(object).where(rest[columns].notna(), None).values))
-    pairs = enumerate(zip(*both, strict=False))
-    return next((i for i, (x, y) in pairs if list(x) != list(y)), min(map(len, both)))
+        mask = tokens["action_index"].notna().cummax()
+        rest = tokens.loc[mask, ["token_id", "text", "characters"]]
+        both.append([*map(tuple, rest.astype(object).where(rest.notna(), None).values)])
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*both, strict=False)))
 
 
 def same_documents(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> int:

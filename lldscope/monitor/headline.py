@@ -82,7 +82,8 @@ def headline(t: Trouble) -> Headline:
         firings = [fired for fired, _ in decay.episodes if fired is not None]
         by = max((fired for fired in firings if fired <= step), default=firings[0])
         cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
-    action = words.action if words is not None else _first_sentence(alarm.advice)
+    advice = alarm.advice.split(". ")[0].rstrip(".")
+    action = words.action if words is not None else _sentence(advice)
     if (earlier := _before_the_fall(t, alarm)) is not None:
         sign = DECLARATION[earlier.rule]
         action = f"{sign.action} ({sign.cause[0].lower()}{sign.cause[1:]}, step {earlier.step})"
@@ -199,10 +200,6 @@ def with_checkpoint(alert: Alert, events: Events) -> Alert:
     if not goes_back or last_checkpoint(events, alert.step - 1) is not None:
         return alert
     return replace(alert, advice=f"{alert.advice} No earlier checkpoint is recorded.")
-
-
-def _first_sentence(text: str) -> str:
-    return _sentence(text.split(". ")[0].rstrip("."))
 
 
 def _sentence(text: str) -> str:

@@ -180,9 +180,10 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     answer = verdict(assessment, life)
     causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
+    shares = outcome(assessment.evidence).share
     trouble = Trouble(
         answer, assessment.phase, alerts, causes, events, life, assessment.judged, run.damaged,
-        rise=rise(assessment.evidence), share=_share_left(assessment),
+        rise=rise(assessment.evidence), share=float(shares[-1]) if len(shares) else math.nan,
     )
     return RunState(
         run=run.name,
@@ -211,12 +212,6 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         ),
         trend=trend(assessment.evidence),
     )
-
-
-def _share_left(assessment: Assessment) -> float:
-    """What is left of the best reward, NaN where that is not known."""
-    share = outcome(assessment.evidence).share
-    return float(share[-1]) if len(share) else math.nan
 
 
 def _bound(run: Run, assessment: Assessment) -> float | None:

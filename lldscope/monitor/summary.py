@@ -14,7 +14,6 @@ from ..core.charts import EVIDENCE
 from ..core.errors import LldscopeError
 from ..core.schema import signals_in
 from ..diagnosis.detectors import Columns, Series, floats
-from ..run import Run
 from ..runs import open_run, title
 from .health import RunState, check
 
@@ -66,17 +65,12 @@ def read_summary(name: str, path: Any, root: Any) -> Summary:
     """Open a run, judge it and close it again."""
     try:
         with open_run(path, root) as run:
-            return summary_of(name, run)
+            state, columns = check(run), run.columns()
+            series = {signal: floats(columns, signal) for signal in LAST}
+            last = last_measured(series | {EVIDENCE: run.assess().evidence.e_value})
+            return summarize(name, run.info, state, columns, last)
     except LldscopeError as error:
         return Summary(name, name, error=str(error))
-
-
-def summary_of(name: str, run: Run) -> Summary:
-    """The summary of an open run."""
-    state, columns = check(run), run.columns()
-    series = {signal: floats(columns, signal) for signal in LAST}
-    last = last_measured(series | {EVIDENCE: run.assess().evidence.e_value})
-    return summarize(name, run.info, state, columns, last)
 
 
 def summarize(

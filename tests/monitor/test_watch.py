@@ -284,24 +284,15 @@ def test_a_log_gets_plain_lines(tmp_path):
 
 # -- the monitoring plug-in's line -----------------------------------------------------------------
 
-# Monitoring Plugins' guidelines: 'label'=value[UOM];[warn];[crit];[min];[max]
-PERFDATA = re.compile(r"[^'= ]+=(U|-?[0-9.]+(s|%|[KMGT]?B|c)?)(;[-0-9.:~@]*){0,4}")
 
-
-def test_nagios_gets_one_line_with_performance_data(lldscope_command, tmp_path):
+def test_nagios_gets_one_line(lldscope_command, tmp_path):
     for name, dies, code, word in (("well", False, 0, "OK"), ("ill", True, 2, "CRITICAL")):
         run = write_run(tmp_path / name, 150, dies=dies)
         done = lldscope_command("check", run, "--exit-style", "nagios")
         assert done.returncode == code
         (only,) = done.stdout.splitlines()
-        text, data = only.split(" | ")
-        assert text.startswith(f"LLDSCOPE {word} - {name} ")
-        assert all(PERFDATA.fullmatch(item) for item in data.split(" ")), data
-        values = dict(item.split("=") for item in data.split(" "))
-        assert values["step"] == "149"
-        signals = lldscope.open_run(run).signals()
-        assert float(values["entropy"]) == pytest.approx(signals["entropy"].iloc[-1], abs=1e-6)
-        assert "kl" not in values  # not measured
+        assert only.startswith(f"LLDSCOPE {word} - {name} ")
+        assert only.endswith(", step 149")
     lenient = lldscope_command("check", tmp_path / "none", "--exit-style", "nagios")
     assert lenient.returncode == 3
     assert lenient.stdout.startswith("LLDSCOPE UNKNOWN - ")
@@ -310,11 +301,7 @@ def test_nagios_gets_one_line_with_performance_data(lldscope_command, tmp_path):
 
 def test_text_from_a_run_cannot_add_performance_data(tmp_path):
     run = write_run(tmp_path / "a|b=1", 40)
-    reader = lldscope.open_run(run)
     state = replace(Follower(run).poll().state, run="a|b=1\nc")
-    only = nagios_line(state, reader.signals(), 0)
-    assert only.count("|") == 1
+    only = nagios_line(state, 0)
+    assert "|" not in only
     assert "\n" not in only
-    endless = reader.signals()
-    endless["entropy"] = float("inf")
-    assert "entropy=U" in nagios_line(state, endless, 0)

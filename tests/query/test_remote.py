@@ -267,26 +267,12 @@ def test_other_programs_read_the_parts_unaided(compacted, reader):
 # -- commands -------------------------------------------------------------------------------------
 
 
-def test_commands_that_change_a_run_refuse_an_address_and_the_doctor_examines_it(
-    s3, make_run, lldscope_command
-):
+def test_commands_that_change_a_run_refuse_an_address(s3, make_run, lldscope_command):
     place = "s3://bucket/examined"
     path = make_run("examined")
     s3.put(str(path), "bucket/", recursive=True)
-    for command in (["compact"], ["annotate", "--name", "x"], ["acknowledge"]):
+    for command in (["compact"], ["annotate", "--name", "x"], ["acknowledge"], ["doctor"]):
         more = ["lld-decay"] if command == ["acknowledge"] else []
         done = lldscope_command(*command, place, *more)
         assert done.returncode == 2, done.stderr
         assert f"{place} is on an object store." in " ".join(done.stderr.split())
-    done = lldscope_command("doctor", place)
-    assert (done.returncode, "no damage" in done.stdout) == (0, True), done.stderr
-    done = lldscope_command("doctor", place, "--repair")
-    assert done.returncode == 2
-    assert f"{place} is on an object store, where nothing is repaired" in done.stderr
-    part = next(p for p in layout.read_manifest(path).parts if p.table == "actions")
-    s3.rm(f"bucket/examined/actions/{part.file}")
-    done = lldscope_command("doctor", place, "--json")
-    assert done.returncode == 11
-    answer = json.loads(done.stdout)
-    assert answer["run"] == place
-    assert [f["what"] for f in answer["findings"] if f["severity"] == "damage"] == ["part"]

@@ -99,7 +99,8 @@ class Run:
                     for n, p in self.policy.model.named_parameters()
                     if p.requires_grad
                 }
-                save_file(trained, directory / "weights.safetensors")
+                (directory / "policy").mkdir(exist_ok=True)
+                save_file(trained, directory / "policy" / "model.safetensors")
         self.processes.any(False)  # wait for each other
         shards = [load_file(f).keys() for f in (directory / "optimizer").glob("*.safetensors")]
         names = [name for shard in shards for name in shard]

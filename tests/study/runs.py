@@ -24,8 +24,8 @@ INCIDENTAL = {
     "name", "save_policy", "checkpoint_every", "checkpoints_kept", "probes_every", "probe_groups",
     "tokens_every", "micro_tokens",
 }
-"""Settings that change nothing in how a run goes, or its rounding alone: a change of theirs makes no
-run anew."""
+"""Settings that change nothing in how a run goes, or its rounding alone: a change of theirs makes
+no run anew."""
 
 
 def state(run: Planned, line: dict[str, Any] | None) -> State:

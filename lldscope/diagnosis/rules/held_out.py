@@ -14,8 +14,8 @@ from ..outcome import BIAS, HALF, outcome
 from ..rule import Measurement, Rule, Severity
 from .measures import percent, reward_name
 
-# × the earlier score, where it is a share; with many questions any loss is more than chance, but the
-# score of a policy that holds moves by a tenth from one step to the next (docs/research).
+# × the earlier score, where it is a share. With many questions any loss is more than chance, but the
+# score of a policy that holds may lose a tenth from one step to the next.
 MATERIAL = 0.15
 LASTING = 0.1  # in two evaluations in a row
 
@@ -144,8 +144,9 @@ RULES = (
         evidence=f"The last evaluation against each before it at which the {SMOOTH}-step mean of "
         f"the reward was no higher: by more than chance (confidence {percent(1 - RUN_RATE)} for "
         f"all pairs of a run at once), and where the scores are shares by {percent(MATERIAL)}, or "
-        f"by {percent(LASTING)} twice in a row. The standard error is binomial where the score is a share of `eval_n` questions, "
-        "otherwise from the differences of successive evaluations, ten at least.",
+        f"by {percent(LASTING)} twice in a row. The standard error is binomial where the score is "
+        "a share of `eval_n` questions, otherwise from the differences of successive evaluations, "
+        "ten at least.",
         advice="Go back to the checkpoint with the best evaluation. Read held-out answers beside "
         "rewarded ones; add KL or lower the learning rate.",
         confused_with=f"Training questions that became easier (a curriculum). {CHANGED}",

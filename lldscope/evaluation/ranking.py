@@ -271,7 +271,7 @@ def _auroc(arms: Sequence[Arm], share: float = 1.0) -> float:
         for t in failures:
             step = share * (t.end or 0)
             target, others = t.before(step), np.array([h.before(step) for h in survivors])
-            wins += float((target > others).sum() + 0.5 * (target == others).sum())
+            wins += float((others < target).sum() + 0.5 * (others == target).sum())
             n += len(others)
     return wins / n
 

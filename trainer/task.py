@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from .builtin.world import World, WorldQuestions
+from .builtin.world import World
 from .config import BUILT_IN, TrainConfig
 from .data.datasets import Question, ShuffledQuestions, read_questions
 from .engines.players import sampling_of
@@ -39,7 +39,7 @@ class Draw:
 class Task:
     """`environment` is for training, `evaluating` for evaluations."""
 
-    questions: WorldQuestions | ShuffledQuestions
+    questions: World | ShuffledQuestions
     evaluation: list[Question]
     environment: Environment
     evaluating: Environment
@@ -47,16 +47,13 @@ class Task:
 
 def make_task(config: TrainConfig, policy: Policy) -> Task:
     """Read what the configuration names. Raises UsageError for what cannot be used."""
-    world = World.real()
-    built_in = WorldQuestions(world, two_hop=config.two_hop)
+    world = World.real(config.two_hop)
     retriever = _retriever(config, world)
-    source: WorldQuestions | ShuffledQuestions
-    evaluation = _evaluation(config, built_in)
+    source: World | ShuffledQuestions = world
+    evaluation = _evaluation(config, world)
     protocol = TokenProtocol(policy, sampling_of(config))
     protocol.check(evaluation)
-    if config.data == BUILT_IN:
-        source = built_in
-    else:
+    if config.data != BUILT_IN:
         questions = _read(config.data)
         protocol.check(questions)
         source = ShuffledQuestions(questions, seed=config.seed)
@@ -80,7 +77,7 @@ def _retriever(config: TrainConfig, world: World) -> Retriever:
     )
 
 
-def _evaluation(config: TrainConfig, world: WorldQuestions) -> list[Question]:
+def _evaluation(config: TrainConfig, world: World) -> list[Question]:
     if not config.eval_questions:
         return []
     if config.eval_data:

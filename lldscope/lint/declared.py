@@ -7,22 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..core import trainers
 from ..explore.settings import pairs
 
 _VERL = "actor_rollout_ref"
+_NAMES = ("advantage_std", "group_size", "lr", "steps", "top_p")
 # What is declared → the settings that declare it: of lldscope's trainer, of TRL's GRPOConfig, and
 # of verl, whose names have dots.
 SETTINGS: dict[str, tuple[str, ...]] = {
+    name: (name, *(trainers.SETTINGS[name][other] for other in ("trl", "verl"))) for name in _NAMES
+} | {
     "estimator": ("algorithm.adv_estimator", "multi_objective_aggregation"),
-    "advantage_std": ("advantage_std", "scale_rewards", "algorithm.norm_adv_by_std_in_grpo"),
-    "group_size": ("group_size", "num_generations", f"{_VERL}.rollout.n"),
-    "lr": ("lr", "learning_rate", f"{_VERL}.actor.optim.lr"),
     "schedule": ("lr_scheduler_type", f"{_VERL}.actor.optim.lr_scheduler_type"),
     "warmup": ("warmup_steps", f"{_VERL}.actor.optim.lr_warmup_steps"),
     "warmup_ratio": (f"{_VERL}.actor.optim.lr_warmup_steps_ratio",),
-    "steps": ("steps", "max_steps", "trainer.total_training_steps"),
     "temperature": ("temperature", f"{_VERL}.rollout.temperature"),
-    "top_p": ("top_p", f"{_VERL}.rollout.top_p"),
     "top_k": ("top_k", f"{_VERL}.rollout.top_k"),
 }
 GROUP_RELATIVE = (

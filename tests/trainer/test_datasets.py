@@ -18,7 +18,7 @@ from data import DATA, needs_data
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lldscope_trainer.builtin import world
-from lldscope_trainer.builtin.world import World, WorldQuestions
+from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question, ShuffledQuestions, read_questions
 
 from lldscope.core.errors import UsageError
@@ -374,10 +374,9 @@ def test_the_order_changes_with_epoch_and_seed():
 
 
 def test_the_world_draws_from_the_steps_own_generator():
-    real = World.real()
-    source = WorldQuestions(real, two_hop=0.5)
+    source = World.real(two_hop=0.5)
     draws = source.draw(7, 6, random.Random(3))
-    assert draws == real.questions(random.Random(3), 6, two_hop=0.5, held_out=False)
+    assert draws == source.questions(random.Random(3), 6, held_out=False)
     assert [q.key for q in draws] == [(q.data_source, q.text) for q in draws]
     assert source.held_out(9) == source.held_out(9)
     assert not set(source.held_out(99)) & set(source.draw(0, 99, random.Random(0)))
@@ -386,7 +385,7 @@ def test_the_world_draws_from_the_steps_own_generator():
 def test_more_questions_than_the_world_has_are_refused(monkeypatch):
     monkeypatch.setattr(world, "PATIENCE", 50)
     with pytest.raises(UsageError, match="ask for fewer"):
-        WorldQuestions(World.real(), two_hop=0.65).held_out(100_000)
+        World.real().held_out(100_000)
 
 
 # -- the real files --------------------------------------------------------------------------------

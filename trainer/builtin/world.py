@@ -94,10 +94,12 @@ def load_facts() -> tuple[Fact, ...]:
 
 
 class World:
-    """A table of facts, its documents, and a source of questions."""
+    """A table of facts, its documents, and a source of questions: fresh ones each step, and those
+    held out; `two_hop` is the share that takes two lookups."""
 
-    def __init__(self, facts: tuple[Fact, ...]) -> None:
+    def __init__(self, facts: tuple[Fact, ...], two_hop: float = 0.65) -> None:
         self.facts = facts
+        self._two_hop = two_hop
         self.documents: list[Document] = []
         self._document_of: dict[tuple[str, str], int] = {}
         for fact in facts:
@@ -115,12 +117,20 @@ class World:
         self._counts = {r: Counter(f[r] for f in facts) for r in KEYS}
 
     @classmethod
-    def real(cls) -> World:
+    def real(cls, two_hop: float = 0.65) -> World:
         """The world as it is."""
-        return cls(load_facts())
+        return cls(load_facts(), two_hop)
+
+    def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
+        """`n` different questions about facts that are not held out."""
+        return list(self.questions(rng, n, held_out=False))
+
+    def held_out(self, n: int) -> list[Question]:
+        """`n` different questions about the other facts, the same ones for every run."""
+        return list(self.questions(random.Random(EVALUATION_SEED), n, held_out=True))
 
     def questions(
-        self, rng: random.Random, n: int, *, two_hop: float = 0.65, held_out: bool | None = None
+        self, rng: random.Random, n: int, *, held_out: bool | None = None
     ) -> list[WorldQuestion]:
         """`n` different questions. The answer is drawn uniformly over the distinct values of its
         relation, so guessing a frequent value (EUR, English) does not pay. `held_out` keeps to the
@@ -130,7 +140,7 @@ class World:
         pool: dict[str, WorldQuestion] = {}
         drawn_since_new = 0
         while len(pool) < n:
-            question = self._draw(rng, two_hop)
+            question = self._draw(rng)
             last = question.hops[-1]
             drawn_since_new += 1
             if held_out is None or held_out == is_held_out(last.subject, last.relation):
@@ -144,14 +154,14 @@ class World:
                 )
         return list(pool.values())
 
-    def _draw(self, rng: random.Random, two_hop: float) -> WorldQuestion:
+    def _draw(self, rng: random.Random) -> WorldQuestion:
         relation = rng.choice(ASKED)
         fact = rng.choice(rng.choice(list(self._by_value[relation].values())))
         word = rng.choice(RELATIONS[relation].words)
         last = self._hop(fact, relation, reverse=False)
         golds = (fact[relation],)
         keys = [k for k in KEYS if k != relation and self._counts[k][fact[k]] == 1]
-        if not keys or rng.random() >= two_hop:
+        if not keys or rng.random() >= self._two_hop:
             text = rng.choice(_ONE_HOP).format(w=word, s=fact["name"])
             return WorldQuestion(text, golds, "countries-1hop", text, hops=(last,))
         key = rng.choice(keys)
@@ -163,23 +173,6 @@ class World:
         name, value = fact["name"], fact[relation]
         subject, target = (value, name) if reverse else (name, value)
         return Hop(relation, subject, reverse, target, self._document_of[name, relation])
-
-
-class WorldQuestions:
-    """The world as a source of questions: fresh ones each step, and those held out."""
-
-    def __init__(self, world: World, *, two_hop: float) -> None:
-        self._world = world
-        self._two_hop = two_hop
-
-    def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
-        """`n` different questions about facts that are not held out."""
-        return list(self._world.questions(rng, n, two_hop=self._two_hop, held_out=False))
-
-    def held_out(self, n: int) -> list[Question]:
-        """`n` different questions about the other facts, the same ones for every run."""
-        rng = random.Random(EVALUATION_SEED)
-        return list(self._world.questions(rng, n, two_hop=self._two_hop, held_out=True))
 
 
 def is_held_out(country: str, relation: str) -> bool:

@@ -151,6 +151,9 @@ def test_a_cure_changes_what_its_alarm_asks_for():
     start = Cures.of(load_config("tiny", ["llds_coefficient=0.1"]))
     with_llds = replace(start, llds="action", llds_coefficient=0.2)
     assert start.against("lld-decay", 0.2) == with_llds
+    assert replace(start, llds="token").with_llds(0.5) == replace(
+        start, llds="token", llds_coefficient=0.5
+    )
     assert start.against("step-size", 0.2) == replace(start, lr_share=0.5)
     assert start.against("lr-jump", 0.2).against("retention-loss", 0.2).lr_share == 0.25
     weighed = start.against("engine-mismatch", 0.2)
@@ -205,17 +208,6 @@ def test_without_a_healthy_checkpoint_it_says_so(tmp_path):
     )
     assert [e["kind"] for e in keeper.events] == ["rollback_failed"]
     assert "no healthy checkpoint" in reports[0].notes[0]
-
-
-def test_raising_lambda_of_a_run_that_has_llds_already(tmp_path):
-    keeper = Keeper()
-    train(
-        load_config("tiny", [*BRIEF, "guard=llds", "guard_coefficient=0.5",
-                             "llds=response", "llds_coefficient=0.1", "steps=2"]),
-        keeper, monitor=Script(look1=[alarm()]),
-    )
-    (event,) = keeper.events
-    assert (event["kind"], event["gate"], event["coefficient"]) == ("llds", "response", 0.5)
 
 
 def test_stopping_ends_the_run_as_stopped_and_can_be_resumed(tmp_path):

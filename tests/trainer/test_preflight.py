@@ -37,8 +37,6 @@ def test_what_is_missing_is_named_before_torch_is_loaded(tmp_path, nobody):
         (["tiny", "--run", str(tmp_path / "taken")], "something is there already"),
         (["--resume", "--run", str(tmp_path)], "There is no run at"),
         (["tiny", "learning_rate=1"], "There is no setting 'learning_rate'; did you mean lr?"),
-        (["tiny", "trainer.total_epochs=1"], "did you mean steps?"),
-        (["tiny", "llds_coeficient=1"], "did you mean llds_coefficient?"),
         (["search", "lr=1"], "There is no configuration 'search'"),
     ]
     program = f"""if True:

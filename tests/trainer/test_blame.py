@@ -134,14 +134,16 @@ def test_the_interval_is_students():
 def test_sentence_says_which_way_the_update_went(answer):
     results = [replace(r) for r in answer.variants]
     results[0].delta = (-1.8, -2.0, -1.6)
-    results[1].change = (1.4, 1.2, 1.6)
+    results[1].delta, results[1].change = (0.3, 0.1, 0.5), (2.1, 1.9, 2.3)
     sentence = replace(answer, variants=results).sentence
-    assert "negative advantages account for -1.40 of -1.80;" in sentence
-    results[1].delta, results[1].change = (0.3, 0.1, 0.5), (2.1, -0.1, 4.3)  # more than the whole
+    assert "This update lowers" in sentence
+    assert "; without negative advantages it is +0.30;" in sentence
+    results[0].delta, results[1].change = (-1.8, -4.0, 0.4), (2.1, -0.1, 4.3)
     sentence = replace(answer, variants=results).sentence
-    assert "; without negative advantages it is +0.30, within noise;" in sentence
+    assert "+0.40; chance may explain it; without negative" in sentence
+    assert "advantages it is +0.30, within noise" in sentence
     results[0].delta = (0.5, 0.4, 0.6)
-    assert "does not lower" in replace(answer, variants=results).sentence
+    assert replace(answer, variants=results).sentence.endswith("interval +0.40 to +0.60.")
 
 
 @pytest.mark.slow

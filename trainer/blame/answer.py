@@ -1,19 +1,16 @@
-"""What `lldscope blame` answers of an update, and its file in a run directory."""
+"""What `lldscope blame` answers of an update."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import NormalDist, fmean, stdev
-from typing import Any
 
 from lldscope.storage import json_files
 
 AS_IT_WAS, POSITIVE, HALF_RATE = "as it was", "only positive advantages", "half the learning rate"
-FOLDER = "blame"
-"""In a run directory, as `lldscope.explore.experiments` reads it: `step-STEP.json`."""
+LLDS, NO_LLDS = "LLDS, action gate", "without LLDS"
 LEAST_DRAWS = 6
 """Batches that an interval needs."""
 
@@ -42,8 +39,9 @@ class BlameAnswer:
     variants: list[Result]
     schema: int = 1
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"sentence": self.sentence, "same": all(self.replay.values())}
+    def to_json(self) -> str:
+        plain = asdict(self) | {"sentence": self.sentence, "same": all(self.replay.values())}
+        return json_files.to_json(plain)
 
     @property
     def sentence(self) -> str:
@@ -55,43 +53,24 @@ class BlameAnswer:
                 f"Fewer than {LEAST_DRAWS} draws have a correct response in a mixed group: "
                 "there is no Δ to explain."
             )
-        change_once = results[AS_IT_WAS].measures.get("delta_correct")
-        once = "has no Δ"
-        if change_once is not None:
-            once = f"changed it by {change_once:+.2f} nats a response"
-        start = (
-            f"{{}} the log-likelihood of correct responses: {was[0]:+.2f} nats a response over "
-            f"{self.draws} new batches from the same weights, 95 % interval {was[1]:+.2f} to "
-            f"{was[2]:+.2f} (the recorded batch {once})"
-        )
-        if was[0] >= 0:
-            return start.format("This update does not lower") + "."
-        luck = "; chance may explain it" if was[2] > 0 else ""
-        parts = [start.format("This update lowers") + luck]
-        if (change := results[POSITIVE].change) is not None:
-            noise = "" if change[1] * change[2] > 0 else ", within noise"
-            if 0 <= change[0] <= -was[0]:
-                parts.append(
-                    f"negative advantages account for {-change[0]:+.2f} of {was[0]:+.2f}{noise}"
-                )
-            elif delta := results[POSITIVE].delta:  # no share of the whole
-                parts.append(f"without negative advantages it is {delta[0]:+.2f}{noise}")
-        others = (
-            ("LLDS, action gate", "with LLDS it is"), ("without LLDS", "without LLDS it is"),
-            (HALF_RATE, "at half the learning rate it is"),
-        )
-        for name, words in others:
-            if name in results and (delta := results[name].delta):
-                parts.append(f"{words} {delta[0]:+.2f}")
+        does = "lowers" if was[0] < 0 else "does not lower"
+        parts = [
+            f"This update {does} the log-likelihood of correct responses: {was[0]:+.2f} nats a "
+            f"response over {self.draws} new batches from the same weights, 95 % interval "
+            f"{was[1]:+.2f} to {was[2]:+.2f}"
+        ]
+        if was[0] < 0 < was[2]:
+            parts.append("chance may explain it")
+        others = {
+            POSITIVE: "without negative advantages", LLDS: "with LLDS", NO_LLDS: "without LLDS",
+            HALF_RATE: "at half the learning rate",
+        }
+        for name, words in others.items():
+            if was[0] < 0 and name in results and (delta := results[name].delta):
+                _, low, high = results[name].change or (0.0, 0.0, 0.0)
+                noise = "" if low * high > 0 else ", within noise"
+                parts.append(f"{words} it is {delta[0]:+.2f}{noise}")
         return "; ".join(parts) + "."
-
-    def write(self, run: Path) -> str:
-        """Put the answer into the run's folder; returns its JSON."""
-        text = json_files.to_json(self.to_dict())
-        folder = run / FOLDER
-        folder.mkdir(exist_ok=True)
-        json_files.replace_file(folder / f"step-{self.step}.json", text)
-        return text
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float] | None:

@@ -16,6 +16,9 @@ from lldscope.storage import json_files
 if TYPE_CHECKING:
     from .answer import BlameAnswer
 
+FOLDER = "blame"
+"""In a run directory, as `lldscope.explore.experiments` reads it: `step-STEP.json`."""
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -47,10 +50,11 @@ def blame(run: Path, step: int | None, draws: int, as_json: bool) -> None:
                 tasks[name], completed=done, total=total))
     except ImportError as error:
         raise LldscopeError(f'{error.name} is missing: pip install "lldscope[train]"') from error
+    text = answer.to_json()
     try:
-        text = answer.write(run)
+        (run / FOLDER).mkdir(exist_ok=True)
+        json_files.replace_file(run / FOLDER / f"step-{answer.step}.json", text)
     except OSError as error:
-        text = json_files.to_json(answer.to_dict())
         click.echo(f"warning: the answer could not be kept in {run}: {error.strerror}", err=True)
     if as_json:
         click.echo(text)

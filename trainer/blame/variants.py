@@ -18,7 +18,7 @@ from ..guard import Cures
 from ..policy.logprobs import action_scores, by_tokens
 from ..rollout.batch import RolloutBatch
 from ..train import Sample, Trainer
-from .answer import AS_IT_WAS, HALF_RATE, POSITIVE
+from .answer import AS_IT_WAS, HALF_RATE, LLDS, NO_LLDS, POSITIVE
 
 KL = 0.05
 """Coefficient of the KL that is tried where a run has none."""
@@ -47,8 +47,8 @@ def variants(config: TrainConfig, cures: Cures) -> list[Variant]:
         Variant("only negative advantages", "positive"),
         Variant("without unlikely negatives", "unlikely negative"),
         Variant("without shared prefixes", "shared prefix"),
-        Variant("LLDS, action gate", cures={"llds": "action"}) if cures.llds == "off"
-        else Variant("without LLDS", cures={"llds": "off"}),
+        Variant(LLDS, cures={"llds": "action"}) if cures.llds == "off"
+        else Variant(NO_LLDS, cures={"llds": "off"}),
         Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}),
         Variant(f"KL {kl:g}" if kl else "without KL", settings={"kl_coefficient": kl}),
     ]

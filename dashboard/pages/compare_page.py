@@ -202,6 +202,6 @@ def choice(snapshots: Sequence[Snapshot], by: str) -> list[Any]:
 
 AVERAGED = (
     "A line is the mean, step by step, over the runs of its group that have the step and are "
-    "drawn; each counts once. The band goes from the lowest run to the highest; how many runs a "
-    "step has is shown on hover. Vertical lines: the decay alarm of each run."
+    "drawn; each counts once. The band goes from the lowest run to the highest. Vertical lines: "
+    "the decay alarm of each run."
 )

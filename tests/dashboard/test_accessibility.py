@@ -35,7 +35,7 @@ PAGES = {
     "run": ("/run/grpo", CHART),
     "run without steps": ("/run/empty", ".notice"),
     "run that failed": ("/run/failed", ".chart .main-svg"),
-    "compare": ("/compare?run=grpo&run=grpo-llds&x=alarm", CHART),
+    "compare": ("/compare?run=grpo&run=grpo-llds&x=onset", CHART),
     "mean of a group": ("/compare?run=grpo&run=grpo-llds&average=group", f"{CHART}:last-child"),
     "batch of a step": ("/run/grpo?step=50", ".batch-group"),
     "settings": ("/config/grpo", ".config"),

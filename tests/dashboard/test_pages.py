@@ -145,11 +145,11 @@ def test_damage_and_dropped_rows_are_said(tmp_path: Path) -> None:
 
 
 def test_a_comparison_is_restored_by_its_address(root: Path) -> None:
-    query = "?run=dying&run=healthy&hide=healthy&x=alarm&mean=25&zoom=-5,9"
+    query = "?run=dying&run=healthy&hide=healthy&x=onset&mean=25&zoom=-5,9"
     content = page(RunRegistry(root), "/compare", query)
     stores = {c.id: getattr(c, "data", None) for c in walk(content) if isinstance(c, dcc.Store)}
     assert stores["view"] == {
-        "hide": ["healthy"], "x": ["alarm"], "mean": ["25"], "zoom": ["-5,9"],
+        "hide": ["healthy"], "x": ["onset"], "mean": ["25"], "zoom": ["-5,9"],
     }
     assert stores["names"] == ["dying", "healthy"]
     (figure, *_) = [c.figure for c in walk(content) if isinstance(c, dcc.Graph)]

@@ -219,7 +219,7 @@ def test_the_policy_is_written_once(tmp_path):
 
 
 def test_nothing_in_a_checkpoint_is_pickled(tmp_path):
-    config = load_config("tiny", [*BRIEF, "checkpoint_every=1", "steps=1"])
+    config = load_config("tiny", [*SMALL, "checkpoint_every=1", "steps=1"])
     train(config, Keeper(), run_dir=tmp_path)
     kinds = {f.suffix for f in (tmp_path / "checkpoints").rglob("*") if f.is_file()}
     assert kinds <= {".json", ".safetensors", ".jinja", ".npz"}

@@ -1,20 +1,23 @@
-"""What `lldscope compare` found, as a document: the runs over the same steps, their charts, the
-table of the terminal, and the settings that differ."""
+"""What `lldscope compare` found, as a document: in a few sentences how the runs differ, the charts
+over the same steps, the table of the terminal, and the settings that differ."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import mean, median
 from typing import Any
 
 from ..core.numbers import number, true_minus
 from ..core.palette import SEVERITIES
 from ..core.version import __version__
 from ..diagnosis.registry import Rule
+from ..explore.comparison import means_at, row_at
 from ..explore.settings import differing, flat
 from ..figures.view import subject_of
-from ..monitor.health import check
+from ..monitor.health import RunState, check
 from ..runs import Run
 from . import charts
 from .blocks import Block, Cell, Charts, Document, Items, Paragraph, Section, Table
@@ -22,6 +25,8 @@ from .sentences import date
 
 MOST_SETTINGS, LONGEST = 60, 80  # rows, and characters of a value
 STORY = 4  # charts on the first screen
+NAMED = 4  # settings that a sentence names
+DECAY = "lld-decay"
 NOTE = "Trailing means over ten measured steps. Vertical lines: the decay alarm of each run."
 NOTE_OF_GROUPS = (
     "For a folder of runs the line is the mean, step by step, over those that have the step, each "
@@ -52,8 +57,7 @@ def document(
     rows.append(["", "", "", charts.step_strip(x)])
     drawings = charts.overlays(subjects, members)
     story: list[Block] = [
-        Items([f"{s.called}: {state.headline.cause}."
-               for s, state in zip(subjects, states, strict=True)]),
+        Items(_summary(answer, groups, states, arl, rules)),
         Table("Runs", ["run", "verdict", "fall from", "steps"], rows, frozenset({2})),
         Charts(drawings[:STORY]),
         Paragraph(f"{NOTE} {NOTE_OF_GROUPS}" if members else NOTE),
@@ -69,6 +73,92 @@ def document(
     title = " and ".join(lines) if len(lines) == 2 else f"{len(runs)} runs"
     footer = f"lldscope {__version__}, made {date(time.time())}"
     return Document(f"{title} compared", [], [Section("", story), *sections], footer)
+
+
+def _summary(
+    answer: Mapping[str, Any], groups: Sequence[tuple[str, Sequence[Run]]],
+    states: Sequence[RunState], arl: float | None, rules: Sequence[Rule] | None,
+) -> list[str]:
+    """How the runs, or folders of runs, differ: their ends, the reward at the last step that all
+    have, the decay alarm, the settings."""
+    rest = iter(zip(answer["runs"], states, strict=True))
+    sides = {name: [next(rest) for _ in of] for name, of in groups}
+    sentences = [f"{name}: {_fate([state for _, state in of])}." for name, of in sides.items()]
+    sentences += _rewards(groups, arl, rules)
+    firings = {
+        name: [a["step"] for about, _ in of for a in about["alerts"] if a["rule"] == DECAY]
+        for name, of in sides.items()
+    }
+    if any(firings.values()):
+        each = (f"{_firing(firings[name], len(of))} in {name}" for name, of in sides.items())
+        sentences.append(f"{DECAY} fired {'; '.join(each)}.")
+    else:
+        sentences.append(f"{DECAY} fired in none of them.")
+    return [*sentences, *_difference(groups)]
+
+
+def _fate(states: Sequence[RunState]) -> str:
+    """The headline of a run; of several, how many ended in which verdict, and by which rule."""
+    if len(states) == 1:
+        return states[0].headline.cause
+    ends = Counter((state.sign.word, state.headline.rule) for state in states)
+    counts = (f"{n} {word}{f' ({rule})' if rule else ''}" for (word, rule), n in ends.most_common())
+    return f"{len(states)} runs, {', '.join(counts)}"
+
+
+def _rewards(
+    groups: Sequence[tuple[str, Sequence[Run]]], arl: float | None, rules: Sequence[Rule] | None
+) -> Iterator[str]:
+    steps = [run.assess(arl, rules).evidence.step for _, of in groups for run in of]
+    if not all(map(len, steps)) or max(s[0] for s in steps) > min(s[-1] for s in steps):
+        return
+    common = int(min(s[-1] for s in steps))
+    texts = []
+    for name, of in groups:
+        values = []
+        for run in of:
+            assessment = run.assess(arl, rules)
+            row = row_at(assessment.evidence.step.astype(float), common)
+            values += [v for v in means_at(assessment, "reward", [row]) if v is not None]
+        if not values:
+            return
+        bounds = f" ({number(min(values))} to {number(max(values))})" if len(of) > 1 else ""
+        texts.append(f"{number(mean(values))}{bounds} in {name}")
+    several = ", mean over the runs and their range" if any(len(of) > 1 for _, of in groups) else ""
+    yield (
+        f"At step {common:,}, the last that all have, the reward (ten-step mean{several}) is "
+        f"{', '.join(texts[:-1])} and {texts[-1]}."
+    )
+
+
+def _firing(steps: Sequence[int], n_runs: int) -> str:
+    if not steps:
+        return "never"
+    if n_runs == 1:
+        return f"at step {steps[0]:,}"
+    return f"in {len(steps)} of {n_runs} runs (median step {number(median(steps), 6)})"
+
+
+def _difference(groups: Sequence[tuple[str, Sequence[Run]]]) -> Iterator[str]:
+    """What takes the same values in every folder, such as seeds, is no difference."""
+    configs = []
+    for _, of in groups:
+        each = [flat(run.info.get("config")) for run in of]
+        names = dict.fromkeys(name for config in each for name in config)
+        values = {n: sorted({config.get(n, "not recorded") for config in each}) for n in names}
+        configs.append({n: ", ".join(v[:LONGEST] for v in of_n) for n, of_n in values.items()})
+    rows = [row for row in differing(configs) if row[0] != "name"] if all(configs) else []
+    if not rows:
+        return
+    texts = [
+        f"{name} {', '.join(f'{v} in {side}' for v, (side, _) in zip(values, groups, strict=True))}"
+        for name, values in rows[:NAMED]
+    ]
+    more = f"; and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+    many = "One setting differs" if len(rows) == 1 else f"{len(rows)} settings differ"
+    yield f"{many}: {'; '.join(texts)}{more}."
+    if len(rows) > 1:
+        yield f"Which of the {len(rows)} settings made the difference, this cannot tell."
 
 
 def _alarms(answer: Mapping[str, Any]) -> Table:

@@ -14,8 +14,8 @@ from ..outcome import BIAS, HALF, outcome
 from ..rule import Measurement, Rule, Severity
 from .measures import percent, reward_name
 
-# × the earlier score, where it is a share. With many questions any loss is more than chance, but the
-# score of a policy that holds may lose a tenth from one step to the next.
+# × the earlier score, where it is a share. With many questions any loss is more than chance, but
+# the score of a policy that holds may lose a tenth from one step to the next.
 MATERIAL = 0.15
 LASTING = 0.1  # in two evaluations in a row
 

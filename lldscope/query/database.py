@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -15,9 +15,6 @@ from ..core.schema import SIGNALS, TABLES, VIEWS, Kind, arrow_schema
 from ..storage.part import Part, attempt_spans
 from .sandbox import confine, quote
 from .views import ROLLOUT_VIEWS, STORED, view_sql
-
-if TYPE_CHECKING:
-    pass
 
 # Of stored signals: DuckDB's sums of integers have 128 bits, which pandas would hold as objects.
 STORED_TYPES: dict[Kind, str] = {
@@ -140,7 +137,9 @@ def stored_columns(name: str) -> list[tuple[str, str]]:
 def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
     """Create `empty_TABLE` for each table, with its columns."""
     for table in tables:
-        connection.from_arrow(arrow_schema(table).empty_table()).create(f"empty_{table}")
+        # DuckDB knows these types by Arrow's names too. Its `from_arrow` would load pandas.
+        columns = ", ".join(f"{field.name} {field.type}" for field in arrow_schema(table))
+        connection.execute(f"CREATE TABLE empty_{table} ({columns})")
 
 
 def rows_of(table: str, paths: Sequence[str]) -> str:

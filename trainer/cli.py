@@ -17,7 +17,7 @@ from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
     from .config import TrainConfig
-    from .loop import Summary
+    from .loop import Ending
     from .optim.processes import Processes
 
 STOPPED_BY_GUARD = 11
@@ -101,7 +101,7 @@ def train(
 
 def _train(
     ctx: click.Context, settings: TrainConfig, directory: Path | None, checkpoint: Checkpoint | None
-) -> tuple[Summary | None, Path]:
+) -> tuple[Ending | None, Path]:
     """(how the run went, where it is); the first is None on all ranks but 0."""
     from lldscope import NullRecorder
 
@@ -213,7 +213,7 @@ def _resumed(
     return settings, with_settings(checkpoint, settings, {w.partition("=")[0] for w in words})
 
 
-def _closing_words(summary: Summary) -> str:
+def _closing_words(summary: Ending) -> str:
     parts = [summary.stopped] if summary.stopped else []
     if rewards := summary.rewards:
         steps = "step" if len(rewards) == 1 else f"{len(rewards)} steps"

@@ -15,7 +15,7 @@ from .train import StepReport, Trainer
 
 
 @dataclass
-class Summary:
+class Ending:
     """How a run went: the rewards of its last steps, ten at most, and exact match of its last
     evaluation; `stopped` says why, where the guard ended it."""
 
@@ -32,7 +32,7 @@ def run(
     monitor: Any = None,
     on_step: Callable[[StepReport], None] | None = None,
     on_evaluation: Callable[[int, int], None] | None = None,
-) -> Summary:
+) -> Ending:
     """Take the trainer from the step it stands at to its last one, recording into `recorder` (a
     lldscope.Recorder or NullRecorder, which the caller closes), and close it.
 
@@ -74,7 +74,7 @@ def run(
         ) from None
     finally:
         trainer.close()
-    return Summary(rewards[-10:], em, reason)
+    return Ending(rewards[-10:], em, reason)
 
 
 class _Between:

@@ -20,7 +20,7 @@ from ..core.errors import LldscopeError
 from ..core.trainers import trainer_of
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
-from .detect import Group, files_under, fingerprint, groups
+from .detect import Group, file_states, files_under, groups
 from .mapping import like_a_reward
 from .rollouts import correct_rule
 from .run_writer import RunWriter, earlier_import, move_into_place
@@ -80,7 +80,7 @@ class Import:
             "asked": asdict(self.request),
             "lldscope": __version__,
             "sources": [
-                {"path": str(path), "format": g.source.name, "files": fingerprint(path)}
+                {"path": str(path), "format": g.source.name, "files": file_states(path)}
                 for g in self.groups
                 for path in g.paths
             ],
@@ -163,7 +163,7 @@ class Import:
         for path in self.paths:
             for file in files_under(path, Findings()):
                 with suppress(OSError):  # gone this moment
-                    sizes |= {name: size for name, size, _ in fingerprint(file)}
+                    sizes |= {name: size for name, size, _ in file_states(file)}
         return sizes
 
     def _beat(self, *, closed: bool) -> None:

@@ -28,7 +28,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        return sum(size for path in self.paths for _, size, _ in fingerprint(path))
+        return sum(size for path in self.paths for _, size, _ in file_states(path))
 
 
 def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> list[Group]:
@@ -110,7 +110,7 @@ def _source_of(path: Path, candidates: list[Source], findings: Findings) -> Sour
     return source
 
 
-def fingerprint(path: Path) -> list[list[Any]]:
+def file_states(path: Path) -> list[list[Any]]:
     """Name, size and time of a file, and of its WAL, in which is what was last written to a
     database: changes whenever it is written to."""
     files = (path, path.with_name(path.name + "-wal"))

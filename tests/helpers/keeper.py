@@ -61,7 +61,7 @@ def train(
     processes: Any = None,
     checkpoint: Any = None,
     **options: Any,
-) -> loop.Summary:
+) -> loop.Ending:
     """Train as configured, from the start or from `checkpoint`; for `options` see `loop.run`."""
     trainer = Trainer(config, recorder, processes=processes, checkpoint=checkpoint)
     return loop.run(trainer, recorder, **options)

@@ -61,6 +61,16 @@ def _temperature(settings: Mapping[str, Setting]) -> Parameters | None:
     return {}
 
 
+def _aggregation(settings: Mapping[str, Setting]) -> Parameters | None:
+    setting = settings.get("aggregation")
+    name = "" if setting is None else str(setting.value).lower()
+    # TRL logs the mean of micro-batches that are normalised together: not this mean.
+    tokens, rollouts = ("token-mean",), ("seq-mean-token-mean", "sequence-mean")
+    if name not in tokens + rollouts or number(settings, "kl_coefficient"):
+        return None
+    return {"expected": "by_token" if name in tokens else "by_rollout"}
+
+
 GROUPS = """
 WITH members AS (FROM responses WHERE group_id IS NOT NULL),
 groups AS (
@@ -69,7 +79,7 @@ groups AS (
         stddev_pop(reward) AS sd_pop, max(reward) - min(reward) AS spread,
         avg(advantage) AS mean_advantage, max(abs(advantage)) AS largest,
         covar_pop(reward, advantage) AS covariance,
-        count(DISTINCT prompt_hash) AS prompts
+        count(DISTINCT prompt_hash) AS prompts, count(DISTINCT policy_version) AS versions
     FROM members GROUP BY ALL
 )"""
 
@@ -133,6 +143,20 @@ batches AS (
     FROM prompts GROUP BY ALL
 )"""
 
+# Steps with exactly the prompts of an earlier one. Five steps before the resume must have shown
+# that this does not happen anyhow, as at the end of an epoch of few prompts in a fixed order.
+REPEATS = """
+WITH kept AS (
+    SELECT step, any_value(attempt) AS attempt, list(DISTINCT prompt_hash ORDER BY prompt_hash)
+        AS batch
+    FROM responses WHERE prompt_hash IS NOT NULL GROUP BY step
+),
+repeats AS (
+    SELECT later.step, later.attempt, earlier.step AS as_in_step, earlier.attempt AS before,
+        (SELECT count(*) FROM kept k WHERE k.attempt < later.attempt) AS n_before
+    FROM kept later JOIN kept earlier ON later.batch = earlier.batch AND earlier.step < later.step
+)"""
+
 ENGINE = """
 WITH sampled AS (
     SELECT step, rank, response_id, position, text, logp_behaviour AS engine, logp_old AS trainer
@@ -150,6 +174,20 @@ answer AS (
     SELECT max(step) AS step, sum(surprise) / sum(n) AS surprise, sum(entropy) / sum(n) AS entropy,
         sum(surprise - entropy) / (sqrt(count(*)) * stddev_samp(surprise - entropy)) AS z
     FROM rollouts
+)"""
+
+# Where every ratio is 1 the policy loss is the mean of −advantage.
+LOSSES = """
+WITH losses AS (
+    SELECT step, loss_policy AS loss FROM steps SEMI JOIN (
+        SELECT step FROM updates GROUP BY step
+        HAVING count(*) = 1 AND abs(max(ratio_max) - 1) < 1e-4
+    ) USING (step) WHERE isfinite(loss_policy)
+),
+means AS (
+    SELECT step, -sum(advantage * n_tokens) / sum(n_tokens) AS by_token,
+        -avg(advantage) AS by_rollout, max(abs(advantage)) AS largest
+    FROM responses GROUP BY ALL
 )"""
 
 CHECKS: tuple[Check, ...] = (
@@ -171,6 +209,14 @@ CHECKS: tuple[Check, ...] = (
         f"{GROUPS} SELECT count(*) FROM groups WHERE prompts > 0",
         f"{GROUPS} SELECT step, group_id, prompts FROM groups WHERE prompts > 1",
         ("group_size",),
+    ),
+    Check(
+        "group-version",
+        "The rollouts of a group were sampled by one policy.",
+        "responses.policy_version",
+        "the group's baseline mixes policies, and ratios are wrong for a part of it",
+        f"{GROUPS} SELECT count(*) FROM groups WHERE versions > 0",
+        f"{GROUPS} SELECT step, group_id, versions FROM groups WHERE versions > 1",
     ),
     Check(
         "advantage-offset",
@@ -237,6 +283,16 @@ CHECKS: tuple[Check, ...] = (
         " len(list_filter(b.batch, lambda p: NOT list_contains(a.batch, p))) AS other_prompts"
         " FROM batches a JOIN batches b ON a.step = b.step AND a.attempt < b.attempt"
         " WHERE a.batch <> b.batch",
+    ),
+    Check(
+        "resume-repeat",
+        "Batches from before a resume do not come again after it.",
+        "responses.prompt_hash of a resumed run",
+        "prompts are trained twice after a resume: the position in the data is not restored",
+        "SELECT greatest(count(DISTINCT attempt) - 1, 0) FROM responses"
+        " WHERE prompt_hash IS NOT NULL",
+        f"{REPEATS} SELECT step, attempt, as_in_step FROM repeats WHERE before < attempt"
+        " AND n_before >= 5 AND NOT EXISTS (FROM repeats r WHERE r.before = r.attempt)",
     ),
     Check(
         "tool-text",
@@ -313,6 +369,21 @@ CHECKS: tuple[Check, ...] = (
         _temperature,
     ),
     Check(
+        "kl-bound",
+        "The KL is possible for the log-probabilities.",
+        "steps.kl_sum and actions.logp_ref_sum",
+        "the penalty that holds the policy to its reference is not the declared one",
+        "SELECT count(*) FROM steps WHERE isfinite(kl_sum)",
+        # k3 is convex, so that its mean is at least k3 of the mean log-ratio (Jensen).
+        "WITH least AS (SELECT step, sum(n_tokens * (exp(x) - 1 - x)) AS bound FROM (SELECT step,"
+        " n_tokens, (logp_ref_sum - logp_old_sum) / n_tokens AS x FROM actions"
+        " WHERE n_tokens > 0 AND isfinite(logp_ref_sum) AND isfinite(logp_old_sum)) GROUP BY ALL)"
+        " SELECT step, round(sum(kl_sum), 4) AS kl_sum, round(any_value(bound), 4) AS at_least"
+        " FROM steps LEFT JOIN least USING (step) WHERE isfinite(kl_sum) GROUP BY step"
+        " HAVING sum(kl_sum) < 0.98 * coalesce(any_value(bound), 0) - 1e-3",
+        ("kl_coefficient",),
+    ),
+    Check(
         "engine-slope",
         "The engine samples at the temperature at which the trainer scores.",
         "tokens.logp_behaviour and logp_old",
@@ -345,5 +416,16 @@ CHECKS: tuple[Check, ...] = (
         f"{ENGINE} SELECT step, response_id, position, text, round(exp(engine), 3) AS engine,"
         " round(exp(trainer), 4) AS trainer FROM sampled"
         " WHERE engine >= ln(0.5) AND trainer < engine - 2",
+    ),
+    Check(
+        "loss-aggregation",
+        "The loss is averaged as the configuration says.",
+        "steps.loss_policy of steps with one update and ratios of 1, where no KL is in it",
+        "long responses weigh more, or less, than was meant",
+        f"{LOSSES} SELECT count(*) FROM losses",
+        f"{LOSSES} SELECT step, round(loss, 5) AS loss, round({{expected}}, 5) AS expected"
+        " FROM losses JOIN means USING (step) WHERE abs(loss - {expected}) > 0.02 * largest",
+        ("aggregation",),
+        _aggregation,
     ),
 )

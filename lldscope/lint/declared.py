@@ -11,7 +11,7 @@ from ..core import trainers
 from ..explore.settings import pairs
 
 _VERL = "actor_rollout_ref"
-_NAMES = ("advantage_std", "group_size", "lr", "steps", "top_p")
+_NAMES = ("advantage_std", "aggregation", "group_size", "kl_coefficient", "lr", "steps", "top_p")
 # What is declared → the settings that declare it: of lldscope's trainer, of TRL's GRPOConfig, and
 # of verl, whose names have dots.
 SETTINGS: dict[str, tuple[str, ...]] = {
@@ -23,6 +23,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "warmup_ratio": (f"{_VERL}.actor.optim.lr_warmup_steps_ratio",),
     "temperature": ("temperature", f"{_VERL}.rollout.temperature"),
     "top_k": ("top_k", f"{_VERL}.rollout.top_k"),
+    "reward_weights": ("reward_weights",),
+    "reward_functions": ("reward_functions",),
 }
 GROUP_RELATIVE = (
     "grpo", "grpo_vectorized", "grpo_passk", "rloo", "gspo", "dr_grpo", "sum_then_normalize",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..core.schema import COMPONENT
 from .checks import CHECKS
 from .declared import Setting, declared, learning_rate
 
@@ -63,6 +65,7 @@ def examine(run: Run) -> Result:
             about = _by_name(settings, check.settings)
             result.findings.append(Finding(check.id, check.asks, check.effect, *finding, about))
     _learning_rate(run, settings, result)
+    _reward_parts(run, settings, result)
     return result
 
 
@@ -79,7 +82,6 @@ def _finding(run: Run, faults: str) -> tuple[int, int, int, list[dict[str, Any]]
 def _learning_rate(run: Run, settings: Mapping[str, Setting], result: Result) -> None:
     """Compared with the declared rate of the step itself and of its neighbours: trainers log the
     rate before or after the schedule's step."""
-    check = "lr-schedule"
     answer = run.rows("SELECT step, lr FROM signals WHERE lr IS NOT NULL ORDER BY step")
     faults, n_known = [], 0
     for step, lr in answer.rows:
@@ -90,17 +92,59 @@ def _learning_rate(run: Run, settings: Mapping[str, Setting], result: Result) ->
         n_known += 1
         if not 0.98 * min(declared_rates) - 1e-12 <= lr <= 1.02 * max(declared_rates) + 1e-12:
             faults.append({"step": step, "lr": lr, "declared": declared_rates[1]})
-    if not n_known:
-        result.unseen[check] = "steps.lr, and its schedule"
+    _add(
+        result, "lr-schedule", "The learning rate follows its schedule.",
+        "the optimizer does not have the settings of the configuration", faults,
+        None if n_known else "steps.lr, and its schedule",
+        _by_name(settings, ("lr", "schedule", "warmup")),
+    )
+
+
+def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> None:
+    """The mean reward as the weighted sum of its components."""
+    answer = run.rows(
+        "SELECT s.step, any_value(reward) AS reward, list(name ORDER BY name) AS names,"
+        " list(value ORDER BY name) AS parts FROM scalars s JOIN signals USING (step)"
+        f" WHERE starts_with(name, '{COMPONENT}') AND isfinite(value)"
+        " AND isfinite(reward) GROUP BY s.step HAVING count(*) > 1 ORDER BY s.step"
+    )
+    about = ("reward_weights", "reward_functions")
+    in_order, functions = (settings[n].value if n in settings else None for n in about)
+    by_name: dict[str, float] = {}
+    if isinstance(functions, list) and isinstance(in_order, list):
+        by_name = dict(zip(map(str, functions), in_order, strict=False))
+    faults, n_known = [], 0
+    for step, reward, names, parts in answer.rows:
+        weights = [by_name.get(name.removeprefix(COMPONENT)) for name in names]
+        if in_order is None:
+            weights = [1.0] * len(parts)
+        if not all(isinstance(w, int | float) for w in weights):
+            continue  # which weight is whose is not declared
+        n_known += 1
+        total = math.fsum(float(w or 0) * part for w, part in zip(weights, parts, strict=True))
+        if abs(total - reward) > 0.01 * (1 + abs(reward)):
+            values = dict(zip(names, parts, strict=True))
+            faults.append({"step": step, "reward": reward, "sum": total, **values})
+    needs = f"two or more scalars {COMPONENT}NAME, and reward_functions where weights are declared"
+    _add(
+        result, "reward-parts", "The parts of the reward add up to it.",
+        "a part of the reward is lost, counted twice or weighted otherwise", faults,
+        None if n_known else needs, _by_name(settings, about),
+    )
+
+
+def _add(
+    result: Result, check: str, asks: str, effect: str, faults: list[dict[str, Any]],
+    needs: str | None, about: dict[str, Any],
+) -> None:
+    if needs is not None:
+        result.unseen[check] = needs
     elif not faults:
         result.passed.append(check)
     else:
-        result.findings.append(Finding(
-            check, "The learning rate follows its schedule.",
-            "the optimizer does not have the settings of the configuration",
-            len(faults), faults[0]["step"], faults[-1]["step"], faults[:EVIDENCE],
-            _by_name(settings, ("lr", "schedule", "warmup")),
-        ))
+        first, last = faults[0]["step"], faults[-1]["step"]
+        finding = len(faults), first, last, faults[:EVIDENCE]
+        result.findings.append(Finding(check, asks, effect, *finding, about))
 
 
 def _by_name(settings: Mapping[str, Setting], facts: tuple[str, ...]) -> dict[str, Any]:

@@ -87,6 +87,9 @@ FAULTS = {
     "advantage-scale": Fault(trained=("advantage_std=false",)),
     "lr-schedule": Fault(trained=("warmup_steps=9",)),
     "entropy-mean": Fault(trained=("temperature=0.4",)),
+    "loss-aggregation": Fault(
+        trained=("aggregation=sequence-mean", "updates=1"), declared=("updates=1",)
+    ),
     "advantage-offset": Fault(
         patch=(training, "group_advantages", lambda *a, **k: advantages(*a, **k) + 0.3)
     ),
@@ -115,10 +118,17 @@ FAULTS = {
         patch=(Trainer, "_batch", change_rollouts(distort_engine)),
     ),
     "empty-response": Fault(rows={"responses": first_is_empty}),
+    "kl-bound": Fault(
+        trained=("kl_coefficient=0.01",), declared=("kl_coefficient=0.01",),
+        rows={"step": lambda c: {**c, "kl_sum": -1.0 - c["kl_sum"]}},
+    ),
     "token-sums": Fault(rows={"tokens": lambda c: {**c, "entropy": scaled(c["entropy"], 2)}}),
     "entropy-bound": Fault(rows={"tokens": lambda c: {**c, "entropy": scaled(c["entropy"], 0.3)}}),
     "token-counts": Fault(rows={"responses": lambda c: {**c, "n_tokens": c["n_tokens"] + 7}}),
     "batch-sums": Fault(rows={"step": lambda c: {**c, "reward_sum": c["reward_sum"] + 1}}),
+    "group-version": Fault(
+        rows={"responses": lambda c: {**c, "policy_version": [*range(len(c["reward"]))]}}
+    ),
 }
 
 
@@ -173,6 +183,23 @@ def test_another_order_of_prompts_after_a_resume_is_found(tmp_path):
         assert [f.check for f in examine(run).findings] == ["resume-order"]
 
 
+@pytest.mark.parametrize(("again", "repeated"), [(2, True), (7, False)])
+def test_batches_that_come_again_after_a_resume_are_found(again, repeated, tmp_path):
+    """After seven steps the run is resumed, at the eighth batch or at one of those before."""
+    for steps in (range(7), range(7, 9)):
+        with lldscope.Recorder(tmp_path / "run", resume=steps[0] > 0) as recorder:
+            for step in steps:
+                batch = step if step < 7 else again + step - 7
+                recorder.responses(
+                    step=step,
+                    response_id=[0, 1],
+                    prompt_hash=[f"p{2 * batch}", f"p{2 * batch + 1}"],
+                )
+                recorder.step(step=step)
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert ["resume-repeat"] * repeated == [f.check for f in examine(run).findings]
+
+
 @pytest.mark.parametrize("name", ["grpo", "grpo-llds", "retriever-dies"])
 def test_nothing_is_found_in_the_sample_runs(name):
     with lldscope.open_run(SAMPLES / name) as run:
@@ -186,7 +213,7 @@ def test_nothing_is_found_in_a_sound_run_and_every_check_is_accounted_for(sound)
         result = examine(run)
     assert result.findings == []
     ids = [*result.passed, *result.unseen, *result.declared]
-    assert sorted(ids) == sorted([*(c.id for c in CHECKS), "lr-schedule"])
+    assert sorted(ids) == sorted([*(c.id for c in CHECKS), "lr-schedule", "reward-parts"])
 
 
 def test_a_log_of_means_says_what_it_cannot_show(tmp_path):
@@ -198,6 +225,24 @@ def test_a_log_of_means_says_what_it_cannot_show(tmp_path):
         result = examine(run)
     assert (result.findings, result.passed) == ([], [])
     assert all(result.unseen.values())
+
+
+def test_parts_of_the_reward_add_up_with_their_weights(tmp_path):
+    names = ["form", "em"]  # in the order of the weights; without it nothing is said
+    cases = (([0.5, 1.0], names, False), ([1.0, 0.5], names, True), ([1.0, 0.5], None, False),
+             (None, names, True))
+    for i, (weights, functions, wrong) in enumerate(cases):
+        path, config = tmp_path / str(i), {"reward_weights": weights, "reward_functions": functions}
+        with lldscope.Recorder(path, config=config) as recorder:
+            for step in range(3):
+                recorder.step(step=step)
+                recorder.scalars(
+                    step=step,
+                    name=["reward", "component/em", "component/form"],
+                    value=[0.7, 0.4, 0.6],
+                )
+        with lldscope.open_run(path) as run:
+            assert ["reward-parts"] * wrong == [f.check for f in examine(run).findings]
 
 
 @pytest.mark.parametrize(

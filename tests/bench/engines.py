@@ -1,6 +1,6 @@
 """Start, speed and weight sync of vLLM, with the shipped policy on this machine.
 
-PYTHONPATH=tests/helpers python -m tests.bench.engines
+python -m tests.bench.engines
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.engines.players import make_player
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout.tokens import Sampling
-from plain_engine import write_turns
+
+from tests.helpers.plain_engine import write_turns
 
 ROWS, TOKENS, TIMES = 64, 100, 5
 

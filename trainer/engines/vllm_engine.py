@@ -76,7 +76,7 @@ class VllmEngine:
         self.capacity = cache.num_gpu_blocks * cache.block_size
         if shared_group:
             # Its finalizer would destroy the process group, which the trainer still uses.
-            self._core._finalizer.detach()
+            vars(self._core)["_finalizer"].detach()
 
     def submit(
         self, row: int, context: Sequence[int], limit: int, seed: int, sampling: Sampling

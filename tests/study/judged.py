@@ -14,7 +14,7 @@ import pandas as pd
 
 from lldscope.diagnosis.assess import DEFAULT_ARL
 from lldscope.evaluation.bank import LabelledRun, read_bank
-from lldscope.evaluation.ranking import ARM, HEAD, OWN, STEP, Ranking, cells, rank
+from lldscope.evaluation.ranking import ARM, HEAD, OWN, SIGNALS, STEP, Ranking, cells, rank
 from lldscope.evaluation.scoring import ANY, EvaluatedRun, evaluate_run, score
 from tests.bench.candidates import share_cell, starts
 from tests.bench.rivals import RIVALS
@@ -41,7 +41,7 @@ BY_FAMILY = (
 BEFORE = 20  # steps before a degradation
 BLOCKS = (
     "judged-summary", "judged-outcomes", "judged-all", "judged-families", "seed-outcomes",
-    "seed-detectors", "alarm-detectors",
+    "seed-detectors", "seed-not-degraded", "alarm-detectors",
 )
 FAMILIES = {
     "large": "letters, a larger policy",
@@ -90,13 +90,15 @@ def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
     ]
     rankings = rank(runs)
     by_seed = _runs(seeds)
+    not_degraded = rank([_grey_as_held(run) for run in by_seed], risk.score)
     texts = (
-        _summary(evaluated, rankings, by_seed),
+        _summary(evaluated, rankings, by_seed, not_degraded),
         f"{_progress(runs, ALARM_ARMS)}\n\n{_outcomes(runs, ALARM_ARMS)}",
         _table("all runs", evaluated),
         "\n\n".join(tables),
         f"{_progress(by_seed, SEED_ARMS)}\n\n{_outcomes(by_seed, SEED_ARMS)}",
         _detectors(rank(by_seed, risk.score)),
+        _detectors(not_degraded),
         _detectors(rankings),
     )
     return dict(zip(BLOCKS, texts, strict=True))
@@ -104,6 +106,10 @@ def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
 
 def _runs(bank: Path) -> list[LabelledRun]:
     return read_bank(bank) if (bank / "index.jsonl").is_file() else []
+
+
+def _grey_as_held(run: LabelledRun) -> LabelledRun:
+    return replace(run, outcome="held") if run.outcome == "grey" else run
 
 
 def _progress(runs: list[LabelledRun], arms: tuple[Arm, ...]) -> str:
@@ -118,15 +124,25 @@ def _counts(runs: Iterable[LabelledRun]) -> str:
     )
 
 
-def _summary(runs: list[EvaluatedRun], rankings: list[Ranking], by_seed: list[LabelledRun]) -> str:
+def _summary(
+    runs: list[EvaluatedRun], rankings: list[Ranking], by_seed: list[LabelledRun],
+    not_degraded: list[Ranking],
+) -> str:
     critical, decay = score(runs, ("any critical", "lld-decay"))
     displaced, others = _displaced(runs)
     auroc = {r.detector: f"{r.pooled:.2f}" for r in rankings}
-    mixed = rank(by_seed)
     within = "no recipe has runs of both kinds yet"
-    if mixed and mixed[0].auroc is not None:
-        n_ended, n_held = mixed[0].found[1], mixed[0].false[1]
-        within = f"{n_ended} degraded and {n_held} held in recipes that have both"
+    single = [r for r in not_degraded if r.detector in SIGNALS and r.auroc_interval]
+    if single:
+        best = max(single, key=lambda r: r.auroc or 0.0)
+        low, high = best.auroc_interval or (0.0, 1.0)
+        within = (
+            f"within its recipes the best single signal, {best.detector}, has an AUROC of "
+            f"{best.auroc:.2f} ({low:.2f}–{high:.2f}): none tells them apart beyond chance"
+            if low <= 0.5 else
+            f"within its recipes the best single signal is {best.detector}: {best.auroc:.2f} "
+            f"({low:.2f}–{high:.2f})"
+        )
     return (
         f"{len(runs)} runs that this project's trainer made, of policies of 0.4 to 3.2 million "
         f"parameters, judged by their held-out exact match: {_counts(j.run for j in runs)}.\n\n"
@@ -141,8 +157,8 @@ def _summary(runs: list[EvaluatedRun], rankings: list[Ranking], by_seed: list[La
         "- Controls (AUROC): a detector that sees only the number of the step "
         f"{auroc[STEP]}, one that sees only the configuration {auroc[ARM]}: here nearly every "
         "recipe has one outcome, so these counts do not show that an alarm foresees what a seed "
-        f"decides. For that a second bank is being made: {len(by_seed)} of "
-        f"{sum(len(arm.seeds) for arm in SEED_ARMS)} runs so far, {within}."
+        f"decides. A second bank asks that, {len(by_seed)} of "
+        f"{sum(len(arm.seeds) for arm in SEED_ARMS)} planned runs: {within}."
     )
 
 

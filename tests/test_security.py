@@ -107,7 +107,7 @@ def test_a_manifest_entry_cannot_leave_the_run(make_run, tmp_path, table, file):
     with open(manifest_path(path, 1, 0), "ab") as manifest:
         manifest.write(line)
     run = lldscope.open_run(path)
-    assert next(iter(run.damaged)).startswith("manifest/a1-r0.jsonl line")
+    assert run.damaged["manifest/a1-r0.jsonl"].startswith("1 line cannot be read (line 3: ")
     assert run.signals().equals(before)
 
 

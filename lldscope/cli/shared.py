@@ -112,7 +112,8 @@ def print_table(
 ) -> None:
     """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; names
     in `head` are safe already. `right` are the columns of numbers. A table that is not `wide` fits
-    the terminal: long cells go on in the next line, those of the first column last."""
+    the terminal: long cells go on in the next line, and names, in the first column, are cut, since
+    their rest at the beginning of a line could pass for a message."""
     from rich.console import JustifyMethod
     from rich.table import Table
     from rich.text import Text
@@ -124,8 +125,9 @@ def print_table(
     table = Table(box=None, pad_edge=False, header_style="dim")
     for i, name in enumerate(head):
         justify: JustifyMethod = "right" if i in right else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=wide,
-                         width=names if i == 0 and not wide else None)
+        is_name = i == 0 and not wide
+        table.add_column(name, justify=justify, overflow="ellipsis" if is_name else "fold",
+                         no_wrap=wide or is_name, width=names if is_name else None)
     for row in cells:
         table.add_row(*row)
     console(wide=wide).print(table, soft_wrap=wide)

@@ -186,7 +186,8 @@ class ManifestFile:
                 self._first_problem = self._first_problem or f"line {self.lines}: {problem}"
                 self._bad_lines += 1
         if self._bad_lines:
-            self.damage = f"{self._bad_lines:,} lines cannot be read ({self._first_problem})"
+            bad = "1 line" if self._bad_lines == 1 else f"{self._bad_lines:,} lines"
+            self.damage = f"{bad} cannot be read ({self._first_problem})"
         elif self._missing:
             self.damage = f"{self._missing} of the lines that were written are missing"
         elif rest and not json_files.is_torn(rest):

@@ -3,8 +3,9 @@
 One directory per checkpoint under `RUN/checkpoints/`: the policy as an ordinary Hugging Face
 directory, what the optimizer keeps, in as many files as there were processes, and `state.json`.
 This is written last; it holds the step to go on from, and a checksum of every other file and of
-itself, without which nothing is loaded. A checkpoint is written under another name and renamed when
-complete, so a directory called `step-…` is a whole one.
+itself, without which nothing is loaded. Weights that are not in the policy's files under their own
+names, as where a model's format renames them, have a file beside it. A checkpoint is written under
+another name and renamed when complete, so a directory called `step-…` is a whole one.
 Questions, sampling and minibatch order come from (seed, step): there is no generator to save.
 """
 
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.storage import json_files
@@ -40,6 +41,7 @@ log = logging.getLogger("lldscope")
 FOLDER = "checkpoints"
 POLICY = "policy"
 OPTIMIZER = "optimizer"
+WEIGHTS = "weights.safetensors"
 STATE = "state.json"
 
 
@@ -84,12 +86,12 @@ class Checkpoint:
         from safetensors.torch import load_file
 
         weights: dict[str, Tensor] = {}
-        for name in self.files:
-            if name.startswith(POLICY) and name.endswith(".safetensors"):
-                try:
-                    weights |= load_file(self.path / name)
-                except (OSError, SafetensorError) as error:
-                    raise LldscopeError(f"{self.path / name} cannot be read: {error}") from error
+        policy = [n for n in self.files if n.startswith(POLICY) and n.endswith(".safetensors")]
+        for file in [WEIGHTS] if WEIGHTS in self.files else policy:
+            try:
+                weights |= load_file(self.path / file)
+            except (OSError, SafetensorError) as error:
+                raise LldscopeError(f"{self.path / file} cannot be read: {error}") from error
         optimizer.set_weights(weights)
         optimizer.load(self.path / OPTIMIZER)
 
@@ -246,9 +248,24 @@ def _begin(draft: Path) -> None:
 
 
 def _write(draft: Path, policy: Policy, optimizer: TorchOptimizer, processes: Processes) -> None:
+    from safetensors.torch import save_file
+
     with optimizer.full_weights():
         if processes.rank == 0:
             policy.save(draft / POLICY)
+            weights = dict(policy.model.named_parameters())
+            if not weights.keys() <= _names(draft / POLICY):
+                weights = {n: p.detach().cpu().contiguous() for n, p in weights.items()}
+                save_file(weights, draft / WEIGHTS)
+
+
+def _names(directory: Path) -> set[str]:
+    """Of the tensors in a model's files."""
+    names: set[str] = set()
+    for path in directory.glob("*.safetensors"):
+        with safe_open(path, framework="np") as file:
+            names |= set(file.keys())
+    return names
 
 
 def _fingerprint(path: Path) -> tuple[int, int]:

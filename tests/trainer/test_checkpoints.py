@@ -17,6 +17,7 @@ from lldscope_trainer import cli
 from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
 from recorded_steps import wait_until
+from safetensors.torch import load_file, save_file
 
 import lldscope
 from lldscope.core.errors import UsageError
@@ -216,6 +217,23 @@ def test_the_policy_is_written_once(tmp_path):
     folder = find_checkpoint(tmp_path).path
     weights = {f.relative_to(folder).as_posix() for f in folder.rglob("*.safetensors")}
     assert weights == {"policy/model.safetensors", "optimizer/optimizer-0.safetensors"}
+
+
+def test_weights_that_a_format_renames_are_loaded_by_their_own_names(tmp_path, monkeypatch):
+    from lldscope_trainer.policy.model import Policy
+
+    def save_renamed(self, directory):
+        save(self, directory)
+        file = directory / "model.safetensors"
+        save_file({f"other.{name}": t for name, t in load_file(file).items()}, file)
+
+    save = Policy.save
+    monkeypatch.setattr(Policy, "save", save_renamed)
+    config = load_config("tiny", [*BRIEF, "steps=2", "checkpoint_every=1"])
+    straight, resumed = Keeper(), Keeper()
+    train(config, straight, run_dir=tmp_path)
+    train(config, resumed, run_dir=tmp_path, checkpoint=find_checkpoint(tmp_path, 1))
+    assert rows(resumed, "responses", 1) == rows(straight, "responses", 1)
 
 
 def test_nothing_in_a_checkpoint_is_pickled(tmp_path):

@@ -59,12 +59,17 @@ class PartIndex:
         # Compare whole parts: a copy that was trained on has other parts of the same names.
         before, listed = set(self.parts), set(parts)
         removals = [p for p in self.parts if p not in listed]
+        # A merged part holds rows that were counted before; only new rows need new signals. A
+        # manifest says by checksum that just this part, not another of its name, was merged. One
+        # that was merged before it could be read was not counted.
+        merged = {
+            p for p in removals
+            if manifest.replaced.get((p.table, p.file), -1) == p.crc
+            and f"{p.table}/{p.file}" not in self.damaged
+        }
         for p in removals:
             self.damaged.pop(f"{p.table}/{p.file}", None)
             self._checked.discard((p.table, p.file))
-        # A merged part holds rows that were counted before; only new rows need new signals. A
-        # manifest says by checksum that just this part, not another of its name, was merged.
-        merged = {p for p in removals if manifest.replaced.get((p.table, p.file), -1) == p.crc}
         for p in parts:
             if p not in before:
                 pieces = {q for q in merged if p.table == q.table and p.name.covers(q.name)}

@@ -29,11 +29,13 @@ def beat_of_a_killed_one(path: Path) -> None:
     (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
 
 
-def sealed(path: Path, seals: range, rows: int = 3) -> None:
-    """Write seals of `responses`, as a killed recorder leaves them."""
+def sealed(path: Path, seals: range, rows: int = 3, table: str = "responses") -> None:
+    """Write seals of a table, as a killed recorder leaves them."""
     for seal in seals:
         name = PartName(1, 0, seal, seal)
-        columns = {"step": [seal] * rows, "response_id": list(range(rows))}
-        table = to_arrow("responses", columns, 1, 0, lambda *details: None)
-        part = write_part(path, "responses", name, [table])
+        columns = {"step": [seal] * rows}
+        if table == "responses":
+            columns["response_id"] = list(range(rows))
+        arrow = to_arrow(table, columns, 1, 0, lambda *details: None)
+        part = write_part(path, table, name, [arrow])
         commit(path, 1, 0, [part])

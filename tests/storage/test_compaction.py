@@ -12,6 +12,7 @@ import pytest
 from sealed_runs import beat_of_a_killed_one, sealed, values
 
 import lldscope
+from lldscope.query.contents import Contents
 from lldscope.recording import writer
 from lldscope.storage import compaction, layout
 from lldscope.storage.compaction import compact, due, merge
@@ -78,6 +79,19 @@ def test_compact_loses_no_row_and_leaves_no_file_behind(ended, lldscope_command)
     assert "1 parts" in lldscope_command("compact", ended).stdout  # and again: nothing to do
     assert sorted(values(ended)) == before
     assert lldscope_command("compact", ended / "nowhere").returncode == 1
+
+
+def test_rows_that_were_merged_before_they_could_be_read_have_signals(ended):
+    """A reader has read the manifest, the parts are merged, and then it wants to read them."""
+    sealed(ended, range(1, 21), rows=1, table="steps")
+    old = time.time() - 2 * compaction.SILENT_SECONDS
+    os.utime(manifest_path(ended, 1, 0), (old, old))
+    contents = Contents(ended, None, None, None)
+    manifest = contents.parts.read()
+    compact(ended)
+    assert contents.ingest(manifest)
+    steps = contents.db.connection.sql("SELECT step FROM signals").fetchall()
+    assert [step for (step,) in steps] == list(range(1, 21))
 
 
 def test_two_compactors_at_once_count_nothing_twice(ended):

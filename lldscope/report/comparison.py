@@ -15,7 +15,7 @@ from ..core.palette import SEVERITIES
 from ..core.version import __version__
 from ..diagnosis.registry import Rule
 from ..explore.comparison import means_at, row_at
-from ..explore.settings import differing, flat
+from ..explore.settings import NOT_SET, differing, flat
 from ..figures.view import subject_of
 from ..monitor.health import RunState, check
 from ..runs import Run
@@ -125,9 +125,10 @@ def _rewards(
         bounds = f" ({number(min(values))} to {number(max(values))})" if len(of) > 1 else ""
         texts.append(f"{number(mean(values))}{bounds} in {name}")
     several = ", mean over the runs and their range" if any(len(of) > 1 for _, of in groups) else ""
+    values_of_all = " and ".join([", ".join(texts[:-1]), texts[-1]] if texts[1:] else texts)
     yield (
         f"At step {common:,}, the last that all have, the reward (ten-step mean{several}) is "
-        f"{', '.join(texts[:-1])} and {texts[-1]}."
+        f"{values_of_all}."
     )
 
 
@@ -145,7 +146,7 @@ def _difference(groups: Sequence[tuple[str, Sequence[Run]]]) -> Iterator[str]:
     for _, of in groups:
         each = [flat(run.info.get("config")) for run in of]
         names = dict.fromkeys(name for config in each for name in config)
-        values = {n: sorted({config.get(n, "not recorded") for config in each}) for n in names}
+        values = {n: sorted({config.get(n, NOT_SET) for config in each}) for n in names}
         configs.append({n: ", ".join(v[:LONGEST] for v in of_n) for n, of_n in values.items()})
     rows = [row for row in differing(configs) if row[0] != "name"] if all(configs) else []
     if not rows:

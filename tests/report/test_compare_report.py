@@ -64,8 +64,10 @@ def test_the_runs_of_a_folder_are_one_line(folder):
     ]
     runs = [run for _, of in groups for run in of]
     text = markdown(document(compare(runs), groups))
+    alone = markdown(document(compare(groups[0][1]), groups[:1]))
     for run in runs:
         run.close()
+    assert "the reward (ten-step mean, mean over the runs and their range) is 0." in alone
     assert text.startswith("# dying and healthy compared")
     assert "- dying: 2 runs, 1 warning (lld-decay), 1 critical (lld-collapse).\n" in text
     assert "- At step 119, the last that all have, the reward (ten-step mean, mean over " in text

@@ -16,41 +16,42 @@ from ..core.schema import arrow_schema
 _NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 Drop = Callable[[str, int], None]  # (reason, how many rows or values are dropped)
 
-SAMPLE = 1024  # elements of a list, to estimate its size
+_NUMBERS = frozenset((float, int, bool, type(None)))
+_NUMBER_BYTES = 32  # of a Python number
+SAMPLE = 16  # elements of a list from which its size is estimated
 _LAST_NUMBER = np.dtype(np.float64).num  # numpy types up to this one are fully held by their bytes
 
 
-def copy_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns whose lists and arrays the caller may change afterwards."""
-    return {name: _copy(value) for name, value in columns.items()}
+def copy_columns(columns: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Columns whose lists and arrays the caller may change afterwards, and about how many bytes
+    they hold."""
+    copies, size = dict(columns), _NUMBER_BYTES * len(columns)
+    for name, value in columns.items():
+        if type(value) in _NUMBERS:
+            continue
+        if isinstance(value, np.ndarray):
+            copies[name] = copy = _copy_array(value)
+            size += getattr(copy, "nbytes", 0)
+        elif isinstance(value, (list, tuple)):
+            copies[name] = list(value)
+            # Of a long list only every n-th element is looked at: this is the training thread.
+            stride = len(value) // SAMPLE + 1
+            size += sum(map(getsizeof, value[::stride])) * stride
+        else:
+            size += getsizeof(value)
+    return copies, size
 
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return list(value)
-    if not isinstance(value, np.ndarray):
-        return value
+def _copy_array(value: np.ndarray) -> Any:
     if value.ndim == 0:
         return None if np.ma.is_masked(value) else value.item()
     if isinstance(value, np.ma.MaskedArray):
-        return np.ma.array(_copy(np.ma.getdata(value)), mask=_copy(np.ma.getmaskarray(value)))
+        data, mask = np.ma.getdata(value), np.ma.getmaskarray(value)
+        return np.ma.array(_copy_array(data), mask=_copy_array(mask))
     if value.ndim > 1 or value.dtype.num > _LAST_NUMBER:
         return value.copy()
     # numpy's own copy lets other threads have the interpreter, for which a call would have to wait.
     return np.frombuffer(value.tobytes(), value.dtype)
-
-
-def size_of(columns: Mapping[str, Any]) -> int:
-    """About how many bytes the columns of a call hold."""
-    return sum(map(_bytes_of, columns.values()))
-
-
-def _bytes_of(value: Any) -> int:
-    """Of a long list only every n-th element is looked at: this runs in the training thread."""
-    if not isinstance(value, list):
-        return int(value.nbytes) if isinstance(value, np.ndarray) else getsizeof(value)
-    stride = len(value) // SAMPLE + 1
-    return sum(map(getsizeof, value[::stride])) * stride
 
 
 def whole(value: Any) -> Any:

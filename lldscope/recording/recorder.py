@@ -35,7 +35,7 @@ from .attempt import (
     warn_of_live_writer,
     write_run_file,
 )
-from .buffers import copy_columns, size_of, whole
+from .buffers import copy_columns, whole
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -261,8 +261,8 @@ class Recorder(NullRecorder):
 
     @never_raises
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
-        copy = copy_columns(columns)
-        if self._cannot_write() or not self._writer.calls.put(table, copy, size_of(copy)):
+        copy, size = copy_columns(columns)
+        if self._cannot_write() or not self._writer.calls.put(table, copy, size):
             self._refuse(table)
 
     @never_raises

@@ -61,16 +61,6 @@ def _temperature(settings: Mapping[str, Setting]) -> Parameters | None:
     return {}
 
 
-def _aggregation(settings: Mapping[str, Setting]) -> Parameters | None:
-    setting = settings.get("aggregation")
-    name = "" if setting is None else str(setting.value).lower()
-    # TRL logs the mean of micro-batches that are normalised together: not this mean.
-    tokens, rollouts = ("token-mean",), ("seq-mean-token-mean", "sequence-mean")
-    if name not in tokens + rollouts or number(settings, "kl_coefficient"):
-        return None
-    return {"expected": "by_token" if name in tokens else "by_rollout"}
-
-
 GROUPS = """
 WITH members AS (FROM responses WHERE group_id IS NOT NULL),
 groups AS (
@@ -174,20 +164,6 @@ answer AS (
     SELECT max(step) AS step, sum(surprise) / sum(n) AS surprise, sum(entropy) / sum(n) AS entropy,
         sum(surprise - entropy) / (sqrt(count(*)) * stddev_samp(surprise - entropy)) AS z
     FROM rollouts
-)"""
-
-# Where every ratio is 1 the policy loss is the mean of −advantage.
-LOSSES = """
-WITH losses AS (
-    SELECT step, loss_policy AS loss FROM steps SEMI JOIN (
-        SELECT step FROM updates GROUP BY step
-        HAVING count(*) = 1 AND abs(max(ratio_max) - 1) < 1e-4
-    ) USING (step) WHERE isfinite(loss_policy)
-),
-means AS (
-    SELECT step, -sum(advantage * n_tokens) / sum(n_tokens) AS by_token,
-        -avg(advantage) AS by_rollout, max(abs(advantage)) AS largest
-    FROM responses GROUP BY ALL
 )"""
 
 CHECKS: tuple[Check, ...] = (
@@ -369,21 +345,6 @@ CHECKS: tuple[Check, ...] = (
         _temperature,
     ),
     Check(
-        "kl-bound",
-        "The KL is possible for the log-probabilities.",
-        "steps.kl_sum and actions.logp_ref_sum",
-        "the penalty that holds the policy to its reference is not the declared one",
-        "SELECT count(*) FROM steps WHERE isfinite(kl_sum)",
-        # k3 is convex, so that its mean is at least k3 of the mean log-ratio (Jensen).
-        "WITH least AS (SELECT step, sum(n_tokens * (exp(x) - 1 - x)) AS bound FROM (SELECT step,"
-        " n_tokens, (logp_ref_sum - logp_old_sum) / n_tokens AS x FROM actions"
-        " WHERE n_tokens > 0 AND isfinite(logp_ref_sum) AND isfinite(logp_old_sum)) GROUP BY ALL)"
-        " SELECT step, round(sum(kl_sum), 4) AS kl_sum, round(any_value(bound), 4) AS at_least"
-        " FROM steps LEFT JOIN least USING (step) WHERE isfinite(kl_sum) GROUP BY step"
-        " HAVING sum(kl_sum) < 0.98 * coalesce(any_value(bound), 0) - 1e-3",
-        ("kl_coefficient",),
-    ),
-    Check(
         "engine-slope",
         "The engine samples at the temperature at which the trainer scores.",
         "tokens.logp_behaviour and logp_old",
@@ -416,16 +377,5 @@ CHECKS: tuple[Check, ...] = (
         f"{ENGINE} SELECT step, response_id, position, text, round(exp(engine), 3) AS engine,"
         " round(exp(trainer), 4) AS trainer FROM sampled"
         " WHERE engine >= ln(0.5) AND trainer < engine - 2",
-    ),
-    Check(
-        "loss-aggregation",
-        "The loss is averaged as the configuration says.",
-        "steps.loss_policy of steps with one update and ratios of 1, where no KL is in it",
-        "long responses weigh more, or less, than was meant",
-        f"{LOSSES} SELECT count(*) FROM losses",
-        f"{LOSSES} SELECT step, round(loss, 5) AS loss, round({{expected}}, 5) AS expected"
-        " FROM losses JOIN means USING (step) WHERE abs(loss - {expected}) > 0.02 * largest",
-        ("aggregation",),
-        _aggregation,
     ),
 )

@@ -30,12 +30,6 @@ def test_nothing_is_found_in_a_sound_training(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_weight_of_a_reward_is_found(tmp_path):
-    settings = {"reward_funcs": [reward, length], "reward_weights": [1.0, 0.5]}
-    assert "reward-parts" in train(tmp_path, lambda t: t.reward_weights.mul_(2), **settings)
-
-
-@pytest.mark.slow
 def test_another_order_of_prompts_after_a_resume_is_found(tmp_path):
     train(tmp_path)
     assert set(train(tmp_path, seed=6, resume=True)) == {"resume-order"}

@@ -26,7 +26,7 @@ def lint(tmp_path, monkeypatch):
 def test_nothing_is_found_without_one_and_settings_have_verls_names(tmp_path, monkeypatch):
     result = lint(tmp_path, monkeypatch)
     assert result.findings == []
-    assert {"advantage-scale", "lr-schedule", "entropy-bound", "group-prompt"} <= {*result.passed}
+    assert {"advantage-scale", "entropy-bound", "group-prompt"} <= {*result.passed}
     original = getattr(trainer_base, ADVANTAGES)
     monkeypatch.setattr(
         trainer_base, ADVANTAGES,

@@ -35,7 +35,7 @@ def doctor(run: Path, repair: bool, as_json: bool) -> None:
     result = checks.examine(run)
     if repair:
         result = checks.repair(result)
-    findings, parts, rows = result.findings, result.parts, result.rows
+    findings, parts, rows = result.findings, len(result.manifest.parts), result.rows
     head = {"schema": DOCTOR_SCHEMA, "run": str(run), "parts": parts, "rows": rows}
     summary = f"{parts} parts"
     summary += "".join(f", {n:,} rows of {table}" for table, n in sorted(rows.items()))

@@ -1,4 +1,4 @@
-"""What the doctor examines and reports: the run under examination, and findings about it."""
+"""What the doctor examines and reports: the run, and findings about it."""
 
 from __future__ import annotations
 
@@ -40,19 +40,12 @@ def worst(findings: Iterable[Finding]) -> Severity | None:
 
 @dataclass
 class Examination:
-    """What was found in a run directory; `rows` are those of the intact parts, by table."""
-
-    run: Path
-    parts: int
-    rows: Counter[str]
-    findings: list[Finding]
-
-
-@dataclass(frozen=True)
-class Context:
-    """The run under examination, as it was when the examination began."""
+    """A run directory as it was when its examination began, and what was found in it: `rows` are
+    those of the intact parts, by table."""
 
     run: Path
     manifest: Manifest
     recording: dict[Owner, str]  # whose recorder may still be alive → why
     heartbeats: dict[int, dict[str, Any]]
+    findings: list[Finding]
+    rows: Counter[str] = field(default_factory=Counter)

@@ -85,9 +85,9 @@ def test_unlisted_files_are_classified_by_the_manifest_as_it_is_after_the_parts_
 ):
     before, check_parts = sorted(values(run)), doctor.check_parts
 
-    def slowly(context, result):
-        yield from check_parts(context, result)
-        merge(run, context.manifest.parts)
+    def slowly(examination):
+        yield from check_parts(examination)
+        merge(run, examination.manifest.parts)
 
     monkeypatch.setattr(doctor, "check_parts", slowly)
     result = examine(run)

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from ..importers.build import Import, Outcome
     from ..importers.source import ImportRequest
 
-_LISTED = 12  # names of metrics in the summary
-
 
 def _formats(context: click.Context, param: click.Parameter, value: bool) -> None:
     """The formats, one a line."""
     if not value:
         return
-    from ..importers.formats import sources
+    from ..importers.detect import sources
 
     for source in sources():
         click.echo(f"{source.name:<18} {source.description}")
@@ -158,6 +156,7 @@ def _follow(task: Import, as_json: bool) -> None:
 
 def _show(outcome: Outcome, as_json: bool) -> None:
     from ..core.terminal import plain
+    from ..importers.reading import listing
     from ..storage.json_files import to_json
 
     findings = outcome.findings
@@ -186,7 +185,5 @@ def _show(outcome: Outcome, as_json: bool) -> None:
     for reason, n in findings.skipped.items():
         click.echo(f"lldscope: passed over {n} × {plain(reason)}.", err=True)
     if findings.names:
-        names = sorted(findings.names)
-        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        listed = ", ".join(plain(n) for n in names[:_LISTED])
-        click.echo(f"lldscope: kept under their own names: {listed}{more}.", err=True)
+        names = listing([plain(name) for name in sorted(findings.names)], 12)
+        click.echo(f"lldscope: kept under their own names: {names}.", err=True)

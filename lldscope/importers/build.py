@@ -20,8 +20,9 @@ from ..core.errors import LldscopeError
 from ..core.trainers import trainer_of
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
-from .detect import Group, file_states, files_under, groups
+from .detect import Group, files_under, groups
 from .mapping import like_a_reward
+from .reading import file_states
 from .rollouts import correct_rule
 from .run_writer import RunWriter, earlier_import, move_into_place
 from .source import Findings, ImportRequest, Rows, Scalars
@@ -196,11 +197,8 @@ class Import:
             ended=None if live else last or now,
             imported={
                 "request": request,
-                "skipped": dict(self.findings.skipped),
-                "unmapped": sorted(self.findings.names),
                 "trainer": trainer_of(self.findings.all_names).id,
                 "notes": list(self.findings.notes),
-                "differences": list(self.findings.differences),
             },
         )
         if self.findings.planned_steps:

@@ -1,22 +1,58 @@
-"""Which format each path has: detected from its content, or forced."""
+"""The formats that can be imported, and which of them each path has.
+
+A source recognizes a file of another trainer, and reads it. It names foreign metrics as the file
+does; `mapping` says which of our signals they are, and `build` writes them. A source never raises
+for bad content: it counts what it passes over in its `Findings` and goes on, as far as the file
+goes.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from ..core.errors import LldscopeError, UsageError
-from .formats import Source, sources
-from .reading import head, natural_key
+from .console import Console, TrlConsole
+from .metrics import Metrics
+from .reading import file_states, head, natural_key
+from .rollouts import RolloutRows
 from .rows import Candidate
-from .source import HEAD_BYTES, Findings
+from .source import HEAD_BYTES, Findings, Rows, Scalars
+from .sqlite import MLFLOW, TRACKIO
+from .tensorboard import TensorBoard
+from .wandb_offline import WandbOffline
 
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle")
 MAX_FILES = 100_000  # and folders, in a folder
 MAX_DEPTH = 32  # of folders in each other
+
+
+class Source(Protocol):
+    """One format: its name for `--format`, and what it is, for people."""
+
+    name: str
+    description: str
+
+    def looks_like(self, file: Candidate, /) -> bool:
+        """Whether the file is of this format. Cheap, and strict enough that no two sources claim
+        one file; the last ones may be asked only about what no other claims."""
+        ...
+
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+        """All that the paths of one run hold, in the order in which it was written."""
+        ...
+
+
+def sources() -> list[Source]:
+    """All formats; the first that claims a file reads it. Those of means come before that of rows,
+    because rows are assigned to the attempts that the means show."""
+    return [
+        TensorBoard(), WandbOffline(), MLFLOW, TRACKIO, Metrics(), TrlConsole(),
+        Console(), RolloutRows(),
+    ]
 
 
 @dataclass(frozen=True)
@@ -45,7 +81,7 @@ def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> 
             raise UsageError(f"There is no format {format_id}. There are: {names}.")
     claimed: dict[str, dict[Path, None]] = {}  # format → its paths, each once
     for path in paths:
-        if not _exists(path):
+        if not os.path.exists(path):  # False for a name that no file can have, too
             raise LldscopeError(f"{path} does not exist.")
         if not os.access(path, os.R_OK):
             raise LldscopeError(f"{path} cannot be read: permission denied.")
@@ -59,13 +95,6 @@ def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> 
             elif source := _source_of(file, candidates, findings):
                 claimed.setdefault(source.name, {})[file] = None
     return [Group(s, list(claimed[s.name])) for s in candidates if s.name in claimed]
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
 
 
 def files_under(path: Path, findings: Findings) -> list[Path]:
@@ -108,11 +137,3 @@ def _source_of(path: Path, candidates: list[Source], findings: Findings) -> Sour
     if source is None:
         findings.skip("files of no known format")
     return source
-
-
-def file_states(path: Path) -> list[list[Any]]:
-    """Name, size and time of a file, and of its WAL, in which is what was last written to a
-    database: changes whenever it is written to."""
-    files = (path, path.with_name(path.name + "-wal"))
-    stats = [(file, file.stat()) for file in files if file.exists()]
-    return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]

@@ -44,7 +44,7 @@ class ScalarBuffer:
         return len(values)
 
     def tables(self, attempt: int, findings: Findings) -> list[pa.Table]:
-        """What waits of an attempt, as rows of `scalars` in one table; none if nothing does."""
+        """What waits of an attempt, as rows of `scalars`."""
         schema = arrow_schema("scalars")
         tables = []
         for names in [names for a, names in self._waiting if a == attempt]:
@@ -60,7 +60,7 @@ class ScalarBuffer:
                 "estimator": pa.array([m.estimator for m in ours], pa.string()).take(of_names),
             }
             tables.append(pa.table([columns[n] for n in schema.names], schema.names).cast(schema))
-        return [pa.concat_tables(tables)] if tables else []
+        return tables
 
     def _of_seen(self, values: dict[str, float], findings: Findings) -> dict[str, float]:
         """Values without those of names that come when there are MAX_NAMES."""

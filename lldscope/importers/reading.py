@@ -20,7 +20,6 @@ from .source import Findings
 
 PACKED = (".gz", ".zst")
 _BLOCK = 1 << 20
-_SHOWN = 20  # runs in a message
 MAX_LINE = 16 << 20  # bytes; a rollout with its token ids has some hundred KB
 _ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
@@ -52,6 +51,14 @@ def head(path: Path, size: int) -> bytes:
         return b""
 
 
+def file_states(path: Path) -> list[list[Any]]:
+    """Name, size and time of a file, and of its WAL, in which is what was last written to a
+    database: changes whenever it is written to."""
+    files = (path, path.with_name(path.name + "-wal"))
+    stats = [(file, file.stat()) for file in files if file.exists()]
+    return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+
+
 def lines(
     path: Path, findings: Findings, mark: bytes = b"", longest: int | None = None
 ) -> Iterator[tuple[bytes, bool]]:
@@ -73,12 +80,9 @@ def lines(
                 elif mark in line:
                     yield line.removesuffix(b"\n"), line.endswith(b"\n")
     except (OSError, EOFError, zlib.error) as error:
-        findings.skip(f"files that cannot be read to their end ({_reason(error)})")
+        why = getattr(error, "strerror", None) or error
+        findings.skip(f"files that cannot be read to their end ({why})")
     findings.advance(size)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
@@ -165,6 +169,12 @@ def natural_key(path: Path) -> list[Any]:
     return [int(part) if i % 2 else part for i, part in enumerate(parts)]
 
 
+def listing(names: Sequence[str], most: int = 20) -> str:
+    """Names for a sentence: the first ones, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def choose_run(query: str | None, runs: Mapping[str, str], where: Path) -> str | None:
     """The id of the run that is meant, of `runs` (id → name); None where there is no run.
 
@@ -179,7 +189,7 @@ def choose_run(query: str | None, runs: Mapping[str, str], where: Path) -> str |
     names = list(runs.values())
     ordered = sorted(((name, run) for run, name in runs.items()), key=str)  # ids may be anything
     listed = [name if names.count(name) == 1 else f"{name} ({run})" for name, run in ordered]
-    text = ", ".join([*listed[:_SHOWN], "…"] if len(listed) > _SHOWN else listed)
+    text = listing(listed)
     if query is None:
         raise UsageError(f"{where} holds {len(runs)} runs; say which with --run: {text}.")
     many = "more than one run" if matches else "no run"

@@ -42,7 +42,7 @@ from ..recording.episodes import (
     question_of,
     short_hash,
 )
-from .reading import as_step, bare_name, natural_key, number
+from .reading import as_step, bare_name, listing, natural_key, number
 from .rows import Candidate, rows_of
 from .source import Findings, ImportRequest, Rows
 
@@ -51,7 +51,6 @@ MAX_TOKENS = 4_000_000  # … and of a piece's tokens, the longest rollout's for
 MAX_CHARACTERS = 16 << 20  # … and about so much of their text
 INCOMPLETE = 0.5  # of the usual number of rollouts of a step
 MEASURED = ("behaviour", "old", "post", "reference", "entropy")
-_SHOWN = 20  # folders in a message
 _FILE_STEP = re.compile(r"(?<!\d)(\d{1,9})\D*$")  # 12.jsonl, train_data_step12.jsonl
 
 # Ours → what others call it, the first that is there; a dot leads into an object of the row.
@@ -125,8 +124,7 @@ class Rollouts:
     def flush(self) -> Iterator[Rows]:
         rows, self._rows, self._characters, self._longest = self._rows, [], 0, 0
         if rows:
-            for table, columns in tables(self._batch(rows)).items():
-                yield Rows(table, _lists(columns))
+            yield Rows(self._step, tables(self._batch(rows)))
 
     def finish(self) -> Iterator[Rows]:
         """The last piece, without a step that has far fewer rollouts than the others: the trainer
@@ -174,14 +172,6 @@ class Rollouts:
             reward_parts=column["reward_parts"],
             **scores,
         )
-
-
-def _lists(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Columns as lists of one length, without those of NULL alone."""
-    lists = {n: v.tolist() if hasattr(v, "tolist") else v for n, v in columns.items()}
-    lists = {n: v for n, v in lists.items() if v is not None}
-    length = max((len(v) for v in lists.values() if isinstance(v, list)), default=1)
-    return {n: v if isinstance(v, list) else [v] * length for n, v in lists.items()}
 
 
 def is_rollout(row: Mapping[str, Any], columns: Mapping[str, str]) -> bool:
@@ -232,11 +222,10 @@ def _refuse_folders(paths: Sequence[Path]) -> None:
     if len(folders) > 1:
         where = Path(os.path.commonpath(folders))
         names = [str(folder.relative_to(where)) for folder in folders]
-        listed = ", ".join([*names[:_SHOWN], "…"] if len(names) > _SHOWN else names)
         raise UsageError(
-            f"{where} holds rollouts in {len(folders)} folders: {listed}. Those of training and of "
-            "validation look alike: name only the folder of training, which is verl's "
-            "trainer.rollout_data_dir."
+            f"{where} holds rollouts in {len(folders)} folders: {listing(names)}. Those of "
+            "training and of validation look alike: name only the folder of training, which is "
+            "verl's trainer.rollout_data_dir."
         )
 
 

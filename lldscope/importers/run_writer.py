@@ -10,9 +10,10 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from ..core.errors import LldscopeError, RunExists
 from ..core.schema import TABLES
@@ -41,7 +42,8 @@ class RunWriter:
         self.after = 0  # attempts of what was there before the file began anew
         self._attempt_steps: set[tuple[int, int]] = set()
         self._means = ScalarBuffer()
-        self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
+        self._steps: dict[int, tuple[list[int], list[float | None]]] = {}  # and times, by attempt
+        self._tables: dict[tuple[str, int], list[pa.Table]] = {}  # by table and attempt
         self._seals: Counter[int] = Counter()
         self._waiting = 0
         self._rewarded = False  # whether a rollout had a reward
@@ -52,7 +54,7 @@ class RunWriter:
         if isinstance(item, Scalars):
             self._scalars(item)
         else:
-            self._table(item)
+            self._rows(item)
         if self._waiting >= PIECE:
             self.flush()
 
@@ -81,26 +83,22 @@ class RunWriter:
             self.times = min(low, at), max(high, at)
         if at is not None or (attempt, item.step) not in self._attempt_steps:
             self._know(attempt, item.step)
-            self._put("steps", attempt, {"step": [item.step], "time": [at]})
+            steps, times = self._steps.setdefault(attempt, ([], []))
+            steps.append(item.step)
+            times.append(at)
+            self._waiting += 1
         n = self._means.add(attempt, item.step, item.values, self.findings)
         self.rows["scalars"] += n
         self._waiting += n
 
-    def _table(self, item: Rows) -> None:
-        columns = dict(item.columns)
-        steps = columns["step"]
-        attempt_column = columns.pop("attempt", None)
-        if attempt_column is None:
-            attempts = [self._attempt_of(s) for s in steps]
-        else:
-            attempts = [a + self.after for a in attempt_column]
-        for attempt in sorted(set(attempts)):
-            keep = [i for i, a in enumerate(attempts) if a == attempt]
-            mine = {name: [values[i] for i in keep] for name, values in columns.items()}
-            self._put(item.table, attempt, mine)
-            for step in dict.fromkeys(mine["step"]):
-                self._know(attempt, step)
-            self._rewarded |= any(s is not None for s in mine.get("reward_sum", ()))
+    def _rows(self, item: Rows) -> None:
+        attempt = self._attempt_of(item.step)
+        self._know(attempt, item.step)
+        for table, columns in item.tables.items():
+            self._put(table, attempt, columns)
+        self._rewarded |= item.tables["steps"]["reward_sum"] is not None
+        texts = item.tables["responses"]["text"]
+        self._waiting += sum(len(text or "") for text in texts) // CHARACTERS
 
     def _know(self, attempt: int, step: int) -> None:
         """Remember a step. Raises LldscopeError for more steps or attempts than a run has."""
@@ -120,33 +118,29 @@ class RunWriter:
         """The attempt whose rows of a step count: the last that began at it or before."""
         return max((a for a, first in self.first_steps.items() if first <= step), default=1)
 
-    def _put(self, table: str, attempt: int, columns: Mapping[str, list[Any]]) -> None:
-        n = len(columns["step"])
-        if not n:
-            return
-        mine = self._columns.setdefault((table, attempt), {})
-        before = len(mine.get("step", ()))
-        for name in columns.keys() - mine.keys():
-            mine[name] = [None] * before
-        for name, values in mine.items():
-            values += columns.get(name) or [None] * n
-        self.rows[table] += n
-        self._waiting += n + sum(len(t or "") for t in columns.get("text") or ()) // CHARACTERS
+    def _put(self, table: str, attempt: int, columns: dict[str, Any]) -> None:
+        """Buffer rows for the next part of a table."""
+        rows = to_arrow(table, columns, attempt, 0, self.findings.skip)
+        if rows is not None:
+            self._tables.setdefault((table, attempt), []).append(rows)
+            self.rows[table] += len(rows)
+            self._waiting += len(rows)
 
     def flush(self) -> None:
         """Write the buffered rows to disk, one seal per attempt."""
-        attempts = {attempt for _, attempt in self._columns} | self._means.attempts
+        for attempt, (steps, times) in self._steps.items():
+            self._put("steps", attempt, {"step": steps, "time": times})
+        self._steps = {}
+        attempts = {attempt for _, attempt in self._tables} | self._means.attempts
         for attempt in sorted(attempts):
             self._seals[attempt] += 1
             name = PartName(attempt, 0, self._seals[attempt], self._seals[attempt])
             parts = []
             for table in TABLES:
-                columns = self._columns.pop((table, attempt), None)
-                rows = columns and to_arrow(table, columns, attempt, 0, self.findings.skip)
-                batches = [rows] if rows else []
+                rows = self._tables.pop((table, attempt), [])
                 if table == "scalars":
-                    batches += self._means.tables(attempt, self.findings)
-                part = write_part(self.run, table, name, batches) if batches else None
+                    rows += self._means.tables(attempt, self.findings)
+                part = rows and write_part(self.run, table, name, [pa.concat_tables(rows)])
                 parts += [part] if part else []
             manifest_path(self.run, attempt, 0).touch()
             commit(self.run, attempt, 0, parts)

@@ -29,14 +29,14 @@ class Scalars:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one of our tables: columns of equal length, by the names of `lldscope.core.schema`.
+    """Rows of one step: columns by table, as `recording.columns.tables` returns them.
 
     They belong to the attempt that counts at their step: a trainer that resumes from a checkpoint
     overwrites its files.
     """
 
-    table: str
-    columns: dict[str, list[Any]]
+    step: int
+    tables: Mapping[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)

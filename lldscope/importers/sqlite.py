@@ -13,16 +13,17 @@ import math
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError
 from .metrics import LoggerCalls, Point, group_points
-from .reading import as_step, choose_run, parse_json, seconds_of
+from .reading import as_step, choose_run, file_states, parse_json, seconds_of
 from .rows import Candidate
-from .source import Findings, Rows, Scalars
+from .source import Findings, Scalars
 
 MAGIC = b"SQLite format 3\0"
 _TRIES = 5
@@ -31,11 +32,14 @@ _MOST_RUNS = 10_000
 _INFINITE = 1.7976931348623157e308  # what MLflow's database holds for Inf, which SQL has not
 
 
-class _Database:
-    """A source in SQLite: its name to a reader, and the columns of its table `metrics`."""
+@dataclass(eq=False)
+class Database:
+    """A source in SQLite: the columns of its table `metrics`, and what reads it."""
 
-    owner: str
+    name: str
+    description: str
     columns: frozenset[str]
+    rows: Callable[[Path, sqlite3.Connection, Findings], Iterator[Scalars]]
 
     def looks_like(self, file: Candidate) -> bool:
         if not file.head.startswith(MAGIC):
@@ -46,83 +50,72 @@ class _Database:
         except (sqlite3.Error, OSError):
             return False
 
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         """A file that is damaged or no such database is named and left out from there on."""
         for path in paths:
             try:
                 with open_copy(path) as connection:
                     if not self.columns <= _columns(connection):
-                        findings.skip(f"files that are not a database of {self.owner}")
+                        findings.skip(f"files that are not a database of {self.name}")
                         continue
                     yield from self.rows(path, connection, findings)
             except (sqlite3.Error, OSError) as error:
                 findings.skip("databases that cannot be read to their end")
                 findings.note(f"{path} cannot be read to its end: {error}.")
 
-    def rows(
-        self, path: Path, connection: sqlite3.Connection, findings: Findings
-    ) -> Iterator[Scalars | Rows]:
-        raise NotImplementedError
+
+def _mlflow_points(
+    path: Path, connection: sqlite3.Connection, findings: Findings
+) -> Iterator[Point]:
+    query = f"SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active' LIMIT {_MOST_RUNS}"
+    runs = {run: name or run for run, name in connection.execute(query)}
+    run = choose_run(findings.request.run, runs, path)
+    query = (
+        "SELECT key, value, step, timestamp, is_nan FROM metrics WHERE run_uuid = ? ORDER BY rowid"
+    )
+    for key, value, step, at, is_nan in connection.execute(query, (run,)):
+        step = as_step(step)
+        if step is None or not isinstance(value, int | float) or not isinstance(key, str):
+            findings.skip("rows without a step or a number")
+            continue
+        value = math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
+        seconds = at / 1000 if isinstance(at, int) else None
+        yield key, math.nan if is_nan else value, step, seconds
 
 
-class MlflowDatabase(_Database):
-    name = "mlflow"
-    description = "MLflow's SQLite database (mlflow.db), metrics of one run"
-    owner = "MLflow"
-    columns = frozenset(("key", "value", "timestamp", "step", "is_nan", "run_uuid"))
-
-    def rows(
-        self, path: Path, connection: sqlite3.Connection, findings: Findings
-    ) -> Iterator[Scalars | Rows]:
-        yield from group_points(self._points(path, connection, findings))
-
-    def _points(
-        self, path: Path, connection: sqlite3.Connection, findings: Findings
-    ) -> Iterator[Point]:
-        query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active'"
-        query += f" LIMIT {_MOST_RUNS}"
-        runs = {run: name or run for run, name in connection.execute(query)}
-        query = (
-            "SELECT key, value, step, timestamp, is_nan FROM metrics WHERE run_uuid = ? "
-            "ORDER BY rowid"
-        )
-        run = choose_run(findings.request.run, runs, path)
-        for key, value, step, at, is_nan in connection.execute(query, (run,)):
-            step = as_step(step)
-            if step is None or not isinstance(value, int | float) or not isinstance(key, str):
-                findings.skip("rows without a step or a number")
-                continue
-            value = math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
-            seconds = at / 1000 if isinstance(at, int) else None
-            yield key, math.nan if is_nan else value, step, seconds
+def _trackio_rows(
+    path: Path, connection: sqlite3.Connection, findings: Findings
+) -> Iterator[Scalars]:
+    calls = LoggerCalls(findings)
+    # The tables of older versions have no run_id.
+    key = "run_id" if "run_id" in _columns(connection) else "run_name"
+    query = f"SELECT {key}, max(run_name) FROM metrics GROUP BY 1 LIMIT {_MOST_RUNS}"
+    run = choose_run(findings.request.run, dict(connection.execute(query)), path)
+    query = f"SELECT step, timestamp, metrics FROM metrics WHERE {key} = ? ORDER BY rowid"
+    for step, at, text in connection.execute(query, (run,)):
+        try:
+            body = text.encode() if isinstance(text, str) else text
+            row: Any = parse_json(body) if isinstance(body, bytes) else None
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            findings.skip("rows that are not Trackio metrics")
+        elif scalars := calls.record(row, step, seconds_of(at)):
+            yield scalars
 
 
-class Trackio(_Database):
-    name = "trackio"
-    description = "Trackio's SQLite databases (PROJECT.db), metrics of one run"
-    owner = "Trackio"
-    columns = frozenset(("run_name", "step", "timestamp", "metrics"))
-
-    def rows(
-        self, path: Path, connection: sqlite3.Connection, findings: Findings
-    ) -> Iterator[Scalars | Rows]:
-        calls = LoggerCalls(findings)
-        # The tables of older versions have no run_id.
-        key = "run_id" if "run_id" in _columns(connection) else "run_name"
-        query = f"SELECT {key}, max(run_name) FROM metrics GROUP BY 1 LIMIT {_MOST_RUNS}"
-        runs = dict(connection.execute(query))
-        run = choose_run(findings.request.run, runs, path)
-        query = f"SELECT step, timestamp, metrics FROM metrics WHERE {key} = ? ORDER BY rowid"
-        for step, at, text in connection.execute(query, (run,)):
-            try:
-                body = text.encode() if isinstance(text, str) else text
-                row: Any = parse_json(body) if isinstance(body, bytes) else None
-            except (ValueError, RecursionError):
-                row = None
-            if not isinstance(row, dict):
-                findings.skip("rows that are not Trackio metrics")
-            elif scalars := calls.record(row, step, seconds_of(at)):
-                yield scalars
+MLFLOW = Database(
+    "mlflow",
+    "MLflow's SQLite database (mlflow.db), metrics of one run",
+    frozenset(("key", "value", "timestamp", "step", "is_nan", "run_uuid")),
+    lambda *of: group_points(_mlflow_points(*of)),
+)
+TRACKIO = Database(
+    "trackio",
+    "Trackio's SQLite databases (PROJECT.db), metrics of one run",
+    frozenset(("run_name", "step", "timestamp", "metrics")),
+    _trackio_rows,
+)
 
 
 @contextmanager
@@ -144,24 +137,18 @@ def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
             )
         copies = [Path(folder) / f"copy.db{suffix}" for suffix in suffixes]
         for _ in range(_TRIES):  # until nothing was written meanwhile
-            before = _state(sources)
+            before = file_states(path)
             for source, copy in zip(sources, copies, strict=True):
                 copy.unlink(missing_ok=True)
                 if source.is_file():
                     shutil.copyfile(source, copy)
-            if _state(sources) == before:
+            if file_states(path) == before:
                 break
         with closing(sqlite3.connect(copies[0])) as connection:
             connection.text_factory = lambda text: text.decode(errors="replace")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
             connection.execute("PRAGMA trusted_schema = OFF")
             yield connection
-
-
-def _state(paths: Sequence[Path]) -> list[tuple[int, int] | None]:
-    """Changes whenever the database is written to."""
-    stats = (path.stat() if path.is_file() else None for path in paths)
-    return [s and (s.st_mtime_ns, s.st_size) for s in stats]
 
 
 def _columns(connection: sqlite3.Connection) -> set[str]:

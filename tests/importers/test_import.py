@@ -19,7 +19,7 @@ from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES
 from lldscope.importers import build, console, metrics
 from lldscope.importers.build import Import
-from lldscope.importers.formats import sources
+from lldscope.importers.detect import sources
 from lldscope.importers.mapping import MEANINGS, SCALAR_SIGNALS, meaning
 from lldscope.importers.rows import Candidate
 from lldscope.importers.source import Findings, ImportRequest

@@ -24,12 +24,12 @@ from fixtures.make_stores import time as moment
 from lldscope import open_run
 from lldscope.core.errors import UsageError
 from lldscope.importers.build import Import
-from lldscope.importers.formats import Source, sources
+from lldscope.importers.detect import Source, sources
 from lldscope.importers.metrics import LoggerCalls, Metrics
 from lldscope.importers.reading import choose_run, seconds_of
 from lldscope.importers.rows import Candidate
 from lldscope.importers.source import HEAD_BYTES, NO_NUMBER, Findings, ImportRequest
-from lldscope.importers.sqlite import MlflowDatabase, Trackio
+from lldscope.importers.sqlite import MLFLOW, TRACKIO
 from lldscope.importers.tensorboard import TensorBoard
 from lldscope.importers.wandb_offline import WandbOffline
 
@@ -92,17 +92,17 @@ def same(a, b) -> bool:
 
 def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
     kinds = {
-        **dict.fromkeys([*PLAIN, *TENSORS], TensorBoard),
-        OFFLINE: WandbOffline,
-        HISTORY: Metrics,
-        mlflow_db: MlflowDatabase,
-        trackio_db: Trackio,
+        **dict.fromkeys([*PLAIN, *TENSORS], "tensorboard"),
+        OFFLINE: "wandb",
+        HISTORY: "metrics",
+        mlflow_db: "mlflow",
+        trackio_db: "trackio",
     }
-    mine = [source for source in sources() if type(source) in kinds.values()]
+    mine = [source for source in sources() if source.name in kinds.values()]
     assert len(mine) == len(set(kinds.values()))
     for path, kind in kinds.items():
         head = path.open("rb").read(HEAD_BYTES) if path.is_file() else b""
-        assert [type(s) for s in mine if s.looks_like(Candidate(path, head))] == [kind]
+        assert [s.name for s in mine if s.looks_like(Candidate(path, head))] == [kind]
 
 
 @pytest.mark.parametrize("path", [PLAIN[0], OFFLINE, HISTORY])
@@ -111,8 +111,7 @@ def test_nobody_claims_garbage(path, tmp_path):
     for content in (b"", b"\0" * 100, start + bytes(range(256)) * 8, b"SQLite format 3\0" * 9):
         file = tmp_path / "garbage"
         file.write_bytes(content)
-        for source in (TensorBoard(), WandbOffline(), Metrics(),
-                       MlflowDatabase(), Trackio()):
+        for source in (TensorBoard(), WandbOffline(), Metrics(), MLFLOW, TRACKIO):
             assert not source.looks_like(Candidate(file, content)), (source.name, content[:20])
 
 
@@ -152,9 +151,7 @@ def test_wandb_history_as_csv(tmp_path):
 
 
 def test_mlflow_and_trackio(mlflow_db, trackio_db):
-    for source, path in (
-        (MlflowDatabase(), mlflow_db), (Trackio(), trackio_db)
-    ):
+    for source, path in ((MLFLOW, mlflow_db), (TRACKIO, trackio_db)):
         assert same(read(source, path, run="first")[0], logs(*STARTS))
         assert same(read(source, path, run="second")[0], logs(STARTS[0]))
         with pytest.raises(UsageError, match="holds 2 runs; say which with --run: first, second"):
@@ -256,7 +253,7 @@ def test_flipped_bytes_lose_little_and_invent_nothing(source, path, tmp_path):
         assert findings.skipped.total() > (NO_NUMBER in findings.skipped)
 
 
-@pytest.mark.parametrize("source", [MlflowDatabase(), Trackio()], ids=lambda s: s.name)
+@pytest.mark.parametrize("source", [MLFLOW, TRACKIO], ids=lambda s: s.name)
 def test_a_forced_format_on_what_is_no_database_skips_the_file(source, tmp_path):
     path = tmp_path / "log.db"
     path.write_text("step:1 - reward:0.5\n")
@@ -366,9 +363,7 @@ def test_a_parquet_export_cut_short_says_so(tmp_path):
 @pytest.mark.parametrize("name", ["mlflow", "trackio"])
 def test_a_database_with_a_damaged_page_is_named(name, mlflow_db, trackio_db):
     """Every leaf page that holds metrics, one after the other."""
-    path, source = {"mlflow": (mlflow_db, MlflowDatabase()), "trackio": (trackio_db, Trackio())}[
-        name
-    ]
+    path, source = {"mlflow": (mlflow_db, MLFLOW), "trackio": (trackio_db, TRACKIO)}[name]
     data, whole, damaged = path.read_bytes(), logs(*STARTS), 0
     for page in range(512, len(data), 512):
         if data[page] != 0x0D or b"train/grad_norm" not in data[page : page + 512]:
@@ -430,7 +425,7 @@ def test_what_is_committed_is_read_and_the_rest_is_not(database):
         process.wait()
     beside = sorted(p.name for p in path.parent.iterdir())
     before = path.read_bytes()
-    actual, _, _ = read(MlflowDatabase(), path, run="first")
+    actual, _, _ = read(MLFLOW, path, run="first")
     more = [step for (_, step), row in actual.items() if "more" in row]
     assert more == list(range(100, 110))
     assert sorted(p.name for p in path.parent.iterdir()) == beside
@@ -446,14 +441,14 @@ def test_a_wal_without_its_writer_is_read_too(mlflow_db, tmp_path):
         process.stdout.readline()
         process.kill()
     mlflow_db.with_name("mlflow.db-shm").unlink()
-    actual, _, _ = read(MlflowDatabase(), mlflow_db, run="first")
+    actual, _, _ = read(MLFLOW, mlflow_db, run="first")
     assert sum("more" in row for row in actual.values()) == 10
     assert not mlflow_db.with_name("mlflow.db-shm").exists()
 
 
 def test_reading_keeps_no_writer_waiting(mlflow_db):
     """Between two pieces of a read the database is free, whatever its mode."""
-    rows = MlflowDatabase().read([mlflow_db], Findings(request=ImportRequest(run="first")))
+    rows = MLFLOW.read([mlflow_db], Findings(request=ImportRequest(run="first")))
     next(iter(rows))
     writer = sqlite3.connect(mlflow_db, timeout=0.0)
     writer.execute("UPDATE runs SET name = 'other' WHERE name = 'second'")  # waits for no lock

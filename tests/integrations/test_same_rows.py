@@ -22,6 +22,7 @@ from lldscope.recording.batch import Batch, padded
 from lldscope.recording.columns import tables
 from lldscope.recording.recorder import FailOpen
 from lldscope.recording.rescore import rescore_sample
+from lldscope.recording.retention import Retention
 
 QUESTION = SimpleNamespace(data_source=None, text=None, golds=())
 N, SIZE, STEP = 16, 4, 3
@@ -154,8 +155,7 @@ def trl(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
         model=torch.nn.Module(), args=SimpleNamespace(per_device_train_batch_size=4)
     )
     writer = trl_step.StepWriter(
-        trainer, None, FailOpen(None, "trl"), scorer, rescore_share=share, retention=0,
-        tokens_every=0,
+        trainer, None, FailOpen(None, "trl"), scorer, Retention(0), share, tokens_every=0
     )
     writer._rescore(rollouts)
     # As many rows as on the rank with the largest part of the sample.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import importlib.machinery
-import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -24,34 +23,6 @@ def replace(owner: Any, name: str, method: Method) -> None:
         return method(original, *args, **kwargs)
 
     setattr(owner, name, replacement)
-
-
-def can_follow(method: Method, names: Sequence[str]) -> bool:
-    """Whether a call's arguments of these names can be told."""
-    positional = _positional(method)
-    return positional is None or set(names) <= set(positional)
-
-
-def arguments(
-    method: Method, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """A call's arguments by name; `names` are those in order where the method takes any number."""
-    positional = _positional(method)
-    return dict(zip(names if positional is None else positional, args, strict=False)) | kwargs
-
-
-def takes(method: Method, name: str) -> bool:
-    """Whether a method can be called with this keyword."""
-    parameters = inspect.signature(method).parameters
-    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-def _positional(method: Method) -> list[str] | None:
-    """Names of the arguments in their order; None for a method that takes any number of them."""
-    parameters = inspect.signature(method).parameters.values()
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return None
-    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
 
 
 @contextmanager

@@ -26,7 +26,7 @@ except ImportError as error:
 
 from ...recording.batch import reaches
 from ...recording.recorder import FailOpen, Recorder
-from ...recording.retention import RESPONSES
+from ...recording.retention import RESPONSES, Retention
 from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from ..common.hooks import replace
 from .llds import Regularizer
@@ -98,8 +98,7 @@ def instrument(
     )
     fail_open = FailOpen(recorder, "trl")
     writer = StepWriter(
-        trainer, recorder, fail_open, scorer, rescore_share=rescore_share, retention=retention,
-        tokens_every=tokens_every,
+        trainer, recorder, fail_open, scorer, Retention(retention), rescore_share, tokens_every
     )
     observer = Observer(
         trainer, recorder, fail_open, scorer, writer, is_correct, action, regularizer

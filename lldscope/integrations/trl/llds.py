@@ -41,7 +41,7 @@ class Regularizer:
     def __call__(self, inputs: Inputs, logps: Tensor) -> LLDS:
         """The micro-batch's share of the update's loss: `loss` with λ, `unweighted` without."""
         part = self._llds(inputs, logps)
-        share = part.count / self._window_count(inputs).clamp(min=1)
+        share = part.count / self._window_count().clamp(min=1)
         share = share * self._trainer.accelerator.num_processes
         return replace(part, loss=part.loss * share, unweighted=part.unweighted * share)
 
@@ -54,7 +54,7 @@ class Regularizer:
             inputs["advantages"], gate=self._gate, coefficient=self._coefficient,
         )
 
-    def _window_count(self, inputs: Inputs) -> Tensor:
+    def _window_count(self) -> Tensor:
         """N, over the update's micro-batches and all ranks."""
         if self._count is not None:
             return self._count

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from ...core.schema import COMPONENT
 from ...losses.llds import LLDS
 from ...recording.recorder import FailOpen
 from ..common.alarms import AlarmAction
-from ..common.hooks import arguments, takes
 from .llds import Regularizer
 from .rollouts import (
     Correct,
@@ -32,42 +32,41 @@ from .rollouts import (
     of_all_ranks,
     rewarded_samples,
 )
-from .scoring import is_noisy, measure, score, score_with_gradient
+from .scoring import is_noisy, measure, score
 from .seams import LOSS, REWARDED, SCORING
 from .step import StepWriter
 
 # Added to TRL's inputs: the rollout batch that a micro-batch comes from, and its rows there.
 BATCH, ROWS = "lldscope_batch", "lldscope_rows"
+_HIDDEN = (
+    "it does not score its tokens by _get_per_token_logps_and_entropies (a Liger loss, or a "
+    "subclass with its own?)"
+)
 _NO_SCORES = (
     "importance ratios, clipped tokens and the KL of the loss",
-    "it does not score its tokens by _get_per_token_logps_and_entropies (a Liger loss, or a "
-    "subclass with its own?). Log-probabilities, entropy and Δ are from two passes of lldscope's "
-    "own, before the updates and after them",
+    f"{_HIDDEN}. Log-probabilities, entropy and Δ are from two passes of lldscope's own, before "
+    "the updates and after them",
 )
 Method = Callable[..., Any]
 
 
+@dataclass(eq=False)
 class Observer(TrainerCallback):
     """`correct(prompts, completions, completion_ids, rewards, **columns)` says which rollouts of
     this rank are correct; `scorer` is the trainer's own scoring method; `writer` records each
     rollout batch after its last update; `action` is what an alarm asks for."""
 
-    def __init__(
-        self,
-        trainer: Any,
-        recorder: Any,
-        fail_open: FailOpen,
-        scorer: Method,
-        writer: StepWriter,
-        correct: Correct,
-        action: AlarmAction,
-        regularizer: Regularizer | None,
-    ) -> None:
-        self.trainer, self.recorder = trainer, recorder
-        self._fail_open, self._scorer, self._writer = fail_open, scorer, writer
-        self._correct, self._action = correct, action
-        self._regularizer = regularizer
-        self._noisy = is_noisy(trainer.model)
+    trainer: Any
+    recorder: Any
+    fail_open: FailOpen
+    scorer: Method
+    writer: StepWriter
+    correct: Correct
+    action: AlarmAction
+    regularizer: Regularizer | None
+
+    def __post_init__(self) -> None:
+        self._noisy = is_noisy(self.trainer.model)
         self._open: dict[int, Rollouts] = {}
         self._next_step = 0
         self._phase: str | None = None
@@ -83,7 +82,7 @@ class Observer(TrainerCallback):
         """`_calculate_rewards`: (N of all ranks, functions), NaN where a function gives none."""
         per_function: Tensor = original(*args, **kwargs)
         if self._phase == "rollout":
-            self._rewarded = arguments(original, REWARDED, args, kwargs), per_function
+            self._rewarded = dict(zip(REWARDED, args, strict=False)) | kwargs, per_function
         return per_function
 
     def rollout(self, original: Method, *args: Any, **kwargs: Any) -> Inputs:
@@ -101,11 +100,11 @@ class Observer(TrainerCallback):
         step = self._next_step
         self._next_step += 1
         n, samples = 0, None
-        with self._fail_open("a rollout batch"):
+        with self.fail_open("a rollout batch"):
             n = output["completion_ids"].size(0)
             samples = rewarded_samples(self.trainer, self._rewarded, n, self._judge)
             self._record_parts(step)
-        with self._fail_open("a rollout batch"):
+        with self.fail_open("a rollout batch"):
             # Every rank takes part in this, also one where recording failed.
             correct = [None] * n if samples is None else samples.correct
             all_correct = of_all_ranks(self.trainer.accelerator, correct)
@@ -118,14 +117,14 @@ class Observer(TrainerCallback):
         the entropies in any case."""
         if self._phase is None:
             return original(*args, **kwargs)
-        params = arguments(original, SCORING, args, {})
+        params = dict(zip(SCORING, args, strict=False))
         model = (params | kwargs).get("model")
         of_policy = model is not getattr(self.trainer, "ref_model", None)
         if self._phase == "rollout" and of_policy and "compute_entropy" not in params:
-            kwargs |= {"compute_entropy": True} if takes(original, "compute_entropy") else {}
+            kwargs["compute_entropy"] = True
         result = original(*args, **kwargs)
         if of_policy and self._scores is None:
-            with self._fail_open("log-probabilities"):
+            with self.fail_open("log-probabilities"):
                 logps, entropies, *_ = result
                 self._scores = logps, entropies
         return result
@@ -135,8 +134,7 @@ class Observer(TrainerCallback):
         that, of what a subclass may return."""
         if not self.trainer.model.training:
             return original(*args, **kwargs)
-        params = arguments(original, LOSS, args, kwargs)
-        inputs = params["inputs"]
+        inputs = (dict(zip(LOSS, args, strict=False)) | kwargs)["inputs"]
         self._phase, self._scores = "loss", None
         try:
             result = original(*args, **kwargs)
@@ -144,14 +142,11 @@ class Observer(TrainerCallback):
             self._phase = None
         loss = result[0] if isinstance(result, tuple) else result
         term = None
-        if self._regularizer is not None:
-            logps = (
-                score_with_gradient(self._scorer, self.trainer, params["model"], inputs)
-                if self._scores is None
-                else self._scores[0]
-            )
-            term = self._regularizer(inputs, logps)
-        with self._fail_open("a micro-batch"):
+        if self.regularizer is not None:
+            if self._scores is None:
+                raise LldscopeError(f"llds needs the log-probabilities of the loss, but {_HIDDEN}.")
+            term = self.regularizer(inputs, self._scores[0])
+        with self.fail_open("a micro-batch"):
             self._add_micro_batch(inputs, loss.detach(), term)
         self._scores = None
         if term is None:
@@ -179,19 +174,19 @@ class Observer(TrainerCallback):
         state, per_update = self.trainer.state, self.trainer.args.gradient_accumulation_steps
         every = micro_batches(self.trainer)
         self._next_step = state.global_step * per_update // every
-        with self._fail_open("the planned length"):
+        with self.fail_open("the planned length"):
             self.recorder.plan(-(-state.max_steps * per_update // every))
-        self._action.begin(self.recorder)
+        self.action.begin(self.recorder)
 
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        with self._fail_open("an update"):
+        with self.fail_open("an update"):
             self._lr = float(kwargs["optimizer"].param_groups[0]["lr"])
             self._update_started = time.perf_counter()
 
     def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        if self._regularizer is not None:
-            self._regularizer.next_update()
-        with self._fail_open("an update"):
+        if self.regularizer is not None:
+            self.regularizer.next_update()
+        with self.fail_open("an update"):
             if self._latest is not None:
                 self._latest.seconds_update += time.perf_counter() - self._update_started
             norm = None if self._grad_norm is None else float(self._grad_norm)
@@ -207,9 +202,9 @@ class Observer(TrainerCallback):
         done = [s for s, r in self._open.items() if r.n_micro_batches >= every or s < newest]
         ready = [s for s in done if self._open[s].open_update is None and self._open[s].updates]
         for step in ready:
-            self._writer.write(self._open.pop(step))
+            self.writer.write(self._open.pop(step))
         if ready:
-            self._action.act(control, max(ready))
+            self.action.act(control, max(ready))
         if control.should_save:
             self.recorder.flush()  # a run resumed from the checkpoint continues after these steps
 
@@ -221,7 +216,7 @@ class Observer(TrainerCallback):
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         for step in list(self._open):
-            self._writer.write(self._open.pop(step))
+            self.writer.write(self._open.pop(step))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if "eval_reward" in (logs or {}) and self.recorder.rank == 0:
@@ -232,7 +227,7 @@ class Observer(TrainerCallback):
     @property
     def _elsewhere(self) -> float:
         """Seconds so far of rollouts and recording, which do not count as update time."""
-        return self._sampling + self._fail_open.seconds
+        return self._sampling + self.fail_open.seconds
 
     def _record_parts(self, step: int) -> None:
         """Means of several reward functions, over all ranks, where each gave every rollout one."""
@@ -250,12 +245,12 @@ class Observer(TrainerCallback):
         """Which rollouts are correct; None for all of them where `correct=` fails."""
         n = len(samples["completions"])
         try:
-            verdicts = self._correct(**samples)
+            verdicts = self.correct(**samples)
             if len(verdicts) != n:
                 raise LldscopeError(f"correct= gave {len(verdicts)} answers for {n} rollouts")
             return [None if c is None else bool(c) for c in verdicts]
         except Exception as error:
-            self._fail_open.failed("which responses are correct", error)
+            self.fail_open.failed("which responses are correct", error)
             return [None] * n
 
     def _begin(
@@ -274,7 +269,7 @@ class Observer(TrainerCallback):
         old = output.get("old_per_token_logps")
         if self._noisy:
             # TRL scores in training mode; with dropout two of its passes differ by themselves.
-            rollouts.set_old(*score(self._scorer, self.trainer, output))
+            rollouts.set_old(*score(self.scorer, self.trainer, output))
         elif old is not None:
             rollouts.set_old(old, self._scores[1] if self._scores is not None else None)
         device = output["completion_ids"].device
@@ -293,9 +288,9 @@ class Observer(TrainerCallback):
         self._latest = rollouts
         new = None if self._scores is None else self._scores[0].detach()
         if new is None:
-            self._fail_open.missing(*_NO_SCORES)
+            self.fail_open.missing(*_NO_SCORES)
             if not rollouts.updates and not rollouts.has_old.all():
-                rollouts.set_old(*score(self._scorer, self.trainer, rollouts.inputs))
+                rollouts.set_old(*score(self.scorer, self.trainer, rollouts.inputs))
         if self._noisy and not rollouts.has_old.all():
             raise LldscopeError("π_old was not measured")
         entropy = None if self._scores is None else self._scores[1]

@@ -114,25 +114,22 @@ class Update:
         return float(torch.stack(self.kl_sums).double().sum()) / max(1, self.n_tokens)
 
 
+@dataclass(eq=False)
 class Rollouts:
     """A rollout batch from its generation to the re-score after the last update on it.
 
     all_correct: whether each rollout of all ranks is correct, in the order of the ranks.
     """
 
-    def __init__(
-        self,
-        inputs: Inputs,
-        step: int,
-        policy_version: int,
-        samples: Samples,
-        all_correct: list[bool | None],
-        group_size: int,
-    ) -> None:
-        self.inputs = inputs
-        self.step, self.policy_version = step, policy_version
-        self.samples, self.all_correct, self.group_size = samples, all_correct, group_size
-        self.mask = action_mask(inputs)
+    inputs: Inputs
+    step: int
+    policy_version: int
+    samples: Samples
+    all_correct: list[bool | None]
+    group_size: int
+
+    def __post_init__(self) -> None:
+        self.mask = action_mask(self.inputs)
         zeros = torch.zeros(self.mask.shape, dtype=torch.float32, device=self.mask.device)
         no_rows = torch.zeros(len(self.mask), dtype=torch.bool, device=self.mask.device)
         self.old, self.entropy, self.inner = zeros.clone(), zeros.clone(), zeros.clone()

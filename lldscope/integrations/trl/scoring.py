@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from ...recording.batch import Batch
 from ...recording.retention import KeptResponse
@@ -32,37 +33,17 @@ def score(
     with images do not allow; as many on every rank, so that sharded weights can be gathered. The
     model is in evaluation mode, which draws no random numbers.
     """
-    with torch.no_grad(), evaluation_mode(trainer.model):
-        logps, entropies, *_ = _call(method, trainer, trainer.model, inputs, rows, entropy=True)
-    return logps, entropies
-
-
-def score_with_gradient(
-    method: Callable[..., Any], trainer: Any, model: nn.Module, inputs: Inputs
-) -> Tensor:
-    """Log-probabilities (N, T) as a loss takes them: one more pass, of the model as it is."""
-    logps: Tensor = _call(method, trainer, model, inputs, None, entropy=False)[0]
-    return logps
-
-
-def _call(
-    method: Callable[..., Any],
-    trainer: Any,
-    model: nn.Module,
-    inputs: Inputs,
-    rows: Tensor | None,
-    *,
-    entropy: bool,
-) -> Any:
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     if rows is not None:
         ids, attention = ids[rows], attention[rows]
     images = {name: inputs[name] for name in MULTIMODAL if inputs.get(name) is not None}
-    return method(
-        model, ids, attention, inputs["completion_ids"].size(1),
-        batch_size=trainer.args.per_device_train_batch_size, compute_entropy=entropy, **images,
-    )
+    with torch.no_grad(), evaluation_mode(trainer.model):
+        logps, entropies, *_ = method(
+            trainer.model, ids, attention, inputs["completion_ids"].size(1),
+            batch_size=trainer.args.per_device_train_batch_size, compute_entropy=True, **images,
+        )
+    return logps, entropies
 
 
 def score_kept(
@@ -73,22 +54,15 @@ def score_kept(
     of the batch stands for those that are missing."""
     if not n:
         return []
-    device = trainer.accelerator.device
     parts = [(r.ids[:k], r.ids[k:]) for r in due for k in [int(r.mask.argmax())]]
-    filler = [np.array(x[0]) for x in (batch.prompt_ids, batch.completion_ids)]
-    parts += [(filler[0], filler[1])] * (n - len(due))
+    parts += [(np.array(batch.prompt_ids[0]), np.array(batch.completion_ids[0]))] * (n - len(due))
     prompts, completions = zip(*parts, strict=True)
-    widths = [max(map(len, rows)) for rows in (prompts, completions)]
     inputs: Inputs = {}
-    for name, rows, width in zip(
-        ("prompt", "completion"), (prompts, completions), widths, strict=True
-    ):
-        ids = torch.zeros(n, width, dtype=torch.long)
-        mask = torch.zeros(n, width, dtype=torch.long)
-        for i, row in enumerate(rows):
-            where = slice(width - len(row), width) if name == "prompt" else slice(len(row))
-            ids[i, where], mask[i, where] = torch.from_numpy(row.astype(np.int64)), 1
-        inputs |= {f"{name}_ids": ids.to(device), f"{name}_mask": mask.to(device)}
+    for name, rows, side in (("prompt", prompts, "left"), ("completion", completions, "right")):
+        ids = [torch.from_numpy(row.astype(np.int64)) for row in rows]
+        for what, tensors in (("ids", ids), ("mask", [torch.ones_like(row) for row in ids])):
+            table = pad_sequence(tensors, batch_first=True, padding_side=side)
+            inputs[f"{name}_{what}"] = table.to(trainer.accelerator.device)
     logps = score(method, trainer, inputs)[0].double().cpu()
     return [
         torch.cat([torch.zeros(len(prompt)), logp[: len(completion)]])

@@ -6,7 +6,6 @@ import inspect
 from typing import Any
 
 from ...core.errors import LldscopeError
-from ..common.hooks import can_follow
 
 SUPPORTED = "TRL 1.x (tested with 1.16)"
 
@@ -15,7 +14,7 @@ LOSS = ("model", "inputs")
 SCORING = (
     "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
 )
-# The trainer's methods that are replaced, with those of their arguments that are read.
+# The trainer's methods that are replaced, with those of their arguments that are read, in order.
 METHODS: dict[str, tuple[str, ...]] = {
     "_generate_and_score_completions": (),
     "_calculate_rewards": REWARDED,
@@ -58,11 +57,12 @@ def check(trainer: Any, with_llds: bool) -> None:
             f"lldscope knows the GRPOTrainer of {SUPPORTED}."
         )
     for name, read in METHODS.items():
-        if (method := getattr(trainer, name)) and not can_follow(method, read):
+        signature = inspect.signature(getattr(trainer, name))
+        takes_any = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+        if not takes_any and (*signature.parameters,)[: len(read)] != read:
             raise LldscopeError(
-                f"{of} has {name}{inspect.signature(method)}, where recording needs "
-                f"({', '.join(read)}). A method of your own may take more arguments than TRL's, "
-                "but has to take these under their names."
+                f"{of} has {name}{signature}, where recording needs ({', '.join(read)}). A method "
+                "of your own may take more arguments than TRL's, but has to take these first."
             )
     if hasattr(trainer, "lldscope_recorder"):
         raise LldscopeError(

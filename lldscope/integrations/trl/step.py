@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,61 +20,54 @@ from .rollouts import Rollouts
 from .scoring import has_images, score, score_kept
 
 
+@dataclass
 class StepWriter:
     """Records rollout batches. `scorer`: the trainer's own scoring method. rescore_share,
-    retention, tokens_every: as in `instrument`."""
+    tokens_every: as in `instrument`."""
 
-    def __init__(
-        self,
-        trainer: Any,
-        recorder: Any,
-        fail_open: FailOpen,
-        scorer: Callable[..., Any],
-        *,
-        rescore_share: float,
-        retention: int,
-        tokens_every: int,
-    ) -> None:
-        self._trainer, self._recorder, self._fail_open = trainer, recorder, fail_open
-        self._scorer = scorer
-        self._share, self._tokens_every = rescore_share, tokens_every
-        self._retention = Retention(retention)
+    trainer: Any
+    recorder: Any
+    fail_open: FailOpen
+    scorer: Callable[..., Any]
+    retention: Retention
+    rescore_share: float
+    tokens_every: int
 
     def write(self, rollouts: Rollouts) -> None:
         if rollouts.updates:
-            with self._fail_open("Δ"):
+            with self.fail_open("Δ"):
                 self._rescore(rollouts)
         batch = None
-        with self._fail_open("a step"):
-            tokenizer = self._trainer.processing_class
+        with self.fail_open("a step"):
+            tokenizer = self.trainer.processing_class
             tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
             # The tokens at which TRL counts a completion as ended, not truncated.
-            ends = getattr(self._trainer, "eos_token_ids", [tokenizer.eos_token_id])
+            ends = getattr(self.trainer, "eos_token_ids", [tokenizer.eos_token_id])
             batch = batch_of(rollouts, tokenizer, [*ends, tokenizer.pad_token_id])
         if batch is None:
             return
         if rollouts.updates and not has_images(rollouts.inputs):
-            with self._fail_open("the likelihood of responses of earlier steps"):
-                most = self._retention.most if self._trainer.accelerator.num_processes > 1 else 0
-                self._retention.record(
-                    self._recorder, batch,
+            with self.fail_open("the likelihood of responses of earlier steps"):
+                most = self.retention.most if self.trainer.accelerator.num_processes > 1 else 0
+                self.retention.record(
+                    self.recorder, batch,
                     lambda due: score_kept(
-                        self._scorer, self._trainer, due, batch, max(most, len(due))
+                        self.scorer, self.trainer, due, batch, max(most, len(due))
                     ),
                 )
-        with self._fail_open("a step"):
+        with self.fail_open("a step"):
             record(
-                self._recorder, batch,
+                self.recorder, batch,
                 updates=update_columns(rollouts) if rollouts.updates else None,
-                tokens_every=self._tokens_every, **step_columns(rollouts),
-                seconds_record=self._fail_open.take,
+                tokens_every=self.tokens_every, **step_columns(rollouts),
+                seconds_record=self.fail_open.take,
             )
 
     def _rescore(self, r: Rollouts) -> None:
         """Score this rank's part of the step's sample under the present weights."""
         n, first = len(r.mask), r.samples.first
         groups = [i // r.group_size for i in range(len(r.all_correct))]
-        sample = rescore_sample(r.all_correct, groups, self._share, r.step)
+        sample = rescore_sample(r.all_correct, groups, self.rescore_share, r.step)
         if not sample:
             return
         local = [i - first for i in sample if 0 <= i - first < n]
@@ -83,10 +77,10 @@ class StepWriter:
         others = sorted(set(range(n)) - set(local))
         selection = torch.tensor(local, dtype=torch.long, device=r.mask.device)
         if has_images(r.inputs) or most == n:
-            logps = score(self._scorer, self._trainer, r.inputs)[0][selection]
+            logps = score(self.scorer, self.trainer, r.inputs)[0][selection]
         else:
             rows = torch.tensor(local + others[: most - len(local)], device=r.mask.device)
-            logps = score(self._scorer, self._trainer, r.inputs, rows)[0][: len(local)]
+            logps = score(self.scorer, self.trainer, r.inputs, rows)[0][: len(local)]
         r.set_post(selection, logps)
 
 

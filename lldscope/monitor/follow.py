@@ -71,6 +71,7 @@ class RunUpdate:
     first: bool = False
 
 
+@dataclass
 class Follower:
     """Reads a run again and again, in any state: not there yet, running, finished, dead.
 
@@ -79,14 +80,12 @@ class Follower:
     that of the run's page there.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        arl: float | None = None,
-        rules: Sequence[Rule] | None = None,
-        dashboard: str | None = None,
-    ) -> None:
-        self.path, self.arl, self.rules, self.dashboard = path, arl, rules, dashboard
+    path: Path
+    arl: float | None = None
+    rules: Sequence[Rule] | None = None
+    dashboard: str | None = None
+
+    def __post_init__(self) -> None:
         self.run: Run | None = None
         self.waiting = ""
         self._id: object = None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..core.numbers import percent
@@ -48,7 +47,6 @@ class Trouble(NamedTuple):
     best, NaN where that is not known."""
 
     verdict: str
-    phase: str | None
     alerts: Sequence[AnyAlert]
     causes: Collection[str]
     events: Events
@@ -191,15 +189,6 @@ def missing(events: Events, only_failures: bool = False) -> dict[str, str]:
     gaps = [e for e in gaps if e.get("failed") or not only_failures]
     last = max((e.get("attempt") or 0 for e in gaps), default=0)
     return {str(e.get("what")): str(e.get("why")) for e in gaps if (e.get("attempt") or 0) == last}
-
-
-def with_checkpoint(alert: Alert, events: Events) -> Alert:
-    """The alarm; where its advice is to go back to a checkpoint, and none from before is recorded,
-    it says so."""
-    goes_back = re.search("checkpoint (from )?before|last checkpoint", alert.advice)
-    if not goes_back or last_checkpoint(events, alert.step - 1) is not None:
-        return alert
-    return replace(alert, advice=f"{alert.advice} No earlier checkpoint is recorded.")
 
 
 def _sentence(text: str) -> str:

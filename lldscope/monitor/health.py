@@ -23,14 +23,7 @@ from ..runs import Run
 from ..storage.events import checkpoint_number, last_checkpoint
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
-from .headline import (
-    Headline,
-    Trouble,
-    headline,
-    last_sound_step,
-    missing,
-    with_checkpoint,
-)
+from .headline import Headline, Trouble, headline, last_sound_step, missing
 from .liveness import Life, Liveness, liveness
 
 if TYPE_CHECKING:
@@ -173,7 +166,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
     events, last_step = run.events(), assessment.last_step
-    alerts: tuple[AnyAlert, ...] = tuple(with_checkpoint(a, events) for a in assessment.alerts)
+    alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
     if life.life in ("stalled", "failed"):
         alerts = (_stalled_alert(life, last_step, last_checkpoint(events)), *alerts)
     findings = assessment.look_alikes()
@@ -182,7 +175,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
     shares = outcome(assessment.evidence).share
     trouble = Trouble(
-        answer, assessment.phase, alerts, causes, events, life, assessment.judged, run.damaged,
+        answer, alerts, causes, events, life, assessment.judged, run.damaged,
         rise=rise(assessment.evidence), share=float(shares[-1]) if len(shares) else math.nan,
     )
     return RunState(

@@ -55,20 +55,15 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
 
 
 def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
-    """Heartbeats of the ranks of the last attempt; those of earlier attempts are ignored.
-
-    Heartbeats of older versions have no attempt and are assigned by their time.
-    """
-    start, size = _start_time(run), int(run.info.get("world_size") or 1)
+    """Heartbeats of the ranks of the last attempt; those of earlier attempts are ignored."""
+    size = int(run.info.get("world_size") or 1)
     attempt = (run.info.get("attempts") or [{}])[-1].get("attempt")
 
-    def present(beat: dict[str, Any]) -> bool:
+    def is_earlier(beat: dict[str, Any]) -> bool:
         number = beat.get("attempt")
-        if isinstance(number, int) and isinstance(attempt, int):
-            return number >= attempt
-        return float(beat.get("time") or 0.0) >= start
+        return isinstance(number, int) and isinstance(attempt, int) and number < attempt
 
-    return {r: beat for r, beat in run.heartbeats().items() if r < size and present(beat)}
+    return {r: b for r, b in run.heartbeats().items() if r < size and not is_earlier(b)}
 
 
 def _running(

@@ -16,7 +16,7 @@ from lldscope.diagnosis.outcome import Rise
 from lldscope.diagnosis.registry import RULES
 from lldscope.diagnosis.rule import Alert, Severity
 from lldscope.monitor import health
-from lldscope.monitor.headline import Trouble, headline, with_checkpoint
+from lldscope.monitor.headline import Trouble, headline
 from lldscope.monitor.health import Onset, RunState, check
 from lldscope.monitor.liveness import Liveness
 from lldscope.storage.notes import is_note, silenced, write_note
@@ -33,7 +33,7 @@ def alert(rule: str, step: int, severity: str = "critical", advice: str = "Do th
 
 
 def trouble(*alerts, causes=(), events=(), verdict="critical", life=LIVE) -> Trouble:
-    return Trouble(verdict, "healthy", alerts, set(causes), events, life)
+    return Trouble(verdict, alerts, set(causes), events, life)
 
 
 def test_the_cause_that_the_log_supports_comes_before_a_graver_alarm() -> None:
@@ -160,15 +160,6 @@ def test_every_verdict_has_a_headline() -> None:
             assert result.rule == rule.id
             assert "since step 7" in result.cause
             assert result.action
-
-
-def test_advice_to_go_back_says_where_no_checkpoint_is() -> None:
-    back = alert("x", 30, advice="Go back to a checkpoint from before it rose.")
-    assert with_checkpoint(back, []).advice.endswith("No earlier checkpoint is recorded.")
-    saved = [{"kind": "checkpoint", "step": 29}]
-    assert with_checkpoint(back, saved) == back
-    other = alert("x", 30, advice="Save a checkpoint now.")
-    assert with_checkpoint(other, []) == other
 
 
 def test_check_begins_with_the_headline_and_says_it_as_data(lldscope_command) -> None:

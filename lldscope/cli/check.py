@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import click
 from .shared import (
     RunPath,
     arl_option,
-    exit_options,
+    fail_on_option,
     print_json,
     rules_option,
     warn_of_damage,
@@ -25,11 +26,9 @@ EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficien
 NAGIOS = {"healthy": 0, "warning": 1, "critical": 2, "stalled": 2, "insufficient": 3}
 
 
-def exit_code(verdict: str, fail_on: str, style: str) -> int:
+def exit_code(verdict: str, fail_on: str, codes: Mapping[str, int] = EXIT) -> int:
     """The exit code for a verdict; warnings pass with `--fail-on critical`."""
-    if verdict == "warning" and fail_on == "critical":
-        return 0
-    return (NAGIOS if style == "nagios" else EXIT)[verdict]
+    return 0 if verdict == "warning" and fail_on == "critical" else codes[verdict]
 
 
 @click.command()
@@ -37,7 +36,13 @@ def exit_code(verdict: str, fail_on: str, style: str) -> int:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @arl_option()
 @rules_option
-@exit_options
+@fail_on_option
+@click.option(
+    "--exit-style",
+    type=click.Choice(["lldscope", "nagios"]),
+    default="lldscope",
+    help="nagios: 0 OK, 1 warning, 2 critical or stalled, 3 unknown.",
+)
 def check(
     run: Path, as_json: bool, arl: float | None, rules: Path | None, fail_on: str, exit_style: str
 ) -> None:
@@ -61,7 +66,7 @@ def check(
             raise
         click.echo(f"LLDSCOPE UNKNOWN - {_clean(str(error))}")
         sys.exit(NAGIOS["insufficient"])
-    code = exit_code(state.verdict, fail_on, exit_style)
+    code = exit_code(state.verdict, fail_on, NAGIOS if exit_style == "nagios" else EXIT)
     if as_json:
         print_json(state.to_dict())
     elif exit_style == "nagios":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from urllib.parse import quote
 import click
 
 from ..core.errors import LldscopeError
-from ..core.listening import user_token
+from ..core.listening import listen, user_token
 
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
@@ -74,7 +73,7 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool) -> None:
 
     _check_installed(dash)
     if dash:
-        _check_port_free(port)
+        listen("127.0.0.1", port).close()  # fails before training if the port is in use
     homes = (root / f"demo-{number}" for number in count(1))
     home = next(home for home in homes if not home.exists())
     home.mkdir(parents=True)
@@ -110,18 +109,6 @@ def _check_installed(dash: bool) -> None:
         extras = "train,dash" if dash else "train"
         packages = ", ".join(missing)
         raise LldscopeError(f"The demo needs {packages}: pip install 'lldscope[{extras}]'")
-
-
-def _check_port_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            raise LldscopeError(
-                f"Port {port} is in use. Choose another with --port, or leave the dashboard out "
-                "with --no-dash."
-            ) from None
 
 
 @contextlib.contextmanager

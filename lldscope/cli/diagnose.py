@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .import_ import columns_of, imported, local_paths, maps_option, run_option
-from .shared import exit_options, print_json, verdict_text
+from .shared import fail_on_option, print_json, verdict_text
 
 if TYPE_CHECKING:
     from ..importers.source import ImportRequest
-
-_NAMED = 5  # runs that a message names
 
 
 @click.command()
@@ -29,10 +27,10 @@ _NAMED = 5  # runs that a message names
     "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
     help="Also write the whole post-mortem: .html, .md or .json.",
 )
-@exit_options
+@fail_on_option
 def diagnose(
     source: tuple[str, ...], run_name: str | None, maps: tuple[str, ...], as_json: bool,
-    file: Path | None, fail_on: str, exit_style: str,
+    file: Path | None, fail_on: str,
 ) -> None:
     """Say what is wrong with a training run, from any of its logs, and what to change.
 
@@ -64,13 +62,14 @@ def diagnose(
         _show(answer)
     if file is not None and form is not None:
         write_document(facts.to_dict, lambda: document(facts), form, file)
-    sys.exit(exit_code(facts.state.verdict, fail_on, exit_style))
+    sys.exit(exit_code(facts.state.verdict, fail_on))
 
 
 def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
     """A run as it is; of anything else its import in the cache, made anew where it changed."""
     from ..core.errors import UsageError
     from ..importers.addresses import is_address
+    from ..importers.reading import listing
     from ..runs import find_runs
     from ..storage.cache import cache_dir
     from ..storage.url import place_of
@@ -82,9 +81,8 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
         if place.is_dir() and (several := find_runs(place)):
             if len(several) == 1:
                 return several[0]
-            names = ", ".join(str(run.relative_to(place)) for run in several[:_NAMED])
-            more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
-            raise UsageError(f"{place} holds runs; diagnose one of them: {names}{more}.")
+            names = listing([str(run.relative_to(place)) for run in several], 5)
+            raise UsageError(f"{place} holds runs; diagnose one of them: {names}.")
     paths = local_paths(sources, follow=False)
     key = "\0".join([*map(os.path.abspath, paths), repr(request)])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()

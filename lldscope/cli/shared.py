@@ -84,20 +84,12 @@ rules_option = click.option(
 )
 
 
-def exit_options(function: Any) -> Any:
-    """The two options that decide the exit code, for `check` and `watch`."""
-    function = click.option(
-        "--exit-style",
-        type=click.Choice(["lldscope", "nagios"]),
-        default="lldscope",
-        help="nagios: 0 OK, 1 warning, 2 critical or stalled, 3 unknown.",
-    )(function)
-    return click.option(
-        "--fail-on",
-        type=click.Choice(["warning", "critical"]),
-        default="warning",
-        help="The least severe state with a non-zero exit code.",
-    )(function)
+fail_on_option = click.option(
+    "--fail-on",
+    type=click.Choice(["warning", "critical"]),
+    default="warning",
+    help="The least severe state with a non-zero exit code.",
+)
 
 
 def print_json(answer: Any) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .check import exit_code
-from .shared import RunPath, arl_option, exit_options, rules_option, warn_of_damage
+from .shared import RunPath, arl_option, fail_on_option, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
@@ -73,12 +73,12 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
 )
 @arl_option()
 @rules_option
-@exit_options
+@fail_on_option
 def watch(
     run: Path, as_json: bool, addresses: tuple[str, ...], repeat: float | None,
     on_alert: str | None, until: str, grace: float,
     dashboard_url: str | None, timeout: float | None, interval: float, arl: float | None,
-    rules: Path | None, fail_on: str, exit_style: str,
+    rules: Path | None, fail_on: str,
 ) -> None:
     """Follow RUN, which need not exist yet, until it ends.
 
@@ -116,7 +116,7 @@ def watch(
             alerts = (a for a in state.firing if not (state.over and a.rule == STALLED.id))
             if until == "firing" and any(a.severity >= fail_on for a in alerts):
                 break
-    sys.exit(exit_code(state.verdict if state else "insufficient", fail_on, exit_style))
+    sys.exit(exit_code(state.verdict if state else "insufficient", fail_on))
 
 
 def _updates(

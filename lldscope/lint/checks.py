@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .declared import Setting, group_relative, number, scaled_by_std
+from .declared import Setting, group_relative, number
 
 Parameters = dict[str, float | int | str]
 
@@ -42,11 +42,12 @@ def _size(settings: Mapping[str, Setting]) -> Parameters:
 def _scale(settings: Mapping[str, Setting]) -> Parameters | None:
     if not group_relative(settings):
         return None
-    std = scaled_by_std(settings)
-    kinds = {True: "('σ', 'σ, population')", False: "('none', 'leave-one-out')"}
-    # Where nothing is declared, the estimator that explains most rollouts.
+    std, none = "('σ', 'σ, population')", "('none', 'leave-one-out')"
+    kinds = {"true": std, "group": std, "false": none, "none": none}
+    setting = settings.get("advantage_std")
+    # Where none of these is declared, the estimator that explains most rollouts.
     most = "(SELECT mode(kind) FROM scaled)"
-    return {"kinds": most if std is None else kinds[std]}
+    return {"kinds": most if setting is None else kinds.get(str(setting.value).lower(), most)}
 
 
 def _whole_distribution(settings: Mapping[str, Setting]) -> Parameters | None:

@@ -56,16 +56,6 @@ def number(settings: Mapping[str, Setting], fact: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def scaled_by_std(settings: Mapping[str, Setting]) -> bool | None:
-    """Whether advantages are divided by the standard deviation of the group's rewards; None where
-    that is not declared, or another standard deviation is."""
-    setting = settings.get("advantage_std")
-    if setting is None:
-        return None
-    text = str(setting.value).lower()
-    return True if text in ("true", "group") else False if text in ("false", "none") else None
-
-
 def group_relative(settings: Mapping[str, Setting]) -> bool:
     """False where an estimator is declared that does not compare the rollouts of a group."""
     setting = settings.get("estimator")

@@ -15,7 +15,7 @@ from recorded_steps import record_steps
 
 import lldscope
 from lldscope.cli import main
-from lldscope.cli.check import exit_code
+from lldscope.cli.check import EXIT, NAGIOS, exit_code
 from lldscope.core.errors import UsageError
 from lldscope.core.schema import TABLES, VIEWS
 from lldscope.core.terminal import age, plain, sparkline
@@ -135,7 +135,7 @@ def test_arl_decides_when_the_decay_alarm_fires(lldscope_command, dying_run):
     ],
 )
 def test_exit_codes(verdict, fail_on, style, code):
-    assert exit_code(verdict, fail_on, style) == code
+    assert exit_code(verdict, fail_on, NAGIOS if style == "nagios" else EXIT) == code
 
 
 def test_short_and_healthy_runs(lldscope_command, make_run):

@@ -27,7 +27,7 @@ from ..data.snapshot import Snapshot
 from ..figures.action_map import ACTION_MAP
 from .frame import address, attrs, choice_button
 
-MOST_LINES, FEW_LINES = 6, 2  # of a chart that are told in words, and with their extremes
+MOST_LINES, FEW_LINES = 6, 2  # of a chart that are described in words, and with their extremes
 CLEARLY = 0.3  # of a line's range
 GRAPH_CONFIG: Any = {
     "displaylogo": False,

@@ -184,7 +184,7 @@ actions: one row per action: everything the model emitted in one turn of a rollo
     drop_sum           float nat   Σ max(0, log π_old − log π_post).
     rounding_sq_sum    float nat^2 Σ of the squared rounding errors to expect in log π_post −
         log π_old: (u² + v²)/12, with u and v the spacings of bfloat16 or half precision there. NULL
-        where the trainer told them more finely.
+        where the trainer's numbers are finer.
     entropy_sum        float nat   Σ entropy of the sampling policy.
     error_norm_sum     float -     Σ ‖e_y − π‖² = Σ (1 − 2π(y) + Σ_v π(v)²), sampling policy.
     logp_min           float nat   Smallest log π_old of the action.

@@ -102,7 +102,7 @@ class Evidence:
     @property
     def rounding(self) -> d.Series:
         """Standard error of a step's Δ that the trainer's number format brings, nats per response;
-        NaN where log-probabilities are told finely enough. It is as often up as down, so the decay
+        NaN where log-probabilities are fine enough. It is as often up as down, so the decay
         test keeps its rate; it takes longer to see losses that are smaller."""
         return self.column("delta_correct_rounding")
 

@@ -1,5 +1,5 @@
-"""How finely log-probabilities were told: a trainer that scores in bfloat16 gives multiples of 1/32
-nat between −8 and −4."""
+"""Rounding step of the recorded log-probabilities: a trainer that scores in bfloat16 gives
+multiples of 1/32 nat between −8 and −4."""
 
 from __future__ import annotations
 

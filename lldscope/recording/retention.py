@@ -21,7 +21,7 @@ from .rescore import mixed_groups
 from .token_samples import Columns
 
 RESPONSES = 2
-"""Responses kept of a step, unless a trainer is told otherwise."""
+"""Responses kept of a step, by default."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""From a run to its post-mortem, and what it cost in vain.
+"""From a run to its post-mortem, and the cost of what was lost.
 
 Losses are counted from the fall until shortly after the collapse was seen: what a dead policy loses
 later does not explain why it died.

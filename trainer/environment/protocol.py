@@ -167,7 +167,7 @@ class Environment:
     With `tool_tags` "escaped", protocol tags and the texts in `reserved` (the tokenizer's control
     tokens, which it would encode as such wherever they stand) lose their meaning in tool text: a
     space follows their first character. "raw" passes them on, as the reference code does.
-    `invalid_text` is what an invalid action is told, between line breaks, instead of INVALID.
+    `invalid_text` is the reply to an invalid action, between line breaks, instead of INVALID.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The rows of a pass as one, without padding: `packing=true`.
 
-Each row is cut behind its last action token and laid behind the one before it; positions begin
-anew with each (`position_ids`). Attention stays within rows: on a GPU by torch's own kernel for
+Each row is cut behind its last action token and placed behind the one before it; positions start
+again with each (`position_ids`). Attention stays within rows: on a GPU by torch's own kernel for
 rows of different lengths (FlashAttention, bfloat16), on a CPU row by row.
 """
 

@@ -3,8 +3,8 @@
 -- NULL unless every action was re-scored. NaN and Inf are passed on as they came.
 -- rounding_sq: Σ rounding_sq_sum; NULL unless every action has it.
 -- n_tokens, logp_old: over its actions with a number for both.
--- actions_merged: fewer rows of actions than the searches and the answer are: turns that were not
--- told apart, as where tool text counts as the policy's own. NULL without an answer or a search.
+-- actions_merged: fewer rows of actions than the searches and the answer are: turns that were
+-- merged, as where tool text counts as the policy's own. NULL without an answer or a search.
 SELECT
     step,
     rank,

@@ -1,7 +1,7 @@
--- Grain: one row per step with scalars. means: name → mean over the ranks that told a number, Inf
--- where none told a finite one.
+-- Grain: one row per step with scalars. means: name → mean over the ranks that logged a number, Inf
+-- where none logged a finite one.
 -- n_nonfinite: of the names whose sums are looked at elsewhere, how many were NaN or Inf; NULL if none
--- was told.
+-- was logged.
 SELECT
     step,
     map_from_entries(list((name, value)) FILTER (value IS NOT NULL)) AS means,

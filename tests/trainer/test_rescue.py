@@ -190,7 +190,8 @@ def test_the_plan_names_checkpoint_and_settings_of_the_trainer(tmp_path, trainer
     assert done.exit_code == 0, done.output
     assert [w for w in words if w not in done.stdout] == []
     assert not (path / "rescue").exists()
-    none = invoke(path, "--plan", onset=Onset("lld-decay", 9, 4)).stdout.replace("\n", " ")
+    none = invoke(path, "--plan", onset=Onset("lld-decay", 9, 4)).stdout
+    none = none.replace(str(path), "RUN").replace("\n", " ")  # pytest's folders have numbers
     assert "no checkpoint from before the trouble is recorded" in none
     assert "_12" not in none
     assert "-12" not in none

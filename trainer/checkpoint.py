@@ -18,12 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import UsageError
 from lldscope.storage import json_files
 
 from .guard import Cures
@@ -81,29 +80,25 @@ class Checkpoint:
         return None
 
     def load(self, optimizer: TorchOptimizer) -> None:
-        """Put weights and optimizer back to what they were, on all ranks. Raises LldscopeError
-        for files that are missing, damaged, or of another model."""
+        """Put weights and optimizer back to what they were, on all ranks; the files must not be
+        damaged. Raises LldscopeError for those of another model."""
         from safetensors.torch import load_file
 
         weights: dict[str, Tensor] = {}
         policy = [n for n in self.files if n.startswith(POLICY) and n.endswith(".safetensors")]
         for file in [WEIGHTS] if WEIGHTS in self.files else policy:
-            try:
-                weights |= load_file(self.path / file)
-            except (OSError, SafetensorError) as error:
-                raise LldscopeError(f"{self.path / file} cannot be read: {error}") from error
+            weights |= load_file(self.path / file)
         optimizer.set_weights(weights)
         optimizer.load(self.path / OPTIMIZER)
 
     def retention(self, rank: int) -> dict[str, np.ndarray] | None:
-        """What `recording.retention.Retention` kept on this rank; None where that is not at hand:
-        a checkpoint of a run with fewer processes, or a damaged file. Retention then begins
-        anew."""
-        try:
-            with np.load(_retention_file(self.path, rank), allow_pickle=False) as arrays:
-                return dict(arrays)
-        except (OSError, ValueError, BadZipFile):
+        """What `recording.retention.Retention` kept on this rank; None where fewer processes wrote
+        the checkpoint. Retention then begins anew."""
+        file = _retention_file(self.path, rank)
+        if not file.exists():
             return None
+        with np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
 
 
 class Checkpoints:
@@ -128,7 +123,7 @@ class Checkpoints:
     def healthy(self, now: int) -> Checkpoint | None:
         """The newest intact one made at least `margin` steps before step `now`, while no alarm was
         firing: what makes an alarm fire had begun before it did."""
-        return newest_intact(self._clean(now))
+        return _newest_intact(self._clean(now))
 
     def _clean(self, now: int) -> list[Checkpoint]:
         latest = now - self._margin
@@ -164,7 +159,7 @@ class Checkpoints:
         for stage in stages:
             failure = _failure(stage)
             # Every rank must know: the others would wait for this one at the next collective.
-            if processes.any(failure is not None):
+            if processes.most(failure is not None):
                 if processes.rank == 0:
                     shutil.rmtree(draft, ignore_errors=True)
                 raise OSError(failure or "another rank could not write its part")
@@ -200,27 +195,20 @@ def with_settings(checkpoint: Checkpoint, settings: Any, names: Collection[str])
 
 
 def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
-    """The newest intact checkpoint of a run, or the one made before `step`. Raises UsageError where
+    """The newest intact checkpoint of a run, at or before `step` if given. Raises UsageError where
     there is none."""
-    readable = {c.state.step: c for c in Checkpoints(run, keep=1).all()}
-    if step is None:
-        if newest := newest_intact(readable.values()):
-            return newest
+    candidates = Checkpoints(run, keep=1).all()
+    checkpoint = _newest_intact(c for c in candidates if step is None or c.state.step <= step)
+    if checkpoint is None:
+        where = "" if step is None else f" at or before step {step}"
         raise UsageError(
-            f"{run} holds no intact checkpoint to resume from (checkpoint_every=N makes them); "
-            "start a new run instead"
+            f"{run} holds no intact checkpoint{where} "
+            "(checkpoint_every=N makes them, checkpoints_kept=N keeps more)"
         )
-    if step not in readable:
-        raise UsageError(
-            f"{run} holds no checkpoint before step {step}; there are those before "
-            f"{', '.join(map(str, sorted(readable))) or 'no step'}"
-        )
-    if why := readable[step].damage():
-        raise UsageError(f"The checkpoint before step {step} is damaged: {why}")
-    return readable[step]
+    return checkpoint
 
 
-def newest_intact(candidates: Iterable[Checkpoint]) -> Checkpoint | None:
+def _newest_intact(candidates: Iterable[Checkpoint]) -> Checkpoint | None:
     """The newest one all of whose files are what was written; a warning for each that is not."""
     for candidate in sorted(candidates, key=lambda c: -c.state.step):
         if (why := candidate.damage()) is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
-from collections.abc import Collection
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,8 @@ STOPPED_BY_GUARD = 11
 )
 @click.option(
     "--checkpoint", "step", type=click.IntRange(min=0), metavar="STEP",
-    help="With --resume: continue from the checkpoint before this step. Later ones are deleted.",
+    help="With --resume: continue from the newest checkpoint at or before this step. Later ones "
+    "are deleted.",
 )
 @click.option("--settings", is_flag=True, help="Print every setting and exit.")
 @click.pass_context
@@ -65,7 +66,6 @@ def train(
         return
     checkpoint = None
     try:
-        _need_torch()
         from .preflight import check_run_directory
 
         if resume:
@@ -150,12 +150,19 @@ def _changed(run: Path, settings: TrainConfig) -> dict[str, Any]:
 
 def _refuse_early(ctx: click.Context, settings: TrainConfig, checkpoint: Checkpoint | None) -> None:
     """Everything that can be refused is, before torch is loaded and before there is a run."""
-    from .preflight import check, first_process, warnings
+    from .guard import watched
+    from .preflight import check, warnings
 
     check(settings)
     if settings.guard != "off" and "alarms" in (ctx.obj or {}):
-        _check_alarms(settings.guard_on, ctx.obj["alarms"]())
-    if first_process():
+        alarms = ctx.obj["alarms"]()
+        for rule in watched(settings.guard_on):
+            if rule not in alarms:
+                raise UsageError(
+                    f"guard_on={settings.guard_on} is not allowed: there is no alarm {rule!r}; "
+                    f"there are {', '.join(alarms)}"
+                )
+    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started
         for line in warnings(settings):
             click.echo(f"warning: {line}", err=True)
         if checkpoint:
@@ -184,8 +191,6 @@ def _recorder(
             attempt=attempt,
         )
 
-    if processes.size == 1:
-        return make(None)
     recorder = make(None) if processes.rank == 0 else None
     attempt = int(processes.share(str(recorder.attempt) if recorder else ""))
     return recorder or make(attempt)
@@ -194,8 +199,8 @@ def _recorder(
 def _resumed(
     run: Path | None, config: str | None, overrides: tuple[str, ...], step: int | None
 ) -> tuple[TrainConfig, Checkpoint]:
-    """The settings of a run, with overrides put over them, and its last checkpoint, or the one
-    before `step`."""
+    """The settings of a run, with overrides put over them, and its newest checkpoint, at or before
+    `step` if there is one."""
     from .checkpoint import find_checkpoint, with_settings
     from .config import recorded_config
 
@@ -221,27 +226,6 @@ def _closing_words(summary: Ending) -> str:
     if summary.em is not None:
         parts.append(f"exact match {summary.em:.3f}")
     return ", ".join(parts) or "nothing was left to do"
-
-
-def _need_torch() -> None:
-    from importlib.util import find_spec
-
-    names = ("torch", "transformers", "bm25s", "yaml", "pydantic", "httpx2")
-    missing = [name for name in names if not find_spec(name)]
-    if missing:
-        raise LldscopeError(
-            f"{', '.join(missing)} is not installed, and training needs it: "
-            'pip install "lldscope[train]"'
-        )
-
-
-def _check_alarms(guard_on: str, alarms: Collection[str]) -> None:
-    for rule in map(str.strip, guard_on.split(",")):
-        if rule not in alarms:
-            raise UsageError(
-                f"guard_on={guard_on} is not allowed: there is no alarm {rule!r}; there are "
-                f"{', '.join(alarms)}"
-            )
 
 
 def _new_run_dir(directory: Path | None, settings: TrainConfig, processes: Processes) -> Path:

@@ -28,8 +28,11 @@ class Display:
 
     def step(self, report: StepReport) -> None:
         """A step is done: its alarms and faults, and how it went."""
-        for line in notices(report):
+        for line in (*map(alarm_line, report.alerts), *report.notes):
             self.say(line)
+        if report.skipped:
+            self.say(f"step {report.step}: {report.skipped} updates skipped, their gradient was "
+                     "not finite")
         done, text = report.step + 1, summary(report)
         if self._bar:
             self._bar.update(self._task, completed=done, description=f"{text}\n{cost(report)}")
@@ -83,16 +86,6 @@ def cost(report: StepReport) -> str:
     parts = ", ".join(f"{name} {s:.2f}" for name, s in longest if s >= 0.005)
     peak = report.memory_peak
     return f"seconds: {parts}" + ("" if peak is None else f"; peak {peak / 2**30:.1f} GiB")
-
-
-def notices(report: StepReport) -> list[str]:
-    """Lines about what happened beside the training itself."""
-    lines = [alarm_line(a) for a in report.alerts] + report.notes
-    if report.skipped:
-        lines.append(
-            f"step {report.step}: {report.skipped} updates skipped, their gradient was not finite"
-        )
-    return lines
 
 
 def alarm_line(alert: dict) -> str:

@@ -140,17 +140,18 @@ class _Between:
     def _save(self, report: StepReport, step: int) -> None:
         if self._checkpoints is None:
             return
-        failure = self._trainer.save(
-            self._checkpoints, step, alarmed=self._guard.firing, answered=self._guard.answered
-        )
-        if failure is None:
+        try:
+            self._trainer.save(
+                self._checkpoints, step, alarmed=self._guard.firing, answered=self._guard.answered
+            )
+        except OSError as error:
+            report.notes.append(
+                f"the checkpoint before step {step} could not be written ({error}); "
+                "training goes on without it"
+            )
+            self._trainer.event("checkpoint_failed", step=report.step, reason=str(error))
+        else:
             self._trainer.event("checkpoint", step=report.step, resume_from=step)
-            return
-        report.notes.append(
-            f"the checkpoint before step {step} could not be written ({failure}); "
-            "training goes on without it"
-        )
-        self._trainer.event("checkpoint_failed", step=report.step, reason=failure)
 
     def _roll_back(self, report: StepReport, cause: str) -> bool:
         """Go back to the healthy checkpoint; whether there was one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,22 +14,14 @@ UPDATE = ("prepare", "score", "reference", "update", "sync")
 """The parts of a step that `seconds_update` adds up."""
 
 
-def parts_of(columns: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of a step by what they were spent on, each once."""
-    names = {"sampling": "rollout", "scoring": "score", "reference": "reference", "sync": "sync",
-             "evaluation": "evaluation", "recording": "record"}
-    parts = {name: columns[f"seconds_{column}"] for name, column in names.items()}
-    inside = sum(parts[name] for name in ("scoring", "reference", "sync"))
-    return parts | {"update": columns["seconds_update"] - inside}
-
-
 class Meter:
-    """Measures one step after the other, on this process. On a GPU every measurement waits until
-    the device has done what it was given."""
+    """Measures one step after the other, on this process; `last` has the seconds of the parts of
+    the one before. On a GPU every measurement waits until the device has done what it was given."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._seconds = defaultdict[str, float](float)
+        self.last: dict[str, float] = {}
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -42,7 +34,8 @@ class Meter:
 
     def columns(self) -> dict[str, Any]:
         """Of the table `steps`; what is measured from now on belongs to the next step."""
-        s, self._seconds = self._seconds, defaultdict(float)
+        self.last = s = self._seconds
+        self._seconds = defaultdict(float)
         return {
             "seconds_rollout": s["rollout"],
             "seconds_update": sum(s[part] for part in UPDATE),

@@ -3,8 +3,6 @@ run: files and packages that are missing, a retriever that does not answer."""
 
 from __future__ import annotations
 
-import os
-from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,9 +12,6 @@ from lldscope.core.errors import LldscopeError, UsageError
 from .config import BUILT_IN, TrainConfig
 from .data.corpus import check_corpus
 from .environment.retriever_client import HttpRetriever
-
-NVIDIA = Path("/proc/driver/nvidia/version")
-"""There if a driver for NVIDIA's GPUs is loaded."""
 
 SHIPPED = "tiny"
 """Name of the shipped warm start where a model path is asked for."""
@@ -39,26 +34,14 @@ def check(config: TrainConfig) -> None:
     would fail."""
     model_directory(config.model)
     _check_files(config)
-    check_packages(config)
-    if config.retriever_url:
-        HttpRetriever(
-            config.retriever_url, top_k=config.top_k, timeout=config.retriever_seconds
-        ).check()
-
-
-def check_packages(config: TrainConfig) -> None:
-    """Raise LldscopeError, saying what to install, for a package that the settings need."""
-    if config.packing and _on_gpu(config):
-        need_packed_attention(config.dtype, version("torch"))
-    if config.offload_moments and not _on_gpu(config):
-        raise UsageError(
-            "offload_moments=true needs a GPU: without one AdamW's moments are in main memory "
-            "already"
-        )
     if config.engine == "vllm":
         need("vllm")
     if config.optimizer == "deepspeed":
         need("deepspeed")
+    if config.retriever_url:
+        HttpRetriever(
+            config.retriever_url, top_k=config.top_k, timeout=config.retriever_seconds
+        ).check()
 
 
 def need(package: str) -> None:
@@ -67,26 +50,11 @@ def need(package: str) -> None:
         raise LldscopeError(PACKAGES[package])
 
 
-def need_packed_attention(dtype: str, torch: str) -> None:
-    """Raise LldscopeError where this version of torch has no kernel for packed rows on a GPU."""
-    if dtype != "bfloat16":
-        raise LldscopeError(
-            f"packing=true with dtype={dtype} is not possible on a GPU, whose kernel for rows of "
-            "different lengths computes in bfloat16: take dtype=bfloat16, or packing=false"
-        )
-    if tuple(map(int, torch.split(".")[:2])) < (2, 11):
-        raise LldscopeError(
-            f"packing=true needs torch 2.11 or newer on a GPU, and this is {torch}: install it, "
-            "or take packing=false"
-        )
-
-
 def model_directory(path: str) -> Path:
     """Where the policy is saved: `path`, or the shipped one for "tiny". Raises UsageError, naming
     what is missing, if no model directory is there."""
-    directory = Path(str(files("lldscope_trainer") / "warm_start")) if path == SHIPPED else Path(
-        path
-    )
+    shipped = str(files("lldscope_trainer") / "warm_start")
+    directory = Path(shipped if path == SHIPPED else path)
     if not (directory / "config.json").is_file():
         raise UsageError(
             f"model={path}: no Hugging Face model directory (with config.json) there; "
@@ -113,16 +81,16 @@ def warnings(config: TrainConfig) -> list[str]:
             f"llds={config.llds} does nothing with updates=1: old and new policy are the same when "
             "the loss is computed, and every gate is closed; take updates of 2 or more"
         )
-    exact = config.dtype == config.head_dtype == "float32"
-    if config.importance_sampling != "off" and config.engine == "in-process" and exact:
+    same_policy = config.engine == "in-process" and config.dtype == "float32"
+    if config.importance_sampling != "off" and same_policy:
         sentences.append(
             "importance_sampling does nothing with engine=in-process: what samples is the policy "
             "that is trained, and every weight is 1"
         )
-    if config.engine == "vllm" and config.dtype == "float32" and _on_gpu(config):
+    if config.engine == "vllm" and config.dtype == "float32" and config.device != "cpu":
         sentences.append(
-            "dtype=float32 with engine=vllm on a GPU: vLLM has no fast attention for it and takes "
-            "twice the memory; take dtype=bfloat16"
+            "dtype=float32 with engine=vllm: on a GPU vLLM has no fast attention for it and takes "
+            "twice the memory; take dtype=bfloat16 there"
         )
     return sentences
 
@@ -145,13 +113,3 @@ def _check_files(config: TrainConfig) -> None:
                 raise UsageError(f"{setting}={value}: there is no file {path}")
     if config.corpus != BUILT_IN and not config.retriever_url:
         check_corpus(Path(config.corpus))
-
-
-def _on_gpu(config: TrainConfig) -> bool:
-    gpu = NVIDIA.exists() and "+cpu" not in version("torch")
-    return config.device == "cuda" or (config.device == "auto" and gpu)
-
-
-def first_process() -> bool:
-    """Whether this process is the one that speaks, of those that torchrun started."""
-    return os.environ.get("RANK", "0") == "0"

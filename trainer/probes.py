@@ -27,7 +27,7 @@ from lldscope.recording.rescore import mixed_groups
 
 from .config import TrainConfig
 from .policy.head import head_logits
-from .policy.logprobs import action_hidden, logits_rows, sequence_logps
+from .policy.logprobs import hidden_before, logits_rows, sequence_logps
 from .policy.model import Policy
 from .records import response_ids
 from .rollout.batch import RolloutBatch
@@ -56,8 +56,8 @@ def probe_group(
     renormalized, as there. float32.
     """
     mask = action_mask.bool()
-    hidden = action_hidden(model, ids, mask).float()  # (n, H), n action tokens
-    row = mask.nonzero()[:, 0]
+    row, column = mask.nonzero().T  # of the n action tokens
+    hidden = hidden_before(model, ids, row * ids.shape[1] + column).float()  # (n, H)
     errors = _errors(model, hidden, ids[mask])  # (n, different tokens)
     right = correct[row]
     score = ((errors @ (errors[right].T @ hidden[right])) * hidden).sum(-1)
@@ -85,23 +85,19 @@ class Probes:
     plays the evaluations."""
 
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
-        self._every = config.probes_every
-        self._n_groups = config.probe_groups
-        self._group_size = config.group_size
-        self._micro_tokens = config.micro_tokens
+        self._config = config
         self._policy = policy
         self._set: list[Response] = []
-        self._collecting = self._every > 0
+        self._collecting = config.probes_every > 0
 
     @property
     def state(self) -> tuple[Response, ...]:
         """The fixed set, for a checkpoint."""
         return tuple(self._set)
 
-    def restore(self, state: Sequence[Response | str]) -> None:
-        """Restore the fixed set from a `state`. Checkpoints of older versions have text there: then
-        nothing is left of the set."""
-        self._set = [response for response in state if not isinstance(response, str)]
+    def restore(self, state: Sequence[Response]) -> None:
+        """Restore the fixed set from a `state`."""
+        self._set = list(state)
         self._collecting = False
 
     def collect(self, rollouts: Sequence[Rollout]) -> None:
@@ -123,12 +119,13 @@ class Probes:
     ) -> None:
         """Measure and record if the step is due. The model must hold all its weights."""
         self._collecting = False
-        if not self._every or step % self._every:
+        c = self._config
+        if not c.probes_every or step % c.probes_every:
             return
         right = torch.tensor(correct, device=batch.ids.device)
-        ids = response_ids(groups, self._group_size)
+        ids = response_ids(groups, c.group_size)
         # A step's questions are in random order, so its first groups are a random choice.
-        for rows in list(mixed_groups(correct, groups).values())[: self._n_groups]:
+        for rows in list(mixed_groups(correct, groups).values())[: c.probe_groups]:
             longest = max(batch.lengths[i] for i in rows)
             similarity, influence = probe_group(
                 self._policy.model, batch.ids[rows, :longest], batch.mask[rows, :longest],
@@ -151,5 +148,5 @@ class Probes:
     def set_logps(self) -> np.ndarray:
         """(responses of the fixed set,): Σ log π of each, nats."""
         ids, masks = zip(*self._set, strict=True)
-        logps = sequence_logps(self._policy.model, ids, masks, self._micro_tokens)
+        logps = sequence_logps(self._policy.model, ids, masks, self._config.micro_tokens)
         return np.array([float(logp.sum()) for logp in logps])

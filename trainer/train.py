@@ -27,7 +27,7 @@ from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
 from .config import TrainConfig
 from .engines.players import make_player
-from .meter import Meter, parts_of
+from .meter import Meter
 from .optim import make_optimizer
 from .optim.processes import Processes, check_shares, start
 from .policy.logprobs import action_scores, sequence_logps
@@ -92,8 +92,7 @@ class Trainer:
         self.policy = load_policy(
             config.model, device, getattr(torch, config.dtype),
             gradient_checkpointing=config.gradient_checkpointing,
-            half_layers=config.optimizer == "deepspeed", head_dtype=config.head_dtype,
-            packing=config.packing,
+            half_layers=config.optimizer == "deepspeed",
         )
         self._reference: Any = None
         if config.kl_coefficient > 0:
@@ -122,8 +121,7 @@ class Trainer:
         """Load the policy that the KL is to: the one that training starts from."""
         c, device = self.config, self.processes.device
         self._reference = load_policy(
-            c.model, device, getattr(torch, c.dtype), half_layers=True, head_dtype=c.head_dtype,
-            packing=c.packing,
+            c.model, device, getattr(torch, c.dtype), half_layers=True
         ).model
 
     def step(self, step: int) -> StepReport:
@@ -154,7 +152,7 @@ class Trainer:
                 self.probes.record(self.recorder, step, batch, sample.correct, draw.groups)
             if self._reference is not None:
                 with part("reference"):
-                    self.score_reference(batch, minibatches)
+                    self.score_reference(batch, passes)
         return sample
 
     def _draw(self, step: int, again: int = 0) -> Draw:
@@ -177,13 +175,12 @@ class Trainer:
         keys = [r.episode.question.key for r in rollouts]
         advantages = group_advantages(rewards, keys, std=c.advantage_std)
         # Whether the sampler's log-probabilities are those of the policy that is updated.
-        same = c.dtype == c.head_dtype == "float32"
-        return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=not same)
+        apart = c.dtype != "float32"
+        return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=apart)
 
     @torch.no_grad()
-    def score_reference(self, batch: RolloutBatch, minibatches: list[list[int]]) -> None:
+    def score_reference(self, batch: RolloutBatch, passes: list[list[int]]) -> None:
         """Fill in the batch's `ref`, in the passes of the updates."""
-        passes = self.updater.passes(batch, minibatches)
         forward = partial(action_scores, self._reference)
         batch.ref = batch.score_passes(forward, passes).logp  # (B, T)
 
@@ -193,10 +190,7 @@ class Trainer:
         weight = self._answer_weight(sample.rollouts)  # β, one number
         if weight != 1:
             batch.answer_mask = answer_mask(self.policy, sample.rollouts, batch.ids.shape)
-        with self.optimizer.moments_at_hand():
-            return self.updater.run(
-                batch, sample.draw.step, sample.minibatches, answer_weight=weight
-            )
+        return self.updater.run(batch, sample.draw.step, sample.minibatches, answer_weight=weight)
 
     def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
         """β of the step: fixed, or by the mean number of valid searches over all ranks."""
@@ -300,7 +294,7 @@ class Trainer:
             delta_correct=delta_sum / n_deltas if n_deltas else None,
             tokens_per_second=tokens
             / sum(cost[f"seconds_{part}"] for part in ("rollout", "update", "record")),
-            seconds=parts_of(cost),
+            seconds=self._meter.last,
             memory_peak=cost["memory_peak"],
             skipped=skipped,
         )
@@ -328,8 +322,8 @@ class Trainer:
         *,
         alarmed: tuple[str, ...] = (),
         answered: tuple[str, ...] = (),
-    ) -> str | None:
-        """Write the checkpoint to go on from at `step`; what went wrong, in words, or None. For
+    ) -> None:
+        """Write the checkpoint to go on from at `step`. Raises OSError if it cannot be written. For
         `alarmed` and `answered` see `State`."""
         state = State(
             step=step,
@@ -342,13 +336,9 @@ class Trainer:
             torch=torch.__version__,
         )
         self.recorder.flush()
-        try:
-            checkpoints.write(
-                state, self.policy, self.optimizer, self.processes, self.retention.state()
-            )
-        except OSError as error:
-            return str(error)
-        return None
+        checkpoints.write(
+            state, self.policy, self.optimizer, self.processes, self.retention.state()
+        )
 
     def save_policy(self, directory: Path) -> None:
         """Write the policy as an ordinary Hugging Face directory."""

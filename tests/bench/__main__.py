@@ -58,8 +58,7 @@ BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 # here serves others.
 ALONE = (
     "candidates", "dashboard", "engines", "fuzz", "long_run", "many_remote_runs", "noise",
-    "options",
-    "object_store", "recall", "retrieval", "slow_clients", "slow_disk",
+    "object_store", "options", "recall", "retrieval", "slow_clients", "slow_disk",
 )
 
 

@@ -125,7 +125,8 @@ def measure(policy: Policy, *, seed: int, n: int = 512) -> tuple[float, float, f
         sampler = Sampler(policy, Sampling(temperature=temperature))
         rollouts = sampler.play(environment, questions, generator)
         success.append(sum(r.episode.reward for r in rollouts) / n)
-    entropy = sum(sum(r.entropy or ()) for r in rollouts) / sum(r.n_tokens for r in rollouts)
+    n_tokens = sum(a >= 0 for r in rollouts for a in r.action)
+    entropy = sum(sum(r.entropy or ()) for r in rollouts) / n_tokens
     return success[1], success[0], entropy
 
 

@@ -37,7 +37,7 @@ def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
         [],
         ["llds=action", "kl_coefficient=0.01", "entropy_coefficient=0.001", "warmup_steps=5"],
         ["micro_tokens=300", "objective=gspo"],
-        ["importance_sampling=token_truncate", "head_dtype=bfloat16"],
+        ["importance_sampling=token_truncate", "dtype=bfloat16"],
     ],
     ids=["grpo", "every term", "small passes", "another policy samples"],
 )
@@ -135,7 +135,7 @@ def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
     done = lldscope_command("train", "--resume", "--run", tmp_path / "nowhere")
     assert done.returncode == 1
     assert "There is no run at" in done.stderr
-    with pytest.raises(UsageError, match="no intact checkpoint to resume from"):
+    with pytest.raises(UsageError, match=r"no intact checkpoint \("):
         find_checkpoint(make_run())
 
 
@@ -187,8 +187,7 @@ def test_a_rotten_checkpoint_is_passed_over_for_the_one_before(
         assert find_checkpoint(tmp_path).state.step == 1, file
         assert Checkpoints(tmp_path, keep=2).healthy(2).state.step == 1
         assert "step-00000002 is not usable" in caplog.text
-        with pytest.raises(UsageError, match=r"before step 2 is damaged|no checkpoint before step"):
-            find_checkpoint(tmp_path, 2)
+        assert find_checkpoint(tmp_path, 2).state.step == 1
         file.write_bytes(whole)
     assert find_checkpoint(tmp_path).state.step == 2
 
@@ -201,8 +200,8 @@ def test_a_checkpoint_can_be_chosen_and_later_ones_are_given_up(tmp_path):
     folder = run / "checkpoints"
     (folder / "step-00000003" / "state.json").write_text("{")
     resume = ["--resume", "--run", str(run), "--checkpoint"]
-    done = CliRunner().invoke(cli.train, [*resume, "7"])
-    assert (done.exit_code, "there are those before 1, 2" in done.stderr) == (2, True)
+    done = CliRunner().invoke(cli.train, [*resume, "0"])
+    assert (done.exit_code, "no intact checkpoint at or before step 0" in done.stderr) == (2, True)
     done = CliRunner().invoke(cli.train, [*resume, "1", "steps=1"])
     assert done.exit_code == 0, done.output
     assert "going on from the checkpoint before step 1" in done.stderr

@@ -6,20 +6,19 @@ import pytest
 from keeper import SMALL, Keeper, train
 from lldscope_trainer.config import load_config
 from lldscope_trainer.display import cost, summary
-from lldscope_trainer.meter import parts_of
 from lldscope_trainer.train import StepReport
 
 
 def test_a_step_records_what_it_cost():
-    keeper = Keeper()
+    keeper, reports = Keeper(), []
     config = load_config(
         "tiny", [*SMALL, "steps=2", "eval_every=1", "eval_questions=2", "kl_coefficient=0.01"]
     )
-    train(config, keeper)
-    first, second = keeper.rows("steps")
-    for row in (first, second):
+    train(config, keeper, on_step=reports.append)
+    for row, report in zip(keeper.rows("steps"), reports, strict=True):
         whole = row["seconds_rollout"] + row["seconds_update"] + row["seconds_record"]
-        assert sum(parts_of(row).values()) == pytest.approx(whole + row["seconds_evaluation"])
+        whole += row["seconds_evaluation"]
+        assert sum(report.seconds.values()) == pytest.approx(whole)
         parts = [row[f"seconds_{part}"] for part in ("score", "reference", "sync")]
         assert all(0 <= part < row["seconds_update"] for part in parts)
         assert row["seconds_reference"] > 0
@@ -31,7 +30,7 @@ def test_a_step_records_what_it_cost():
 def test_the_display_tells_the_speed(peak, text):
     report = StepReport(
         step=0, reward=0.5, delta_correct=-0.2, tokens_per_second=812.4, phase="decay",
-        seconds={"sync": 0.0, "scoring": 0.25, "update": 3.0}, memory_peak=peak,
+        seconds={"sync": 0.0, "score": 0.25, "update": 3.0}, memory_peak=peak,
     )
-    assert cost(report) == f"seconds: update 3.00, scoring 0.25{text}"
+    assert cost(report) == f"seconds: update 3.00, score 0.25{text}"
     assert summary(report) == "reward 0.50  Δ correct -0.20  812 tokens/s  decay"

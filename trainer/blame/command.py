@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from lldscope import open_run
-from lldscope.core.errors import LldscopeError
 from lldscope.storage import json_files
 
 if TYPE_CHECKING:
@@ -40,16 +39,13 @@ def blame(run: Path, step: int | None, draws: int, as_json: bool) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    try:
-        open_run(run).close()  # before torch loads
-        from .experiment import blame as ask
+    open_run(run).close()  # before torch loads
+    from .experiment import blame as ask
 
-        with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-            tasks = {name: bar.add_task(name, total=None) for name in ("replay", "variants")}
-            answer = ask(run, step, draws, lambda name, done, total: bar.update(
-                tasks[name], completed=done, total=total))
-    except ImportError as error:
-        raise LldscopeError(f'{error.name} is missing: pip install "lldscope[train]"') from error
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        tasks = {name: bar.add_task(name, total=None) for name in ("replay", "variants")}
+        answer = ask(run, step, draws, lambda name, done, total: bar.update(
+            tasks[name], completed=done, total=total))
     text = answer.to_json()
     try:
         (run / FOLDER).mkdir(exist_ok=True)
@@ -69,7 +65,7 @@ def _show(answer: BlameAnswer) -> None:
         unlike = ", ".join(t for t, same in answer.replay.items() if not same)
         agreement = f"differs from the record in {unlike}"
     start = f"Step {answer.step}, from the checkpoint before step {answer.checkpoint}"
-    click.echo(_lines(f"{start}: the replay {agreement}.") + "\n")
+    click.echo(fill(f"{start}: the replay {agreement}.") + "\n")
     columns = (
         ("Δ correct", "delta_correct", 10), ("retention", "retention_delta", 10),
         ("probes", "probe_set", 8), ("match", "em_greedy", 7), ("entropy", "entropy", 9),
@@ -84,10 +80,11 @@ def _show(answer: BlameAnswer) -> None:
     click.echo(f"\n{f'{answer.draws} new batches':{width}}{heads}")
     for r in answer.variants:
         click.echo(f"{r.name:{width}}  {_interval(r.delta):22}  {_interval(r.change)}")
-    click.echo("\n" + _lines(answer.sentence))
+    click.echo("\n" + fill(answer.sentence))
 
 
-def _lines(text: str) -> str:
+def fill(text: str) -> str:
+    """The text in lines of a terminal's width."""
     return textwrap.fill(text, 79, break_on_hyphens=False)
 
 

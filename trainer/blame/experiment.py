@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lldscope import NullRecorder, Recorder, open_run
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import UsageError
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
 from ..train import Sample, Trainer
@@ -47,8 +47,7 @@ def blame(
             for number in range(start, step):
                 trainer.step(number)
                 advance("replay", number + 1 - start, step - start)
-            if failure := trainer.save(Checkpoints(scratch, keep=1), step):
-                raise LldscopeError(f"The weights could not be copied to {scratch}: {failure}")
+            trainer.save(Checkpoints(scratch, keep=1), step)
             snapshot = find_checkpoint(scratch, step)
             sample = trainer.sample(step)
             replay = _replay(trainer, sample, run, scratch / "replay")
@@ -104,7 +103,8 @@ def _results(
     deltas: list[list[float]] = [[] for _ in changes]
     trainer.restore(snapshot)
     if recorded.batch.ref is None:
-        trainer.score_reference(recorded.batch, recorded.minibatches)
+        passes = trainer.updater.passes(recorded.batch, recorded.minibatches)
+        trainer.score_reference(recorded.batch, passes)
     before = probe_set(trainer)
     for again in range(draws + 1):
         trainer.restore(snapshot)

@@ -8,7 +8,7 @@ from typing import Any
 from lldscope import __version__
 from lldscope.core.errors import LldscopeError, UsageError
 
-from ..checkpoint import Checkpoint, Checkpoints, newest_intact
+from ..checkpoint import Checkpoint, find_checkpoint
 from ..config import TrainConfig, recorded_config
 from ..preflight import check
 
@@ -38,17 +38,11 @@ def recorded_settings(run: Any) -> TrainConfig:
 
 
 def last_checkpoint(path: Path, step: int) -> Checkpoint:
-    """The newest intact checkpoint at or before a step, made with this version of torch; UsageError
-    where there is none."""
+    """The newest intact checkpoint at or before a step; UsageError where there is none, or it was
+    made with another version of torch."""
     import torch
 
-    earlier = [c for c in Checkpoints(path, keep=1).all() if c.state.step <= step]
-    checkpoint = newest_intact(earlier)
-    if checkpoint is None:
-        raise UsageError(
-            f"{path} holds no intact checkpoint at or before step {step} "
-            "(checkpoint_every=N makes them, checkpoints_kept=N keeps more)"
-        )
+    checkpoint = find_checkpoint(path, step)
     version = checkpoint.state.torch
     if version and version != torch.__version__:
         raise UsageError(

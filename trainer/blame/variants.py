@@ -125,7 +125,7 @@ def measure(trainer: Trainer, sample: Sample, probes: float | None) -> dict[str,
     the update. NULL is not measured.
 
     delta_correct: mean over the correct responses of mixed groups of Σ (log π_post − log π_old),
-    nats a response (arXiv 2512.04220 v2, Eq. 3, of a whole step); delta_incorrect likewise.
+    nats a response (arXiv 2512.04220 v2, Eq. 3, of a whole step).
     kl: KL(π_old ‖ π_post), nats a token, by k3 of `kl_k3` with the two policies exchanged, since
     π_old sampled. entropy: of π_post, nats a token, on the same tokens. retention_delta: mean over
     earlier correct responses of Σ (log π_post − log π before the step). probe_set: the same for
@@ -139,9 +139,6 @@ def measure(trainer: Trainer, sample: Sample, probes: float | None) -> dict[str,
     )
     assert scores.entropy is not None
     delta = ((scores.logp - batch.old) * batch.mask).double().sum(1)  # (B,)
-    mixed = mixed_groups(sample.correct, sample.draw.groups).values()
-    right = set(correct_rows(sample))
-    wrong = [row for group in mixed for row in group if row not in right]
     tokens = int(batch.mask.sum())
     due, changes = trainer.retention.due(step), []
     for response, logp in zip(due, trainer.score_retained(step), strict=True):
@@ -149,8 +146,7 @@ def measure(trainer: Trainer, sample: Sample, probes: float | None) -> dict[str,
             changes.append(float(logp.sum()) - float(response.previous.sum()))
     after = probe_set(trainer)
     return {
-        "delta_correct": _mean(delta[sorted(right)].tolist()),
-        "delta_incorrect": _mean(delta[wrong].tolist()),
+        "delta_correct": _mean(delta[sorted(correct_rows(sample))].tolist()),
         "retention_delta": _mean(changes),
         "probe_set": None if after is None or probes is None else after - probes,
         "entropy": float((scores.entropy * batch.mask).sum()) / tokens,

@@ -212,9 +212,6 @@ class ShuffledQuestions:
         self._epoch = -1
         self._order: list[int] = []
 
-    def __len__(self) -> int:
-        return len(self._questions)
-
     def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
         """The step's `n` questions. Raises UsageError if there are fewer than `n` in all."""
         steps = len(self._questions) // n

@@ -11,10 +11,8 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -51,8 +49,6 @@ class TorchOptimizer:
             self._parameters, lr=config.lr, weight_decay=config.weight_decay, fused=self.fused
         )
         self._clip = config.grad_clip
-        self._offload = config.offload_moments
-        self._main_memory: dict[Any, dict[str, Tensor]] = {}  # by parameter: its moments
         processes.copy_from_first([p.data for p in self._parameters])
 
     @property
@@ -102,31 +98,6 @@ class TorchOptimizer:
         gradients, and read it, as often as it likes. Entered and left by all ranks together."""
         yield
 
-    @contextmanager
-    def moments_at_hand(self) -> Iterator[None]:
-        """What updates are made in. With `offload_moments` they come from main memory, and go back
-        there."""
-        for parameter, moments in self._main_memory.items():
-            for name, moment in moments.items():
-                self._adamw.state[parameter][name] = moment.to(parameter.device, non_blocking=True)
-        yield
-        if self._offload:
-            self._move_out()
-
-    def _move_out(self) -> None:
-        """Into pinned memory, which is asked for once: copies to and from it are several times as
-        fast as from other memory."""
-        cuda = self._processes.device.type == "cuda"
-        for parameter, state in self._adamw.state.items():
-            buffers = self._main_memory.setdefault(parameter, {})
-            for name in MOMENTS:
-                if name not in buffers:
-                    buffers[name] = torch.empty_like(state[name], device="cpu", pin_memory=cuda)
-                state[name] = buffers[name].copy_(state[name], non_blocking=True)
-        if cuda:
-            torch.cuda.synchronize()  # before anything reads or overwrites them
-            torch.cuda.empty_cache()
-
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Put these values into the parameters that are trained, by name. Raises LldscopeError for
         weights of another model."""
@@ -145,11 +116,10 @@ class TorchOptimizer:
         self._write(directory, moments, steps)
 
     def load(self, directory: Path) -> None:
-        """Load what `save` wrote. The policy must hold the weights it had then. Raises
-        LldscopeError for files that are missing, damaged, or of another model."""
+        """Load what `save` wrote; the policy must hold the weights it had then. Raises
+        LldscopeError for the state of another model."""
         tensors, steps = self._read(directory)
         self._adamw.state.clear()
-        self._main_memory.clear()
         for name, parameter in self._named.items():
             if f"{name}.{MASTER}" in tensors:
                 parameter.data.copy_(tensors[f"{name}.{MASTER}"])
@@ -160,8 +130,6 @@ class TorchOptimizer:
                     ),
                     **{m: tensors[f"{name}.{m}"].to(parameter.device) for m in MOMENTS},
                 }
-        if self._offload:
-            self._move_out()
 
     def _check(self, weights: Mapping[str, Tensor]) -> None:
         """Raise LldscopeError unless there is a weight of the right shape for every parameter."""
@@ -182,15 +150,9 @@ class TorchOptimizer:
         """What `_write` wrote on all ranks, however many they were, checked against the
         parameters' names and shapes."""
         tensors: dict[str, Tensor] = {}
-        try:
-            for file in sorted(directory.glob("*.safetensors")):
-                tensors |= load_file(file)
-            steps = json.loads((directory / "optimizer.json").read_text("utf-8"))["steps"]
-            steps = {str(name): int(n) for name, n in steps.items()}
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LldscopeError(
-                f"{directory} holds no optimizer state that can be read: {error}"
-            ) from error
+        for file in sorted(directory.glob("*.safetensors")):
+            tensors |= load_file(file)
+        steps = json.loads((directory / "optimizer.json").read_text("utf-8"))["steps"]
         keys = {f"{name}.{moment}" for name in steps for moment in MOMENTS}
         shapes = self._shapes()
         unknown = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}

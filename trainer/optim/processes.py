@@ -52,10 +52,6 @@ class Processes:
             distributed.broadcast_object_list(texts, src=0, device=self.device)
         return texts[0]
 
-    def any(self, mine: bool) -> bool:
-        """Whether it is so on one rank at least."""
-        return bool(self.most(mine))
-
     def most(self, mine: int) -> int:
         """The largest number of any rank."""
         if self.size == 1:

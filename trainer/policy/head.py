@@ -1,14 +1,10 @@
-"""The output layer: hidden states → float32 logits, in the precision that `head_dtype` names.
+"""The output layer: hidden states → logits, in float32, which arXiv 2506.13585 found necessary.
 
-- float32, the default: what arXiv 2506.13585 found necessary. Where the decoder computes in
-  bfloat16 on a GPU, by bfloat16 products with float32 sums, whose tensor cores are ten times as
-  fast: exact of inputs that are bfloat16 themselves; of float32 ones each is split into two halves
-  of 8 significant bits, and of the four products the three that matter are taken.
-- bfloat16: inputs rounded to 8 significant bits, sums in float32. One product, and nothing is kept
-  of a float32 copy of the weights.
-
-Gradients are products of the same precision. tests/trainer/test_head.py measures the error of each
-against double precision and LLDS' dead band.
+Where the decoder computes in bfloat16 on a GPU, by bfloat16 products with float32 sums, whose
+tensor cores are ten times as fast: exact of inputs that are bfloat16 themselves; of float32 ones
+each is split into two halves of 8 significant bits, and of the four products the three that matter
+are taken. Gradients are products of the same precision. tests/trainer/test_head.py measures the
+error against double precision and LLDS' dead band.
 """
 
 from __future__ import annotations
@@ -24,25 +20,18 @@ FEW = 256
 
 
 def head_logits(model: Any, hidden: Tensor) -> Tensor:
-    """(…, V) float32 logits of hidden states (…, H), in the model's `head_dtype`, float32 where it
-    has none, whatever its weights are."""
+    """(…, V) float32 logits of hidden states (…, H), whatever the model's weights are."""
     # Its weights and no module: in ZeRO's stage 3 every call of a module makes all ranks fetch its
     # weights together, but the head runs once per chunk of tokens, of which ranks differ in number.
     head = model.get_output_embeddings()
     bias = None if head.bias is None else head.bias.float()
     rows = hidden.flatten(0, -2)  # (n, H)
     with torch.autocast(hidden.device.type, enabled=False):
-        exact = getattr(model, "head_dtype", "float32") == "float32"
-        if exact and not by_halves(model, rows):
+        bfloat16 = torch.bfloat16 in (getattr(model, "compute_dtype", None), rows.dtype)
+        if not (rows.is_cuda and bfloat16 and len(rows) > FEW):
             return linear(hidden.float(), head.weight.float(), bias)
-        logits = HalfLinear.apply(rows, head.weight, exact)  # (n, V)
+        logits = HalfLinear.apply(rows, head.weight)  # (n, V)
         return (logits if bias is None else logits + bias).view(*hidden.shape[:-1], -1)
-
-
-def by_halves(model: Any, rows: Tensor) -> bool:
-    """Whether the float32 product of these rows (n, H) is put together from bfloat16 ones."""
-    bfloat16 = torch.bfloat16 in (getattr(model, "compute_dtype", None), rows.dtype)
-    return rows.is_cuda and bfloat16 and len(rows) > FEW
 
 
 class HalfLinear(torch.autograd.Function):
@@ -50,26 +39,24 @@ class HalfLinear(torch.autograd.Function):
     product with an `out_dtype`."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor, exact: bool) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(rows, weight)
-        ctx.exact = exact
-        return _product(rows, weight.T, exact)
+        return _product(rows, weight.T)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         rows, weight = ctx.saved_tensors
         (logits,) = gradients  # (n, V)
-        by_rows, by_weight, _ = ctx.needs_input_grad
+        by_rows, by_weight = ctx.needs_input_grad
         return (
-            _product(logits, weight, ctx.exact).to(rows.dtype) if by_rows else None,
-            _product(logits.T, rows, ctx.exact).to(weight.dtype) if by_weight else None,
-            None,
+            _product(logits, weight).to(rows.dtype) if by_rows else None,
+            _product(logits.T, rows).to(weight.dtype) if by_weight else None,
         )
 
 
-def _product(a: Tensor, b: Tensor, exact: bool) -> Tensor:
-    """The float32 product of two matrices: of their first 8 significant bits, or of 16."""
-    (first, *rest), (second, *more) = halves(a, exact), halves(b, exact)
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """The float32 product of two matrices, of their first 16 significant bits."""
+    (first, *rest), (second, *more) = halves(a), halves(b)
     product = _add_product(None, first, second)
     for low in rest:
         product = _add_product(product, low, second)
@@ -78,12 +65,12 @@ def _product(a: Tensor, b: Tensor, exact: bool) -> Tensor:
     return product
 
 
-def halves(a: Tensor, exact: bool) -> list[Tensor]:
-    """bfloat16 tensors that add up to `a`: one of a bfloat16 tensor or if not `exact`, else two,
-    which miss 2⁻¹⁷ of it at most."""
+def halves(a: Tensor) -> list[Tensor]:
+    """bfloat16 tensors that add up to `a`: of a bfloat16 tensor itself, else two, which miss 2⁻¹⁷
+    of it at most."""
+    if a.dtype == torch.bfloat16:
+        return [a]
     high = a.bfloat16()
-    if a.dtype == torch.bfloat16 or not exact:
-        return [high]
     return [high, (a - high).bfloat16()]
 
 

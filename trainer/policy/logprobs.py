@@ -26,7 +26,6 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .head import head_logits
-from .packing import packed_hidden
 
 LOGITS_BYTES = 512 * 2**20
 """Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
@@ -59,8 +58,9 @@ def action_scores(
         ids: (B, T) token ids, padded on the right.
         action_mask: (B, T), 1 where the policy emitted the token; never at position 0.
     """
-    where = action_mask.flatten().nonzero()[:, 0]  # (n,) positions of action tokens in B · T
-    before = _hidden_before(model, ids, action_mask, where)  # (n, H)
+    # (n,) positions of action tokens in B · T, found once: a GPU is waited for to know how many.
+    where = action_mask.flatten().nonzero()[:, 0]
+    before = hidden_before(model, ids, where)  # (n, H)
     targets = ids.flatten().index_select(0, where)  # (n,)
     size = logits_rows(model)
     # With several chunks their logits would all wait for the backward pass; recompute instead.
@@ -84,19 +84,10 @@ def action_scores(
     return TokenScores(logp, *others)
 
 
-def action_hidden(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
-    """(action tokens, hidden size): the final hidden states that predict the action tokens, row by
-    row."""
-    return _hidden_before(model, ids, action_mask, action_mask.flatten().nonzero()[:, 0])
-
-
-def _hidden_before(model: Any, ids: Tensor, action_mask: Tensor, where: Tensor) -> Tensor:
-    """The final hidden states that predict the action tokens, which are at the positions `where` of
-    the flattened rows. They are found once for all uses: a GPU is waited for to know how many there
-    are."""
+def hidden_before(model: Any, ids: Tensor, where: Tensor) -> Tensor:
+    """(n, H): the final hidden states that predict the tokens at the positions `where` (n,) of the
+    flattened rows."""
     with compute(model), _recomputing(model):
-        if getattr(model, "packing", False):
-            return packed_hidden(model, ids, action_mask, where)
         hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     return hidden.flatten(0, 1).index_select(0, where - 1)
 

@@ -13,9 +13,10 @@ from typing import Any
 import click
 
 from lldscope import open_run
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import UsageError
 from lldscope.storage import json_files
 
+from ..blame.command import fill
 from .plan import ARMS, AS_IT_WAS, plan
 
 ROUNDS = 4
@@ -43,17 +44,14 @@ def rescue(
 
     Exit code: 0 answered; 1 internal or I/O error, 2 what cannot be rescued.
     """
-    try:
-        with open_run(run) as source:
-            onset = ctx.obj["onset"](source)
-            if onset is None:
-                raise UsageError(f"No warning has fired in {run}: there is nothing to go back from")
-            if only_plan:
-                _show_plan(source, onset, as_json)
-                return
-            answer = _answer(source, run, onset, steps, reuse=go_on)
-    except ImportError as error:
-        raise LldscopeError(f'{error.name} is missing: pip install "lldscope[train]"') from error
+    with open_run(run) as source:
+        onset = ctx.obj["onset"](source)
+        if onset is None:
+            raise UsageError(f"No warning has fired in {run}: there is nothing to go back from")
+        if only_plan:
+            _show_plan(source, onset, as_json)
+            return
+        answer = _answer(source, run, onset, steps, reuse=go_on)
     if as_json:
         click.echo(json_files.to_json(answer, indent=1))
     else:
@@ -74,8 +72,8 @@ def _show_plan(source: Any, onset: Any, as_json: bool) -> None:
             {"schema": 1, "rule": onset.rule, "fired": onset.fired, "sound": onset.sound,
              "plan": [{"from": start, "command": text} for start, text in ways]}, indent=1))
         return
-    click.echo(_lines(f"{_trouble(onset.rule, onset.fired, onset.sound)} Commands "
-                      f"to try, {ways[0][0]}:"))
+    trouble = _trouble(onset.rule, onset.fired, onset.sound)
+    click.echo(fill(f"{trouble} Commands to try, {ways[0][0]}:"))
     for _, text in ways:
         click.echo("\n" + textwrap.indent(text, "  "))
 
@@ -177,7 +175,7 @@ def _show(answer: dict[str, Any]) -> None:
         delta = "–" if a["delta"] is None else f"{a['delta']:+.2f}"
         ended = "" if a["ended"] is None else f"  ended after step {a['ended'] - 1}"
         click.echo(f"{a['arm']:{max(width, 20)}}  {ems:28} {delta:>7}{ended}")
-    click.echo("\n" + _lines(answer["sentence"]))
+    click.echo("\n" + fill(answer["sentence"]))
 
 
 def _apply(ctx: click.Context, run: Path, answer: dict[str, Any]) -> None:
@@ -192,7 +190,3 @@ def _apply(ctx: click.Context, run: Path, answer: dict[str, Any]) -> None:
         train, config=words[0], overrides=words[1:], run=run, resume=True,
         step=answer["checkpoint"], settings=False,
     )
-
-
-def _lines(text: str) -> str:
-    return textwrap.fill(text, 79, break_on_hyphens=False)

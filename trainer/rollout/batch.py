@@ -25,10 +25,9 @@ class RolloutBatch:
 
     `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
     in-process sampler measured them while sampling, for other engines `measure` does, and for a
-    sampler whose policy or rounding is another. `behaviour` is whoever sampled, None
-    where its log-probabilities are `old`. The rest
-    is filled in as the step goes on: `inner` does not hold for the rows in `skipped`, `post` holds
-    for those in `rescored`; `action` numbers the action of each token, -1 off them; None is a
+    sampler whose policy or rounding is another. `behaviour` is whoever sampled, None where its
+    log-probabilities are `old`. The rest is filled in as the step goes on: `post` holds for the
+    rows in `rescored`; `action` numbers the action of each token, -1 off them; None is a
     measurement that this run does not make. A NaN in what was measured is a NaN.
     """
 
@@ -48,7 +47,6 @@ class RolloutBatch:
     penalty: Tensor | None = None
     answer_mask: Tensor | None = None
     weights: Tensor | None = None
-    skipped: Tensor | None = None
     action: Tensor | None = None
 
     @classmethod
@@ -61,32 +59,34 @@ class RolloutBatch:
         apart: bool = False,
     ) -> RolloutBatch:
         """Pad the rollouts to the right; `advantages` has shape (N,). `apart`: what the
-        in-process sampler measured is not `old`, because it sampled from older weights, or computes
-        in bfloat16, where a key-value cache rounds so differently from a whole pass that strict
-        LLDS gates would open on it."""
+        in-process sampler measured is not `old`, because it computes in bfloat16, where a key-value
+        cache rounds so differently from a whole pass that strict LLDS gates would open on it."""
 
         def tensor(rows: Sequence[Sequence[float] | None]) -> Tensor:
             return pad([row or [0.0] for row in rows], 0.0, device)
 
         action = pad([r.action for r in rollouts], -1, device)  # (B, T)
         mask = (action >= 0).long()
-        sampler_is_policy = rollouts[0].behaviour is None and not apart
-        nothing = torch.zeros(mask.shape, device=device)
-        old = tensor([r.logp for r in rollouts]) if sampler_is_policy else nothing
+        behaviour = None
+        if apart or rollouts[0].behaviour is not None:
+            behaviour = tensor([r.behaviour or r.logp for r in rollouts])
+            old = entropy = error_norm = torch.zeros(mask.shape, device=device)  # until `measure`
+        else:
+            old = tensor([r.logp for r in rollouts])
+            entropy = tensor([r.entropy for r in rollouts])
+            error_norm = tensor([r.error_norm for r in rollouts])
         return cls(
             ids=pad([r.ids for r in rollouts], 0, device),
             mask=mask,
             old=old,
-            entropy=tensor([r.entropy for r in rollouts]) if sampler_is_policy else nothing,
-            error_norm=tensor([r.error_norm for r in rollouts]) if sampler_is_policy else nothing,
+            entropy=entropy,
+            error_norm=error_norm,
             advantages=advantages.to(device),
             lengths=[len(r.ids) for r in rollouts],
             inner=old.clone(),
             post=old.clone(),
             rescored=torch.zeros(len(rollouts), dtype=torch.bool),
-            behaviour=None
-            if sampler_is_policy
-            else tensor([r.behaviour or r.logp for r in rollouts]),
+            behaviour=behaviour,
             action=action,
         )
 

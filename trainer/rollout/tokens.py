@@ -57,11 +57,6 @@ class Rollout:
     truncated: bool = False
     behaviour: list[float] | None = None
 
-    @property
-    def n_tokens(self) -> int:
-        """Tokens the policy wrote."""
-        return sum(a >= 0 for a in self.action)
-
 
 class Turn(NamedTuple):
     """What an engine wrote after one context.

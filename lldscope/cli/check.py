@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .shared import (
-    RunPath,
-    arl_option,
-    fail_on_option,
-    print_json,
-    rules_option,
-    warn_of_damage,
-)
+from .shared import RunPath, arl_option, fail_on_option, print_json, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..monitor.health import RunState

@@ -9,14 +9,7 @@ from typing import Any
 import click
 
 from .report import document_options, form_of, write_document
-from .shared import (
-    RunPath,
-    arl_option,
-    print_table,
-    rules_option,
-    verdict_text,
-    warn_of_damage,
-)
+from .shared import RunPath, arl_option, print_table, rules_option, verdict_text, warn_of_damage
 
 MOST_FITTING = 4  # runs whose values stand side by side in 80 columns
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -63,11 +63,13 @@ class Import:
         self._ingested: dict[str, int] = {}  # items of each format that are in the run …
         self._last: dict[str, Scalars | Rows] = {}  # … and the last of them
         self._info: dict[str, Any] = {}
+        self._is_growing = False  # so that the last rows may be of a step that is half written
 
     @property
     def size(self) -> int:
         """Bytes to read, for a progress bar."""
-        return sum(group.size for group in self.groups)
+        files = (path for group in self.groups for path in group.paths)
+        return sum(size for file in files for _, size, _ in file_states(file))
 
     def build(self, advance: Callable[[int], None], *, live: bool = False) -> Outcome:
         """Import everything there is.
@@ -88,6 +90,7 @@ class Import:
         }
         if not live and before.get("imported", {}).get("request") == request:
             return self._outcome(unchanged=True)
+        self._is_growing = live
         self.findings.advance = advance
         place = self.run.with_name(f".{self.run.name}.{os.getpid()}{json_files.IN_PROGRESS}")
         shutil.rmtree(place, ignore_errors=True)
@@ -140,6 +143,10 @@ class Import:
 
     def close(self, reason: str) -> None:
         """After `follow`: the run is as far as it was followed."""
+        self._is_growing = False
+        with suppress(LldscopeError):
+            for group in self.groups:
+                self._ingest(group)
         self._writer.flush()
         self._beat(closed=True)
         self._info |= {"status": "stopped", "reason": reason, "ended": time.time()}
@@ -149,7 +156,8 @@ class Import:
         """Items of a format that are not in the run yet."""
         name = group.source.name
         done, n, item = self._ingested.get(name, 0), 0, None
-        for item in group.source.read(group.paths, self.findings):
+        items = group.source.read(group.paths, self.findings)
+        for item in _without_last_rows(items) if self._is_growing else items:
             n += 1
             if n > done:
                 self._writer.write(item)
@@ -232,6 +240,16 @@ class Import:
             w = self._writer
             outcome.rows, outcome.steps, outcome.attempts = dict(w.rows), w.steps, len(w.attempts)
         return outcome
+
+
+def _without_last_rows(items: Iterable[Scalars | Rows]) -> Iterator[Scalars | Rows]:
+    before = None
+    for item in items:
+        if before is not None:
+            yield before
+        before = item
+    if isinstance(before, Scalars):
+        yield before
 
 
 def _is_empty(path: Path) -> bool:

@@ -17,7 +17,7 @@ from typing import Protocol
 from ..core.errors import LldscopeError, UsageError
 from .console import Console, TrlConsole
 from .metrics import Metrics
-from .reading import file_states, head, natural_key
+from .reading import head, natural_key
 from .rollouts import RolloutRows
 from .rows import Candidate
 from .source import HEAD_BYTES, Findings, Rows, Scalars
@@ -62,10 +62,6 @@ class Group:
     source: Source
     paths: list[Path]
 
-    @property
-    def size(self) -> int:
-        return sum(size for path in self.paths for _, size, _ in file_states(path))
-
 
 def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> list[Group]:
     """The paths by format, in the order of `sources`. Folders are searched; files that no format
@@ -90,9 +86,7 @@ def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> 
                 findings.skip("pipes, devices and sockets, which are not read")
             elif not os.access(file, os.R_OK):
                 findings.skip("files without permission to read them")
-            elif format_id is not None:
-                claimed.setdefault(format_id, {})[file] = None
-            elif source := _source_of(file, candidates, findings):
+            elif source := candidates[0] if format_id else _source_of(file, candidates, findings):
                 claimed.setdefault(source.name, {})[file] = None
     return [Group(s, list(claimed[s.name])) for s in candidates if s.name in claimed]
 

@@ -57,10 +57,9 @@ class Metrics:
         return column is None and (by_time or named)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        exports = [path for path in paths if _PART.search(path.name)]
-        others = [path for path in paths if path not in exports]
-        if exports:
-            exports = of_one_run(exports, findings, lambda path: _PART.sub("", path.name))
+        parts = [path for path in paths if _PART.search(path.name)]
+        others = [path for path in paths if path not in parts]
+        exports = of_one_run(parts, findings, lambda path: _PART.sub("", path.name))
         _refuse_several_runs(others)
         for path in [*sorted(others, key=natural_key), *exports]:
             # One counter per file: trainer and orchestrator of a run write files of their own.

@@ -438,6 +438,33 @@ def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_pa
     assert check(followed).life == "stopped"
 
 
+def test_rollouts_that_are_written_one_by_one_are_all_there_in_the_end(tmp_path):
+    """The last step waits for the next one while it may be half written."""
+    rows = [{"step": i // 4, "prompt": f"q{i // 2}", "response": "a", "reward": i % 2}
+            for i in range(12)]
+    log = tmp_path / "rollouts.jsonl"
+
+    def write(n: int) -> None:
+        log.write_text("".join(json.dumps(row) + "\n" for row in rows[:n]))
+
+    write(7)
+    task = Import([log], tmp_path / "run", ImportRequest(), None)
+    assert task.build(lambda n: None, live=True).rows["responses"] == 4
+    lengths, counts = [11, 12], []
+
+    def stop(seconds: float) -> bool:
+        if lengths:
+            write(lengths.pop(0))
+            return False
+        return True
+
+    task.follow(stop, lambda outcome: counts.append(outcome.rows["responses"]))
+    task.close("over")
+    assert counts == [8, 8]
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert run.sql("SELECT count(*) AS n FROM responses GROUP BY step")["n"].tolist() == [4] * 3
+
+
 def test_files_that_appear_together_are_followed_in_the_order_of_their_names(tmp_path):
     log = tmp_path / "log"
     log.mkdir()

@@ -25,6 +25,7 @@ from dash import (
 
 from lldscope.core.charts import Chart
 from lldscope.core.errors import LldscopeError
+from lldscope.figures.chart_figures import in_words
 
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
@@ -34,7 +35,7 @@ from .pages.batch import batch
 from .pages.compare_page import compare_parts, comparison_of
 from .pages.drawing import cards_of, charts_of, draw, keys_asked
 from .pages.frame import Query, attrs, query_of, snapshots_of, view_of
-from .pages.list_rows import choice_of, run_rows
+from .pages.list_page import choice_of, run_rows
 from .pages.router import page
 from .pages.run_page import absent_charts, run_parts
 from .pages.story import story, story_key, title_of_run
@@ -110,7 +111,6 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         keys, names_of_parts = (
             _texts([o["id"]["index"] for o in ctx.outputs_list[i]]) for i in (0, 3)
         )
-        still = [no_update] * len(keys)
         query = query_of(drawing)
         snapshots, errors = snapshots_of(registry, _texts(names))
         versions = [snapshot.version for snapshot in snapshots]
@@ -120,15 +120,14 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         if is_run and snapshots and versions[-1:] != _texts(before)[-1:]:
             set_props("story-of", {"data": versions[-1]})
         redraws = versions != before or "drawing.data" in ctx.triggered_prop_ids
-        if not snapshots or not redraws:
+        charts = charts_of(keys, snapshots, not is_run) if snapshots and redraws else []
+        if [chart.id for chart in charts] != keys:  # also where a metric is gone; it may come back
+            still = [no_update] * len(keys)
             return still, still, still, [words.get(p, no_update) for p in names_of_parts], no_update
-        charts = charts_of(keys, snapshots, not is_run)
-        if [chart.id for chart in charts] != keys:  # a metric is gone; the page asks again
-            return still, still, still, [no_update] * len(names_of_parts), no_update
         figures = _figures(charts, snapshots, query, names, is_run)
         if is_run:
             words["absent"] = absent_charts(charts, figures)
-        feet, classes = [*map(parts.in_words, figures)], [*map(parts.card_class, figures)]
+        feet, classes = [*map(in_words, figures)], [*map(parts.card_class, figures)]
         return (
             figures, feet, classes, [words.get(p, no_update) for p in names_of_parts], versions
         )

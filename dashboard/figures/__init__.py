@@ -1,1 +1,1 @@
-"""What is drawn beside charts: colours of tokens, histograms, and what a refresh sends."""
+"""What is drawn beside charts: the map of actions, and Δ as colour."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from lldscope.core import palette
 from lldscope.core.charts import Chart
-from lldscope.explore.responses import ActionMap
 from lldscope.figures import marks
 from lldscope.figures.chart_figures import Figure
 from lldscope.figures.layout import chart_layout
@@ -26,15 +26,13 @@ ACTION_MAP = Chart(
 _SCALE = [[0.0, palette.VERMILLION], [0.5, "rgba(128,128,128,0.18)"], [1.0, palette.BLUE]]
 
 
-def make_action_map(grid: ActionMap | None, subject: Subject, axis: XAxis) -> Figure:
+def make_action_map(cells: pd.DataFrame, subject: Subject, axis: XAxis) -> Figure:
     """The chart, with the alarms of the run; a cell is some steps wide and one action high."""
     window = axis.extent
     layout = chart_layout(ACTION_MAP, axis, window)
-    cells = None if grid is None else grid.cells
-    layout["meta"] |= {"remarks": "", "measured": cells is not None and len(cells) > 0}
     layout["annotations"], layout["shapes"] = [], []
-    if grid is None or cells is None or not len(cells):
-        layout["meta"]["remarks"] = "Not measured in this run"
+    if not len(cells):
+        layout["meta"] |= {"remarks": "Not measured in this run", "measured": False}
         return {"data": [], "layout": layout}
     layout["annotations"] = list(alarm_labels(subject.table, subject.alerts, axis, window))
     layout["shapes"] = marks.alarm_lines(subject.table, subject.alerts, axis, window)
@@ -46,7 +44,7 @@ def make_action_map(grid: ActionMap | None, subject: Subject, axis: XAxis) -> Fi
         left, right = (np.array(at_steps(subject.table, axis, list(end))) for end in ends)
     delta = cells["delta"].to_numpy(float)
     full = full_color(delta)
-    layout["meta"]["remarks"] = f"full colour at ±{full:g} nats"
+    layout["meta"] |= {"remarks": f"full colour at ±{full:g} nats", "measured": True}
     bars: dict[str, Any] = {
         "type": "bar", "name": "Δ", "yaxis": "y", "opacity": 1.0,
         "x": ((left + right) / 2).tolist(), "width": (right - left).tolist(),

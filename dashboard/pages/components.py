@@ -15,20 +15,18 @@ from dash import dcc, html
 
 from lldscope.core import palette
 from lldscope.core.charts import Chart
-from lldscope.core.numbers import number
 from lldscope.core.safe_text import in_one_line
 from lldscope.core.terminal import visible
 from lldscope.diagnosis.conditions import LEAST
-from lldscope.figures.chart_figures import HEIGHT, Figure, absent_lines, is_measured, remarks
+from lldscope.figures.chart_figures import HEIGHT, Figure, in_words, is_measured
 from lldscope.figures.series import floats
+from lldscope.figures.svg import DASHES
 from lldscope.monitor.health import RunState
 
 from ..data.snapshot import Snapshot
 from ..figures.action_map import ACTION_MAP
 from .frame import address, attrs, choice_button
 
-MOST_LINES, FEW_LINES = 6, 2  # of a chart that are described in words, and with their extremes
-CLEARLY = 0.3  # of a line's range
 GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "doubleClick": "autosize",  # everything: assets/charts.js
@@ -230,7 +228,8 @@ def card_class(figure: Figure) -> str:
     that was not measured is not in the legend."""
     if not is_measured(figure):
         return "card chart unmeasured"
-    return " ".join(["card chart", *(f"without-{i}" for i in absent_lines(figure))])
+    absent = figure["layout"]["meta"].get("absent", [])  # by their place in the legend
+    return " ".join(["card chart", *(f"without-{i}" for i in absent)])
 
 
 def chart_card(
@@ -258,37 +257,6 @@ def chart_card(
     )
 
 
-def in_words(figure: Figure) -> str:
-    """What a chart shows, for who cannot see it or would read off its ends: of each line its first
-    and last value, of few lines how far they went beyond both, of many lines the first. And the
-    remarks."""
-    lines = [
-        line for line in figure["data"]
-        if line["type"] == "scatter" and line["opacity"] == 1 and len(line["y"]) > 1
-        and not line["name"].endswith((", lowest run", ", highest run"))
-    ]
-    courses = [
-        f"{line['name']} {number(line['y'][0])} → {number(line['y'][-1])}"
-        + (_extremes(line, figure) if len(lines) <= FEW_LINES else "")
-        for line in lines[:MOST_LINES]
-    ]
-    more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
-    return " · ".join(filter(None, [*courses, *more, remarks(figure)]))
-
-
-def _extremes(line: dict[str, Any], figure: Figure) -> str:
-    """The highest and the lowest value of a line, where they are clearly beyond its two ends."""
-    x, y = line["x"], line["y"]
-    words = ""
-    for word, pick in (("highest", max), ("lowest", min)):
-        value = pick(y)
-        if abs(value - pick(y[0], y[-1])) > CLEARLY * (max(y) - min(y)):
-            by_step = figure["layout"]["meta"]["x"] == "step"
-            at = f" at step {x[y.index(value)]:,.0f}" if by_step else ""
-            words += f", {word} {number(value)}{at}"
-    return words
-
-
 def legend_of(chart: Chart) -> list[Any]:
     """Names of a chart's lines, each beside a stroke as it is drawn; nothing where the only line is
     called as the chart is."""
@@ -302,9 +270,8 @@ def legend_of(chart: Chart) -> list[Any]:
 
 def stroke(color: str, dash: str) -> html.Img:
     """A short stroke in a line's colour and dash."""
-    pattern = {"solid": "", "dash": "6,4", "dot": "2,3", "dashdot": "6,3,2,3", "longdash": "9,4"}
     svg = (
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 22 6'><line x1='1' x2='21' y1='3' "
-        f"y2='3' stroke='{color}' stroke-width='2.5' stroke-dasharray='{pattern[dash]}'/></svg>"
+        f"y2='3' stroke='{color}' stroke-width='2.5' stroke-dasharray='{DASHES.get(dash, '')}'/></svg>"
     )
     return html.Img(src=f"data:image/svg+xml,{quote(svg)}", alt="", className="stroke")

@@ -175,18 +175,14 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
     return html.Header([*name, kind, delta, html.Span(text, className="quiet")])
 
 
-def without_tokens(item: Trajectory, same: int) -> list[Any]:
-    """Actions with their Δ, and the recorded text, where no token was recorded. The first `same`
-    actions retrieved the same documents as those of the other response."""
+def without_tokens(item: Trajectory) -> list[Any]:
+    """Actions with their Δ, and the recorded text, where no token was recorded."""
     text = "No tokens of this response were recorded; Δ is shown per action."
     if all(a["delta"] is None for a in item.actions):
         text = "No tokens of this response were recorded, and it was not scored after the update."
+    heads = [action_head(action, action["action_index"]) for action in item.actions]
     parts: list[Any] = [html.P(text, className="note")]
-    for action in item.actions:
-        head = action_head(action, action["action_index"])
-        alike = action["action_index"] < same
-        note = [html.Span("retrieved the same documents", className="same")] if alike else []
-        parts.append(html.Section([head, *note], className="turn"))
+    parts += [html.Section(head, className="turn") for head in heads]
     if item.text is not None:
         more = item.text_characters - len(item.text)
         end = f" … and {more:,} more characters" if more > 0 else ""

@@ -16,7 +16,6 @@ from lldscope.explore.trajectories import (
     paired_with,
     read_trajectory,
     rows_of,
-    same_documents,
     shared_prefix,
 )
 
@@ -48,16 +47,15 @@ def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
     pair = paired_with(run, response)
     other = pair and read_trajectory(run, pair, response.first, response.group)
     shared = shared_prefix(response.tokens, other.tokens) if other and not response.first else 0
-    same = same_documents(response.actions, other.actions) if other else 0
-    columns = [_column(name, response, query, "t", shared, same)]
+    columns = [_column(name, response, query, "t", shared)]
     if other is not None:
-        columns.append(_column(name, other, query, "b", shared, same))
+        columns.append(_column(name, other, query, "b", shared))
     return html.Div(
         [
             _head(name, snapshot.title, response),
             _group(name, response, other),
             _LEGEND,
-            _pairing(response, other, shared, same),
+            _pairing(response, other, shared),
             _losses(name, response),
             html.Div(columns, className="pair"),
             _STATUS,
@@ -123,19 +121,17 @@ def _group(name: str, response: Trajectory, other: Trajectory | None) -> html.Di
     )
 
 
-def _pairing(response: Trajectory, other: Trajectory | None, shared: int, same: int) -> html.P:
+def _pairing(response: Trajectory, other: Trajectory | None, shared: int) -> html.P:
     """What stands beside the response, and what they share."""
-    kind = "wrong" if response.about["correct"] else "correct"
     if other is None:
+        kind = "wrong" if response.about["correct"] else "correct"
         text = f"The group holds no {kind} response to compare with."
     elif response.first:
         text = f"Both from position {response.first:,} on."
     elif len(response.tokens) and len(other.tokens):
         text = f"Identical tokens after the prompt: {shared:,}."
     else:
-        text = f"First actions that retrieved the same documents: {same}."
-        if not len(other.tokens):
-            text = f"No tokens of a {kind} response of this group were recorded. {text}"
+        text = "Where they diverge cannot be told without the tokens of both."
     return html.P(text, className="note")
 
 
@@ -159,11 +155,9 @@ def _losses(name: str, response: Trajectory) -> html.P:
     return html.P(parts, className="lost-most")
 
 
-def _column(
-    name: str, item: Trajectory, query: Query, side: str, shared: int, same: int
-) -> html.Section:
-    """A response; `side` begins the ids of its tokens. `shared` own tokens begin as those of the
-    other do, and its first `same` actions brought the same documents."""
+def _column(name: str, item: Trajectory, query: Query, side: str, shared: int) -> html.Section:
+    """A response; `side` begins the ids of its tokens. Its first `shared` own tokens are those of
+    the other."""
     row = item.about
     shape = {True: "correct", False: "wrong"}.get(row["correct"], "of unknown class")
     title = f"response {title_of(row)}, {shape}"
@@ -180,7 +174,7 @@ def _column(
         after = here(name, item.key, from_=item.first + token_view.MOST_TOKENS)
         body = token_view.turns(item, side, position, shared, after)
     else:
-        body = token_view.without_tokens(item, same)
+        body = token_view.without_tokens(item)
     return html.Section([html.Header(head), *body], className="card words")
 
 

@@ -1,17 +1,16 @@
-"""What was tried with a run, as tables for people: `blame`'s answer, `rescue`'s forks, attempts."""
+"""What was tried with a run, as tables for people: `blame`'s answer, `rescue`'s forks, attempts.
+
+The answers are in `blame/step-STEP.json` and `rescue/step-STEP.json` of the run's folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..runs import Run
 from ..storage import json_files
-
-BLAME, RESCUE = "blame", "rescue"
-"""Folders of a run: `step-STEP.json` with the answer of each, and the forks of each rescue."""
 
 
 @dataclass(frozen=True)
@@ -24,62 +23,44 @@ class Experiment:
     rows: Sequence[tuple[str, ...]]
 
 
-def has_experiments(path: Path, info: Mapping[str, Any]) -> bool:
-    """Whether anything was tried with the run in a folder, without opening it."""
-    folders = any((path / name).is_dir() for name in (BLAME, RESCUE))
-    return folders or len(info.get("attempts") or []) > 1
-
-
 def experiments(run: Run) -> list[Experiment]:
     """What was tried with a run, the most telling first; what cannot be read is left out."""
-    if not has_experiments(run.path, run.info):
-        return []
-    answers = (blame_answer(run), rescue_answer(run), attempts(run))
+    answers = (_newest(run, "blame", blame), _newest(run, "rescue", rescue), attempts(run))
     return [answer for answer in answers if answer is not None]
 
 
-def blame_answer(run: Run) -> Experiment | None:
-    """The last answer of `lldscope blame`."""
-    answer = _newest(run.path / BLAME, lambda plain: (
-        str(plain["sentence"])[:2000], int(plain["step"]), int(plain["draws"]),
-        [(str(v["name"])[:80], _number(v["measures"]["delta_correct"]), _interval(v["delta"]),
-          _interval(v["change"])) for v in plain["variants"][:100]],
-    ))
-    if answer is None:
-        return None
-    sentence, step, draws, rows = answer
-    head = ("update", "Δ, this batch", f"Δ, {draws} new batches [95 %]", "difference [95 %]")
-    title = f"What the update of step {step} did, run again with one thing changed"
-    return Experiment(title, sentence, head, rows)
-
-
-def rescue_answer(run: Run) -> Experiment | None:
-    """The last answer of `lldscope rescue`."""
-    answer = _newest(run.path / RESCUE, lambda plain: (
-        str(plain["sentence"])[:2000], int(plain["checkpoint"]),
-        [(str(a["arm"])[:80], [float(em) for em in a["em"]][:100], a["delta"], a["ended"])
-         for a in plain["arms"][:20]],
-    ))
-    if answer is None:
-        return None
-    sentence, checkpoint, arms = answer
-    rows = [
-        (arm, ", ".join(f"{em:.3f}" for em in ems), _number(delta),
-         "" if ended is None else f"step {ended - 1}")
-        for arm, ems, delta, ended in arms
-    ]
-    head = ("fork", "held-out exact match, round by round", "mean Δ, nats", "ended after")
-    title = f"Forks from the checkpoint before step {checkpoint}"
-    return Experiment(title, sentence, head, rows)
-
-
-def _newest(folder: Path, parse: Callable[[Any], Any]) -> Any:
-    """What `parse` makes of the newest answer in a folder; None where it cannot be read."""
+def _newest(run: Run, folder: str, read: Callable[[Any], Experiment]) -> Experiment | None:
+    """The newest answer in a folder of a run; None where there is none that can be read."""
     try:
-        file = max(folder.glob("step-*.json"), key=lambda path: path.stat().st_mtime)
-        return parse(json_files.parse(json_files.read_bytes(file, folder.parent)))
+        file = max((run.path / folder).glob("step-*.json"), key=lambda path: path.stat().st_mtime)
+        return read(json_files.parse(json_files.read_bytes(file, run.path)))
     except (OSError, ValueError, TypeError, LookupError):
         return None
+
+
+def blame(answer: Any) -> Experiment:
+    """What `lldscope blame` found."""
+    rows = [
+        (str(v["name"])[:80], _number(v["measures"]["delta_correct"]), _interval(v["delta"]),
+         _interval(v["change"]))
+        for v in answer["variants"][:100]
+    ]
+    new = f"Δ, {int(answer['draws'])} new batches [95 %]"
+    head = ("update", "Δ, this batch", new, "difference [95 %]")
+    title = f"What the update of step {int(answer['step'])} did, run again with one thing changed"
+    return Experiment(title, str(answer["sentence"])[:2000], head, rows)
+
+
+def rescue(answer: Any) -> Experiment:
+    """What `lldscope rescue` found."""
+    rows = [
+        (str(a["arm"])[:80], ", ".join(f"{float(em):.3f}" for em in a["em"][:100]),
+         _number(a["delta"]), "" if a["ended"] is None else f"step {a['ended'] - 1}")
+        for a in answer["arms"][:20]
+    ]
+    head = ("fork", "held-out exact match, round by round", "mean Δ, nats", "ended after")
+    title = f"Forks from the checkpoint before step {int(answer['checkpoint'])}"
+    return Experiment(title, str(answer["sentence"])[:2000], head, rows)
 
 
 def attempts(run: Run) -> Experiment | None:

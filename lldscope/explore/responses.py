@@ -234,38 +234,18 @@ def largest_drops_at(run: Run, step: int) -> LargestDrops:
 # -- Δ by action and step -------------------------------------------------------------------------
 
 _ACTION_MAP = """
-SELECT (step - $1) // $2 AS bin, min(step) AS first_step, max(step) AS last_step,
-    least(action_index, $3) AS action_index, sum(n_actions)::BIGINT AS n_actions,
-    coalesce(sum(n_delta), 0)::BIGINT AS n_delta,
+WITH a AS (FROM action_signals WHERE correct),
+    s AS (SELECT min(step) AS first, 1 + (max(step) - min(step)) // $1 AS width FROM a)
+SELECT min(step) AS first_step, max(step) AS last_step, least(action_index, $2) AS action_index,
     sum(delta * n_delta) / nullif(sum(n_delta) FILTER (delta IS NOT NULL), 0) AS delta
-FROM action_signals WHERE correct AND step BETWEEN $1 AND $4
-GROUP BY bin, 4 ORDER BY bin, 4
+FROM a, s GROUP BY (step - first) // width, 3 ORDER BY 1, 3
 """
 MOST_BINS = 130  # columns of the map of actions
 MOST_ACTIONS = 12  # its rows; later actions are one row
 
 
-@dataclass(frozen=True)
-class ActionMap:
-    """Mean Δ of correct responses' actions by range of steps and action index.
-
-    `cells` has a row per range (`bin`, steps bin · width + first up to width of them) and
-    action index; delta is NaN where none of its actions was re-scored. The last index of
-    MOST_ACTIONS stands for all from there on.
-    """
-
-    cells: pd.DataFrame
-    first: int
-    last: int
-    width: int
-
-
-def action_map(run: Run) -> ActionMap | None:
-    """Δ by action and step in a bounded number of cells; None if the run holds no action."""
-    ends = run.sql("SELECT min(step) AS a, max(step) AS b FROM action_signals WHERE correct")
-    if ends["a"].isna().iloc[0]:
-        return None
-    low, high = int(ends["a"].iloc[0]), int(ends["b"].iloc[0])
-    width = max(1, -(-(high - low + 1) // MOST_BINS))
-    cells = run.sql(_ACTION_MAP, [low, width, MOST_ACTIONS - 1, high])
-    return ActionMap(cells, low, high, width)
+def action_map(run: Run) -> pd.DataFrame:
+    """Mean Δ of correct responses' actions: a row for each range of steps and action index, which
+    for the last of MOST_ACTIONS stands for all from there on. `delta` is NaN where none of its
+    actions was re-scored."""
+    return run.sql(_ACTION_MAP, [MOST_BINS, MOST_ACTIONS - 1])

@@ -22,7 +22,7 @@ MOST_GROUP = 128  # responses of one group
 _ACTIONS = """
 SELECT action_index, kind, n_tokens, logp_old_sum AS logp_old, logp_post_sum AS logp_post,
     logp_post_sum::DOUBLE - logp_old_sum::DOUBLE AS delta,
-    entropy_sum / nullif(n_tokens, 0) AS entropy, llds_gate, tool_ok, docs_hash
+    entropy_sum / nullif(n_tokens, 0) AS entropy, llds_gate, tool_ok
 FROM actions WHERE step = ? AND rank = ? AND response_id = ? ORDER BY action_index
 """
 
@@ -45,15 +45,12 @@ FROM responses r, (
 WHERE r.step = $1 AND r.rank = $2 AND r.response_id = $3
 """
 
-# The beginnings of other responses of a group: tokens where recorded, otherwise documents.
+# The beginnings of other responses of a group.
 _BEGINNINGS = """
 SELECT rank, response_id, action_index, token_id, left(text, $3) AS text,
     length(text) AS characters
-FROM tokens WHERE step = $1 AND position <= $2 AND {which} ORDER BY rank, response_id, position
-"""
-_DOCUMENTS = """
-SELECT rank, response_id, docs_hash FROM actions WHERE step = $1 AND {which}
-ORDER BY rank, response_id, action_index
+FROM tokens WHERE step = $1 AND position <= $2 AND (rank, response_id) IN ({keys})
+ORDER BY rank, response_id, position
 """
 
 _GROUP = """
@@ -129,37 +126,26 @@ def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def paired_with(run: Run, base: Trajectory) -> Key | None:
-    """The response of the other class, in the same group, that begins most like this one.
-
-    By tokens where they are recorded; otherwise by the documents that the first actions retrieved.
+    """The response of the other class, in the same group, whose tokens begin most like this one's;
+    of those without recorded tokens the first, one that was scored after the update before others.
     None where the group has no response of the other class, or the class is unknown.
     """
     correct = base.about["correct"]
     others = [row for row in base.group if correct is not None and row["correct"] == (not correct)]
-    with_tokens = [row for row in others if row["has_tokens"]]
     if not others:
         return None
-    candidates = with_tokens or others
     mine = read_tokens(run, base.key) if base.first else base.tokens
-    keys = ", ".join(f"({k.rank}, {k.response_id})" for k in map(key_of, candidates))
-    which = f"(rank, response_id) IN ({keys})"
-    if with_tokens:
-        last = int(mine["position"].max()) if len(mine) else 0
-        parameters = [base.key.step, last, MOST_CHARACTERS]
-        rows = run.sql(_BEGINNINGS.format(which=which), parameters)
-    else:
-        rows = run.sql(_DOCUMENTS.format(which=which), [base.key.step])
+    keys = ", ".join(f"({k.rank}, {k.response_id})" for k in map(key_of, others))
+    last = int(mine["position"].max()) if len(mine) else 0
+    rows = run.sql(_BEGINNINGS.format(keys=keys), [base.key.step, last, MOST_CHARACTERS])
     beginnings = dict(iter(rows.groupby(["rank", "response_id"])))
 
     def similarity(row: dict[str, Any]) -> tuple[int, bool]:
-        part = beginnings.get((row["rank"], row["response_id"]))
-        if part is None:
-            return -1, False
-        if with_tokens:
-            return shared_prefix(mine, part), row["delta"] is not None
-        return same_documents(base.actions, rows_of(part)), row["delta"] is not None
+        beginning = beginnings.get((row["rank"], row["response_id"]))
+        shared = -1 if beginning is None else shared_prefix(mine, beginning)
+        return shared, row["delta"] is not None
 
-    return key_of(max(candidates, key=similarity))
+    return key_of(max(others, key=similarity))
 
 
 def key_of(row: dict[str, Any]) -> Key:
@@ -175,14 +161,6 @@ def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
         rest = tokens.loc[mask, ["token_id", "text", "characters"]]
         both.append([*map(tuple, rest.astype(object).where(rest.notna(), None).values)])
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*both, strict=False)))
-
-
-def same_documents(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> int:
-    """How many of the first actions retrieved the same documents in both."""
-    hashes = ((x["docs_hash"], y["docs_hash"]) for x, y in zip(a, b, strict=False))
-    return sum(
-        1 for _ in takewhile(lambda pair: pair[0] is not None and pair[0] == pair[1], hashes)
-    )
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

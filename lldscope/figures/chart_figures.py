@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from html import escape
+from html import escape, unescape
 from typing import Any
 
 import numpy as np
 
 from ..core import palette
 from ..core.charts import EVIDENCE, Chart, Line, select_charts
+from ..core.numbers import number
 from ..core.terminal import visible
 from . import averages, marks
 from .layout import STRIP, chart_layout, evidence_axis
@@ -44,6 +45,8 @@ HEIGHT = 252  # of a chart, pixels
 MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
 SMALL = 0.01  # values that are all below it are written with powers of ten
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
+MOST_TOLD, FEW_LINES = 6, 2  # lines that are told in words, and with their extremes
+CLEARLY = 0.3  # of a line's range
 
 
 def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = None) -> Figure:
@@ -167,9 +170,38 @@ def is_measured(figure: Figure) -> bool:
     return bool(figure["layout"]["meta"]["measured"])
 
 
-def absent_lines(figure: Figure) -> list[int]:
-    """Which of the chart's lines were not measured, by their place in the legend."""
-    return list(figure["layout"]["meta"].get("absent", []))
+def curves(figure: Figure) -> list[Figure]:
+    """The lines that have a name and are told in words: neither raw values nor edges of a band."""
+    lines = (t for t in figure["data"] if t["type"] == "scatter" and t["x"])
+    return [line for line in lines if line["opacity"] == 1 and line["line"]["width"]]
+
+
+def in_words(figure: Figure) -> str:
+    """What a chart shows, for who cannot see it or would read off its ends: of each line its first
+    and last value, of few lines how far they went beyond both, of many lines the first. And the
+    remarks."""
+    lines = curves(figure)
+    courses = []
+    for line in lines[:MOST_TOLD]:
+        y = line["y"]
+        ends = " → ".join(map(number, y if len(y) < 2 else (y[0], y[-1])))
+        beyond = _extremes(line, figure) if len(lines) <= FEW_LINES else ""
+        courses.append(f"{unescape(line['name'])} {ends}{beyond}")
+    more = [f"and {len(lines) - MOST_TOLD} more"] if len(lines) > MOST_TOLD else []
+    return " · ".join(filter(None, [*courses, *more, remarks(figure)]))
+
+
+def _extremes(line: Figure, figure: Figure) -> str:
+    """The highest and the lowest value of a line, where they are clearly beyond its two ends."""
+    x, y = line["x"], line["y"]
+    words = ""
+    for word, pick in (("highest", max), ("lowest", min)):
+        value = pick(y)
+        if abs(value - pick(y[0], y[-1])) > CLEARLY * (max(y) - min(y)):
+            by_step = figure["layout"]["meta"]["x"] == "step"
+            at = f" at step {x[y.index(value)]:,.0f}" if by_step else ""
+            words += f", {word} {number(value)}{at}"
+    return words
 
 
 # -- parts of a figure ----------------------------------------------------------------------------

@@ -115,25 +115,20 @@ def at_steps(table: pd.DataFrame, axis: XAxis, steps: list[float]) -> list[float
 def thin(
     x: Numbers, y: Numbers, window: tuple[float, float] | None = None, most: int = MOST_POINTS
 ) -> Thinned:
-    """Measured points within the window (and one beyond each end), at most `most` of them:
-    `extremes`."""
+    """Measured points within the window (and one beyond each end), at most `most` of them."""
     mask = ~np.isnan(y) & np.isfinite(x)
     x, y = x[mask], y[mask]
-    if len(x) > 1 and not (x[1:] >= x[:-1]).all():
+    if not (x[1:] >= x[:-1]).all():
         order = np.argsort(x, kind="stable")  # a clock may have jumped back
         x, y = x[order], y[order]
-    first, last = 0, len(x)
-    if window is not None and len(x):
+    if window is not None:
         first = max(int(np.searchsorted(x, window[0])) - 1, 0)
         last = int(np.searchsorted(x, window[1], side="right")) + 1
+        x, y = x[first:last], y[first:last]
     finite = np.isfinite(y)
-    n_invalid = int(np.count_nonzero(~finite[first:last]))
-    if n_invalid or not finite.all():
-        first, last = (int(np.count_nonzero(finite[:i])) for i in (first, last))
-        x, y = x[finite], y[finite]
-    last = min(last, len(y))
-    keep = extremes(y, first, last, most)
-    return Thinned(_short(x[keep], 7), _short(y[keep], 5), last - first, n_invalid)
+    x, y, n_invalid = x[finite], y[finite], int(np.count_nonzero(~finite))
+    rows = extremes(y, most)
+    return Thinned(_short(x[rows], 7), _short(y[rows], 5), len(y), n_invalid)
 
 
 def smooth(values: Numbers, window: int, weights: Numbers | None = None) -> Numbers:
@@ -149,30 +144,17 @@ def smooth(values: Numbers, window: int, weights: Numbers | None = None) -> Numb
     return np.where(np.isnan(finite), np.nan, mean / np.where(weight > 0, weight, np.nan))
 
 
-def extremes(y: Numbers, first: int, last: int, most: int) -> Rows:
-    """Which of the points first … last − 1 to draw, at most `most`.
-
-    Where there are more, the lowest and the highest of every 2, 4, 8 … points stay, in order, so
-    that no peak is lost. Bins are counted from point 0: what is added to a run changes its last bin
-    only, until there are twice as many points.
-    """
-    size = 1
-    while _bins(first, last, size) * min(size, 2) > most:
+def extremes(y: Numbers, most: int) -> Rows:
+    """Which points to draw, at most `most`: of more the lowest and the highest of every 2, 4, 8 …,
+    in order, so that no peak is lost."""
+    if len(y) <= most:
+        return np.arange(len(y))
+    size = 2
+    while -(-len(y) // size) > most // 2:
         size *= 2
-    if size == 1:
-        return np.arange(first, last)
-    begin = first // size * size
-    rows = np.full(_bins(first, last, size) * size, np.nan)
-    rows[first - begin : last - begin] = y[first:last]
-    bins = rows.reshape(-1, size)
-    start = begin + size * np.arange(len(bins))
-    ends = [np.nanargmin(bins, axis=1), np.nanargmax(bins, axis=1)]
-    return np.unique(np.concatenate([start + end for end in ends]))
-
-
-def _bins(first: int, last: int, size: int) -> int:
-    """Bins of `size` points, counted from point 0, that hold points first … last − 1."""
-    return -(-last // size) - first // size
+    bins = np.pad(y, (0, -len(y) % size), mode="edge").reshape(-1, size)
+    ends = [size * np.arange(len(bins)) + end for end in (bins.argmin(axis=1), bins.argmax(axis=1))]
+    return np.unique(np.concatenate(ends))
 
 
 def _short(values: Numbers, digits: int) -> list[float]:

@@ -15,14 +15,13 @@ from xml.etree import ElementTree
 
 from ..core.charts import Chart
 from ..core.numbers import number
-from .chart_figures import Figure, remarks
+from .chart_figures import Figure, curves, in_words, remarks
 from .marks import WIDE_ONLY
 
 PLOT, TICKS = 140, 18  # heights in pixels: of the plot, and of the steps below it
 LEFT, RIGHT = 48, 48  # widths in pixels of the numbers beside the plot
 ACROSS = 1000.0  # width of the plot in units of its own
 DASHES = {"dash": "6 4", "dot": "2 4", "dashdot": "8 3 2 3", "longdash": "10 4"}
-RAW = ", raw"  # ends the name of the line behind a mean
 STRETCH = {"preserveAspectRatio": "none"}
 
 
@@ -93,27 +92,14 @@ def _plain(value: Any) -> str:
 
 def draw(chart: Chart, figure: Figure) -> Drawing:
     """The figure of a chart, with its legend and the same in words."""
-    layout = figure["layout"]
-    lines = [
-        t for t in figure["data"] if t["x"] and layout[_vertical(t["yaxis"])].get("visible", True)
-    ]
-    curves = [t for t in lines if t["line"]["width"] and not t["name"].endswith(RAW)]
+    lines = [t for t in figure["data"] if t["x"]]
     unit = "" if chart.unit == chart.title.lower() else chart.unit
     unit = ", ".join(filter(None, (unit, "logarithmic" if chart.log else "")))
-    words = f"{chart.title}: {'; '.join(map(_course, curves))}."
-    keys = [{"name": unescape(t["name"]), **t["line"]} for t in curves]
+    words = f"{chart.title}: {in_words(figure)}."
+    keys = [{"name": unescape(t["name"]), **t["line"]} for t in curves(figure)]
     keys = keys if len(keys) > 1 else []
-    picture = to_text(_Picture(lines, layout, words).root)
+    picture = to_text(_Picture(lines, figure["layout"], words).root)
     return Drawing(chart.title, unit, keys, remarks(figure), words, picture)
-
-
-def _course(trace: Figure) -> str:
-    """A line in words: its beginning, its extremes and its end."""
-    x, y = trace["x"], trace["y"]
-    low, high = (y.index(extreme(y)) for extreme in (min, max))
-    turns = sorted({i for i in (low, high) if 0 < i < len(y) - 1})
-    at = [f"{number(y[i])} at step {x[i]:,.0f}" for i in (0, *turns, len(y) - 1)]
-    return f"{unescape(trace['name'])} {', then '.join(dict.fromkeys(at))}"
 
 
 class _Picture:

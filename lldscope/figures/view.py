@@ -33,13 +33,6 @@ class View:
     groups: Mapping[str, str] = field(default_factory=dict)
     log: tuple[str, ...] = ()
 
-    @property
-    def key(self) -> list[Any]:
-        """The view as plain values, to compare and to send."""
-        groups = [dict(self.groups)] if self.groups else []
-        axes = [[*self.log]] if self.log else []
-        return [self.by, self.window, list(self.zoom or ()), *groups, *axes]
-
 
 @dataclass(frozen=True)
 class Subject:

@@ -10,7 +10,7 @@ import pytest
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
-from lldscope_dashboard.pages.list_rows import choice_of, run_rows
+from lldscope_dashboard.pages.list_page import choice_of, run_rows
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
 from page_content import links, texts

@@ -18,7 +18,7 @@ from lldscope_dashboard.data.metrics import chart_of
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.action_map import ACTION_MAP, make_action_map
 from lldscope_dashboard.pages import compare_page
-from lldscope_dashboard.pages.components import card_class, in_words
+from lldscope_dashboard.pages.components import card_class
 from lldscope_dashboard.pages.drawing import DEFAULTS
 from made_up_runs import write_run
 
@@ -30,6 +30,7 @@ from lldscope.explore.responses import action_map
 from lldscope.figures import series
 from lldscope.figures.chart_figures import (
     CHARTS,
+    in_words,
     make_chart,
     make_overlay,
     remarks,
@@ -347,15 +348,15 @@ def test_a_chart_says_its_course_in_words_and_has_no_axis_without_a_line(dying: 
 
 def test_the_map_of_actions_has_a_bar_per_cell(root: Path, dying: Subject) -> None:
     with lldscope.open_run(root / "dying") as run:
-        grid = action_map(run)
+        cells = action_map(run)
     axis = x_axis([dying.table], "step")
-    figure = make_action_map(grid, dying, axis)
+    figure = make_action_map(cells, dying, axis)
     go.Figure({k: figure[k] for k in ("data", "layout")})
     (bars,) = figure["data"]
-    assert len(bars["x"]) == len(grid.cells)
-    cell = grid.cells.iloc[0]
+    assert len(bars["x"]) == len(cells)
+    cell = cells.iloc[0]
     assert bars["customdata"][0].endswith(f"Δ {cell['delta']:+.3g} nats")
     assert bars["marker"]["color"][0] == pytest.approx(cell["delta"])
-    empty = make_action_map(None, dying, axis)
+    empty = make_action_map(cells.head(0), dying, axis)
     assert empty["layout"]["meta"]["remarks"] == "Not measured in this run"
     assert ACTION_MAP.id == "action-map"

@@ -20,11 +20,11 @@ from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.metrics import chart_of, keys_of
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
-from lldscope_dashboard.pages import list_rows
+from lldscope_dashboard.pages import list_page
 from lldscope_dashboard.pages.batch import batch
 from lldscope_dashboard.pages.drawing import DEFAULTS, charts_of, draw
 from lldscope_dashboard.pages.frame import address, query_of, view_of
-from lldscope_dashboard.pages.list_rows import choice_of, run_rows
+from lldscope_dashboard.pages.list_page import choice_of, run_rows
 from lldscope_dashboard.pages.router import page
 from lldscope_dashboard.pages.run_page import run_parts
 from lldscope_dashboard.pages.step_bar import MOST_CELLS, step_bar
@@ -53,7 +53,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_list_says_verdict_phase_and_age(root: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(list_rows, "READ_SECONDS", 60.0)
+    monkeypatch.setattr(list_page, "READ_SECONDS", 60.0)
     text = texts(page(RunRegistry(root), "/", ""))
     for expected in ("dying", "critical", "reward ", "seeds/one", "stalled", "failed", "ago"):
         assert expected in text
@@ -243,7 +243,7 @@ def test_a_long_list_shows_its_first_runs_and_says_how_many_are_left(
             pass
     summaries = RunSummaries(RunRegistry(tmp_path))
     summaries.now(60.0)
-    monkeypatch.setattr(list_rows, "MOST_ROWS", 3)
+    monkeypatch.setattr(list_page, "MOST_ROWS", 3)
 
     def rows(**query: str) -> list[str]:
         choice = choice_of({k: [v] for k, v in query.items()})

@@ -203,7 +203,7 @@ def test_a_fault_of_ours_inside_a_callback_is_logged_as_one(
     def breaks(*arguments: Any) -> Any:
         return len(None)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("lldscope_dashboard.pages.list_rows._sorted", breaks)
+    monkeypatch.setattr("lldscope_dashboard.pages.list_page._sorted", breaks)
     answer = browser.post(CALLBACKS, json=request)
     assert answer.status_code == 500
     assert answer.get_data(as_text=True).count("\n") == 1

@@ -224,7 +224,7 @@ def test_charts_have_a_name_and_say_their_course_in_words(died):
         assert root.get("aria-label") == drawing.words
         assert drawing.words.startswith(f"{drawing.title}: ")
     reward = facts.signals["reward"]
-    assert f"then {reward.highest:.3g} at step {reward.highest_step}" in drawings[0].words
+    assert f"highest {reward.highest:.3g} at step {reward.highest_step}" in drawings[0].words
     assert "held-out score" in drawings[0].words
     assert facts.signals["lr"].highest == facts.signals["lr"].last
 

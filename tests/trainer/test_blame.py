@@ -23,7 +23,7 @@ from lldscope_trainer.train import Trainer
 
 import lldscope
 from lldscope.core.errors import LldscopeError
-from lldscope.explore.experiments import blame_answer
+from lldscope.explore.experiments import experiments
 
 SETTINGS = [
     *SMALL, "group_size=8", "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=2",
@@ -162,10 +162,10 @@ def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypa
     done = CliRunner().invoke(command, [str(copy), "--json"])
     assert json.loads(done.stdout) == stored
     with lldscope.open_run(copy) as read:
-        assert blame_answer(read).sentence == answer.sentence
+        assert [one.sentence for one in experiments(read)] == [answer.sentence]
         for damage in ("{", "[]", json.dumps(stored | {"variants": [{}]})):
             (copy / "blame" / "step-2.json").write_text(damage, "utf-8")
-            assert blame_answer(read) is None
+            assert experiments(read) == []
 
 
 def test_shared_prefixes_end_where_a_negative_leaves_the_correct_response(trainer):

@@ -60,18 +60,10 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     def show(path: str | None, search: str | None, again: str | None) -> Any:
         if path is None:
             return no_update
-        path, search, again = _texts([path, search or "", again or ""])
-        address = urlsplit(again or f"http://localhost{path}{search}")
+        address = urlsplit(again or f"http://localhost{path}{search or ''}")
         # assets/lldscope.js waits until this one is there, and then fills it
         mark = attrs(data_page=token_hex(8))
         return html.Div(page(registry, address.path, address.query, summaries), **mark)
-
-
-def _texts(value: Any) -> list[str]:
-    """What a browser says are texts. Raises TypeError, here, where they are not."""
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise TypeError("no list of texts")
-    return value
 
 
 def _list(app: Dash, summaries: RunSummaries) -> None:
@@ -88,7 +80,7 @@ def _list(app: Dash, summaries: RunSummaries) -> None:
     )
     def refresh_list(tick: int, view: Any, picks: list[str], before: str) -> Any:
         """All rows, where one of them has changed."""
-        rows, now, title = run_rows(summaries, choice_of(query_of(view)), _texts(picks))
+        rows, now, title = run_rows(summaries, choice_of(query_of(view)), picks)
         return (no_update, no_update, title) if now == before else (rows, now, title)
 
 
@@ -108,16 +100,14 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     )
     def refresh(tick: int, drawing: Any, names: list[str], before: list[str]) -> Any:
         """Charts after new rows or with another view, and words after new rows."""
-        keys, names_of_parts = (
-            _texts([o["id"]["index"] for o in ctx.outputs_list[i]]) for i in (0, 3)
-        )
+        keys, names_of_parts = ([o["id"]["index"] for o in ctx.outputs_list[i]] for i in (0, 3))
         query = query_of(drawing)
-        snapshots, errors = snapshots_of(registry, _texts(names))
+        snapshots, errors = snapshots_of(registry, names)
         versions = [snapshot.version for snapshot in snapshots]
         is_run = "answer" in names_of_parts
         versions += [story_key(s) for s in snapshots if is_run]
         words = _words(snapshots, names, errors, query, is_run, versions != before)
-        if is_run and snapshots and versions[-1:] != _texts(before)[-1:]:
+        if is_run and snapshots and versions[-1:] != before[-1:]:
             set_props("story-of", {"data": versions[-1]})
         redraws = versions != before or "drawing.data" in ctx.triggered_prop_ids
         charts = charts_of(keys, snapshots, not is_run) if snapshots and redraws else []
@@ -142,11 +132,11 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     )
     def change_charts(more: Any, names: list[str], drawing: Any, ids: list[Any]) -> Any:
         """The cards with those of the metrics that were chosen."""
-        snapshots, _ = snapshots_of(registry, _texts(names))
+        snapshots, _ = snapshots_of(registry, names)
         if not snapshots:
             return no_update
         is_run = any(one["index"] == "answer" for one in ids)
-        query = query_of(drawing) | {"chart": _texts(more or [])}
+        query = query_of(drawing) | {"chart": more or []}
         charts = charts_of(keys_asked(snapshots, query), snapshots, not is_run)
         figures = _figures(charts, snapshots, query, names, is_run)
         return cards_of(charts, figures, view_of(query), names[0] if is_run else None)
@@ -159,7 +149,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         if step is None:
             return []
         try:
-            return batch(registry.snapshot(_texts(names)[0]), int(step))
+            return batch(registry.snapshot(names[0]), int(step))
         except LldscopeError as error:
             return [html.P(str(error), className="note")]
 
@@ -169,7 +159,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     def tell_story(key: str, names: list[str]) -> Any:
         """After the page itself, whose charts must not wait for it."""
         try:
-            return story(registry.snapshot(_texts(names)[0]))
+            return story(registry.snapshot(names[0]))
         except LldscopeError as error:
             return [html.P(str(error), className="note")]
 

@@ -1,9 +1,5 @@
 """What goes out: faults in words, a status and a sentence and never a traceback; content policy.
 
-Callbacks get what a browser sends, and anybody can send something else: what does not fit the page
-is the sender's fault (400) where it is raised by the code that reads the question. Whatever else is
-raised is ours (500), and is logged as an error.
-
 The content policy says what a browser may load and run, so that escaping is not the only wall.
 Inline scripts are named by their hashes, and style sheets show a nonce that is new with each page:
 text of a run that got into a page as either would do nothing. Dash and Plotly add style sheets by
@@ -15,29 +11,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import traceback
 from collections.abc import Iterable
 
 import duckdb
 import pyarrow as pa
-from dash.exceptions import (
-    DashException,
-    DependencyException,
-    InvalidResourceError,
-    PreventUpdate,
-)
+from dash.exceptions import DependencyException, InvalidResourceError, PreventUpdate
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from lldscope.core.errors import LldscopeError
 
-CALLBACKS = "/_dash-update-component"
 UNREADABLE = (duckdb.Error, OSError, pa.ArrowException)  # as when a run is deleted meanwhile
-_MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-
-
-# The modules that take apart what a browser sends; "" is Dash itself.
-_READS_QUESTIONS = ("", "callbacks", "pages.frame")
 
 
 def add_answers(server: Flask) -> None:
@@ -55,11 +39,6 @@ def add_answers(server: Flask) -> None:
     def fault(error: Exception) -> Response:
         if isinstance(error, UNREADABLE):
             return sentence("The run cannot be read now; it may have been deleted.", 404)
-        malformed = isinstance(error, DashException) or (
-            isinstance(error, _MALFORMED) and _raised_in(error) in _READS_QUESTIONS
-        )
-        if request.path == CALLBACKS and malformed:
-            return sentence("The request does not match this page. Reload it.", 400)
         server.logger.exception("%s %s", request.method, request.path)
         return sentence("Internal error; see the console of lldscope dash.", 500)
 
@@ -67,14 +46,6 @@ def add_answers(server: Flask) -> None:
     server.register_error_handler(PreventUpdate, lambda error: Response(status=204))
     for kind in (InvalidResourceError, DependencyException):
         server.register_error_handler(kind, lambda error: sentence("There is no such file.", 404))
-
-
-def _raised_in(error: Exception) -> str:
-    """The module of this package where an exception began; empty if that was before any of it."""
-    frames = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
-    package = __name__.partition(".")[0]
-    ours = [n for n in frames if n.partition(".")[0] in (package, "lldscope")]
-    return ours[-1].removeprefix(f"{package}.") if ours else ""
 
 
 def sentence(text: str, status: int) -> Response:

@@ -97,8 +97,8 @@
     });
   }
 
-  /* Ages go on between answers of the server; the words are those of pages/components.py. */
-  const UNITS = [[90, 1, "s"], [5400, 60, "min"], [129600, 3600, "h"], [Infinity, 86400, "days"]];
+  /* Ages go on between answers of the server, in the words of core/terminal.py. */
+  const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [Infinity, 86400, "d"]];
   setInterval(() => {
     if (paused || document.hidden) return;
     for (const span of document.querySelectorAll("[data-time]")) {

@@ -16,7 +16,7 @@ from dash import dcc, html
 from lldscope.core import palette
 from lldscope.core.charts import Chart
 from lldscope.core.safe_text import in_one_line
-from lldscope.core.terminal import visible
+from lldscope.core.terminal import age, visible
 from lldscope.diagnosis.conditions import LEAST
 from lldscope.figures.chart_figures import HEIGHT, Figure, in_words, is_measured
 from lldscope.figures.series import floats
@@ -112,7 +112,7 @@ def _progress(snapshot: Snapshot) -> list[Any]:
     text = f"{last:,} of {total:,}"
     if snapshot.state.life == "live" and len(times) > 1 and np.isfinite(times).all():
         left = (total - last) * float(np.median(np.diff(times)))
-        text += f", about {duration(left)} left"
+        text += f", about {age(left)} left"
     return [fact("step", text)]
 
 
@@ -120,7 +120,6 @@ def status_line(snapshot: Snapshot) -> list[Any]:
     """Verdict, trend, phase, evidence, coverage, step, age of the last row, life."""
     state = snapshot.state
     possible, checks = state.coverage
-    age = since(snapshot.last_time)
     phase = state.phase
     sign = palette.PHASES[phase]
     numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
@@ -132,25 +131,18 @@ def status_line(snapshot: Snapshot) -> list[Any]:
         html.Span(state.evidence_words),
         *([html.Span(f"{possible} of {checks} checks possible")] if checks else []),
         *_progress(snapshot),
-        *([fact("last row", age, className="age")] if snapshot.last_time is not None else []),
+        *([] if (moment := snapshot.last_time) is None
+          else [fact("last row", since(moment), className="age")]),
         _life(state),
     ]
 
 
 def since(moment: float | None) -> html.Span:
-    """How long ago a moment is (Unix time), which the browser keeps true by itself; nothing where
-    it was not recorded."""
+    """How long ago a moment is (Unix time), which the browser keeps true in the same words
+    (assets/lldscope.js); nothing where it was not recorded."""
     if moment is None:
         return html.Span()
-    return html.Span(f"{duration(time.time() - moment)} ago", **attrs(data_time=f"{moment:.1f}"))
-
-
-def duration(seconds: float) -> str:
-    """A time in one unit, in the words of assets/lldscope.js."""
-    for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
-        if seconds < limit:
-            return f"{max(0.0, seconds) / size:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} days"
+    return html.Span(f"{age(time.time() - moment)} ago", **attrs(data_time=f"{moment:.1f}"))
 
 
 def notice(why: str) -> list[Any]:

@@ -26,17 +26,14 @@ TOOL_SHOWN = 6000  # characters of one tool answer
 STRONG_ACTION = 4.0  # nats that an action must lose or gain for the full colour
 
 
-def turns(
-    response: Trajectory, side: str, mark: int | None, shared: int, after: str
-) -> list[Any]:
+def turns(response: Trajectory, side: str, mark: int | None, shared: int) -> list[Any]:
     """Prompt, actions and tool text in order. `side` begins the ids of its tokens, of which the
-    address names that at position `mark`; `shared` own tokens begin alike in both responses;
-    `after` is where the next tokens are."""
+    address names that at position `mark`; `shared` own tokens begin alike in both responses."""
     tokens = rows_of(response.tokens)
     actions = {a["action_index"]: a for a in response.actions}
-    start = response.start if response.start is not None else 2**31
-    before = [t for t in tokens if t["position"] < start]
-    rest = [t for t in tokens if t["position"] >= start]
+    own = (i for i, token in enumerate(tokens) if token["action_index"] is not None)
+    start = next(own, len(tokens))
+    before, rest = tokens[:start], tokens[start:]
     alike = {t["position"] for t in rest[:shared]}
     fork = rest[shared]["position"] if 0 < shared < len(rest) else None
     reachable = [t["position"] for t in rest if t["action_index"] is not None]
@@ -48,12 +45,8 @@ def turns(
             parts.append(_tool(group, fork))
         else:
             parts.append(_action(group, actions.get(index), index, side, alike, fork, first))
-    end = response.first + MOST_TOKENS
     if len(tokens) == MOST_TOKENS:
-        left = response.n_tokens - MOST_TOKENS
-        text = f"At most {left:,} more tokens are recorded. "
-        link = html.A(f"From position {end:,} on", href=after)
-        parts.append(html.P([text, link], className="note"))
+        parts.append(html.P(f"The first {MOST_TOKENS:,} tokens are shown.", className="note"))
     return parts
 
 

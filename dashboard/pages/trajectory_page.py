@@ -39,14 +39,14 @@ def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
         return message_page("No response is named", "The address must name a step and an id.")
     key = Key(step, whole(query, "rank") or 0, number)
     run = snapshot.run
-    response = read_trajectory(run, key, whole(query, "from") or 0)
+    response = read_trajectory(run, key)
     if response is None:
         return message_page(
             "There is no such response", f"The run holds no response {number} at step {step}."
         )
     pair = paired_with(run, response)
-    other = pair and read_trajectory(run, pair, response.first, response.group)
-    shared = shared_prefix(response.tokens, other.tokens) if other and not response.first else 0
+    other = pair and read_trajectory(run, pair, response.group)
+    shared = shared_prefix(response.tokens, other.tokens) if other else 0
     columns = [_column(name, response, query, "t", shared)]
     if other is not None:
         columns.append(_column(name, other, query, "b", shared))
@@ -126,8 +126,6 @@ def _pairing(response: Trajectory, other: Trajectory | None, shared: int) -> htm
     if other is None:
         kind = "wrong" if response.about["correct"] else "correct"
         text = f"The group holds no {kind} response to compare with."
-    elif response.first:
-        text = f"Both from position {response.first:,} on."
     elif len(response.tokens) and len(other.tokens):
         text = f"Identical tokens after the prompt: {shared:,}."
     else:
@@ -147,8 +145,7 @@ def _losses(name: str, response: Trajectory) -> html.P:
         parts.append(
             html.A(
                 [html.Code(word), f" {deltas.nats(token['delta'])}"],
-                href=here(name, response.key, mark=f"t{token['position']}",
-                          from_=response.first or None),
+                href=here(name, response.key, mark=f"t{token['position']}"),
                 **attrs(data_token=f"t{token['position']}"),
             )
         )
@@ -169,10 +166,8 @@ def _column(name: str, item: Trajectory, query: Query, side: str, shared: int) -
     head.append(html.Span(f"Δ {deltas.nats(row['delta'], row['not_finite'])} nats",
                           className="quiet"))
     mark = (text(query, "mark") or "").removeprefix(side)
-    if len(item.tokens) or item.n_tokens:
-        position = int(mark) if mark.isdecimal() else None
-        after = here(name, item.key, from_=item.first + token_view.MOST_TOKENS)
-        body = token_view.turns(item, side, position, shared, after)
+    if len(item.tokens):
+        body = token_view.turns(item, side, int(mark) if mark.isdecimal() else None, shared)
     else:
         body = token_view.without_tokens(item)
     return html.Section([html.Header(head), *body], className="card words")

@@ -5,7 +5,7 @@ Text of a model is untrusted. It is passed on as it was recorded; long text is c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import pandas as pd
 from ..runs import Run
 from .responses import KEY, describe
 
-MOST_TOKENS = 1500  # of one response, read at once
+MOST_TOKENS = 8000  # of one response
 MOST_CHARACTERS = 200  # of one token
 MOST_TEXT = 20_000  # characters of a recorded text
 MOST_GROUP = 128  # responses of one group
@@ -28,21 +28,17 @@ FROM actions WHERE step = ? AND rank = ? AND response_id = ? ORDER BY action_ind
 
 # `not_finite`: what is not a number, as it was recorded; pandas does not tell NaN from NULL.
 _TOKENS = """
-SELECT position, action_index, token_id, left(text, $5) AS text, length(text) AS characters,
+SELECT position, action_index, token_id, left(text, $4) AS text, length(text) AS characters,
     logp_behaviour, logp_old, logp_post, logp_post::DOUBLE - logp_old::DOUBLE AS delta, entropy,
     CASE WHEN NOT (coalesce(isfinite(logp_old), true) AND coalesce(isfinite(logp_post), true))
          THEN concat('log π old ', logp_old, ', post ', logp_post) END AS not_finite
-FROM tokens WHERE step = $1 AND rank = $2 AND response_id = $3 AND position >= $4
-ORDER BY position LIMIT $6
+FROM tokens WHERE step = $1 AND rank = $2 AND response_id = $3
+ORDER BY position LIMIT $5
 """
 
-_STORED = """
-SELECT left(r.text, $4) AS text, length(r.text) AS characters, t.n, t.start
-FROM responses r, (
-    SELECT count(*) AS n, min(position) FILTER (action_index IS NOT NULL) AS start FROM tokens
-    WHERE step = $1 AND rank = $2 AND response_id = $3
-) t
-WHERE r.step = $1 AND r.rank = $2 AND r.response_id = $3
+_TEXT = """
+SELECT left(text, $4) AS text, length(text) AS characters FROM responses
+WHERE step = $1 AND rank = $2 AND response_id = $3
 """
 
 # The beginnings of other responses of a group.
@@ -69,51 +65,44 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One response. `about` is a row of `describe`; `tokens` those from `first` on, a bounded
-    number of the `n_tokens` recorded ones; `start` the position of the policy's first token."""
+    """One response. `about` is its row of `describe`, `group` has those of its group; `tokens` are
+    the first MOST_TOKENS."""
 
     key: Key
     about: dict[str, Any]
+    group: list[dict[str, Any]]
     actions: list[dict[str, Any]]
     tokens: pd.DataFrame
-    n_tokens: int
-    start: int | None
     text: str | None
     text_characters: int
-    first: int = 0
-    group: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_trajectory(
-    run: Run, key: Key, first: int = 0, group: list[dict[str, Any]] | None = None
+    run: Run, key: Key, group: list[dict[str, Any]] | None = None
 ) -> Trajectory | None:
-    """The response of this key, its tokens from position `first` on; None if there is none.
+    """The response of this key; None if there is none.
 
     `group`, if it is known: the rows of `group_of`, the response's own among them.
     """
-    frame = run.sql(_STORED, [*key, MOST_TEXT])
-    if not len(frame):
+    texts = rows_of(run.sql(_TEXT, [*key, MOST_TEXT]))
+    if not texts:
         return None
     if group is None:
         group = group_of(run, rows_of(describe(run, pd.DataFrame([key], columns=KEY)))[0])
-    record = rows_of(frame)[0]
     return Trajectory(
         key,
         next(row for row in group if key_of(row) == key),
-        rows_of(run.sql(_ACTIONS, key)),
-        read_tokens(run, key, first),
-        int(record["n"]),
-        record["start"],
-        record["text"],
-        int(record["characters"] or 0),
-        first,
         group,
+        rows_of(run.sql(_ACTIONS, key)),
+        read_tokens(run, key),
+        texts[0]["text"],
+        int(texts[0]["characters"] or 0),
     )
 
 
-def read_tokens(run: Run, key: Key, first: int = 0) -> pd.DataFrame:
-    """Tokens of a response from a position on; logs in nats, Δ their difference."""
-    return run.sql(_TOKENS, [*key, first, MOST_CHARACTERS, MOST_TOKENS])
+def read_tokens(run: Run, key: Key) -> pd.DataFrame:
+    """Tokens of a response; logs in nats, Δ their difference."""
+    return run.sql(_TOKENS, [*key, MOST_CHARACTERS, MOST_TOKENS])
 
 
 def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:
@@ -134,7 +123,7 @@ def paired_with(run: Run, base: Trajectory) -> Key | None:
     others = [row for row in base.group if correct is not None and row["correct"] == (not correct)]
     if not others:
         return None
-    mine = read_tokens(run, base.key) if base.first else base.tokens
+    mine = base.tokens
     keys = ", ".join(f"({k.rank}, {k.response_id})" for k in map(key_of, others))
     last = int(mine["position"].max()) if len(mine) else 0
     rows = run.sql(_BEGINNINGS.format(keys=keys), [base.key.step, last, MOST_CHARACTERS])

@@ -101,35 +101,32 @@ def make_overlay(
     subjects = [aligned(s, view.by) for s in subjects]
     axis = x_axis([s.table for s in subjects], view.by)
     most = min(MOST_POINTS, MOST_TOGETHER // max(1, len(subset)))
+    main = chart.lines[0]
     counts: list[Thinned] = []
     data, shapes = [], []
     zoom = axis.shown(view.zoom)
-    window = zoom or axis.extent
     lines = averages.lines_of(names or [s.name for s in subjects], view.groups)
     for i, members in enumerate(lines.values()):
         runs = [s for s in subjects if s.name in members and s.name in subset]
         if not runs:
             continue
         color, dash = run_style(i)
+        columns = [_mask(floats(s.table, main.column), chart.log) for s in runs]
+        means = [_smooth(y, main, view, s) for y, s in zip(columns, runs, strict=True)]
         if group := view.groups.get(members[0]):
-            ys = [_mask(floats(s.table, chart.lines[0].column), chart.log) for s in runs]
-            means = [_smooth(y, chart.lines[0], view, s) for y, s in zip(ys, runs, strict=True)]
-            traces, shapes_of, points = averages.group_line(
+            traces, onsets, points = averages.group_line(
                 group, (color, dash), runs, means, axis, zoom, most
             )
-            data += traces
-            shapes += shapes_of
-            counts.append(points)
-            continue
-        (subject,) = runs
-        line = Line(chart.lines[0].column, escape(visible(subject.called)), color, dash)
-        y = _mask(floats(subject.table, line.column), chart.log)
-        y = _smooth(y, chart.lines[0], view, subject)
-        points = thin(positions(subject.table, axis), y, zoom, most)
+        else:
+            (run,) = runs
+            points = thin(positions(run.table, axis), means[0], zoom, most)
+            line = Line(main.column, escape(visible(run.called)), color, dash)
+            traces = [_draw(points, line)]
+            onsets = marks.onset_line(run.table, run.alerts, axis, color, dash)
+        data += traces
+        shapes += onsets
         counts.append(points)
-        data.append(_draw(points, line))
-        shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
-    layout = chart_layout(chart, axis, window, right=False)
+    layout = chart_layout(chart, axis, zoom or axis.extent, right=False)
     layout["shapes"] = shapes
     return _scale(_finish(data, layout, counts, "Not measured in these runs"), chart, view)
 

@@ -116,13 +116,13 @@ def onset_line(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, color: str, dash: str
 ) -> list[Shape]:
     """Where a compared run's decay alarm first fired, in the run's own colour."""
-    steps: list[float] = [a.step for a in alerts if a.rule == "lld-decay" and a.step is not None]
+    steps = [step for a in alerts if a.rule == "lld-decay" and (step := a.first_step) is not None]
     if not np.isfinite(positions(table, axis)).any():
         return []  # the run has no place on this axis
     return [
         _vertical(x, 1.0, color, 1.5, dash)
         | {"opacity": 0.6, "name": f"lld-decay fired at step {step}"}
-        for x, step in zip(at_steps(table, axis, steps), steps, strict=True)
+        for x, step in zip(at_steps(table, axis, [*steps]), steps, strict=True)
     ]
 
 

@@ -55,7 +55,7 @@ _WRITE_OVER = r"""root => {
   const all = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (all.nextNode()) {
     all.currentNode.data = all.currentNode.data.replaceAll(root, "~")
-      .replace(/\b\d+ (s|min|h|days) ago/g, "1 h ago")
+      .replace(/\b\d+ (s|min|h|d) ago/g, "1 h ago")
       .replace(/\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC)?/g, "(date)");
   }
 }"""

@@ -174,14 +174,14 @@ def _figures(
 
 
 def _words(
-    snapshots: list[Snapshot], names: list[str], errors: dict[str, str], query: Query,
+    snapshots: list[Snapshot], names: list[str], errors: list[LldscopeError], query: Query,
     is_run: bool, has_new_rows: bool,
 ) -> dict[str, Any]:
     """The parts of words that have changed."""
     if not is_run:
-        return compare_parts(snapshots, names, query, [*errors.values()])
+        return compare_parts(snapshots, names, query, [*map(str, errors)])
     if errors:
-        return {"status": parts.notice(*errors.values())}
+        return {"status": parts.notice(str(errors[0]))}
     (snapshot,) = snapshots
     if not has_new_rows and snapshot.state.life not in ("stalled", "failed"):
         return {"notes": parts.notes(snapshot)}

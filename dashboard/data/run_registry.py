@@ -121,11 +121,9 @@ class RunRegistry:
             return self._open(name, place, path, self._patience)
         return self._now(name, place, path)
 
-    def last(self, name: str) -> Snapshot | None:
-        """The previous snapshot, also of a run that is gone by now; None if there is none."""
-        with self._lock:
-            place = self._places.get(name)
-        return None if place is None else place.snapshot
+    def holds(self, name: str) -> bool:
+        """Whether the run is open, or is being opened."""
+        return name in self._places
 
     def run(self, name: str) -> Run:
         """The run behind a snapshot, for the queries of one page. Raises as `snapshot` does."""
@@ -136,11 +134,6 @@ class RunRegistry:
             if run is None:  # its snapshot was cached; now its rows are wanted
                 run = place.run = open_run(self.names()[name], self.root, self._signals)
             return run
-
-    def is_opening(self, name: str) -> bool:
-        """Whether the run is being read for the first time."""
-        place = self._places.get(name)
-        return place is not None and place.snapshot is None and place.opening is not None
 
     def _open(self, name: str, place: _Place, path: Any, patience: float) -> Snapshot:
         """The first snapshot of a run, for which a long one may have to be read through."""

@@ -102,7 +102,10 @@ class RunSummaries:
 
 def _summary(registry: RunRegistry, name: str, path: Path | Url) -> Summary:
     try:
-        if isinstance(path, Path) and registry.root != path and _is_short(registry, name, path):
+        if (
+            isinstance(path, Path) and path != registry.root and not registry.holds(name)
+            and sum(part.rows for part in read_manifest(path).parts) <= SHORT
+        ):
             return read_summary(name, path, registry.root)
         snapshot = registry.snapshot(name)
     except Reading:
@@ -113,10 +116,3 @@ def _summary(registry: RunRegistry, name: str, path: Path | Url) -> Summary:
     table = snapshot.subject.table
     last = last_measured({signal: floats(table, signal) for signal in (*LAST, EVIDENCE)})
     return summarize(name, snapshot.info, snapshot.state, table, last)
-
-
-def _is_short(registry: RunRegistry, name: str, path: Path) -> bool:
-    """Whether to read the run for its summary alone, and keep nothing of it open."""
-    if registry.last(name) is not None or registry.is_opening(name):
-        return False
-    return sum(part.rows for part in read_manifest(path).parts) <= SHORT

@@ -36,7 +36,6 @@ from .frame import (
     text,
     view_of,
 )
-from .static_pages import different_settings
 
 MOST_COMPARED = 20
 
@@ -62,7 +61,7 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
             html.Div(cards_of(charts, figures, view), className="charts", id="cards"),
             adding(snapshots, charts, default_keys(snapshots), True),
             part("compared", content["compared"]),
-            different_settings(snapshots),
+            _settings(snapshots),
             *memory(snapshots, query),
         ]
     )
@@ -116,6 +115,15 @@ def _legend(snapshots: list[Snapshot], view: View, subset: set[str]) -> html.Div
                     **attrs(aria_label="runs drawn"))
 
 
+def _settings(snapshots: Sequence[Snapshot]) -> html.Details:
+    """The settings that differ, folded."""
+    rows = differing([flat(s.info.get("config")) for s in snapshots])
+    many = f"{len(rows)} settings differ" if len(rows) != 1 else "1 setting differs"
+    heads = [parts.run_link(s.name, s.title) for s in snapshots]
+    content = [parts.settings_table(heads, rows)] if rows else []
+    return html.Details([html.Summary(many), *content], className="fold card")
+
+
 def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Colour and dash of each run: those of its group where groups are one line."""
     lines = enumerate(lines_of(names, groups).values())
@@ -124,12 +132,9 @@ def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[st
 
 def unplaced(snapshots: list[Snapshot], by: str) -> str:
     """Which runs an alignment cannot place; empty if it places all."""
-    if by != "onset":
-        return ""
-    names = [visible(s.called, 60) for s in (x.subject for x in snapshots) if isnan(zero(s))]
-    if not names:
-        return ""
-    return f"Not drawn, because no onset of decay was detected: {', '.join(names)}."
+    names = [visible(s.title, 60) for s in snapshots if by == "onset" and isnan(zero(s.subject))]
+    words = f"Not drawn, because no onset of decay was detected: {', '.join(names)}."
+    return words if names else ""
 
 
 def compare_table(

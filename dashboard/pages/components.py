@@ -60,14 +60,24 @@ def table(
     return html.Table([html.Thead(row(html.Th, head, scope="col")), body], className=look)
 
 
+def settings_table(heads: Sequence[object], rows: Sequence[tuple[str, list[str]]]) -> html.Div:
+    """Settings with their values in each of the runs that the heads name."""
+    body = [
+        [html.Th(html.Code(visible(name, 200)), scope="row"), *(visible(v, 2000) for v in values)]
+        for name, values in rows
+    ]
+    settings = table(("setting", *heads), body, look="card config", rest="wrap")
+    return html.Div(settings, className="wide")
+
+
 def count(value: int | None) -> str:
     """A whole number; a dash where there is none."""
     return "–" if value is None else f"{value:,}"
 
 
-def fact(name: str, *value: Any, **more: Any) -> html.Span:
+def fact(name: str, value: Any) -> html.Span:
     """A value after its name."""
-    return html.Span([html.Span(name, className="key"), *value], **more)
+    return html.Span([html.Span(name, className="key"), value])
 
 
 def run_link(name: str, text: str | None = None) -> html.A:
@@ -76,13 +86,12 @@ def run_link(name: str, text: str | None = None) -> html.A:
     return html.A(visible(text or name), href=href, className="run-link")
 
 
-def badge(sign: palette.Sign, word: str | None = None, note: str | None = None) -> html.Span:
+def badge(sign: palette.Sign, word: str | None = None) -> html.Span:
     """A state as colour, shape and word."""
     return html.Span(
         [html.Span(sign.shape, className="shape"), word or sign.word],
         className="badge",
         style={"background": sign.color, "color": sign.ink},
-        title=note,
     )
 
 
@@ -120,19 +129,17 @@ def status_line(snapshot: Snapshot) -> list[Any]:
     """Verdict, trend, phase, evidence, coverage, step, age of the last row, life."""
     state = snapshot.state
     possible, checks = state.coverage
-    phase = state.phase
-    sign = palette.PHASES[phase]
-    numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
+    sign = palette.PHASES[state.phase]
+    phase = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
     return [
         verdict_badge(state),
         *([fact("reward", html.Strong(state.trend))] if state.trend else []),
-        *([fact("phase", html.Strong(numeral))]
-          if phase not in (None, "healthy", "warmup") else []),
+        *([fact("phase", html.Strong(phase))]
+          if state.phase not in (None, "healthy", "warmup") else []),
         html.Span(state.evidence_words),
         *([html.Span(f"{possible} of {checks} checks possible")] if checks else []),
         *_progress(snapshot),
-        *([] if (moment := snapshot.last_time) is None
-          else [fact("last row", since(moment), className="age")]),
+        *([] if snapshot.last_time is None else [fact("last row", since(snapshot.last_time))]),
         _life(state),
     ]
 
@@ -205,9 +212,7 @@ def events(snapshot: Snapshot) -> list[Any]:
         ]
         for e in snapshot.subject.events[-12:][::-1]
     ]
-    if not rows:
-        return []
-    return [table(("step", "event", "details"), rows, {0})]
+    return [table(("step", "event", "details"), rows, {0})] if rows else []
 
 
 def _details(event: dict[str, Any]) -> str:
@@ -262,8 +267,7 @@ def legend_of(chart: Chart) -> list[Any]:
 
 def stroke(color: str, dash: str) -> html.Img:
     """A short stroke in a line's colour and dash."""
-    svg = (
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 22 6'><line x1='1' x2='21' y1='3' "
-        f"y2='3' stroke='{color}' stroke-width='2.5' stroke-dasharray='{DASHES.get(dash, '')}'/></svg>"
-    )
+    look = f"stroke='{color}' stroke-width='2.5' stroke-dasharray='{DASHES.get(dash, '')}'"
+    line = f"<line x1='1' x2='21' y1='3' y2='3' {look}/>"
+    svg = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 22 6'>{line}</svg>"
     return html.Img(src=f"data:image/svg+xml,{quote(svg)}", alt="", className="stroke")

@@ -75,20 +75,20 @@ def segments(
 
 def snapshots_of(
     registry: RunRegistry, names: Sequence[str]
-) -> tuple[list[Snapshot], dict[str, str]]:
-    """Snapshots of the runs that can be read, and a sentence for each that cannot."""
+) -> tuple[list[Snapshot], list[LldscopeError]]:
+    """Snapshots of the runs that can be read, and why others cannot."""
 
-    def snapshot(name: str) -> Snapshot | str:
+    def snapshot(name: str) -> Snapshot | LldscopeError:
         try:
             return registry.snapshot(name)
         except LldscopeError as error:
-            return str(error)
+            return error
 
     with ThreadPoolExecutor(max(1, len(names))) as readers:
-        answers = dict(zip(names, readers.map(snapshot, names), strict=True))
+        answers = [*readers.map(snapshot, names)]
     return (
-        [f for f in answers.values() if isinstance(f, Snapshot)],
-        {name: f for name, f in answers.items() if isinstance(f, str)},
+        [answer for answer in answers if isinstance(answer, Snapshot)],
+        [answer for answer in answers if isinstance(answer, LldscopeError)],
     )
 
 
@@ -97,7 +97,7 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
     means = {str(w): "raw" if w == 1 else str(w) for w in WINDOWS}
     return html.Div(
         [
-            html.Span() if extra is None else extra,
+            *([] if extra is None else [extra]),
             segments("x axis" if axes is X_AXES else "aligned by", "x", axes, view.by, "step"),
             segments("trailing mean, steps", "mean", means, str(view.window), "10"),
             html.Span("drag to zoom · double-click to reset", className="quiet hint"),

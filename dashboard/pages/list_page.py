@@ -104,7 +104,7 @@ def _filters(choice: Choice) -> html.Div:
     )
 
 
-# -- the rows, which a refresh sends anew -----------------------------------------------------------
+# -- the rows, which a refresh sends anew ----------------------------------------------------------
 
 
 def run_rows(

@@ -17,8 +17,7 @@ from .compare_page import MOST_COMPARED, compare_page
 from .frame import Query, message_page, snapshots_of
 from .list_page import list_page
 from .responses_page import responses_page
-from .run_page import run_page
-from .static_pages import config_page
+from .run_page import config_page, run_page
 from .trajectory_page import trajectory_page
 
 # What is about one run, /KIND/NAME.
@@ -32,9 +31,8 @@ _OF_A_RUN: dict[str, Callable[[Snapshot, Query], Any]] = {
 
 def is_page(path: str) -> bool:
     """Whether there is a page at an address, or will be once there is the run that it names."""
-    _, kind, *rest = [*path.split("/", 2), ""]
-    of_a_run = kind in _OF_A_RUN and len(rest) > 1 and rest[0].strip("/") != ""
-    return path in ("/", "/compare") or of_a_run
+    kind, _, name = path.removeprefix("/").partition("/")
+    return path in ("/", "/compare") or (kind in _OF_A_RUN and name.strip("/") != "")
 
 
 def page(
@@ -44,28 +42,19 @@ def page(
 
     `path` and `search` are quoted, as in the address bar.
     """
+    query = parse_qs((search or "").lstrip("?"))
+    kind, _, rest = path.removeprefix("/").partition("/")
+    name = unquote(rest).rstrip("/")
     try:
-        return _page(registry, path, search, summaries)
+        if path == "/":
+            return list_page(summaries or RunSummaries(registry), query)
+        if path == "/compare":
+            return _comparison(registry, query)
+        if is_page(path):
+            return _OF_A_RUN[kind](registry.snapshot(name), query)
     except UNREADABLE:
         what = "The files behind it were deleted or cannot be read."
         return message_page("This page cannot be shown now", what, retry=True)
-
-
-def _page(registry: RunRegistry, path: str, search: str, summaries: RunSummaries | None) -> Any:
-    query = parse_qs((search or "").lstrip("?"))
-    if path == "/compare":
-        return _comparison(registry, query)
-    _, kind, *rest = [*path.split("/", 2), ""]
-    if kind in _OF_A_RUN and len(rest) > 1:
-        return _of_a_run(registry, kind, unquote(rest[0]).rstrip("/"), query)
-    if path == "/":
-        return list_page(summaries or RunSummaries(registry), query)
-    return message_page("Page not found", f"There is no page at {unquote(path)}.")
-
-
-def _of_a_run(registry: RunRegistry, kind: str, name: str, query: Query) -> Any:
-    try:
-        return _OF_A_RUN[kind](registry.snapshot(name), query)
     except Reading as error:
         return message_page("Loading this run", str(error), retry=True)
     except RunNotFound:
@@ -73,20 +62,21 @@ def _of_a_run(registry: RunRegistry, kind: str, name: str, query: Query) -> Any:
                "training records there. A run that was deleted or renamed does not come back.")
         return message_page(f"Waiting for “{visible(name, 100)}”", why, retry=True)
     except LldscopeError as error:
-        what = {"responses": "These responses", "response": "This response"}
-        title = f"{what.get(kind, 'This run')} cannot be shown"
+        subject = {"responses": "These responses", "response": "This response"}
+        title = f"{subject.get(kind, 'This run')} cannot be shown"
         return message_page(title, str(error), retry=kind == "run")
+    return message_page("Page not found", f"There is no page at {unquote(path)}.")
 
 
 def _comparison(registry: RunRegistry, query: Query) -> Any:
     names = list(dict.fromkeys(query.get("run", [])))
     snapshots, errors = snapshots_of(registry, names[:MOST_COMPARED])
-    if waits := [name for name in errors if registry.is_opening(name)]:
-        progress = f"{len(snapshots)} of {len(snapshots) + len(waits)} runs are loaded."
+    if waits := sum(isinstance(error, Reading) for error in errors):
+        progress = f"{len(snapshots)} of {len(snapshots) + waits} runs are loaded."
         return message_page("Loading the runs", progress, retry=True)
     if not snapshots:
-        why = "; ".join(errors.values()) or "Choose runs in the list, then press Compare."
+        why = "; ".join(map(str, errors)) or "Choose runs in the list, then press Compare."
         return message_page("No runs to compare", why, retry=bool(errors))
     many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
-    notices = [*errors.values(), *([many] if len(names) > MOST_COMPARED else [])]
+    notices = [*map(str, errors), *([many] if len(names) > MOST_COMPARED else [])]
     return compare_page(snapshots, query, notices)

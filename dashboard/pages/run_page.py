@@ -16,6 +16,7 @@ from lldscope.core.charts import Chart
 from lldscope.core.numbers import true_minus
 from lldscope.core.terminal import visible
 from lldscope.diagnosis.registry import LABELS, STALLED
+from lldscope.explore.settings import flat
 from lldscope.figures.chart_figures import Figure, is_measured
 from lldscope.monitor.alerts import AnyAlert
 from lldscope.monitor.health import RunState
@@ -24,7 +25,7 @@ from ..data.snapshot import Snapshot
 from ..figures.delta_colors import COLORS
 from . import components as parts
 from .drawing import adding, cards_of, charts_of, default_keys, draw, keys_asked
-from .frame import PAUSE, Query, address, attrs, controls, memory, part, view_of
+from .frame import PAUSE, Query, address, attrs, controls, crumbs, memory, part, view_of
 from .step_bar import step_bar
 from .story import about, answer, story_key, title_of_run
 
@@ -113,9 +114,7 @@ def _fold(name: str, title: str, content: dict[str, Any]) -> html.Details:
 def absent_charts(charts: list[Chart], figures: list[Figure]) -> list[Any]:
     """The charts of which nothing was measured, in one line."""
     titles = [chart.title for chart, f in zip(charts, figures, strict=True) if not is_measured(f)]
-    if not titles:
-        return []
-    return [html.P(f"Not in this log: {', '.join(titles)}.", className="note")]
+    return [html.P(f"Not in this log: {', '.join(titles)}.", className="note")] if titles else []
 
 
 def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
@@ -202,3 +201,12 @@ def causes(snapshot: Snapshot) -> html.Table:
             html.Td(evidence, className="quiet"),
         ])
     return parts.table(("cause", "this log", "evidence"), rows)
+
+
+def config_page(snapshot: Snapshot, query: Query) -> html.Div:
+    """The settings of a run."""
+    rows = [(name, [value]) for name, value in flat(snapshot.info.get("config")).items()]
+    nothing = html.P("The run has no configuration recorded.", className="note")
+    body = parts.settings_table(["value"], rows) if rows else nothing
+    way = crumbs(snapshot.name, snapshot.title)
+    return html.Div([parts.page_head("Settings", above=way), body])

@@ -31,8 +31,8 @@ def turns(response: Trajectory, side: str, mark: int | None, shared: int) -> lis
     address names that at position `mark`; `shared` own tokens begin alike in both responses."""
     tokens = rows_of(response.tokens)
     actions = {a["action_index"]: a for a in response.actions}
-    own = (i for i, token in enumerate(tokens) if token["action_index"] is not None)
-    start = next(own, len(tokens))
+    places = (i for i, token in enumerate(tokens) if token["action_index"] is not None)
+    start = next(places, len(tokens))
     before, rest = tokens[:start], tokens[start:]
     alike = {t["position"] for t in rest[:shared]}
     fork = rest[shared]["position"] if 0 < shared < len(rest) else None

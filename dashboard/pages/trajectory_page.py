@@ -35,15 +35,12 @@ def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
     cannot be read."""
     name = snapshot.name
     step, number = whole(query, "step"), whole(query, "id", -(2**31))
-    if step is None or number is None:
-        return message_page("No response is named", "The address must name a step and an id.")
-    key = Key(step, whole(query, "rank") or 0, number)
-    run = snapshot.run
-    response = read_trajectory(run, key)
+    run, response = snapshot.run, None
+    if step is not None and number is not None:
+        response = read_trajectory(run, Key(step, whole(query, "rank") or 0, number))
     if response is None:
-        return message_page(
-            "There is no such response", f"The run holds no response {number} at step {step}."
-        )
+        what = "The address must name the step and the id of a response that the run holds."
+        return message_page("There is no such response", what)
     pair = paired_with(run, response)
     other = pair and read_trajectory(run, pair, response.group)
     shared = shared_prefix(response.tokens, other.tokens) if other else 0

@@ -45,7 +45,7 @@ HEIGHT = 252  # of a chart, pixels
 MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
 SMALL = 0.01  # values that are all below it are written with powers of ten
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
-MOST_TOLD, FEW_LINES = 6, 2  # lines that are told in words, and with their extremes
+MOST_DESCRIBED, FEW_LINES = 6, 2  # lines that are described in words, and with extremes
 CLEARLY = 0.3  # of a line's range
 
 
@@ -157,18 +157,13 @@ def run_style(position: int) -> tuple[str, str]:
     return colors[position % len(colors)], dashes[position % len(dashes)]
 
 
-def remarks(figure: Figure) -> str:
-    """The remarks under the chart: points thinned out, values not finite."""
-    return str(figure["layout"]["meta"]["remarks"])
-
-
 def is_measured(figure: Figure) -> bool:
     """Whether anything that the chart shows was measured."""
     return bool(figure["layout"]["meta"]["measured"])
 
 
 def curves(figure: Figure) -> list[Figure]:
-    """The lines that have a name and are told in words: neither raw values nor edges of a band."""
+    """The lines that a legend and words describe: neither raw values nor edges of a band."""
     lines = (t for t in figure["data"] if t["type"] == "scatter" and t["x"])
     return [line for line in lines if line["opacity"] == 1 and line["line"]["width"]]
 
@@ -179,13 +174,13 @@ def in_words(figure: Figure) -> str:
     remarks."""
     lines = curves(figure)
     courses = []
-    for line in lines[:MOST_TOLD]:
+    for line in lines[:MOST_DESCRIBED]:
         y = line["y"]
         ends = " → ".join(map(number, y if len(y) < 2 else (y[0], y[-1])))
         beyond = _extremes(line, figure) if len(lines) <= FEW_LINES else ""
         courses.append(f"{unescape(line['name'])} {ends}{beyond}")
-    more = [f"and {len(lines) - MOST_TOLD} more"] if len(lines) > MOST_TOLD else []
-    return " · ".join(filter(None, [*courses, *more, remarks(figure)]))
+    more = [f"and {len(lines) - MOST_DESCRIBED} more"] if len(lines) > MOST_DESCRIBED else []
+    return " · ".join(filter(None, [*courses, *more, figure["layout"]["meta"]["remarks"]]))
 
 
 def _extremes(line: Figure, figure: Figure) -> str:

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from ..core.charts import Chart
 from ..core.numbers import number
-from .chart_figures import Figure, curves, in_words, remarks
+from .chart_figures import Figure, curves, in_words
 from .marks import WIDE_ONLY
 
 PLOT, TICKS = 140, 18  # heights in pixels: of the plot, and of the steps below it
@@ -98,8 +98,9 @@ def draw(chart: Chart, figure: Figure) -> Drawing:
     words = f"{chart.title}: {in_words(figure)}."
     keys = [{"name": unescape(t["name"]), **t["line"]} for t in curves(figure)]
     keys = keys if len(keys) > 1 else []
-    picture = to_text(_Picture(lines, figure["layout"], words).root)
-    return Drawing(chart.title, unit, keys, remarks(figure), words, picture)
+    layout = figure["layout"]
+    picture = to_text(_Picture(lines, layout, words).root)
+    return Drawing(chart.title, unit, keys, layout["meta"]["remarks"], words, picture)
 
 
 class _Picture:

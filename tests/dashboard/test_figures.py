@@ -33,7 +33,6 @@ from lldscope.figures.chart_figures import (
     in_words,
     make_chart,
     make_overlay,
-    remarks,
     run_style,
 )
 from lldscope.figures.marks import alarm_labels, alarm_lines
@@ -199,7 +198,7 @@ def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
     )
     figure = make_chart(DELTA, bare, View())
     (note,) = figure["layout"]["annotations"]
-    assert note["text"] == remarks(figure) == "Not measured in this run"
+    assert note["text"] == in_words(figure) == "Not measured in this run"
     assert card_class(figure) == "card chart unmeasured"
     # One line of three was not measured: it is not in the legend.
     assert card_class(make_chart(DELTA, dying, View())) == "card chart without-1"

@@ -75,7 +75,7 @@ def test_the_runs_of_a_folder_are_one_line(folder):
     assert "; never in healthy.\n" in text
     assert "- One setting differs: llds.gate off in dying, action in healthy.\n" in text
     assert "- Reward: dying, mean" in text
-    assert "; healthy, mean" in text
+    assert " · healthy, mean" in text
     assert "from the lowest run to the highest" in text
     assert "| dying-1 | ◆ critical | " in text
     assert "| llds.gate | off | off | action | action |" in text

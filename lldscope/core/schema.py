@@ -10,10 +10,11 @@ table:
   and their name says which policy gave them: `behaviour` the engine that sampled, `old` the
   trainer's policy at rollout time, `inner` the policy inside the update at the moment of the loss,
   `post` the policy after the step's last update, `ref` the frozen reference.
-- The recorder adds `attempt` and `rank` to every row.
+- The recorder adds `attempt` and `rank` to every row, after `step`.
 
 A table is declared as text: its name and grain, and a line for each column with name (`!` if it is
-required), kind, unit (`-` for none) and meaning. A line that is indented further continues it.
+required), kind, unit (`-` for none) and meaning. A line that is indented further continues it; an
+empty line separates tables.
 """
 
 from __future__ import annotations
@@ -79,8 +80,14 @@ _STAMP = (
 )
 
 
-def _table(declaration: str) -> Table:
-    """A table from its text; raises ValueError where that is not well-formed."""
+def _tables(declarations: str, stamp: tuple[Column, ...] = ()) -> dict[str, Table]:
+    """Tables by name, from their text; `stamp` are further columns, which come after the first.
+    Raises ValueError where the text is not well-formed."""
+    tables = (_table(text, stamp) for text in declarations.split("\n\n"))
+    return {table.name: table for table in tables}
+
+
+def _table(declaration: str, stamp: tuple[Column, ...]) -> Table:
     title, *lines = declaration.strip().splitlines()
     name, _, grain = title.partition(": ")
     columns: list[Column] = []
@@ -88,21 +95,18 @@ def _table(declaration: str) -> Table:
         if line.startswith(" " * 8):
             last = columns.pop()
             columns.append(replace(last, meaning=f"{last.meaning} {line.strip()}"))
-        elif line.strip() == "attempt, rank":
-            columns += _STAMP
         else:
             column, kind, unit, meaning = line.split(None, 3)
             if kind not in _ARROW:
                 raise ValueError(f"{name}.{column} has no known kind: {kind}")
             unit, required = unit.removeprefix("-"), column.endswith("!")
             columns.append(Column(column.removesuffix("!"), kind, unit, meaning, required))
-    return Table(name, grain, tuple(columns))
+    return Table(name, grain, (columns[0], *stamp, *columns[1:]))
 
 
-STEPS = _table("""
+TABLES: dict[str, Table] = _tables("""
 steps: one row per RL step (one rollout batch) and rank; partial sums, the views add the ranks up
     step!           int   step     RL step, counted from 0.
-    attempt, rank
     time            time  s        Unix time at which the step ended.
     policy_version  int   update   Optimizer updates made before the rollouts were sampled.
     n_responses     count response Rollouts in the batch.
@@ -126,12 +130,9 @@ steps: one row per RL step (one rollout batch) and rank; partial sums, the views
     seconds_sync    float s        Part of seconds_update: the new weights to the engine.
     seconds_evaluation float s     Evaluations since the step before; part of no other.
     memory_peak     count byte     Most memory allocated on the device.
-""")
 
-UPDATES = _table("""
 updates: one row per optimizer update (and rank)
     step!       int   step   RL step.
-    attempt, rank
     update!     int   update Update within the step, counted from 0.
     grad_norm   float -      Global L2 norm of the gradient before clipping.
     grad_finite bool  -      False if the norm was NaN or Inf.
@@ -140,12 +141,9 @@ updates: one row per optimizer update (and rank)
     ratio_p99   float -      99th percentile of the importance ratio.
     n_clipped   count token  Tokens on which the clip was active.
     n_tokens    count token  Action tokens in the update.
-""")
 
-RESPONSES = _table("""
 responses: one row per rollout
     step!        int   step   RL step.
-    attempt, rank
     response_id! int   -      Rollout, unique within the step.
     group_id     int   -      Rollouts of one question share it; unique within the step.
     data_source  text  -      Data set the question comes from.
@@ -165,12 +163,9 @@ responses: one row per rollout
     question     text  -      What was asked: the end of the last message of the prompt; untrusted.
     golden       text  -      Golden answers, as a JSON array of texts.
     reward_parts text  -      Reward by component, as a JSON object of numbers.
-""")
 
-ACTIONS = _table("""
 actions: one row per action: everything the model emitted in one turn of a rollout
     step!              int   step  RL step.
-    attempt, rank
     response_id!       int   -     Rollout the action belongs to.
     action_index!      int   -     Turn within the rollout, counted from 0.
     kind               text  -     search, answer, invalid or text.
@@ -199,12 +194,9 @@ actions: one row per action: everything the model emitted in one turn of a rollo
     llds_sum           float nat   Σ of the gated LLDS penalty of the action's tokens.
     tool_ok            bool  -     The tool answered; NULL if no tool was called.
     docs_hash          text  -     Hash of the set of documents the tool returned.
-""")
 
-TOKENS = _table("""
 tokens: one row per token of a chosen rollout (a sample of rollouts)
     step!        int   step  RL step.
-    attempt, rank
     response_id! int   -     Rollout the token belongs to.
     position!    int   token Position in the sequence, prompt included.
     action_index int   -     Action the token belongs to; NULL for prompt and tool text.
@@ -214,12 +206,9 @@ tokens: one row per token of a chosen rollout (a sample of rollouts)
     logp_old     float nat   log π of the trainer's policy at rollout time.
     logp_post    float nat   log π after the step's last update.
     entropy      float nat   Entropy of the sampling policy at this position.
-""")
 
-RETENTION = _table("""
 retention: one row per RL step and action of a correct response of an earlier step, scored again
     step!             int   step   RL step after whose last update it was scored again.
-    attempt, rank
     age!              int   step   Steps since the response was sampled: it is of step − age.
     response_id!      int   -      The response, unique within the step that sampled it.
     action_index!     int   -      Turn within the rollout, counted from 0.
@@ -228,60 +217,40 @@ retention: one row per RL step and action of a correct response of an earlier st
     logp_previous_sum float nat    Σ log π after the last update of the step before; NULL if it was
         not scored there.
     logp_post_sum     float nat    Σ log π after the last update of `step`.
-""")
 
-EVALS = _table("""
 evals: one row per evaluation, data source and metric
     step!       int   step     Steps trained when the evaluation ran.
-    attempt, rank
     data_source text  -        Data set evaluated.
     metric!     text  -        Name of the metric, for example em_greedy.
     value       float -        Mean over the questions.
     n           count question Questions evaluated.
-""")
 
-EVAL_QUESTIONS = _table("""
 eval_questions: one row per evaluation and question
     step!       int   step     Steps trained when the evaluation ran.
-    attempt, rank
     name!       text  -        Which evaluation, for example greedy: the end of its metrics' names.
     question!   int   -        The question's place in the evaluation, counted from 0.
     data_source text  -        Data set of the question.
     em          float -        Exact match, 0 or 1.
     f1          float -        Token F1.
-""")
 
-PROBES = _table("""
 probes: one row per extra measurement
     step!        int   step RL step.
-    attempt, rank
     probe!       text  -    What was measured, for example probe_set_logp or hidden_similarity.
     group_id     int   -    Group measured; NULL if the probe is about none.
     response_id  int   -    Response measured; NULL if the probe is about none.
     action_index int   -    Action measured; NULL if the probe is about none.
     value        float -    The measurement, in the probe's own unit.
-""")
 
-SCALARS = _table("""
 scalars: one row per step and name: a mean that somebody else computed, as their log tells it
     step!     int  step RL step.
-    attempt, rank
     name!     text -    The signal it stands for, as in `signals`; otherwise the name it had in its
         log.
     value     sum  -    The mean, in the signal's unit where it stands for one.
     estimator text -    How it differs from what lldscope would measure; NULL if it does not, or if
         the name is no signal's.
-""")
+""", _STAMP)
 
-TABLES: dict[str, Table] = {
-    t.name: t
-    for t in (
-        STEPS, UPDATES, RESPONSES, ACTIONS, TOKENS, RETENTION, EVALS, EVAL_QUESTIONS, PROBES,
-        SCALARS,
-    )
-}
-
-SIGNALS = _table("""
+VIEWS: dict[str, Table] = _tables("""
 signals: one row per RL step; NULL where nothing was measured
     step                    int   step         RL step.
     time                    time  s            Unix time at which the step's last rank ended.
@@ -385,9 +354,7 @@ signals: one row per RL step; NULL where nothing was measured
     tokens_per_second       float token/s      Action tokens of the step per second of sampling,
         updates and recording.
     memory_peak             count byte         Most memory allocated on a device.
-""")
 
-ACTION_SIGNALS = _table("""
 action_signals: one row per RL step, action index and correctness
     step         int   step       RL step.
     action_index int   -          Turn within the rollout, counted from 0.
@@ -400,8 +367,7 @@ action_signals: one row per RL step, action index and correctness
     lld_share    float share      Share of those actions with Δ ≤ 0.
 """)
 
-VIEWS: dict[str, Table] = {t.name: t for t in (SIGNALS, ACTION_SIGNALS)}
-
+SIGNALS, ACTION_SIGNALS = VIEWS.values()
 
 Role = Literal["list", "check", "compare", "report", "apart"]
 """Where a signal appears: the last values of a run in the list of runs and in /metrics; `check` and

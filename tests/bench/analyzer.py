@@ -19,7 +19,7 @@ import duckdb
 import numpy as np
 
 import lldscope
-from lldscope.core.schema import ACTIONS
+from lldscope.core.schema import TABLES
 from lldscope.monitor.health import check
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import Run
@@ -77,7 +77,8 @@ def plain_aggregate(run: Path) -> None:
     calls = {"text": "max", "bool": "bool_or"}
     unread = {"step", "kind", "logp_ref_sum", "drop_sum", "entropy_sum", "llds_sum"}
     sums = [
-        f"{calls.get(c.kind, 'sum')}({c.name})" for c in ACTIONS.columns if c.name not in unread
+        f"{calls.get(c.kind, 'sum')}({c.name})" for c in TABLES["actions"].columns
+        if c.name not in unread
     ]
     duckdb.execute(
         f"SELECT step, {', '.join(sums)} FROM '{run}/actions/*.parquet' GROUP BY step"

@@ -109,7 +109,7 @@ from pathlib import Path
 from click.testing import CliRunner
 from lldscope.core import schema
 
-old = schema.ACTIONS
+old = schema.TABLES["actions"]
 new = schema.Column("warmth", "float", "K", "How warm the action was.")
 schema.TABLES["actions"] = dataclasses.replace(old, columns=(*old.columns, new))
 

@@ -28,7 +28,6 @@ from .advantages import token_advantages
 
 # Largest log-ratio that enters the loss, see the module docstring.
 LOG_RATIO_CAP = {"grpo": math.log(100.0), "gspo": 10.0}
-AGGREGATIONS = ("token-mean", "sequence-mean", "dr-grpo")
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ def policy_loss(
     clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476 v2, §3.1). dual_clip c > 1 bounds
     the surrogate of a negative advantage from below by cÂ (arXiv 1912.09729 v3, Eq. 5).
 
-    weights (B, T): what each token's surrogate is multiplied by (`correction.py`); they are not in
-    what the aggregation divides by.
+    weights (B, T): what each token's surrogate is multiplied by (`importance_weights`); they are
+    not in what the aggregation divides by.
 
     aggregation:
     - "token-mean": Σ / number of action tokens (arXiv 2512.04220 v2, §3; arXiv 2503.14476 v2,
@@ -97,6 +96,38 @@ def policy_loss(
         surrogate = surrogate * weights.detach().to(surrogate.dtype).masked_fill(~mask, 0.0)
     total, count = _aggregate(surrogate, mask, aggregation, max_tokens)
     return PolicyLoss(-(total / count.clamp(min=1)), ratio, is_clipped, count)
+
+
+def importance_weights(
+    logp_old: Tensor, logp_behaviour: Tensor, action_mask: Tensor, *, mode: str, cap: float
+) -> Tensor:
+    """What the policy loss of each token is multiplied by, (B, T), 0 off the action tokens, without
+    gradient, where another policy sampled the rollouts than the one that is trained.
+
+    An inference engine with other weights, precision or sampling settings is a `behaviour` policy
+    of its own. w = π_old/π_behaviour makes up for it; the importance ratio of the policy loss,
+    π_θ/π_old, stays as it is (decoupled, arXiv 2110.00641 v3, §1). Where behaviour was not measured
+    (NaN) a token counts as one that both policies agree on, w = 1, as in TRL 1.16.
+
+    logp_old, logp_behaviour, action_mask (B, T), nats. The modes are called as in TRL 1.16
+    (`vllm_importance_sampling_mode`):
+    - "token_truncate": min(w, cap), w = π_old/π_behaviour of the token: truncated importance
+      sampling (TIS; Ionides 2008, for LLMs Yao et al., "Your efficient RL framework secretly
+      brings you off-policy RL training", 2025).
+    - "token_mask": w where w ≤ cap, else 0 (MIS).
+    - "sequence_truncate", "sequence_mask": the same with w of the whole response, the product over
+      its action tokens.
+    """
+    action = action_mask.bool()
+    log_w = log_ratio(logp_old, logp_behaviour, action).detach().nan_to_num(nan=0.0)
+    level, _, kind = mode.partition("_")
+    if level == "sequence":
+        log_w = log_w.sum(1, keepdim=True).expand_as(log_w)
+    over = log_w > math.log(cap)
+    weights = log_w.masked_fill(over, math.log(cap)).exp()
+    if kind == "mask":
+        weights = weights.masked_fill(over, 0.0)
+    return weights * action
 
 
 def kl_k3(logp_new: Tensor, logp_ref: Tensor, action_mask: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from test_objectives import random_rows, tensors
 
-from lldscope.losses.correction import MODES, importance_weights
-from lldscope.losses.objectives import policy_loss
+from lldscope.losses.objectives import importance_weights, policy_loss
+
+MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 
 
 def twin(row: list[float | None], mode: str, cap: float) -> list[float]:

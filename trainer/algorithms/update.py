@@ -19,9 +19,14 @@ import torch
 from torch import Tensor
 
 from lldscope.core.errors import LldscopeError
-from lldscope.losses.correction import importance_weights
 from lldscope.losses.llds import LLDS, llds_loss
-from lldscope.losses.objectives import PolicyLoss, entropy_bonus, kl_k3, policy_loss
+from lldscope.losses.objectives import (
+    PolicyLoss,
+    entropy_bonus,
+    importance_weights,
+    kl_k3,
+    policy_loss,
+)
 
 from ..config import TrainConfig
 from ..guard import Cures

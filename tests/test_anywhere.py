@@ -19,7 +19,7 @@ import pytest
 from lldscope import Recorder, open_run
 from lldscope.query import signal_engine
 from lldscope.recording.batch import Batch, Scores
-from lldscope.recording.token_samples import TokenSamples
+from lldscope.recording.token_samples import largest_drops
 from tests.elsewhere.conditions import DECISIVE
 from tests.elsewhere.instruction_sets import cleared, instruction_sets
 
@@ -145,7 +145,7 @@ def test_of_rollouts_that_lost_as_much_the_first_are_read():
         rewards=correct.astype(float), correct=correct.tolist(), group_ids=np.zeros(n, int),
         old=Scores(old, every), post=Scores(post, every),
     )
-    assert TokenSamples(batch, np.zeros((n, 3), int)).largest_drops(4) == [2, 5, 8, 14]
+    assert largest_drops(batch, 4) == [2, 5, 8, 14]
 
 
 def test_the_decisive_tests_are_there():

@@ -6,7 +6,6 @@ The first process succeeds; the second is refused, or becomes the next attempt i
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -127,7 +126,7 @@ def text_of(value: Any) -> str:
         return f"a {type(value).__name__} without text"
 
 
-def to_plain(info: dict[str, Any]) -> dict[str, Any]:
+def to_plain(**info: Any) -> dict[str, Any]:
     """The values as run.json will hold them; raises UsageError if one cannot become JSON."""
     plain = {}
     for name, value in info.items():
@@ -137,22 +136,11 @@ def to_plain(info: dict[str, Any]) -> dict[str, Any]:
             plain[name] = json_files.jsonable(value)
         except Exception as error:
             raise UsageError(
-                f"{_culprit(name, value)} cannot be written into {layout.RUN_FILE} "
+                f"{name} cannot be written into {layout.RUN_FILE} "
                 f"({type(error).__name__}: {error}). Give it as plain data: numbers, text, lists "
                 "and dictionaries."
             ) from error
     return plain
-
-
-def _culprit(name: str, value: Any) -> str:
-    """The key that cannot become JSON, if the value has keys."""
-    with contextlib.suppress(Exception):
-        for key, v in value.items():
-            try:
-                json_files.jsonable(v)
-            except Exception:
-                return f"{name}.{key}"
-    return name
 
 
 def write_run_file(path: Path, attempt: int, world_size: int, fields: dict[str, Any]) -> None:

@@ -15,10 +15,9 @@ import numpy as np
 
 from .batch import Batch
 from .episodes import Turn
-from .ratios import ratio_sums
+from .ratios import ratio_sums, rounding_error_sq
 from .repetition import repeated_share
-from .resolution import rounding_error_sq
-from .token_samples import Columns, TokenSamples
+from .token_samples import Columns, largest_drops, texts_of, tokens_of
 
 UNKNOWN = Turn(None)
 TEXTS_PER_STEP = 4
@@ -62,18 +61,19 @@ def tables(
 ) -> dict[str, Columns]:
     """Columns by table: responses, actions, steps, and updates and tokens where asked for."""
     rows = StepRows(batch)
-    samples = TokenSamples(batch, rows.action)
     due = tokens_every > 0 and batch.step % tokens_every == 0 and batch.decode is not None
-    selection = samples.largest_drops(TEXTS_PER_STEP) if due else []
+    selection = largest_drops(batch, TEXTS_PER_STEP) if due else []
     columns = {
-        "responses": rows.responses() | {"text": batch.texts or samples.texts(selection)},
+        "responses": rows.responses() | {"text": batch.texts or texts_of(batch, selection)},
         "actions": rows.actions(),
         "steps": rows.sums(),
     }
     if updates is not None:
         n = len(next(iter(updates.values())))
         columns["updates"] = {"step": batch.step, "update": list(range(n)), **updates}
-    return columns | ({"tokens": samples.tokens(selection)} if selection else {})
+    if selection:
+        columns["tokens"] = tokens_of(batch, rows.action, selection)
+    return columns
 
 
 def _column(

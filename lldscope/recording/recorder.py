@@ -165,15 +165,11 @@ class Recorder(NullRecorder):
     ) -> None:
         self.rank = rank
         self.dropped: Counter[str] = Counter()
-        info = {
-            "name": name,
-            "group": group,
-            "trainer": trainer,
-            "config": config,
-            "correct_rule": correct_rule,
-        }
+        # Both raise before anything is created.
         check_numbers(rank=rank, world_size=world_size, attempt=attempt)
-        info = to_plain(info) if rank == 0 else {}  # raises before anything is created
+        info = {} if rank else to_plain(
+            name=name, group=group, trainer=trainer, config=config, correct_rule=correct_rule
+        )
         self.place = place_of(path)
         self._spool: Spool | None = None
         if isinstance(self.place, Url):
@@ -208,13 +204,10 @@ class Recorder(NullRecorder):
         """Say how many steps the run is to have: false decay alarms are then promised per run
         (docs/research/decay-alarm.md). Rank 0 writes it into run.json; the last plan counts."""
         if self.rank == 0 and not self._cannot_write():
-            if (n_steps := whole(steps)) is None or not is_count(n_steps):
+            if not is_count(n_steps := whole(steps)):
                 self._lost("plan: no number of steps")
                 return
-            try:
-                layout.write_run(self.path, layout.read_run(self.path) | {"planned_steps": n_steps})
-            except (OSError, LldscopeError) as error:
-                log.error("lldscope: the planned steps could not be written: %s", error)
+            layout.write_run(self.path, layout.read_run(self.path) | {"planned_steps": n_steps})
 
     @never_raises
     def flush(self) -> None:

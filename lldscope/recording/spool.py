@@ -140,11 +140,10 @@ def sending(path: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        try:
+        free = False
+        with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             free = True
-        except OSError:
-            free = False
         yield free
     finally:
         os.close(handle)

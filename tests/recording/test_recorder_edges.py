@@ -102,7 +102,7 @@ def test_rows_that_cannot_be_written_are_bounded_like_those_the_disk_refuses(tmp
 @pytest.mark.parametrize("detail", DETAILS)
 def test_a_config_that_cannot_become_json_is_refused_before_anything_is_created(tmp_path, detail):
     path = tmp_path / "r"
-    with pytest.raises(UsageError, match=r"config\.betas cannot be written"):
+    with pytest.raises(UsageError, match="config cannot be written"):
         lldscope.Recorder(path, config={"lr": 0.5, "betas": DETAILS[detail]()})
     assert not path.exists()
     with lldscope.Recorder(path, config={"lr": 0.5, "betas": [0.9, 0.99]}) as r:

@@ -11,7 +11,7 @@ from lldscope.cli.views import show_state
 from lldscope.monitor.health import check
 from lldscope.recording.batch import Batch
 from lldscope.recording.columns import record
-from lldscope.recording.resolution import LEAST, rounding_error_sq
+from lldscope.recording.ratios import LEAST, rounding_error_sq
 
 RANDOM = np.random.default_rng(7)
 

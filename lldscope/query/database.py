@@ -14,18 +14,11 @@ from numpy.typing import NDArray
 from ..core.schema import SIGNALS, TABLES, VIEWS, Kind, arrow_schema
 from ..storage.part import Part, attempt_spans
 from .sandbox import confine, quote
-from .views import ROLLOUT_VIEWS, STORED, view_sql
+from .views import ROLLOUT_VIEWS, view_sql
 
-# Of stored signals: DuckDB's sums of integers have 128 bits, which pandas would hold as objects.
-STORED_TYPES: dict[Kind, str] = {
-    "int": "INTEGER",
-    "count": "BIGINT",
-    "float": "DOUBLE",
-    "sum": "DOUBLE",
-    "bool": "BOOLEAN",
-    "text": "VARCHAR",
-    "time": "DOUBLE",
-}
+# Types of stored signals that are not those of recorded columns: counts and means of many rows.
+# (DuckDB's sums of integers have 128 bits, which pandas would hold as objects.)
+STORED_TYPES: dict[Kind, str] = {"count": "int64", "float": "double"}
 TOKENS_SEEN = "sum(n_tokens) OVER (ORDER BY step)::DOUBLE AS tokens_seen"
 MOST_CHUNKS = 64  # of stored signals, before they become one
 
@@ -45,7 +38,7 @@ class Database:
         self.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
         self.execute(view_sql("macros"))
         create_empty(self.connection, TABLES)
-        for name in STORED:
+        for name in VIEWS:
             columns = ", ".join(f"{c} {kind}" for c, kind in stored_columns(name))
             self.execute(f"CREATE TABLE stored_{name} ({columns})")
             self._show(name)
@@ -72,15 +65,13 @@ class Database:
         if rows := ", ".join(f"({a}, {first}, {last})" for a, (first, last) in spans.items()):
             self.execute(f"INSERT INTO attempts VALUES {rows}")
         for table in TABLES:
-            paths = [quote(str(p.path(self._run))) for p in parts if p.table == table]
-            self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {rows_of(table, paths)}")
-            where = standing(table, starts)
-            self.execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {where}")
+            rows = define_rows(self.connection, self._run, table, parts, starts)
+            self.execute(f"CREATE OR REPLACE VIEW {table} AS {rows}")
         for name in ROLLOUT_VIEWS:
             self.execute(f"CREATE OR REPLACE VIEW {name} AS {view_sql(name)}")
 
     def put(self, name: str, table: pa.Table) -> None:
-        """Add signals of later steps, in the order of steps, to one of STORED."""
+        """Add signals of later steps, in the order of steps, to one of VIEWS."""
         if earlier := self._stored.get(name):
             table = pa.concat_tables([earlier, table], promote_options="default")
             if table.column(0).num_chunks > MOST_CHUNKS:
@@ -89,7 +80,7 @@ class Database:
         self._show(name)
 
     def rows(self, name: str) -> pa.Table | None:
-        """The measured columns of one of STORED; None if it has no rows."""
+        """The measured columns of one of VIEWS; None if it has no rows."""
         return self._stored.get(name)
 
     def forget_signals(self, first_step: int = -(2**31)) -> None:
@@ -100,7 +91,7 @@ class Database:
             self._show(name)
 
     def _show(self, name: str) -> None:
-        """Define one of STORED over the signals there are now."""
+        """Define one of VIEWS over the signals there are now."""
         rows = f"FROM stored_{name}"
         if (table := self._stored.get(name)) is not None:
             self.connection.register(f"stored_{name}_rows", table)
@@ -129,8 +120,8 @@ def _filled(column: Any) -> NDArray[Any]:
 
 
 def stored_columns(name: str) -> list[tuple[str, str]]:
-    """The columns of one of STORED, and their types in DuckDB."""
-    columns = [(c.name, STORED_TYPES[c.kind]) for c in VIEWS[name].columns]
+    """The stored columns of one of VIEWS, and their types in DuckDB."""
+    columns = [(c.name, STORED_TYPES.get(c.kind, str(c.arrow))) for c in VIEWS[name].columns]
     return [("n_tokens", t) if c == "tokens_seen" else (c, t) for c, t in columns]
 
 
@@ -142,19 +133,29 @@ def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -
         connection.execute(f"CREATE TABLE empty_{table} ({columns})")
 
 
-def rows_of(table: str, paths: Sequence[str]) -> str:
-    """A query for all rows of a table in some files, given as SQL texts.
+def define_rows(
+    connection: duckdb.DuckDBPyConnection,
+    run: Path,
+    table: str,
+    parts: Iterable[Part],
+    starts: Mapping[int, int],
+) -> str:
+    """Define `all_TABLE`, the rows of a table in parts of a run, and return a query for those that
+    count; `starts` are the first steps of the attempts.
 
     The columns are the registry's: those that a part lacks are NULL, those that this version does
     not know are ignored.
     """
     columns = ", ".join(TABLES[table].names)
-    parquet = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
+    paths = ", ".join(quote(str(p.path(run))) for p in parts if p.table == table)
+    parquet = f"read_parquet([{paths}], union_by_name=true)"
     union = f"UNION ALL BY NAME FROM {parquet}" if paths else ""
-    return f"SELECT {columns} FROM (FROM empty_{table} {union})"
+    rows = f"SELECT {columns} FROM (FROM empty_{table} {union})"
+    connection.execute(f"CREATE OR REPLACE VIEW all_{table} AS {rows}")
+    return f"FROM all_{table} {_standing(table, starts)}"
 
 
-def standing(table: str, starts: Mapping[int, int]) -> str:
+def _standing(table: str, starts: Mapping[int, int]) -> str:
     """The clause for rows that were not superseded: no later attempt began at or before their step.
 
     An evaluation at step s is of the policy with which step s begins. An attempt that resumes at s

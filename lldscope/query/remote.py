@@ -46,7 +46,8 @@ def find_remote(root: Url) -> dict[Url, str]:
         run, name = _place_in_run(path.removeprefix(root.path).lstrip("/"))
         if name and run.count("/") < _LEVELS:
             runs[run][name] = _state(info)
-    runs = {run: states for run, states in runs.items() if any(map(_tells_of_run, states))}
+    marks = (layout.RUN_FILE, f"{MANIFEST_DIR}/")
+    runs = {r: states for r, states in runs.items() if any(n.startswith(marks) for n in states)}
     if "" in runs:
         runs = {"": runs[""]}
     return {root.at(f"{root.path}/{run}"): _digest(states) for run, states in sorted(runs.items())}
@@ -60,10 +61,6 @@ def _place_in_run(path: str) -> tuple[str, str]:
     if layout.is_small_file(f"{last}/{file}"):
         return run, f"{last}/{file}"
     return folder, file if layout.is_small_file(file) else ""
-
-
-def _tells_of_run(name: str) -> bool:
-    return name == layout.RUN_FILE or name.startswith(f"{MANIFEST_DIR}/")
 
 
 def _digest(states: Mapping[str, str]) -> str:
@@ -102,7 +99,7 @@ class RemoteCopy:
                 self._states[name] = names[name]
             listed |= names
         self._states = {n: state for n, state in self._states.items() if n in listed}
-        if layout.RUN_FILE not in listed and not any(n.startswith(MANIFEST_DIR) for n in listed):
+        if not any(name.startswith((layout.RUN_FILE, f"{MANIFEST_DIR}/")) for name in listed):
             why = f"It holds no {layout.RUN_FILE}: it is not a run that lldscope recorded."
             raise RunNotFound(f"There is no run at {self.url}. {why}")
         for folder in ("", MANIFEST_DIR, HEARTBEAT_DIR, *layout.STREAM_DIRS):

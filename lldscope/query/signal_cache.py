@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..core.schema import VIEWS
 from ..storage.cache import Cache, cache_dir
 from ..storage.part import Part
 from .database import Database
-from .views import STORED
 
 MAX_RUNS = 200
 
@@ -34,7 +34,7 @@ class SignalCache:
             parts = [Part(**p) for p in state["parts"]]
             for name in state["tables"]:
                 # read_table would import pandas.
-                with pq.ParquetFile(folder / f"{STORED[name]}.parquet") as file:
+                with pq.ParquetFile(folder / f"{name}.parquet") as file:
                     database.put(name, file.read())
             return parts
 
@@ -47,13 +47,13 @@ class SignalCache:
         """Cache the signals of a run, computed from these parts. Errors of the disk are ignored."""
         if run_id is None or any(p.crc is None for p in parts):
             return  # without an id and checksums, the run cannot be recognised next time
-        tables = {name: t for name in STORED if (t := database.rows(name)) is not None}
+        tables = {name: t for name in VIEWS if (t := database.rows(name)) is not None}
 
         def write(folder: Path) -> None:
             from pyarrow import parquet as pq
 
             for name, table in tables.items():
-                pq.write_table(table, folder / f"{STORED[name]}.parquet", compression="zstd")
+                pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
 
         state = {"parts": [vars(p) for p in parts], "tables": [*tables]}
         self._cache.store(str(run_id), state, write)

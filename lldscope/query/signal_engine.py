@@ -12,10 +12,11 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from ..core.schema import VIEWS
 from ..storage.part import Part
-from .database import create_empty, rows_of, standing, stored_columns
-from .sandbox import confine, quote
-from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, STORED, view_sql
+from .database import create_empty, define_rows, stored_columns
+from .sandbox import confine
+from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
 
 class SignalEngine:
@@ -42,19 +43,14 @@ class SignalEngine:
     def signals(
         self, parts: Sequence[Part], starts: Mapping[int, int], first: int, last: int
     ) -> Iterator[tuple[str, pa.Table]]:
-        """For each of STORED those columns that were measured from step `first` to `last`, in the
+        """For each of VIEWS those columns that were measured from step `first` to `last`, in the
         order of steps.
 
         `parts` are the valid ones of the run, `starts` the first step of each attempt.
         """
+        parts = [p for p in parts if p.last_step >= first and p.first_step <= last]
         for table in SIGNAL_TABLES:
-            paths = [
-                quote(str(p.path(self._run)))
-                for p in parts
-                if p.table == table and p.last_step >= first and p.first_step <= last
-            ]
-            self._db.execute(f"CREATE OR REPLACE VIEW all_{table} AS {rows_of(table, paths)}")
-            rows = f"FROM all_{table} {standing(table, starts)}"
+            rows = define_rows(self._db, self._run, table, parts, starts)
             kind = "VIEW" if table == "actions" else "TABLE"
             self._db.execute(
                 f"CREATE OR REPLACE {kind} {table} AS FROM ({rows}) "
@@ -62,10 +58,10 @@ class SignalEngine:
             )
         for view in (*ROLLOUT_VIEWS, *STEP_VIEWS):
             self._db.execute(f"CREATE OR REPLACE TABLE {view} AS {view_sql(view)}")
-        for name, view in STORED.items():
+        for name in VIEWS:
             columns = stored_columns(name)
             aggregates = ", ".join(f"count({column})" for column, _ in columns)
-            counts = self._db.execute(f"SELECT {aggregates} FROM {view}").fetchall()[0]
+            counts = self._db.execute(f"SELECT {aggregates} FROM step_{name}").fetchall()[0]
             # All of DuckDB's result is in memory as long as one column of it is.
             names = [
                 f"{column}::{kind} AS {column}"
@@ -73,5 +69,5 @@ class SignalEngine:
                 if count
             ]
             if names:
-                rows = f"SELECT {', '.join(names)} FROM {view} ORDER BY step"
+                rows = f"SELECT {', '.join(names)} FROM step_{name} ORDER BY step"
                 yield name, self._db.sql(rows).to_arrow_table()

@@ -11,13 +11,9 @@ from ..storage.part import STEP_TABLES
 SQL = resources.files(__package__) / "sql"
 SIGNAL_TABLES = (*STEP_TABLES, "retention", "evals", "probes", "scalars")  # of signals
 # Views of rollouts, which anybody may query.
-ROLLOUT_VIEWS = (
-    "group_totals",
-    "response_class",
-    "response_likelihood",
-    "response_retention",
-)
-# Views of steps, each of them read once.
+ROLLOUT_VIEWS = ("group_totals", "response_class", "response_likelihood", "response_retention")
+# Views of steps, each of them read once. What is stored of a run, and a live run only appends to,
+# are the last two, as `signals` and `action_signals`.
 STEP_VIEWS = (
     "action_totals",
     "step_likelihood",
@@ -30,16 +26,10 @@ STEP_VIEWS = (
     "step_first_actions",
     "step_retention",
     "step_evals",
-    "step_measured",
     "step_scalars",
     "step_signals",
     "step_action_signals",
 )
-# What is stored per step, and of which view: a live run only appends to it.
-STORED = {
-    "signals": "step_signals",
-    "action_signals": "step_action_signals",
-}
 
 
 @cache

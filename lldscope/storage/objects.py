@@ -31,12 +31,9 @@ class ObjectStore:
 
         The content must be this writer's alone: if an answer was lost, it tells whose object it is.
         """
-        with plain_errors(self.url, "written"):
-            try:
-                self.url.filesystem.pipe_file(self._at(name), content, mode="create")
-                return True
-            except FileExistsError:
-                pass
+        with plain_errors(self.url, "written"), suppress(FileExistsError):
+            self.url.filesystem.pipe_file(self._at(name), content, mode="create")
+            return True
         return self.read([name]).get(name) == content
 
     def read(self, names: Iterable[str]) -> dict[str, bytes]:

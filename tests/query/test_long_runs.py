@@ -90,7 +90,7 @@ def test_what_is_kept_and_does_not_fit_is_passed_over(tmp_path: Path, computed: 
         computed.clear()
         pd.testing.assert_frame_equal(open_run(path, cache=cache).signals(), fresh)
         assert computed == [0]
-    (folder / "step_signals.parquet").write_bytes(b"PAR1 nothing PAR1")
+    (folder / "signals.parquet").write_bytes(b"PAR1 nothing PAR1")
     pd.testing.assert_frame_equal(open_run(path, cache=cache).signals(), fresh)
     shutil.rmtree(path)
     write_run(path, 4)  # another run, of another id

@@ -7,5 +7,21 @@ SELECT
         {means}
         coalesce(m.n_nonfinite + coalesce(s.n_nonfinite, 0), s.n_nonfinite) AS n_nonfinite
     )
-FROM step_measured m
+FROM (
+    SELECT
+        * EXCLUDE (n_nonfinite),
+        CASE WHEN coalesce(t.n_nonfinite, u.n_nonfinite, a.n_nonfinite) IS NOT NULL
+             THEN coalesce(t.n_nonfinite, 0) + coalesce(u.n_nonfinite, 0)
+                  + coalesce(a.n_nonfinite, 0) END AS n_nonfinite
+    FROM step_totals t
+    LEFT JOIN update_totals u USING (step)
+    LEFT JOIN step_likelihood l USING (step)
+    LEFT JOIN step_displaced d USING (step)
+    LEFT JOIN step_groups g USING (step)
+    LEFT JOIN step_conduct c USING (step)
+    LEFT JOIN step_actions a USING (step)
+    LEFT JOIN step_first_actions f USING (step)
+    LEFT JOIN step_retention k USING (step)
+    LEFT JOIN step_evals e USING (step)
+) m
 LEFT JOIN step_scalars s USING (step)

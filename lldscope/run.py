@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,11 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .diagnosis.assess import Assessment
-    from .diagnosis.evidence import Restarts
     from .diagnosis.registry import Rule
     from .query.remote import RemoteCopy
     from .query.signal_cache import SignalCache
-    from .storage.manifest import Manifest
 
 _T = TypeVar("_T")
 _STACK = re.compile(r"\n+(?=Stack Trace|Traceback|This error signals)")  # in an error of DuckDB
@@ -53,11 +52,9 @@ class Run:
         self.place, self._folder = str(where), where.name  # for people
         self._lock = threading.RLock()
         self._damaged_files: dict[str, str] = {}  # as of the last refresh
-        self._damaged_heartbeats: dict[str, str] = {}
         self._events: list[dict[str, Any]] = []
         self._notes: list[dict[str, Any]] = []
-        self._assessed: Assessment | None = None
-        self._assessed_for: tuple[float, tuple[Rule, ...], int | None, int] | None = None
+        self._assessed: dict[tuple[Any, ...], Assessment] = {}  # the last, by what it depends on
         try:
             self._sync()
             self.info = layout.try_read_run(self.path, {}, self.place)
@@ -84,7 +81,7 @@ class Run:
     @property
     def damaged(self) -> dict[str, str]:
         """Part, file or line → why it cannot be read. It is left out of every answer."""
-        return self._damaged_files | self._damaged_heartbeats | self._contents.parts.damaged
+        return self._damaged_files | self._contents.parts.damaged
 
     def close(self) -> None:
         """Close the database; no other method may be called afterwards."""
@@ -128,7 +125,6 @@ class Run:
 
         with self._lock:
             connection = self._contents.db.connection
-            self._contents.without_damaged(self._contents.define)
             insist_on_select(connection, query)
 
             def answer() -> _T:
@@ -173,11 +169,15 @@ class Run:
 
     def phases(self) -> pd.DataFrame:
         """Causal phases as spans: phase, start_step, end_step."""
-        return self.assess().phase_spans()
+        from .diagnosis.assess import PhaseSpan
+
+        return _frame_of(PhaseSpan, self.assess().spans())
 
     def alerts(self) -> pd.DataFrame:
         """Every alarm that ever fired; `step` is where it first did."""
-        return self.assess().alert_frame()
+        from .diagnosis.rule import Alert
+
+        return _frame_of(Alert, self.assess().alerts)
 
     def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
         """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.
@@ -187,19 +187,21 @@ class Run:
         the built-in ones.
         """
         from .diagnosis.assess import assess, default_arl
+        from .diagnosis.evidence import restarts_of
         from .diagnosis.registry import RULES
 
         with self._lock:
             n_steps = self.planned_steps
             arguments = (arl or default_arl(n_steps), tuple(RULES if rules is None else rules))
             key = (*arguments, n_steps, self._contents.parts.version)
-            if self._assessed is None or self._assessed_for != key:
+            if key not in self._assessed:
                 columns = self.columns()
                 if self._remote is None:  # every table of it would have to be fetched
                     columns |= self.components()
-                self._assessed = assess(columns, *arguments, self._restarts(), n_steps)
-                self._assessed_for = key
-            return self._assessed
+                restarts = restarts_of(self.events(), self._contents.starts())
+                result = assess(columns, *arguments, restarts, n_steps)
+                self._assessed = {key: result}
+            return self._assessed[key]
 
     def components(self) -> dict[str, Any]:
         """The components of the reward, by their names in `scalars`, in the steps of `columns`."""
@@ -215,12 +217,6 @@ class Run:
         steps = self.info.get("planned_steps")
         return steps if type(steps) is int and steps > 0 else None
 
-    def _restarts(self) -> Restarts:
-        """The steps at which the run is declared to have changed."""
-        from .diagnosis.evidence import restarts_of
-
-        return restarts_of(self.events(), self._contents.starts())
-
     def events(self) -> list[dict[str, Any]]:
         """Events in the order they were written, as of the last refresh."""
         return list(self._events)
@@ -232,10 +228,7 @@ class Run:
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
         """The last heartbeat of each rank."""
-        damaged: dict[str, str] = {}
-        beats = heartbeats.read_heartbeats(self.path, damaged)
-        self._damaged_heartbeats = damaged
-        return beats
+        return heartbeats.read_heartbeats(self.path)
 
     # -- updates -------------------------------------------------------------------------------
 
@@ -246,18 +239,21 @@ class Run:
         with self._lock:
             self._sync()
             before = self.info, self._events, self.damaged, self._notes
-            self._damaged_files = {}
+            damaged: dict[str, str] = {}
             # What recorders say that they have written, before what they have written.
-            beats = self.heartbeats()
+            beats = heartbeats.read_heartbeats(self.path, damaged)
             manifest = self._contents.parts.read()
-            self._damaged_files |= layout.missing_heartbeats(manifest, beats)
-            self._read(manifest)
+            self._damaged_files = damaged = layout.missing_heartbeats(manifest, beats) | damaged
+            info = layout.try_read_run(self.path, damaged, self.place)
+            lines = read_journals(self.path, damaged)
+            self._events, self._notes = lines[layout.EVENTS_FILE], lines[layout.NOTES_FILE]
+            self.info = info | about(self._notes)
             if self.info.get("id") != before[0].get("id"):
                 self._contents.reset(self.info.get("id"))
                 manifest = self._contents.parts.read()
             if self._events != before[1]:
-                self._assessed = None  # events say where the settings of the run changed
-            self._damaged_files |= manifest.damaged
+                self._assessed.clear()  # events say where the settings of the run changed
+            damaged |= manifest.damaged
             try:
                 has_changed = self._contents.ingest(manifest)
             except duckdb.Error as error:
@@ -268,14 +264,13 @@ class Run:
         if self._remote is not None:
             self._remote.sync()
 
-    def _read(self, manifest: Manifest) -> None:
-        """Read run.json, events and notes; what is damaged is noted."""
-        damaged = self._damaged_files
-        info = layout.try_read_run(self.path, damaged, self.place)
-        lines = read_journals(self.path, damaged)
-        self._events, self._notes = lines[layout.EVENTS_FILE], lines[layout.NOTES_FILE]
-        self.info = info | about(self._notes)
-
     def _frame(self, name: str) -> pd.DataFrame:
         with self._lock:
             return self._contents.db.connection.execute(f"FROM {name}").df()
+
+
+def _frame_of(kind: type[Any], rows: Sequence[Any]) -> pd.DataFrame:
+    """Data classes of a kind as rows."""
+    import pandas as pd
+
+    return pd.DataFrame([asdict(row) for row in rows], columns=[f.name for f in fields(kind)])

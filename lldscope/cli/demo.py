@@ -159,6 +159,8 @@ def _follow(arms: list[Arm]) -> None:
 
 def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
+    import numpy as np
+
     from ..core.numbers import short
 
     for arm in arms:
@@ -167,7 +169,7 @@ def _summary(arms: list[Arm]) -> None:
             click.echo(f"{arm.name:10} recorded no step: {_last_line(arm.log)}", err=True)
             continue
         state, e = arm.update.state, run.assess().evidence
-        best, last = (short(float(v[-1]), 2) for v in (e.reward_peak, e.reward))
+        best, last = (short(float(v), 2) for v in (np.fmax.reduce(e.reward), e.reward[-1]))
         steps = [a.step or 0 for a in state.alerts if a.severity != "info"]
         first = f"first alarm at step {min(steps)}" if steps else "no alarm"
         click.echo(

@@ -8,6 +8,7 @@ import numpy as np
 
 from . import detectors as d
 from .evidence import Evidence, Flags
+from .outcome import outcome
 from .phases import Phase
 from .rule import Alert, Measurement, Rule, Severity, Span, State
 
@@ -47,7 +48,10 @@ def evaluate_rules(
 def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
     """The worst severity at which the alarm has fired, and the row at which it first did. An alarm
     that has not fired has the severity of the last row."""
-    ranks = rule.severities(e, rule.measure(e))
+    grave = rule.measure(e).grave
+    ranks = np.full(len(e.step), rule.severity.rank) - (0 if grave is None else ~grave)
+    if rule.inside:
+        ranks = np.where(outcome(e).rises, Severity.INFO.rank, ranks)
     for severity in reversed(Severity):
         if spans := rule.episodes(e, holds, holds & (ranks >= severity.rank)):
             return severity, spans[0][0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from .look_alikes import Finding, look_alikes
 from .phases import Phase, classify
 from .registry import RULES
 from .rule import Alert, Rule
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
 
@@ -69,12 +66,6 @@ class Assessment:
         return int(self.evidence.step[-1]) if len(self.evidence.step) else None
 
     @property
-    def enough(self) -> bool:
-        """Whether there are enough steps to say anything, and what a run is judged by."""
-        e = self.evidence
-        return self.judged and bool(e.measured[-1] >= least_rows(e))
-
-    @property
     def verdict(self) -> Literal["healthy", "warning", "critical", "insufficient"]:
         """As of the last row, of the rows alone; collapse latches."""
         firing = {alert.severity for alert in self.alerts if alert.state == "firing"}
@@ -83,7 +74,9 @@ class Assessment:
             return "critical"
         if "warning" in firing:
             return "warning"
-        return "healthy" if self.enough else "insufficient"
+        e = self.evidence
+        enough = self.judged and e.measured[-1] >= least_rows(e)
+        return "healthy" if enough else "insufficient"
 
     @property
     def judged(self) -> bool:
@@ -100,20 +93,6 @@ class Assessment:
             else:
                 spans.append(PhaseSpan(phase, step, step))
         return spans
-
-    def phase_spans(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(
-            [asdict(s) for s in self.spans()], columns=["phase", "start_step", "end_step"]
-        )
-
-    def alert_frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(
-            [asdict(a) for a in self.alerts], columns=list(Alert.__dataclass_fields__)
-        )
 
     def look_alikes(self) -> dict[str, Finding]:
         """For LLD and each cause that looks like it on the reward curve, what this log supports."""

@@ -57,7 +57,7 @@ def rising(e: Evidence) -> Flags:
     return np.where(
         e.has_delta,
         e.delta_t >= RISES,
-        e.has_level & (on_measured(e.level_fall, lambda fall: fall) <= 0.0),
+        e.has_level & (on_measured(e.decay.level_fall, lambda fall: fall) <= 0.0),
     )
 
 
@@ -98,18 +98,18 @@ def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
 
 
 def entropy_surges(e: Evidence) -> Flags:
-    return usual.entropy(e).holds
+    return usual.departure(e, "entropy", usual.ENTROPY_SURGE, usual.ENTROPY_GAIN).holds
 
 
 def gradient_surges(e: Evidence) -> Flags:
-    return usual.gradient(e).holds
+    return usual.departure(e, "grad_norm", usual.GRADIENT_SURGE).holds
 
 
 @once
 def unstable(e: Evidence) -> Flags:
     """Gradient norm or entropy surges, or a number is not finite."""
-    surges = usual.entropy(e, usual.ENTROPY_COLLAPSE).holds | gradient_surges(e)
-    return surges | (e.column("n_nonfinite") > 0)
+    entropy = usual.departure(e, "entropy", usual.ENTROPY_COLLAPSE, usual.ENTROPY_GAIN)
+    return entropy.holds | gradient_surges(e) | (e.column("n_nonfinite") > 0)
 
 
 @once
@@ -147,21 +147,15 @@ SIGNS: dict[str, Callable[[Evidence], Flags]] = {
     "the entropy surges": entropy_surges,
     "the entropy is nearly gone": lambda e: entropy_left(e) <= 0.0,
     "the gradient norm surges": gradient_surges,
-    "responses shrink": lambda e: usual.shorter(e).holds,
-    "responses grow": lambda e: usual.longer(e).holds,
+    "responses shrink": lambda e: usual.departure(e, "response_tokens", usual.SHRUNK).holds,
+    "responses grow": lambda e: usual.departure(e, "response_tokens", usual.GROWN).holds,
     "more responses are cut": truncation_risen,
     "numbers are not finite": lambda e: e.column("n_nonfinite") > 0,
 }
 
 
-@once
-def second_sign(e: Evidence) -> Flags:
-    """Beside the reward, something else shows within MEMORY steps that the policy breaks."""
-    return np.logical_or.reduce([recently(e, sign(e), SIGN_STEPS) for sign in SIGNS.values()])
-
-
 def second_signs(e: Evidence, row: int) -> str:
-    """The same in words."""
+    """What shows within MEMORY steps, beside the reward, that the policy breaks, in words."""
     return " and ".join(n for n, sign in SIGNS.items() if recently(e, sign(e), SIGN_STEPS)[row])
 
 
@@ -169,7 +163,8 @@ def second_signs(e: Evidence, row: int) -> str:
 def reward_crashed(e: Evidence) -> Flags:
     """The outcome is being lost: the reward is under half of its best, beyond its noise, or has
     declined, where a second sign confirms it."""
-    return outcome.halved(e) | (outcome.slips(e) & second_sign(e))
+    confirmed = np.logical_or.reduce([recently(e, sign(e), SIGN_STEPS) for sign in SIGNS.values()])
+    return outcome.halved(e) | (outcome.slips(e) & confirmed)
 
 
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:

@@ -48,15 +48,10 @@ class DecayTest:
     level_fall: d.Series  # nats/token below the best level since the last restart
     level_limit: d.Series  # NaN in the first BASELINE measured steps since then
 
-    @property
-    def fires(self) -> NDArray[np.bool_]:
-        return np.asarray(self.value >= self.threshold)
-
     def guarantee(self, row: int = -1) -> str:
         """The guarantee in force at a row, as a sentence."""
         if not self.basis:
             return "no steps yet: nothing is tested"
-        row = range(len(self.basis))[row]
         if self.basis[row] == "delta":
             return (
                 f"on average at least {self.arl:,.0f} steps to a false alarm, and none in "

@@ -2,8 +2,7 @@
 
 Every array has one entry per row of the signals; entry t uses rows up to t only, so a live answer
 and a replayed one are the same. Windows are said in steps and count measured rows only
-(`Cadence`); on a row where a signal was not
-measured, a statistic of it repeats its last value.
+(`Cadence`); on a row where a signal was not measured, a statistic of it repeats its last value.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 from . import decay_test as decay
 from . import detectors as d
-from .cadence import Cadence
 from .detectors import floats
 
 Grade = Literal["delta", "level", "symptoms"]
@@ -30,9 +28,9 @@ Rows = NDArray[np.int64]
 _P = ParamSpec("_P")
 _A = TypeVar("_A")
 
+FEWEST = 3  # rows that anything of several steps takes, however seldom a row is written
 SMOOTH = 10  # steps of the trailing means
 TEST_STEPS = 20  # steps over which Δ is tested against 0, and the reward against the steps before
-RETENTION_SHARE = 0.5  # of the gain of a step's own correct responses
 GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claimed
 GRADE_LOST = decay.STALE  # steps without one after which it is no longer claimed
 
@@ -64,6 +62,29 @@ def once(
 
 
 @dataclass(frozen=True)
+class Cadence:
+    """How often a log has a row: `stride` steps of training lie between two of them. Windows and
+    waiting times are said in steps and counted in rows."""
+
+    stride: int = 1
+
+    @classmethod
+    def of(cls, step: NDArray[np.int64]) -> Cadence:
+        """The smaller of the first two differences of `step`: what the third row has settled, a
+        later one does not change, so that a live answer and a replayed one are the same."""
+        first = np.diff(step[:3])
+        return cls(max(int(first.min()), 1) if len(first) else 1)
+
+    def rows(self, steps: int, fewest: int = FEWEST) -> int:
+        """The rows that so many steps take; `fewest` of them, or `steps`, where that is less."""
+        return max(-(-steps // self.stride), min(steps, fewest))
+
+    def spans(self, steps: int) -> int:
+        """The steps that `rows(steps)` take, to be named in messages."""
+        return self.rows(steps) * self.stride
+
+
+@dataclass(frozen=True)
 class Evidence:
     """All that the phase classifier and the rules are computed from; NaN is "not measured"."""
 
@@ -78,7 +99,6 @@ class Evidence:
     has_delta: Flags
     has_level: Flags
     reward: d.Series  # trailing mean
-    reward_peak: d.Series  # its running maximum since the data last changed
     data: Rows  # rows from which rewards cannot be compared with those before
     reward_rise: d.Series  # standard errors, last TEST_STEPS against those before
     delta: d.Series  # trailing mean of delta_correct, nats per response
@@ -90,31 +110,6 @@ class Evidence:
     def column(self, name: str) -> d.Series:
         """A signal as floats."""
         return floats(self.signals, name)
-
-    @once
-    def retention_evidence(self) -> d.Series:
-        """Evidence that steps cost correct responses of earlier steps more than RETENTION_SHARE of
-        what they give their own; alarm at `arl`. A policy that moves at all leaves what it sampled
-        before, so a loss alone would be no sign of anything."""
-        net = self.column("retention_delta") + RETENTION_SHARE * self.column("delta_correct")
-        return d.e_detector(d.loss_score(net, self.parts.tolist()), self.arl)
-
-    @property
-    def rounding(self) -> d.Series:
-        """Standard error of a step's Δ that the trainer's number format brings, nats per response;
-        NaN where log-probabilities are fine enough. It is as often up as down, so the decay
-        test keeps its rate; it takes longer to see losses that are smaller."""
-        return self.column("delta_correct_rounding")
-
-    @property
-    def e_value(self) -> d.Series:
-        """Evidence of the decay test on Δ, alarm at `arl`."""
-        return self.decay.evidence
-
-    @property
-    def level_fall(self) -> d.Series:
-        """Nats/token below the best level so far; NaN where not measured."""
-        return self.decay.level_fall
 
     @property
     def grade(self) -> Grade:
@@ -169,10 +164,12 @@ def gather(
     reward, delta = floats(signals, "reward"), floats(signals, "delta_correct")
     level, entropy = floats(signals, "correct_logp"), floats(signals, "entropy")
     gradient = floats(signals, "grad_norm")
+    # Steps without a correct response have no level, and steps without a mixed group have no Δ. A
+    # dying run has many of them, and its log is complete.
+    none_correct = floats(signals, "success") == 0.0
+    none_mixed = none_correct | (floats(signals, "zero_signal_share") == 1.0)
     has_value = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):
-        mean_reward = on_measured(reward, lambda v: d.trailing_mean(v, smooth, smooth), data)
-        has_delta, has_level = _grades(signals, delta, level)
         return Evidence(
             signals=signals,
             arl=arl,
@@ -182,10 +179,9 @@ def gather(
             parts=parts,
             cadence=cadence,
             measured=np.cumsum(has_value),
-            has_delta=has_delta,
-            has_level=has_level,
-            reward=mean_reward,
-            reward_peak=on_measured(mean_reward, np.fmax.accumulate, data),
+            has_delta=_available(delta, none_mixed),
+            has_level=_available(level, none_correct),
+            reward=on_measured(reward, lambda v: d.trailing_mean(v, smooth, smooth), data),
             data=data,
             reward_rise=on_measured(reward, lambda v: d.rise(v, tested), data, 0.0),
             delta=_mean_delta(signals, delta, smooth),
@@ -219,19 +215,9 @@ def on_measured(
     return out
 
 
-def _grades(signals: d.Columns, delta: d.Series, level: d.Series) -> tuple[Flags, Flags]:
-    """Rows at which Δ, and the level, count as available.
-
-    That is after GRADE_LEAST measurements, the last of them no more than GRADE_LOST steps ago.
-    Steps without a correct response have no level, and steps without a mixed group have no Δ:
-    these are not counted, because a dying run has many of them and its log is complete.
-    """
-    none_correct = floats(signals, "success") == 0.0
-    none_mixed = none_correct | (floats(signals, "zero_signal_share") == 1.0)
-    return _available(delta, none_mixed), _available(level, none_correct)
-
-
 def _available(values: d.Series, impossible: Flags) -> Flags:
+    """Rows at which a signal counts as available: after GRADE_LEAST measurements, the last of them
+    no more than GRADE_LOST steps ago; steps where it is `impossible` are not counted."""
     has_value = ~np.isnan(values)
     missing = np.cumsum(~has_value & ~impossible)
     before = np.maximum.accumulate(np.where(has_value, missing, 0)) if len(has_value) else missing

@@ -133,7 +133,9 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
             # before the recent mean begins, and so do the steps that the noise is of.
             fall = d.shifted(tops[w][row], recent) - mean
             margin = z * np.sqrt(d.shifted(noise, recent) * (1 / w + 1 / recent))
-            beyond = np.fmax(beyond, _over(fall, margin))
+            # Where there is no noise at all, any fall is beyond it.
+            over = np.where(margin > 0, fall / margin, np.where(fall > 0, np.inf, 0.0))
+            beyond = np.fmax(beyond, over)
     best[~has_noise] = np.nan
     floor = np.fmin(np.fmin.accumulate(mean_level)[highest[smooth]], 0.0)
     height = _height(best, floor, z * np.sqrt(2 * noise / smooth))
@@ -153,11 +155,6 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     is_gone = _stays_lowest(values)
     flags = is_sharp, fallen, slipping, unusual, rises & has_noise, is_gone
     return np.stack([level, error, best, height, *flags])
-
-
-def _over(fall: d.Series, margin: d.Series) -> d.Series:
-    """Where there is no noise at all, any fall is beyond it."""
-    return np.where(margin > 0, fall / margin, np.where(fall > 0, np.inf, 0.0))
 
 
 def _without_one(values: d.Series, window: int, extreme: Callable[..., d.Series]) -> d.Series:
@@ -230,12 +227,6 @@ def _quantiles(n: int, smooth: int) -> d.Series:
     pairs = means * (means - 1) // 2
     numbers, at = np.unique(pairs, return_inverse=True)
     return np.array([NormalDist().inv_cdf(1 - LEVEL / k) for k in numbers.tolist()])[at]
-
-
-@once
-def declined(e: Evidence) -> Flags:
-    """The reward is under DECLINED of its best, beyond its noise."""
-    return outcome(e).under(DECLINED)
 
 
 @once

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..core.safe_text import as_sentence
-from .counted import FIRED, fired_wrongly
 from .registry import RULES, STALLED
-from .rule import Declaration, Rule
+from .rule import FIRED, Declaration, Rule, fired_wrongly
 from .rules.measures import REPORTS
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from . import conditions as c
 from .conditions import ENTER_DECAY, MEMORY, RISES, least_rows, steps_held
-from .evidence import Evidence, Flags
+from .evidence import Cadence, Evidence, Flags
 from .outcome import outcome
 
 Phase = Literal["warmup", "healthy", "stagnation", "decay", "collapse", "recovered"]
@@ -46,8 +46,6 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     has_likelihood = (e.has_delta | e.has_level).tolist()
     tested = [basis is not None for basis in e.decay.basis]  # levels need a baseline first
     memory, least = e.cadence.rows(MEMORY), least_rows(e)
-    waits = (ENTER_STAGNATION, ENTER_DECAY, ENTER_COLLAPSE, LEAVE, RECOVER)
-    rows = {steps: e.cadence.rows(steps) for steps in waits}
     phases: list[Phase | None] = []
     phase: Phase = "warmup"
     decayed_at = -memory - 1  # in measured steps, like all counts here
@@ -58,7 +56,7 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
             regained_steps = regained_steps + 1 if recovers else 0
             streaks = {name: steps[t] for name, steps in counts.items()}
             streaks["recovers"] = regained_steps
-            before, phase = phase, _next(phase, streaks, now - decayed_at <= memory, rows)
+            before, phase = phase, _next(phase, streaks, now - decayed_at <= memory, e.cadence)
             if phase == "decay":
                 decayed_at = now
             if phase == "collapse" and before != "collapse":
@@ -68,19 +66,18 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     return phases
 
 
-def _next(phase: Phase, streaks: dict[str, int], after_decay: bool, rows: dict[int, int]) -> Phase:
-    """The phase after one more step; `streaks` says for how many rows each condition has held,
-    `rows` how many of them some steps take."""
+def _next(phase: Phase, streaks: dict[str, int], after_decay: bool, cadence: Cadence) -> Phase:
+    """The phase after one more step; `streaks` says for how many rows each condition has held."""
     if phase == "collapse":
-        return "recovered" if streaks["recovers"] >= rows[RECOVER] else phase
-    if (phase == "decay" or after_decay) and streaks["breaks"] >= rows[ENTER_COLLAPSE]:
+        return "recovered" if streaks["recovers"] >= cadence.rows(RECOVER) else phase
+    if (phase == "decay" or after_decay) and streaks["breaks"] >= cadence.rows(ENTER_COLLAPSE):
         return "collapse"
-    if streaks["alarms"] or streaks["falls"] >= rows[ENTER_DECAY]:
+    if streaks["alarms"] or streaks["falls"] >= cadence.rows(ENTER_DECAY):
         return "decay"
     if phase == "decay":
-        return "recovered" if streaks["not_falls"] >= rows[LEAVE] else phase
-    if streaks["stagnates"] >= rows[ENTER_STAGNATION]:
+        return "recovered" if streaks["not_falls"] >= cadence.rows(LEAVE) else phase
+    if streaks["stagnates"] >= cadence.rows(ENTER_STAGNATION):
         return "stagnation"
     if phase == "stagnation":
-        return "healthy" if streaks["not_stagnates"] >= rows[LEAVE] else phase
+        return "healthy" if streaks["not_stagnates"] >= cadence.rows(LEAVE) else phase
     return "healthy" if phase == "warmup" else phase

@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 from .rule import Declaration, Rule, Severity
-from .rules import (
-    components,
-    groups,
-    held_out,
-    lld,
-    numerics,
-    policy,
-    responses,
-    reward,
-    tools,
-)
+from .rules import groups, held_out, lld, numerics, policy, responses, reward, tools
 
 __all__ = ["CAUSES", "LABELS", "LOOK_ALIKES", "RULES", "STALLED", "Rule"]
 
-RULES: tuple[Rule, ...] = (
-    *lld.RULES,
-    *policy.RULES,
-    *reward.RULES,
-    *components.RULES,
-    *held_out.RULES,
-    *tools.RULES,
-    *groups.RULES,
-    *responses.RULES,
-    *numerics.RULES,
-)
-
+_FAMILIES = (lld, policy, reward, held_out, tools, groups, responses, numerics)
+RULES: tuple[Rule, ...] = tuple(rule for family in _FAMILIES for rule in family.RULES)
 CAUSES = tuple(rule for rule in RULES if rule.rank is not None)
 LOOK_ALIKES: tuple[str, ...] = ("lld", *(rule.id for rule in CAUSES))
-LABELS = {
-    "lld": next(rule.label for rule in lld.RULES if rule.label),
-    **{rule.id: rule.label for rule in CAUSES},
-}
+LABELS = {"lld" if rule.rank is None else rule.id: rule.label for rule in RULES if rule.label}
 """Look-alike → its name in a list."""
 
 # Computed in `lldscope.monitor.health`.
 STALLED = Declaration(
     "stalled",
-    Severity.CRITICAL,
+    severity=Severity.CRITICAL,
     needs=(),
     label="The run has stopped making steps",
     cause="No more steps",

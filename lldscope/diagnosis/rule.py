@@ -7,21 +7,36 @@ causal: the state at a step depends on rows up to that step only.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import detectors as d
-from .counted import fired_wrongly
 from .evidence import Evidence, Flags
-from .outcome import outcome
 
 State = Literal["inactive", "pending", "firing", "resolved"]
 Span = tuple[int, int | None]
+
+# How often each rule fired wrongly: in runs of sample_runs/alarm_bank that held, by their held-out
+# exact match. `python -m tests.study report` counts them and writes the file.
+COUNTS = Path(__file__).with_name("counted.json")
+# Rule → runs in which it fired, of those that held and recorded its signals.
+FIRED: dict[str, tuple[int, int]] = {
+    rule: (firings, runs) for rule, (firings, runs) in json.loads(COUNTS.read_bytes()).items()
+}
+
+
+def fired_wrongly(rule: str) -> str:
+    """What was counted of a rule, in words."""
+    if rule not in FIRED:
+        return "not counted yet"
+    firings, runs = FIRED[rule]
+    return f"fired in {firings} of {runs} runs of the tiny policy whose held-out score held"
 
 
 class Severity(StrEnum):
@@ -71,10 +86,10 @@ class Declaration:
     """
 
     id: str
-    severity: Severity
     needs: tuple[str, ...]
     meaning: str
     advice: str
+    severity: Severity = Severity.WARNING
     label: str = ""
     cause: str = ""
     action: str = ""
@@ -98,8 +113,8 @@ class Measurement:
     enough to explain a fall of the likelihood (default: where it holds); `unit(row)` is the unit
     where it is not always the rule's, and `advice(row)` what to do where that depends on what was
     found. `per_step` is what `value` is the trailing mean of, where single steps can be over the
-    threshold, too: it dates the beginning, which a mean sees late. `severity` is the rank at each
-    row, where that is not always the rule's.
+    threshold, too: it dates the beginning, which a mean sees late. `grave` is where the alarm is
+    as severe as its rule says, where that is not everywhere: elsewhere it is one degree less so.
     """
 
     holds: Flags
@@ -110,7 +125,7 @@ class Measurement:
     unit: Callable[[int], str] | None = None
     advice: Callable[[int], str] | None = None
     per_step: d.Series | None = None
-    severity: NDArray[np.int64] | None = None
+    grave: Flags | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,13 +155,6 @@ class Rule(Declaration):
         has held for long enough to where the condition no longer does."""
         waits = e.cadence.rows(self.for_steps), e.cadence.rows(self.clear_steps)
         return episodes(holds, *waits, begins)
-
-    def severities(self, e: Evidence, measurement: Measurement) -> NDArray[np.int64]:
-        """The rank of the severity at each row, if the condition holds there."""
-        rank = measurement.severity
-        if rank is None:
-            rank = np.full(len(e.step), self.severity.rank)
-        return np.where(outcome(e).rises, Severity.INFO.rank, rank) if self.inside else rank
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from . import detectors as d
-from .evidence import Evidence, Flags, on_measured, once
+from .evidence import Cadence, Evidence, Flags, on_measured, once
 
 WINDOW = 100  # steps
 GAP = 10  # steps
@@ -32,8 +32,7 @@ SHRUNK, GROWN = 0.5, 2.0  # × the usual response length
 VANISHED = 1 / 30  # × the usual gradient norm
 
 
-@dataclass(frozen=True)
-class Departure:
+class Departure(NamedTuple):
     """How far a signal is from its usual level, one entry per row; NaN where that is unknown.
 
     `ratio` of the median of the last RECENT steps to `usual`; `holds` where it is beyond the limit
@@ -45,30 +44,32 @@ class Departure:
     holds: Flags
 
 
+@once
 def departure(
-    e: Evidence, values: d.Series, limit: float, least_gain: float = 0.0, steps: int = WINDOW
+    e: Evidence, name: str, limit: float, least_gain: float = 0.0, steps: int = WINDOW,
+    least: float = 0.0,
 ) -> Departure:
     """Where a signal is above `limit` × its usual level, or below it for a limit under 1, and by
-    `least_gain` in its own unit. `steps` of the usual level: a slow change needs more."""
-    recent, gap, window, least = (
-        e.cadence.rows(RECENT), e.cadence.rows(GAP), e.cadence.rows(steps, LEAST),
-        e.cadence.rows(LEAST, 10),
-    )
+    `least_gain` in its own unit. `steps` of the usual level: a slow change needs more. `least`
+    stands for smaller values, such as none."""
+    values = gradient_norm(e) if name == "grad_norm" else e.column(name)
+    values = np.where(values >= 0, np.fmax(values, least), np.nan)
     log = np.log(np.where(values > 0, values, np.nan))
 
-    def statistics(series: d.Series) -> d.Series:
-        level = d.trailing_median(series, recent, recent)
-        return _usual(series, level, recent, gap, window, least, float(np.log(limit)), least_gain)
+    def statistics(measured: d.Series) -> d.Series:
+        return _usual(measured, e.cadence, float(np.log(limit)), least_gain, steps)
 
     change, usual, over = on_measured(log, statistics, e.parts, series=3)
     return Departure(np.exp(change), np.exp(usual), over > 0)
 
 
 def _usual(
-    log: d.Series, level: d.Series, recent: int, gap: int, window: int, least: int, limit: float,
-    least_gain: float,
+    log: d.Series, cadence: Cadence, limit: float, least_gain: float, steps: int
 ) -> d.Series:
     """Level − usual, usual, and 1 where that is beyond the limit, for each value: (3, N)."""
+    recent, gap = cadence.rows(RECENT), cadence.rows(GAP)
+    window, least = cadence.rows(steps, LEAST), cadence.rows(LEAST, 10)
+    level = d.trailing_median(log, recent, recent)
     noise = d.shifted(d.noise_of_means(log), recent).tolist()
     out = np.full((3, len(log)), np.nan)
     waiting: deque[float] = deque()  # the last GAP steps
@@ -107,28 +108,3 @@ def gradient_norm(e: Evidence) -> d.Series:
     largest = np.fmax.accumulate(norm)
     none = (e.column("zero_signal_share") == 1.0) | (norm <= np.fmax(NUMERIC_ZERO * largest, TINY))
     return np.where(none, np.nan, norm)
-
-
-@once
-def gradient(e: Evidence) -> Departure:
-    return departure(e, gradient_norm(e), GRADIENT_SURGE)
-
-
-@once
-def vanishing(e: Evidence) -> Departure:
-    return departure(e, gradient_norm(e), VANISHED)
-
-
-@once
-def entropy(e: Evidence, times: float = ENTROPY_SURGE) -> Departure:
-    return departure(e, e.column("entropy"), times, ENTROPY_GAIN)
-
-
-@once
-def shorter(e: Evidence) -> Departure:
-    return departure(e, e.column("response_tokens"), SHRUNK)
-
-
-@once
-def longer(e: Evidence) -> Departure:
-    return departure(e, e.column("response_tokens"), GROWN)

@@ -55,7 +55,7 @@ class Subject:
 def subject_of(name: str, run: Run, state: RunState) -> Subject:
     """What charts show of a run, given what `check` says of it."""
     evidence = run.assess().evidence
-    table = run.signals().assign(**{EVIDENCE: evidence.e_value})
+    table = run.signals().assign(**{EVIDENCE: evidence.decay.evidence})
     if not np.isfinite(floats(table, TRIMMED)).any():  # no single responses are recorded
         table[TRIMMED] = table["delta_correct"]
     table = _with_actions(table, run.action_signals())

@@ -237,7 +237,8 @@ def level_alarms(arl: float = DEFAULT_ARL, series: int = 60) -> None:
         lengths = []
         for level in autocorrelated(phi)(np.random.default_rng(3), (steps, series)).T:
             signals = {"correct_logp": level, "delta_correct": np.full(steps, np.nan)}
-            fires = np.flatnonzero(decay.test(signals, arl).fires)
+            test = decay.test(signals, arl)
+            fires = np.flatnonzero(test.value >= test.threshold)
             lengths.append(fires[0] + 1 - decay.BASELINE if len(fires) else steps)
         silent = np.mean(np.array(lengths) == steps)
         print(f"AR(1) {phi}: >{np.mean(lengths):.0f} ({silent:.0%} still silent at {3 * arl:g})")

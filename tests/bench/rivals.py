@@ -72,7 +72,8 @@ def level_cusum(signals: pd.DataFrame, arl: float) -> np.ndarray:
 
 
 def level_only(signals: pd.DataFrame, arl: float) -> np.ndarray:
-    return decay.test(signals.assign(delta_correct=np.nan), arl).fires
+    result = decay.test(signals.assign(delta_correct=np.nan), arl)
+    return result.value >= result.threshold
 
 
 def entropy_gain(signals: pd.DataFrame, arl: float) -> np.ndarray:

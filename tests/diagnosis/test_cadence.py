@@ -8,7 +8,7 @@ from phase_runs import CASE_FILES
 from rule_cases import frame, simulate
 
 from lldscope.diagnosis.assess import Assessment, assess
-from lldscope.diagnosis.cadence import Cadence
+from lldscope.diagnosis.evidence import Cadence
 from lldscope.diagnosis.outcome import outcome
 from lldscope.diagnosis.registry import RULES
 from lldscope.diagnosis.rule import Alert

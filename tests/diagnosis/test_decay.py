@@ -16,6 +16,11 @@ NAN = math.nan
 ARL = 2000.0
 
 
+def alarms(result: decay.DecayTest) -> np.ndarray:
+    """Where the test fires."""
+    return result.value >= result.threshold
+
+
 def frame(delta=None, level=None) -> pd.DataFrame:
     n = len(delta if delta is not None else level)
     empty = np.full(n, NAN)
@@ -49,7 +54,7 @@ def test_with_delta_the_test_is_the_e_detector():
     assert result.basis == [None] * 10 + ["delta"] * 110
     np.testing.assert_array_equal(result.value[10:], expected[10:])
     assert (result.threshold[10:] == ARL).all()
-    assert 60 <= np.flatnonzero(result.fires)[0] < 100
+    assert 60 <= np.flatnonzero(alarms(result))[0] < 100
     assert "at least 2,000 steps" in result.guarantee()
     assert "nothing is tested" in result.guarantee(5)
 
@@ -69,7 +74,7 @@ def test_without_delta_the_level_is_judged_by_its_own_noise():
     level[80:] -= 0.01 * np.arange(80)
     result = decay.test(frame(level=level), ARL)
     assert result.basis == [None] * 40 + ["level"] * 120
-    first = np.flatnonzero(result.fires)[0]
+    first = np.flatnonzero(alarms(result))[0]
     assert 80 < first < 100
     assert result.value[first] == result.level_fall[first] >= result.threshold[first]
     assert "no guarantee" in result.guarantee()
@@ -80,7 +85,7 @@ def test_without_delta_the_level_is_judged_by_its_own_noise():
 def test_a_level_is_tested_once_its_noise_is_known(steps, claimed):
     level = -0.5 + ar1(0.0, steps, 0) - 0.02 * np.arange(steps)  # falls from the first step on
     result = decay.test(frame(level=level), ARL)
-    assert result.fires.any() == claimed
+    assert alarms(result).any() == claimed
     assert math.isnan(result.threshold[39])
     assert ("nothing is tested" in result.guarantee()) != claimed
 
@@ -120,7 +125,7 @@ def test_levels_that_only_fluctuate_alarm_about_as_rarely_as_claimed(phi):
     arl, lengths = 200.0, []
     for seed in range(60):
         result = decay.test(frame(level=ar1(phi, 840, seed)), arl)
-        rows = np.flatnonzero(result.fires)
+        rows = np.flatnonzero(alarms(result))
         lengths.append(rows[0] - 39 if len(rows) else 800)
     assert np.mean(lengths) >= 0.75 * arl
 
@@ -135,8 +140,8 @@ def test_a_restart_resets_the_unit_and_the_baseline():
     level = -0.5 + ar1(0.2, 200, 5, 0.01)
     level[100:] -= 1.0  # the data has changed, and it is known
     undeclared, declared = (decay.test(frame(level=level), ARL, r) for r in ((), (100,)))
-    assert undeclared.fires[101:110].any()
-    assert not declared.fires.any()
+    assert alarms(undeclared)[101:110].any()
+    assert not alarms(declared).any()
     assert declared.basis[100:140] == [None] * 40
     assert declared.basis[140:] == ["level"] * 60
     assert "nothing is tested" in declared.guarantee(100)
@@ -181,11 +186,11 @@ def test_live_and_replayed_answers_are_the_same(seed):
 
 def test_an_empty_run():
     result = decay.test(frame(np.zeros(0)), ARL)
-    assert not result.fires.any()
+    assert not alarms(result).any()
     assert "no steps" in result.guarantee()
 
 
 def test_a_level_without_noise_and_a_constant_one():
     constant = decay.test(frame(level=np.full(80, -0.5)), ARL)
-    assert not constant.fires.any()
+    assert not alarms(constant).any()
     assert constant.level_limit[-1] == pytest.approx(0.1)  # the floor

@@ -432,7 +432,6 @@ def test_an_empty_run_has_no_phases_or_alarms():
     result = assess(frame({"reward": np.zeros(0)}))
     assert result.spans() == []
     assert result.alerts == []
-    assert not result.enough
     assert result.last_step is None
 
 

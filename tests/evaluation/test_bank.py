@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunNotFound
-from lldscope.diagnosis import counted
 from lldscope.diagnosis.assess import DEFAULT_ARL, assess
 from lldscope.diagnosis.registry import RULES
+from lldscope.diagnosis.rule import FIRED, fired_wrongly
 from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import (
     ANY,
@@ -293,7 +293,7 @@ def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
 @pytest.mark.slow
 def test_rules_name_the_false_alarms_that_are_counted_on_the_alarm_bank(lldscope_command):
     result = counts()
-    assert result == counted.FIRED
+    assert result == FIRED
     evaluated = json.loads(
         lldscope_command("evaluate", SAMPLES / "alarm_bank", "--split", "all", "--json").stdout
     )
@@ -305,4 +305,4 @@ def test_rules_name_the_false_alarms_that_are_counted_on_the_alarm_bank(lldscope
         texts["entropy-surge"]
         == f"fired in {count} of {runs} runs of the tiny policy whose held-out score held"
     )
-    assert counted.fired_wrongly("a-new-rule") == "not counted yet"
+    assert fired_wrongly("a-new-rule") == "not counted yet"

@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 from lldscope.diagnosis.assess import DEFAULT_ARL
-from lldscope.diagnosis.counted import COUNTS
 from lldscope.diagnosis.registry import RULES
+from lldscope.diagnosis.rule import COUNTS
 from lldscope.evaluation.bank import read_bank
 from lldscope.evaluation.scoring import evaluate_run
 

@@ -44,7 +44,13 @@ def zero_signal(e: Evidence) -> Measurement:
     rows = e.cadence.rows(NO_SIGNAL_STEPS)
     alone = e.column("group_size_max") == 1  # a group of one has no signal to lose
     column = np.where(alone, 0.0, mean(e, "zero_signal_share", NO_SIGNAL_STEPS))
-    same = on_measured(e.reward, lambda v: d.trailing_mean(_unchanged(v), rows, rows))
+
+    def unchanged(reward: d.Series) -> d.Series:
+        """The share of steps with the mean reward of the step before, to the last digit."""
+        same = np.where(reward == d.shifted(reward, 1), 1.0, 0.0)
+        return d.trailing_mean(same, rows, rows)
+
+    same = on_measured(e.reward, unchanged)
     same = np.where(e.column("reward_sd") > 0, 0.0, same)
     share = np.where(np.isnan(column), same, column)
 
@@ -59,11 +65,6 @@ def zero_signal(e: Evidence) -> Measurement:
 
     limit = d.constant(NO_SIGNAL, share)
     return Measurement(share > NO_SIGNAL, share, limit, message, advice=lambda row: _advice(e, row))
-
-
-def _unchanged(reward: d.Series) -> d.Series:
-    """1 where the mean reward is what it was before, to the last digit; else 0."""
-    return np.where(reward == d.shifted(reward, 1), 1.0, 0.0)
 
 
 @once
@@ -168,7 +169,6 @@ def collision(e: Evidence) -> Measurement:
 RULES = (
     Rule(
         "zero-signal",
-        Severity.WARNING,
         needs=("zero_signal_share", "reward"),
         cause="Groups teach nothing: their rewards are equal",
         action="change the difficulty or the reward",
@@ -186,7 +186,7 @@ RULES = (
     ),
     Rule(
         "wasted-rollouts",
-        Severity.INFO,
+        severity=Severity.INFO,
         needs=("zero_signal_share",),
         cause="Most groups teach nothing: their rewards are equal",
         action="change the difficulty or the reward",
@@ -204,7 +204,6 @@ RULES = (
     ),
     Rule(
         "group-collision",
-        Severity.WARNING,
         needs=("prompt_collision_share", "advantage_offset", "group_size_max"),
         label="Groups mix prompts",
         cause="Groups mix prompts",

@@ -135,7 +135,6 @@ CHANGED = "Another evaluation set or sampling setting."
 RULES = (
     Rule(
         "eval-gap",
-        Severity.WARNING,
         needs=("eval_score",),
         needs_too=("reward",),
         cause="The held-out score fell, the reward did not",
@@ -156,7 +155,7 @@ RULES = (
     ),
     Rule(
         "eval-loss",
-        Severity.CRITICAL,
+        severity=Severity.CRITICAL,
         needs=("eval_score",),
         cause="The held-out score is being lost",
         action="go back to the checkpoint with the best evaluation",

@@ -13,16 +13,18 @@ from ..rule import Measurement, Rule, Severity
 
 NEEDS = ("delta_correct", "correct_logp")
 GAIN_UNIT = "nats/response gained per step"
+RETENTION_SHARE = 0.5  # of the gain of a step's own correct responses
 
 
 def _likelihood(e: Evidence, row: int) -> str:
     """What correct responses gain or have lost, on the best evidence there is."""
     if e.has_delta[row]:
         text = f"mean Δ {e.delta[row]:+.2f} nats per response over {e.cadence.spans(SMOOTH)} steps"
-        if e.rounding[row] > 0:
-            text += f", each rounded to ± {e.rounding[row]:.2f} by the trainer's number format"
+        # As often up as down, so the decay test keeps its rate; smaller losses show later.
+        if (rounding := e.column("delta_correct_rounding")[row]) > 0:
+            text += f", each rounded to ± {rounding:.2f} by the trainer's number format"
         return text
-    return f"{e.level_fall[row]:.2f} nats/token under their best level"
+    return f"{e.decay.level_fall[row]:.2f} nats/token under their best level"
 
 
 @once
@@ -31,7 +33,7 @@ def stagnation(e: Evidence) -> Measurement:
         likelihood = _likelihood(e, row)
         return f"the reward rises, the likelihood of correct responses does not: {likelihood}"
 
-    return Measurement(_always(e), e.delta, np.zeros_like(e.delta), message)
+    return Measurement(np.ones_like(e.has_delta), e.delta, np.zeros_like(e.delta), message)
 
 
 @once
@@ -48,7 +50,9 @@ def decay(e: Evidence) -> Measurement:
 
 @once
 def retention(e: Evidence) -> Measurement:
-    evidence = e.retention_evidence()
+    # A policy that moves at all leaves what it sampled before: a loss alone would be no sign.
+    net = e.column("retention_delta") + RETENTION_SHARE * e.column("delta_correct")
+    evidence = d.e_detector(d.loss_score(net, e.parts.tolist()), e.arl)
 
     def message(row: int) -> str:
         rows = slice(max(0, row + 1 - e.cadence.rows(SMOOTH)), row + 1)
@@ -74,19 +78,15 @@ def collapse(e: Evidence) -> Measurement:
         return f"decay turned into {symptoms}: {_likelihood(e, row)}"
 
     # What is lost inside is critical once the reward falls, and where there is none to see.
-    is_critical = c.recently(e, slips(e), 1) | np.isnan(outcome(e).level)
-    severity = np.where(is_critical, Severity.CRITICAL.rank, Severity.WARNING.rank)
-    return Measurement(_always(e), e.delta, np.zeros_like(e.delta), message, severity=severity)
-
-
-def _always(e: Evidence) -> np.ndarray:
-    return np.ones(len(e.step), dtype=bool)
+    grave = c.recently(e, slips(e), 1) | np.isnan(outcome(e).level)
+    always = np.ones_like(e.has_delta)
+    return Measurement(always, e.delta, np.zeros_like(e.delta), message, grave=grave)
 
 
 RULES = (
     Rule(
         "lld-stagnation",
-        Severity.INFO,
+        severity=Severity.INFO,
         needs=NEEDS,
         cause="The likelihood of correct responses does not rise",
         action="watch it",
@@ -103,7 +103,6 @@ RULES = (
     ),
     Rule(
         "lld-decay",
-        Severity.WARNING,
         needs=NEEDS,
         label="Lazy Likelihood Displacement",
         cause="Correct responses lose likelihood",
@@ -127,7 +126,7 @@ RULES = (
     ),
     Rule(
         "retention-loss",
-        Severity.INFO,
+        severity=Severity.INFO,
         needs=("retention_delta",),
         needs_too=("delta_correct",),
         cause="Correct responses of earlier steps lose likelihood",
@@ -150,7 +149,7 @@ RULES = (
     ),
     Rule(
         "lld-collapse",
-        Severity.CRITICAL,
+        severity=Severity.CRITICAL,
         needs=NEEDS,
         cause="Correct responses lost likelihood, and the policy breaks",
         action="lower the learning rate or use LLDS",

@@ -43,9 +43,8 @@ def nonfinite(e: Evidence) -> Measurement:
     often = (
         d.trailing_mean(holds.astype(float), e.cadence.rows(NONFINITE_STEPS), 1) >= NONFINITE_OFTEN
     )
-    severity = np.where(often, Severity.CRITICAL.rank, Severity.WARNING.rank)
     none = np.zeros_like(count)
-    return Measurement(holds, count, none, message, explains=holds & often, severity=severity)
+    return Measurement(holds, count, none, message, explains=holds & often, grave=often)
 
 
 @once
@@ -134,7 +133,7 @@ def lr_jump(e: Evidence) -> Measurement:
 RULES = (
     Rule(
         "nonfinite",
-        Severity.CRITICAL,
+        severity=Severity.CRITICAL,
         needs=("n_nonfinite",),
         label="Overflow: NaN or infinite numbers",
         cause="NaN or infinite numbers",
@@ -153,7 +152,6 @@ RULES = (
     ),
     Rule(
         "engine-mismatch",
-        Severity.WARNING,
         needs=("engine_gap",),
         label="Sampling engine and trainer disagree",
         cause="Sampling engine and trainer disagree",
@@ -174,7 +172,7 @@ RULES = (
     ),
     Rule(
         "step-size",
-        Severity.INFO,
+        severity=Severity.INFO,
         needs=("step_kl",),
         cause="Steps move the policy far",
         action="halve the learning rate",
@@ -191,7 +189,6 @@ RULES = (
     ),
     Rule(
         "lr-jump",
-        Severity.WARNING,
         needs=("lr",),
         label="Learning rate jumped",
         cause="The learning rate jumped",

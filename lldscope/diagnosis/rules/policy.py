@@ -15,7 +15,7 @@ from .. import detectors as d
 from .. import usual
 from ..conditions import ENTROPY_FLOOR, entropy_left, truncation_risen
 from ..evidence import SMOOTH, Evidence, on_measured, once
-from ..rule import Measurement, Rule, Severity
+from ..rule import Measurement, Rule
 from .measures import EARLIER_MAXIMUM, percent
 
 SUSTAINED = 5.0  # × the usual gradient norm
@@ -40,13 +40,15 @@ USUAL = (
 
 
 def _against_usual(
-    departure: Callable[[Evidence], usual.Departure], limit: float, what: str, unit: str = ""
+    name: str, limit: float, what: str, unit: str = "", gain: float = 0.0, surge: float = 0.0
 ) -> Callable[[Evidence], Measurement]:
-    """A signal against the level it is used to; `what` names it in the message."""
+    """A signal against the level it is used to, by `gain` in its own unit; `what` names it in the
+    message. `surge`: the limit beyond which steps are no part of that level, where it is another.
+    """
 
     @once
     def measure(e: Evidence) -> Measurement:
-        ratio, level = departure(e).ratio, departure(e).usual
+        ratio, level, holds = usual.departure(e, name, surge or limit, gain)
         bound = short(limit, 2) if limit >= 1 else f"1/{1 / limit:.0f}"
 
         def message(row: int) -> str:
@@ -57,13 +59,13 @@ def _against_usual(
             )
 
         beyond = ratio >= limit if limit > 1 else ratio <= limit
-        holds = departure(e).holds & beyond
-        return Measurement(holds, ratio, d.constant(limit, ratio), message)
+        return Measurement(holds & beyond, ratio, d.constant(limit, ratio), message)
 
     return measure
 
 
-longer = _against_usual(usual.longer, usual.GROWN, "the response length", " tokens")
+LENGTH = ("the response length", " tokens")
+longer = _against_usual("response_tokens", usual.GROWN, *LENGTH)
 
 
 @once
@@ -77,16 +79,15 @@ def clipping(e: Evidence) -> Measurement:
     """More tokens than usual are clipped, and more than a few."""
     rows = e.cadence.rows(CLIP_STEPS)
     share = on_measured(e.column("clip_share"), lambda v: d.trailing_mean(v, rows, rows))
-    growth = usual.departure(e, e.column("clip_share"), CLIP_RISE)
+    growth = usual.departure(e, "clip_share", CLIP_RISE)
 
     def message(row: int) -> str:
         now = f"{percent(share[row])} of the tokens of {e.cadence.spans(CLIP_STEPS)} steps were "
         usually = "" if np.isnan(growth.usual[row]) else f", usually {percent(growth.usual[row])}"
         return f"{now}clipped{usually} (limit {percent(CLIPPED)})"
 
-    over = share > CLIPPED
-    severity = np.where(growth.holds, Severity.WARNING.rank, Severity.INFO.rank)
-    return Measurement(over, share, d.constant(CLIPPED, share), message, severity=severity)
+    limit = d.constant(CLIPPED, share)
+    return Measurement(share > CLIPPED, share, limit, message, grave=growth.holds)
 
 
 @once
@@ -149,24 +150,20 @@ def entropy_floor(e: Evidence) -> Measurement:
         if above[row] <= 0:
             return f"{now} (limit {percent(ENTROPY_FLOOR)})"
         fall = percent(1.0 - float(np.exp(falls[row])))
+        plan = "their planned number is not known"
+        if e.step[row] < n_steps:
+            plan = f"{n_steps:,} steps are planned"
         return (
             f"{now} and falls by {fall} a step: by step {e.step[row] + int(arrives[row])} it would "
-            f"be {percent(ENTROPY_FLOOR)} ({_length(e, row)})"
+            f"be {percent(ENTROPY_FLOOR)} ({plan})"
         )
 
     return Measurement(arrives <= left, arrives, left, message)
 
 
-def _length(e: Evidence, row: int) -> str:
-    if e.planned_steps and e.step[row] < e.planned_steps:
-        return f"{e.planned_steps:,} steps are planned"
-    return "their planned number is not known"
-
-
 RULES = (
     Rule(
         "entropy-surge",
-        Severity.WARNING,
         needs=("entropy",),
         cause="The entropy rose sharply",
         action="lower the learning rate if it goes on",
@@ -175,14 +172,15 @@ RULES = (
         f"{usual.ENTROPY_GAIN:g} nats/token above it: {USUAL}.",
         advice="Read samples and look at Δ; lower the learning rate if the entropy keeps rising.",
         confused_with="Other data or another temperature; tool text in the loss (mask-lint).",
-        measure=_against_usual(usual.entropy, usual.ENTROPY_SURGE, "the entropy", " nats/token"),
+        measure=_against_usual(
+            "entropy", usual.ENTROPY_SURGE, "the entropy", " nats/token", usual.ENTROPY_GAIN
+        ),
         unit="× usual",
         for_steps=2,
         inside=True,
     ),
     Rule(
         "entropy-floor",
-        Severity.WARNING,
         needs=("entropy",),
         cause="The entropy falls towards nothing",
         action="raise the temperature or the upper clip",
@@ -205,7 +203,6 @@ RULES = (
     ),
     Rule(
         "grad-explosion",
-        Severity.WARNING,
         needs=("grad_norm",),
         cause="The gradient norm rose sharply",
         action="look at the data of these steps",
@@ -214,14 +211,13 @@ RULES = (
         f"{usual.GRADIENT_SURGE:g} × usual: {USUAL}. {NO_GRADIENT}",
         advice="Check the data of these steps; lower the learning rate or the clip if it goes on.",
         confused_with=BATCH,
-        measure=_against_usual(usual.gradient, usual.GRADIENT_SURGE, "the gradient norm"),
+        measure=_against_usual("grad_norm", usual.GRADIENT_SURGE, "the gradient norm"),
         unit="× usual",
         for_steps=3,
         inside=True,
     ),
     Rule(
         "grad-sustained",
-        Severity.WARNING,
         needs=("grad_norm",),
         cause="The gradient norm stays large",
         action="lower the learning rate",
@@ -229,14 +225,15 @@ RULES = (
         evidence=f"As grad-explosion, {SUSTAINED:g} × usual.",
         advice="Lower the learning rate; look for long or unlikely incorrect responses.",
         confused_with=BATCH,
-        measure=_against_usual(usual.gradient, SUSTAINED, "the gradient norm"),
+        measure=_against_usual(
+            "grad_norm", SUSTAINED, "the gradient norm", surge=usual.GRADIENT_SURGE
+        ),
         unit="× usual",
         for_steps=10,
         inside=True,
     ),
     Rule(
         "grad-vanishing",
-        Severity.WARNING,
         needs=("grad_norm",),
         cause="The gradient vanished",
         action="check the rewards of the groups and the loss mask",
@@ -247,7 +244,7 @@ RULES = (
         advice="Check that the loss mask is not empty and what the loss is divided by.",
         confused_with="A policy that solves nearly everything (zero-signal), or has almost no "
         "entropy left (entropy-floor).",
-        measure=_against_usual(usual.vanishing, usual.VANISHED, "the gradient norm"),
+        measure=_against_usual("grad_norm", usual.VANISHED, "the gradient norm"),
         unit="× usual",
         for_steps=5,
         fires_below=True,
@@ -255,7 +252,6 @@ RULES = (
     ),
     Rule(
         "length-collapse",
-        Severity.WARNING,
         needs=("response_tokens",),
         cause="Responses became much shorter",
         action="read some of them",
@@ -264,7 +260,7 @@ RULES = (
         advice="Read responses of these steps. If they exploit the reward, fix it and go back to a "
         "checkpoint from before they shrank.",
         confused_with="A length penalty, or shorter questions, from some step on.",
-        measure=_against_usual(usual.shorter, usual.SHRUNK, "the response length", " tokens"),
+        measure=_against_usual("response_tokens", usual.SHRUNK, *LENGTH),
         unit="× usual",
         for_steps=5,
         fires_below=True,
@@ -272,7 +268,6 @@ RULES = (
     ),
     Rule(
         "length-growth",
-        Severity.WARNING,
         needs=("response_tokens",),
         cause="Responses became much longer",
         action="read some of them",
@@ -291,7 +286,6 @@ RULES = (
     ),
     Rule(
         "kl-explosion",
-        Severity.WARNING,
         needs=("kl",),
         cause="The policy leaves the reference fast",
         action="read responses of these steps",
@@ -308,7 +302,6 @@ RULES = (
     ),
     Rule(
         "clip-share",
-        Severity.WARNING,
         needs=("clip_share",),
         cause="More tokens than usual are clipped",
         action="halve the learning rate or make fewer updates per batch",

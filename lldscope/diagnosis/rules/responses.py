@@ -9,7 +9,7 @@ import numpy as np
 from .. import detectors as d
 from ..conditions import CUT, CUT_RISE, CUT_STEPS, truncation_risen
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
-from ..rule import CauseRank, Measurement, Rule, Severity
+from ..rule import CauseRank, Measurement, Rule
 from .measures import (
     EARLIER_MAXIMUM,
     change,
@@ -41,8 +41,8 @@ def truncation(e: Evidence) -> Measurement:
     """Info if it was so from the first step; a warning if it has risen."""
     what = "of the rollouts were cut by a length limit"
     cut = share_above(e, "truncated_share", CUT_STEPS, CUT, what)
-    severity = np.where(truncation_risen(e), Severity.WARNING.rank, Severity.INFO.rank)
-    return replace(cut, explains=cut.holds & truncation_risen(e), severity=severity)
+    risen = truncation_risen(e)
+    return replace(cut, explains=cut.holds & risen, grave=risen)
 
 
 @once
@@ -138,7 +138,6 @@ def repetition(e: Evidence) -> Measurement:
 RULES = (
     Rule(
         "repetition",
-        Severity.WARNING,
         needs=("repeat_share",),
         cause="Responses repeat themselves",
         action="read some of them",
@@ -158,7 +157,6 @@ RULES = (
     ),
     Rule(
         "truncation",
-        Severity.WARNING,
         needs=("truncated_share",),
         label="Responses cut by a length limit",
         cause="More responses are cut by a length limit",
@@ -178,7 +176,6 @@ RULES = (
     ),
     Rule(
         "mask-lint",
-        Severity.WARNING,
         needs=("merged_action_share", "action_logp_min", "response_tokens"),
         label="Loss mask covers tool text",
         cause="Tool text counts as the policy's own",

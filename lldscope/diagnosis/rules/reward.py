@@ -1,10 +1,14 @@
-"""The reward falls: on its own account, or while the policy does what it did before."""
+"""The reward falls: on its own account, or while the policy does what it did before; or a component
+of it does, and others make up for that."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
 from ...core.numbers import short
+from ...core.schema import COMPONENT
 from .. import detectors as d
 from .. import outcome as o
 from ..conditions import MEMORY, reward_crashed, second_signs
@@ -22,11 +26,13 @@ STEP_BACK = 0.9  # × the reward before: the change is over
 SCORE_STEPS = 80
 SCORE_RISE = 3.0  # standard errors of the reward
 POLICY = ("entropy", "response_tokens", "valid_searches", "answered_share")
+# Names of components that say whether the answer is right.
+_RIGHT = re.compile(r"acc|correct|answer|match|solve|success|pass|result|outcome|verif|em\b", re.I)
 
 
 @once
 def decline(e: Evidence) -> Measurement:
-    return _fall(e, o.declined(e), o.DECLINED)
+    return _fall(e, o.outcome(e).under(o.DECLINED), o.DECLINED)
 
 
 @once
@@ -162,6 +168,41 @@ def parsing(e: Evidence) -> Measurement:
     return Measurement(holds, share, d.constant(HALVED, share), message)
 
 
+@once
+def replaced(e: Evidence) -> Measurement:
+    """A component is under DECLINED of its best beyond noise, and the reward is not."""
+    names = [name for name in e.signals if name.startswith(COMPONENT)]
+    n = len(e.step)
+    holds, share = np.zeros(n, dtype=bool), np.full(n, np.nan)
+    worst, grave = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool)
+    steady = ~np.isnan(o.outcome(e).level) & ~o.outcome(e).fallen
+    says_right = [bool(_RIGHT.search(name)) for name in names]
+    outcomes = [o.outcome_of(e, e.column(name)) for name in names] if len(names) > 1 else []
+    for i, one in enumerate(outcomes):
+        fallen = one.under(o.DECLINED) & steady
+        grave |= fallen & (says_right[i] or not any(says_right))
+        first = fallen & ~(holds & (share <= one.share))  # of several the one that lost most
+        share[first], worst[first] = one.share[first], i
+        holds |= fallen
+
+    def message(row: int) -> str:
+        one = outcomes[worst[row]]
+        gains = {
+            names[i].removeprefix(COMPONENT): x.level[row] - x.level[~np.isnan(x.level)][0]
+            for i, x in enumerate(outcomes) if i != worst[row] and not np.isnan(x.level[row])
+        }
+        most = max(gains, key=lambda name: gains[name], default="")
+        also = f"; {most} rose by {gains[most]:.2g}" if most and gains[most] > 0 else ""
+        return (
+            f"{names[worst[row]].removeprefix(COMPONENT)} is {one.level[row]:.2g} over "
+            f"{e.cadence.spans(SMOOTH)} steps, {percent(max(share[row], 0.0))} of its best (about "
+            f"{one.best[row]:.2g}; limit {percent(o.DECLINED)}), and the whole reward has not "
+            f"fallen{also}"
+        )
+
+    return Measurement(holds, share, d.constant(o.DECLINED, share), message, grave=grave)
+
+
 BEYOND_NOISE = (
     f"a mean over {', '.join(map(str, o.WINDOWS[:-1]))} or {o.WINDOWS[-1]} steps is under the best "
     "such mean before it by more than the noise before it explains (confidence "
@@ -177,7 +218,6 @@ CURRICULUM = "Harder questions from some step on: declare them as an event `data
 RULES = (
     Rule(
         "reward-decline",
-        Severity.WARNING,
         needs=("reward", "success"),
         cause="The reward is clearly under its best",
         action="look at what began before it",
@@ -195,7 +235,7 @@ RULES = (
     ),
     Rule(
         "reward-crash",
-        Severity.CRITICAL,
+        severity=Severity.CRITICAL,
         needs=("reward", "success"),
         cause="The reward is being lost",
         action="look for what broke first",
@@ -218,7 +258,6 @@ RULES = (
     ),
     Rule(
         "step-change",
-        Severity.WARNING,
         needs=("reward",),
         needs_too=("response_tokens",),
         cause="Reward and response length changed within one step",
@@ -238,7 +277,6 @@ RULES = (
     ),
     Rule(
         "score-flat",
-        Severity.WARNING,
         needs=("success",),
         needs_too=("reward",),
         cause="The reward rises, the share of correct responses does not",
@@ -256,7 +294,6 @@ RULES = (
     ),
     Rule(
         "reward-parsing",
-        Severity.WARNING,
         needs=("reward",),
         needs_too=("entropy", "response_tokens"),
         label="Reward parser fails",
@@ -277,6 +314,25 @@ RULES = (
         unit="of the reward before",
         for_steps=2,
         rank=CauseRank.PRIMARY,
+        fires_below=True,
+    ),
+    Rule(
+        "reward-component",
+        needs=("reward",),
+        cause="One component of the reward takes over while another falls",
+        action="look at responses, and weigh the component that rose less",
+        meaning="A component of the reward has fallen, and the sum has not: the policy earns with "
+        "another component what it loses with this one.",
+        evidence=f"each component's mean over several windows against its best, as the reward's "
+        f"own (`reward-decline`), under {percent(o.DECLINED)} of it, while the reward has not "
+        "fallen. A warning where the component's name says that the answer is right (accuracy, "
+        "correct, match …) or none does, info otherwise.",
+        confused_with="A bonus for a shape or a length that is no longer needed.",
+        false_alarms="at most 1 % of runs for each component, for steps that are independent",
+        advice="Read responses from before and after. Lower the weight of the component that rose, "
+        "cap it, or give it only to correct responses.",
+        measure=replaced,
+        unit="of its best",
         fires_below=True,
     ),
 )

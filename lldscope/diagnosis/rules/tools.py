@@ -24,17 +24,12 @@ LEAST = 0.01  # searches per rollout, in place of none
 def outage(e: Evidence) -> Measurement:
     """Critical once the reward has fallen with it."""
     failing = share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
-    is_critical = slips(e) | np.isnan(outcome(e).level)
-    severity = np.where(is_critical, Severity.CRITICAL.rank, Severity.WARNING.rank)
-    return replace(failing, severity=severity)
+    return replace(failing, grave=slips(e) | np.isnan(outcome(e).level))
 
 
 @once
 def abandoned(e: Evidence) -> Measurement:
-    searches = e.column("valid_searches")
-    small = departure(
-        e, np.where(searches >= 0, np.fmax(searches, LEAST), np.nan), ABANDONED, steps=STEPS
-    )
+    small = departure(e, "valid_searches", ABANDONED, steps=STEPS, least=LEAST)
 
     def message(row: int) -> str:
         now = small.ratio[row] * small.usual[row]
@@ -50,7 +45,7 @@ def abandoned(e: Evidence) -> Measurement:
 RULES = (
     Rule(
         "tool-outage",
-        Severity.CRITICAL,
+        severity=Severity.CRITICAL,
         needs=("tool_fail_share",),
         label="Retriever or tool outage",
         cause="Retriever or tool dead",
@@ -69,7 +64,6 @@ RULES = (
     ),
     Rule(
         "tool-abandoned",
-        Severity.WARNING,
         needs=("valid_searches",),
         cause="The policy stopped searching",
         action="read some responses",

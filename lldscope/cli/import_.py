@@ -13,7 +13,7 @@ from ..core.errors import LldscopeError, UsageError
 from .shared import progress
 
 if TYPE_CHECKING:
-    from ..importers.build import Import, Outcome
+    from ..importers.build import Import, ImportSummary
     from ..importers.source import ImportRequest
 
 
@@ -78,8 +78,8 @@ def import_(
     from ..importers.source import ImportRequest
 
     request = ImportRequest(columns_of(maps), correct_from, exact_match, run_name)
-    task, outcome = imported(local_paths(source, follow), run, request, format_name, follow)
-    _show(outcome, as_json)
+    task, summary = imported(local_paths(source, follow), run, request, format_name, follow)
+    _show(summary, as_json)
     if follow:
         _follow(task, as_json)
 
@@ -100,7 +100,7 @@ def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
 
 def imported(
     source: tuple[Path, ...], run: Path, request: ImportRequest, format_id: str | None, follow: bool
-) -> tuple[Import, Outcome]:
+) -> tuple[Import, ImportSummary]:
     """Whoever follows a trainer that has not logged anything yet waits for it."""
     from ..importers.build import POLL_SECONDS, Import, NothingImported
 
@@ -139,11 +139,11 @@ def columns_of(maps: tuple[str, ...]) -> dict[str, str]:
 def _follow(task: Import, as_json: bool) -> None:
     click.echo("lldscope: following; Ctrl-C ends it.", err=True)
 
-    def report(outcome: Outcome) -> None:
+    def report(summary: ImportSummary) -> None:
         if as_json:
-            _show(outcome, as_json)
+            _show(summary, as_json)
         else:
-            click.echo(f"{outcome.steps} steps", err=True)
+            click.echo(f"{summary.steps} steps", err=True)
 
     try:
         task.follow(threading.Event().wait, report)
@@ -154,31 +154,31 @@ def _follow(task: Import, as_json: bool) -> None:
         raise
 
 
-def _show(outcome: Outcome, as_json: bool) -> None:
+def _show(summary: ImportSummary, as_json: bool) -> None:
     from ..core.terminal import plain
     from ..importers.reading import listing
     from ..storage.json_files import to_json
 
-    findings = outcome.findings
+    findings = summary.findings
     if as_json:
         counts = ("formats", "steps", "attempts", "rows", "unchanged")
         answer: dict[str, Any] = {
             "schema": 1,
-            "run": str(outcome.run),
-            **{name: getattr(outcome, name) for name in counts},
+            "run": str(summary.run),
+            **{name: getattr(summary, name) for name in counts},
             "skipped": dict(findings.skipped),
             "unmapped": sorted(findings.names),
             "notes": [*findings.notes, *findings.differences],
         }
         click.echo(to_json(answer))
         return
-    if outcome.unchanged:
-        click.echo(f"{plain(outcome.run)}: unchanged since the last import.")
+    if summary.unchanged:
+        click.echo(f"{plain(summary.run)}: unchanged since the last import.")
     else:
-        formats = ", ".join(f"{n} × {name}" for name, n in outcome.formats.items())
-        attempts = f", {outcome.attempts} attempts" if outcome.attempts > 1 else ""
-        click.echo(f"{plain(outcome.run)}: {outcome.steps} steps{attempts} from {formats}.")
-        rows = ", ".join(f"{n:,} {table}" for table, n in outcome.rows.items())
+        formats = ", ".join(f"{n} × {name}" for name, n in summary.formats.items())
+        attempts = f", {summary.attempts} attempts" if summary.attempts > 1 else ""
+        click.echo(f"{plain(summary.run)}: {summary.steps} steps{attempts} from {formats}.")
+        rows = ", ".join(f"{n:,} {table}" for table, n in summary.rows.items())
         click.echo(f"rows: {rows}")
     for note in (*findings.notes, *findings.differences):
         click.echo(f"lldscope: {plain(note)}", err=True)

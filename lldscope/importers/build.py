@@ -38,7 +38,7 @@ class NothingImported(LldscopeError):
 
 
 @dataclass
-class Outcome:
+class ImportSummary:
     """What an import has done."""
 
     run: Path
@@ -71,7 +71,7 @@ class Import:
         files = (path for group in self.groups for path in group.paths)
         return sum(size for file in files for _, size, _ in file_states(file))
 
-    def build(self, advance: Callable[[int], None], *, live: bool = False) -> Outcome:
+    def build(self, advance: Callable[[int], None], *, live: bool = False) -> ImportSummary:
         """Import everything there is.
 
         Raises NothingImported if that is nothing, RunExists if the path holds a run
@@ -89,7 +89,7 @@ class Import:
             ],
         }
         if not live and before.get("imported", {}).get("request") == request:
-            return self._outcome(unchanged=True)
+            return self._summary(unchanged=True)
         self._is_growing = live
         self.findings.advance = advance
         place = self.run.with_name(f".{self.run.name}.{os.getpid()}{json_files.IN_PROGRESS}")
@@ -107,9 +107,11 @@ class Import:
             shutil.rmtree(place, ignore_errors=True)
             raise
         self._writer.run = self.run
-        return self._outcome()
+        return self._summary()
 
-    def follow(self, stop: Callable[[float], bool], on_update: Callable[[Outcome], None]) -> None:
+    def follow(
+        self, stop: Callable[[float], bool], on_update: Callable[[ImportSummary], None]
+    ) -> None:
         """Import what is written from now on, until `stop(seconds to wait)` returns True.
 
         A file is read again from its start when it has changed, and what is in the run already is
@@ -138,7 +140,7 @@ class Import:
                 self._ingest(group)
             self._writer.flush()
             self._beat(closed=False)
-            on_update(self._outcome())
+            on_update(self._summary())
             wait = max(POLL_SECONDS, READ_SHARE * (time.monotonic() - began))
 
     def close(self, reason: str) -> None:
@@ -233,13 +235,13 @@ class Import:
         what = f"Nothing was imported: read as {read}, it has no steps."
         return "\n".join([f"{what} {reasons}".rstrip(), *self.findings.notes])
 
-    def _outcome(self, unchanged: bool = False) -> Outcome:
+    def _summary(self, unchanged: bool = False) -> ImportSummary:
         formats = {g.source.name: len(g.paths) for g in self.groups}
-        outcome = Outcome(self.run, formats, unchanged=unchanged, findings=self.findings)
+        summary = ImportSummary(self.run, formats, unchanged=unchanged, findings=self.findings)
         if not unchanged:
             w = self._writer
-            outcome.rows, outcome.steps, outcome.attempts = dict(w.rows), w.steps, len(w.attempts)
-        return outcome
+            summary.rows, summary.steps, summary.attempts = dict(w.rows), w.steps, len(w.attempts)
+        return summary
 
 
 def _without_last_rows(items: Iterable[Scalars | Rows]) -> Iterator[Scalars | Rows]:

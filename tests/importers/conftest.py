@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from lldscope.importers.build import Import, Outcome
+from lldscope.importers.build import Import, ImportSummary
 from lldscope.importers.source import ImportRequest
 
 
 @pytest.fixture
 def run_import(tmp_path):
-    def run(*paths: Path, to: str = "run", format_name: Any = None, **request: Any) -> Outcome:
+    def run(
+        *paths: Path, to: str = "run", format_name: Any = None, **request: Any
+    ) -> ImportSummary:
         task = Import(paths, tmp_path / to, ImportRequest(**request), format_name)
         return task.build(lambda n: None)
 

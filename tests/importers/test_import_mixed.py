@@ -13,7 +13,7 @@ from imported import query
 
 import lldscope
 from lldscope.core.errors import UsageError
-from lldscope.importers.build import Outcome
+from lldscope.importers.build import ImportSummary
 from lldscope.importers.source import AttemptCounter
 from lldscope.monitor.health import check
 
@@ -22,11 +22,11 @@ COUNTED = "SELECT sum(n_responses)::INT FROM steps"
 TABLE = {"_type": "trackio.table", "path": "media/0.json"}
 
 
-def rewards(outcome: Outcome) -> dict[int, float]:
+def rewards(outcome: ImportSummary) -> dict[int, float]:
     return dict(query(outcome, "SELECT step, reward FROM signals WHERE reward IS NOT NULL"))
 
 
-def alarms(outcome: Outcome) -> set[str]:
+def alarms(outcome: ImportSummary) -> set[str]:
     with lldscope.open_run(outcome.run) as run:
         return {alert.rule for alert in check(run).alerts}
 

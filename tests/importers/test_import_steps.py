@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lldscope
-from lldscope.importers.build import Import, Outcome
+from lldscope.importers.build import Import, ImportSummary
 from lldscope.importers.source import ImportRequest
 from lldscope.monitor.health import check
 
@@ -111,14 +111,14 @@ LOGS: dict[str, Callable[[], str]] = {
 }
 
 
-def imported(folder: Path, name: str, content: str) -> Outcome:
+def imported(folder: Path, name: str, content: str) -> ImportSummary:
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(content, encoding="utf-8")
     return Import([path], folder / "run", ImportRequest(), None).build(lambda n: None)
 
 
-def alarms(outcome: Outcome) -> list[tuple[str, int]]:
+def alarms(outcome: ImportSummary) -> list[tuple[str, int]]:
     with lldscope.open_run(outcome.run) as run:
         run.info["planned_steps"] = PLANNED
         assert run.signals()["step"].tolist() == [row["step"] for row in ROWS]

@@ -17,7 +17,7 @@ from lldscope_trainer.rollout.tokens import Rollout
 from lldscope_trainer.train import Trainer
 
 from lldscope.integrations.trl import step as trl_step
-from lldscope.integrations.trl.rollouts import Rollouts, Samples
+from lldscope.integrations.trl.rollouts import Samples, StepRollouts
 from lldscope.recording.batch import Batch, padded
 from lldscope.recording.columns import tables
 from lldscope.recording.recorder import FailOpen
@@ -149,7 +149,7 @@ def trl(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
     samples = Samples(
         parts, [None] * n, RESPONSES[rows], REWARDS[rows], CORRECT[rows], rank * n, parts
     )
-    rollouts = Rollouts(inputs, STEP, 0, samples, CORRECT, SIZE)
+    rollouts = StepRollouts(inputs, STEP, 0, samples, CORRECT, SIZE)
     rollouts.set_old(left(OLD)[rows], None)
     trainer = SimpleNamespace(
         model=torch.nn.Module(), args=SimpleNamespace(per_device_train_batch_size=4)

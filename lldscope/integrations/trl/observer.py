@@ -26,8 +26,8 @@ from .rollouts import (
     Correct,
     Inputs,
     Rewarded,
-    Rollouts,
     Samples,
+    StepRollouts,
     micro_batches,
     of_all_ranks,
     rewarded_samples,
@@ -67,12 +67,12 @@ class Observer(TrainerCallback):
 
     def __post_init__(self) -> None:
         self._noisy = is_noisy(self.trainer.model)
-        self._open: dict[int, Rollouts] = {}
+        self._open: dict[int, StepRollouts] = {}
         self._next_step = 0
         self._phase: str | None = None
         self._scores: tuple[Tensor, Tensor | None] | None = None
         self._rewarded: Rewarded | None = None
-        self._latest: Rollouts | None = None  # the rollout batch of the last micro-batch
+        self._latest: StepRollouts | None = None  # the rollout batch of the last micro-batch
         self._grad_norm: Any = None
         self._lr: float | None = None
         self._sampling = 0.0  # seconds of rollouts inside training steps
@@ -261,7 +261,7 @@ class Observer(TrainerCallback):
         all_correct: list[bool | None],
         seconds: float,
     ) -> None:
-        rollouts = Rollouts(
+        rollouts = StepRollouts(
             dict(output), step, self.trainer.state.global_step, samples, all_correct,
             self.trainer.num_generations,
         )

@@ -115,7 +115,7 @@ class Update:
 
 
 @dataclass(eq=False)
-class Rollouts:
+class StepRollouts:
     """A rollout batch from its generation to the re-score after the last update on it.
 
     all_correct: whether each rollout of all ranks is correct, in the order of the ranks.

@@ -16,7 +16,7 @@ from ...recording.episodes import golden_answers, golden_of, message_turns, ques
 from ...recording.recorder import FailOpen
 from ...recording.rescore import rescore_sample
 from ...recording.retention import Retention
-from .rollouts import Rollouts
+from .rollouts import StepRollouts
 from .scoring import has_images, score, score_kept
 
 
@@ -33,7 +33,7 @@ class StepWriter:
     rescore_share: float
     tokens_every: int
 
-    def write(self, rollouts: Rollouts) -> None:
+    def write(self, rollouts: StepRollouts) -> None:
         if rollouts.updates:
             with self.fail_open("Δ"):
                 self._rescore(rollouts)
@@ -63,7 +63,7 @@ class StepWriter:
                 seconds_record=self.fail_open.take,
             )
 
-    def _rescore(self, r: Rollouts) -> None:
+    def _rescore(self, r: StepRollouts) -> None:
         """Score this rank's part of the step's sample under the present weights."""
         n, first = len(r.mask), r.samples.first
         groups = [i // r.group_size for i in range(len(r.all_correct))]
@@ -84,7 +84,7 @@ class StepWriter:
         r.set_post(selection, logps)
 
 
-def batch_of(r: Rollouts, tokenizer: Any, ends: Sequence[int]) -> Batch:
+def batch_of(r: StepRollouts, tokenizer: Any, ends: Sequence[int]) -> Batch:
     """`ends`: the tokens at which a rollout may end."""
     samples, inputs = r.samples, r.inputs
     n = len(r.mask)
@@ -129,7 +129,7 @@ def batch_of(r: Rollouts, tokenizer: Any, ends: Sequence[int]) -> Batch:
     )
 
 
-def step_columns(r: Rollouts) -> dict[str, Any]:
+def step_columns(r: StepRollouts) -> dict[str, Any]:
     """Columns of `steps` that are not in the batch."""
     weights = [u.n_tokens for u in r.updates]
     return {
@@ -143,7 +143,7 @@ def step_columns(r: Rollouts) -> dict[str, Any]:
     }
 
 
-def update_columns(r: Rollouts) -> dict[str, Any]:
+def update_columns(r: StepRollouts) -> dict[str, Any]:
     """One row per optimizer update that used rollouts of this batch."""
     ratios = [torch.cat(u.ratios).float() if u.ratios else torch.empty(0) for u in r.updates]
     norms = [u.grad_norm for u in r.updates]

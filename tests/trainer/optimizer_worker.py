@@ -101,7 +101,7 @@ class Run:
                 }
                 (directory / "policy").mkdir(exist_ok=True)
                 save_file(trained, directory / "policy" / "model.safetensors")
-        self.processes.any(False)  # wait for each other
+        self.processes.most(0)  # wait for each other
         shards = [load_file(f).keys() for f in (directory / "optimizer").glob("*.safetensors")]
         names = [name for shard in shards for name in shard]
         assert len(shards) == self.processes.size

@@ -50,8 +50,14 @@ class TrainConfig(Settings):
     """Where the policy lives; auto takes CUDA if there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the arithmetic; the weights that AdamW updates stay float32."""
+    head_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the output layer's inputs. Less than float32 is faster on a GPU, but its error
+    opens LLDS' strict gates."""
     gradient_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, more time."""
+    packing: bool = False
+    """Lay the rows of a pass behind each other instead of padding them; on a GPU with
+    dtype=bfloat16."""
     threads: Positive = 1
     """CPU threads; more than 1 slows a tiny policy down."""
 
@@ -66,8 +72,14 @@ class TrainConfig(Settings):
     micro_tokens: Positive = 2048
     """Tokens per pass of an update or of scoring, padding included; rollouts of similar length
     share a pass."""
+    skip_constant_groups: bool = False
+    """Leave rollouts without an advantage out of the updates where they give no gradient: without
+    LLDS, KL and entropy bonus, with optimizer=torch."""
     optimizer: Literal["torch", "deepspeed"] = "torch"
     """What applies the gradients: plain torch, or DeepSpeed's ZeRO."""
+    offload_moments: bool = False
+    """Keep AdamW's moments in main memory while rollouts are sampled and scored: 8 bytes a trained
+    weight are free on the GPU; with optimizer=torch."""
     zero_stage: Annotated[int, Field(ge=1, le=3)] = 2
     """DeepSpeed's ZeRO stage."""
 
@@ -238,6 +250,14 @@ class TrainConfig(Settings):
                 "turn_end=length needs engine=vllm: the in-process sampler feeds every token back "
                 "as it draws it, and cannot take back what follows a closing tag"
             )
+        reasons = {
+            "skip_constant_groups": "all processes make their passes together, and some would "
+            "have fewer",
+            "offload_moments": "the moments are split over the processes instead",
+        }
+        for name, reason in reasons.items():
+            if getattr(self, name) and self.optimizer == "deepspeed":
+                raise UsageError(f"{name}=true needs optimizer=torch: under ZeRO {reason}")
         if self.data != BUILT_IN and self.corpus == BUILT_IN and not self.retriever_url:
             raise UsageError(
                 f"data={self.data} has nothing to search in: name a corpus file (corpus=FILE) or a "

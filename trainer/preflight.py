@@ -3,6 +3,7 @@ run: files and packages that are missing, a retriever that does not answer."""
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,9 @@ from lldscope.core.errors import LldscopeError, UsageError
 from .config import BUILT_IN, TrainConfig
 from .data.corpus import check_corpus
 from .environment.retriever_client import HttpRetriever
+
+NVIDIA = Path("/proc/driver/nvidia/version")
+"""There if a driver for NVIDIA's GPUs is loaded."""
 
 SHIPPED = "tiny"
 """Name of the shipped warm start where a model path is asked for."""
@@ -34,6 +38,13 @@ def check(config: TrainConfig) -> None:
     would fail."""
     model_directory(config.model)
     _check_files(config)
+    if config.packing and _on_gpu(config):
+        need_packed_attention(config.dtype, version("torch"))
+    if config.offload_moments and not _on_gpu(config):
+        raise UsageError(
+            "offload_moments=true needs a GPU: without one AdamW's moments are in main memory "
+            "already"
+        )
     if config.engine == "vllm":
         need("vllm")
     if config.optimizer == "deepspeed":
@@ -48,6 +59,20 @@ def need(package: str) -> None:
     """Raise LldscopeError, saying what to install, where there is no such package of PACKAGES."""
     if find_spec(package) is None:
         raise LldscopeError(PACKAGES[package])
+
+
+def need_packed_attention(dtype: str, torch: str) -> None:
+    """Raise LldscopeError where this version of torch has no kernel for packed rows on a GPU."""
+    if dtype != "bfloat16":
+        raise LldscopeError(
+            f"packing=true with dtype={dtype} is not possible on a GPU, whose kernel for rows of "
+            "different lengths computes in bfloat16: take dtype=bfloat16, or packing=false"
+        )
+    if tuple(map(int, torch.split(".")[:2])) < (2, 11):
+        raise LldscopeError(
+            f"packing=true needs torch 2.11 or newer on a GPU, and this is {torch}: install it, "
+            "or take packing=false"
+        )
 
 
 def model_directory(path: str) -> Path:
@@ -81,8 +106,8 @@ def warnings(config: TrainConfig) -> list[str]:
             f"llds={config.llds} does nothing with updates=1: old and new policy are the same when "
             "the loss is computed, and every gate is closed; take updates of 2 or more"
         )
-    same_policy = config.engine == "in-process" and config.dtype == "float32"
-    if config.importance_sampling != "off" and same_policy:
+    exact = config.dtype == config.head_dtype == "float32"
+    if config.importance_sampling != "off" and config.engine == "in-process" and exact:
         sentences.append(
             "importance_sampling does nothing with engine=in-process: what samples is the policy "
             "that is trained, and every weight is 1"
@@ -113,3 +138,8 @@ def _check_files(config: TrainConfig) -> None:
                 raise UsageError(f"{setting}={value}: there is no file {path}")
     if config.corpus != BUILT_IN and not config.retriever_url:
         check_corpus(Path(config.corpus))
+
+
+def _on_gpu(config: TrainConfig) -> bool:
+    gpu = NVIDIA.exists() and "+cpu" not in version("torch")
+    return config.device == "cuda" or (config.device == "auto" and gpu)

@@ -67,7 +67,8 @@ def recorded_batch(
         response_ids=response_ids(draw.groups, group_size),
         advantages=batch.advantages,
         old=completions(batch.old),
-        inner=completions(batch.inner),
+        inner=completions(batch.inner) if batch.skipped is None
+        else recording.Scores(completions(batch.inner), ~batch.skipped),
         post=recording.Scores(completions(batch.post), batch.rescored),
         behaviour=completions(batch.behaviour),
         reference=completions(batch.ref),

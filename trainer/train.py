@@ -92,7 +92,8 @@ class Trainer:
         self.policy = load_policy(
             config.model, device, getattr(torch, config.dtype),
             gradient_checkpointing=config.gradient_checkpointing,
-            half_layers=config.optimizer == "deepspeed",
+            half_layers=config.optimizer == "deepspeed", head_dtype=config.head_dtype,
+            packing=config.packing,
         )
         self._reference: Any = None
         if config.kl_coefficient > 0:
@@ -121,7 +122,8 @@ class Trainer:
         """Load the policy that the KL is to: the one that training starts from."""
         c, device = self.config, self.processes.device
         self._reference = load_policy(
-            c.model, device, getattr(torch, c.dtype), half_layers=True
+            c.model, device, getattr(torch, c.dtype), half_layers=True, head_dtype=c.head_dtype,
+            packing=c.packing,
         ).model
 
     def step(self, step: int) -> StepReport:
@@ -175,8 +177,8 @@ class Trainer:
         keys = [r.episode.question.key for r in rollouts]
         advantages = group_advantages(rewards, keys, std=c.advantage_std)
         # Whether the sampler's log-probabilities are those of the policy that is updated.
-        apart = c.dtype != "float32"
-        return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=apart)
+        same = c.dtype == c.head_dtype == "float32"
+        return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=not same)
 
     @torch.no_grad()
     def score_reference(self, batch: RolloutBatch, passes: list[list[int]]) -> None:
@@ -190,7 +192,10 @@ class Trainer:
         weight = self._answer_weight(sample.rollouts)  # β, one number
         if weight != 1:
             batch.answer_mask = answer_mask(self.policy, sample.rollouts, batch.ids.shape)
-        return self.updater.run(batch, sample.draw.step, sample.minibatches, answer_weight=weight)
+        with self.optimizer.moments_at_hand():
+            return self.updater.run(
+                batch, sample.draw.step, sample.minibatches, answer_weight=weight
+            )
 
     def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
         """β of the step: fixed, or by the mean number of valid searches over all ranks."""

@@ -82,28 +82,34 @@ def operations(model: Any, lengths: list[int], targets: int) -> int:
     return 3 * (rows + 2 * head.in_features * head.out_features * targets)
 
 
-@check("updates: speed, MFU, memory", rank=1)
+@check("updates by head_dtype: speed, MFU, memory", rank=1)
 def updates(place: Place) -> tuple[str, Figures]:
     peak = place.cuda and PEAKS.get(torch.cuda.get_device_name().removeprefix("NVIDIA "))
-    model = policy(place, torch.bfloat16)
-    sample = batch(place, model.model, place.size(64, 8))
-    tokens = max(sample.lengths) * place.size(16, 4)
-    config = settings(place, "updates=2", f"micro_tokens={tokens}", "dtype=bfloat16")
-    updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
-    one_step(updater, sample, 0)
-    if place.cuda:
-        torch.cuda.reset_peak_memory_stats()
-    start = now(place)
-    one_step(updater, sample, 1)
-    seconds = now(place) - start
-    rate = operations(model.model, sample.lengths, int(sample.mask.sum())) / seconds
-    figures: Figures = {"tokens/s": sum(sample.lengths) / seconds, "TFLOP/s": rate / 1e12}
-    if place.cuda:
-        figures["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
-    if peak:
-        figures["MFU"] = rate / peak
-    message = _listed("float32 logits", figures)
-    mfu = figures.get("MFU")
+    figures: Figures = {}
+    for head in ("float32", "bfloat16"):
+        model = policy(place, torch.bfloat16, head_dtype=head)
+        sample = batch(place, model.model, place.size(64, 8))
+        config = settings(
+            place, "updates=2", f"micro_tokens={max(sample.lengths) * place.size(16, 4)}",
+            "dtype=bfloat16",
+            f"head_dtype={head}",
+        )
+        updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
+        one_step(updater, sample, 0)
+        if place.cuda:
+            torch.cuda.reset_peak_memory_stats()
+        start = now(place)
+        one_step(updater, sample, 1)
+        seconds = now(place) - start
+        rate = operations(model.model, sample.lengths, int(sample.mask.sum())) / seconds
+        figures[head] = {"tokens/s": sum(sample.lengths) / seconds, "TFLOP/s": rate / 1e12}
+        if place.cuda:
+            figures[head]["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
+        if peak:
+            figures[head]["MFU"] = rate / peak
+        del model, updater
+    message = "; ".join(_listed(name, values) for name, values in figures.items())
+    mfu = figures["float32"].get("MFU")
     assert mfu is None or mfu >= LEAST_MFU, f"{message}; floor {LEAST_MFU:.0%} MFU"
     return message, figures
 
@@ -130,20 +136,22 @@ def pass_of_3b(place: Place) -> tuple[str, Figures]:
     ids = torch.randint(20, 2000, (4, place.size(4096, 64)), device=place.device)
     mask = (torch.rand(ids.shape, device=place.device) < 0.4).long()
     mask[:, 0] = 0
-    seconds = []
-    for _ in range(3):  # the first one chooses kernels
-        model.zero_grad()
+    figures: Figures = {}
+    for head in ("float32", "bfloat16"):
+        model.head_dtype, seconds = head, []
+        for _ in range(3):  # the first one chooses kernels
+            model.zero_grad()
+            if place.cuda:
+                torch.cuda.reset_peak_memory_stats()
+            start = now(place)
+            scores = logprobs.action_scores(model, ids, mask, entropy=True)
+            (scores.logp.sum() + scores.entropy.sum()).backward()
+            seconds.append(now(place) - start)
+            assert torch.isfinite(scores.logp).all()
+        figures[head] = {"s": min(seconds), "tokens/s": ids.numel() / min(seconds)}
         if place.cuda:
-            torch.cuda.reset_peak_memory_stats()
-        start = now(place)
-        scores = logprobs.action_scores(model, ids, mask, entropy=True)
-        (scores.logp.sum() + scores.entropy.sum()).backward()
-        seconds.append(now(place) - start)
-        assert torch.isfinite(scores.logp).all()
-    figures: Figures = {"s": min(seconds), "tokens/s": ids.numel() / min(seconds)}
-    if place.cuda:
-        figures["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
-    return _listed("float32 logits", figures), figures
+            figures[head]["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
+    return "; ".join(_listed(name, values) for name, values in figures.items()), figures
 
 
 @check("the in-process sampler")

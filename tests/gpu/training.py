@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.keeper import Keeper, one_step
 
-from .checks import Figures, Place, check, close
+from .checks import Figures, Place, check, close, now
 from .made import alone, batch, gradient, one_turn, policy, settings
 
 SYNCHRONISING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"}
@@ -97,6 +97,33 @@ def delta(place: Place) -> tuple[str, Figures]:
     assert worst < 1e-2, f"a response's Δ is {worst:.1e} nats off"
     size = float(true.abs().mean())
     return f"mean |Δ| {size:.2f} nats a response, at most {worst:.0e} off", {"error": worst}
+
+
+@check("moments in main memory change no update")
+def offload(place: Place) -> tuple[str, Figures]:
+    """Seconds of taking them out and bringing them back, and the bytes that are free meanwhile."""
+    weights, figures = {}, {}
+    for value in ("false", "true"):
+        settings_of_this = settings(place, "updates=2", f"offload_moments={value}")
+        model = policy(place)
+        optimizer = TorchOptimizer(model, settings_of_this, alone(place))
+        updater = Updater(settings_of_this, optimizer, alone(place))
+        sample = batch(place, model.model, 8)
+        for step in range(3):
+            with optimizer.moments_at_hand():
+                one_step(updater, sample, step)
+        start = now(place)
+        before = torch.cuda.memory_allocated() if place.cuda else 0
+        with optimizer.moments_at_hand():
+            inside = torch.cuda.memory_allocated() if place.cuda else 0
+        if value == "true":
+            figures = {"s": now(place) - start, "bytes": inside - before}
+        weights[value] = torch.cat([p.detach().flatten() for p in model.model.parameters()])
+        del model, optimizer, updater
+    figures["off"] = close("the weights", weights["true"], weights["false"], 1e-5)
+    if place.cuda:
+        assert figures["bytes"] >= 8 * len(weights["true"]), f"{figures['bytes']:.2e} bytes freed"
+    return f"{figures['bytes'] / 2**30:.1f} GiB free, {figures['s']:.2f} s in and out", figures
 
 
 class Waits(TorchDispatchMode):

@@ -37,7 +37,7 @@ def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
         [],
         ["llds=action", "kl_coefficient=0.01", "entropy_coefficient=0.001", "warmup_steps=5"],
         ["micro_tokens=300", "objective=gspo"],
-        ["importance_sampling=token_truncate", "dtype=bfloat16"],
+        ["importance_sampling=token_truncate", "head_dtype=bfloat16"],
     ],
     ids=["grpo", "every term", "small passes", "another policy samples"],
 )

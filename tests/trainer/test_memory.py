@@ -8,7 +8,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 from keeper import BRIEF, SMALL, Keeper, train
-from lldscope_trainer import cli
+from lldscope_trainer import cli, loop, preflight
+from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config
 from lldscope_trainer.engines.players import Players
 from lldscope_trainer.engines.vllm_engine import VllmEngine
@@ -17,11 +18,36 @@ from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.train import Trainer
 
-from lldscope.core.errors import LldscopeError
+from lldscope.core.errors import LldscopeError, UsageError
 
 CPU = torch.device("cpu")
 QUIET = [*SMALL, "updates=2"]
 FULL = "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of …"
+
+
+def test_moments_are_in_main_memory_between_updates_and_nothing_else_changes(tmp_path):
+    """Checkpoints, a resumed run and the next update take them from there."""
+    shared, weights = [*QUIET, "steps=4", "checkpoint_every=2", "retention=0"], {}
+    for name, settings in {"plain": shared, "offload": [*shared, "offload_moments=true"]}.items():
+        config = load_config("tiny", settings)
+        trainer = Trainer(config, Keeper())
+        loop.run(trainer, Keeper(), run_dir=tmp_path / name)
+        weights[name] = [p.clone() for p in trainer.policy.model.parameters()]
+        adamw, memory = trainer.optimizer._adamw.state, trainer.optimizer._main_memory
+        in_memory = [state[m] is memory.get(p, {}).get(m) for p, state in adamw.items()
+                for m in ("exp_avg", "exp_avg_sq")]
+        assert set(in_memory) == {name == "offload"}
+    resumed = Trainer(config, Keeper(), checkpoint=find_checkpoint(tmp_path / "offload", 2))
+    assert resumed.optimizer._main_memory
+    for step in (2, 3):
+        resumed.step(step)
+    for a, b, c in zip(*weights.values(), resumed.policy.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+    with pytest.raises(UsageError, match="needs a GPU: without one"):
+        preflight.check(config)
+    with pytest.raises(UsageError, match="offload_moments=true needs optimizer=torch"):
+        config.replace(optimizer="deepspeed")
 
 
 def test_a_hopeless_run_ends_in_one_sentence_as_failed_and_can_be_resumed(tmp_path, monkeypatch):

@@ -283,11 +283,16 @@ def test_sampler_and_scorer_agree_in_bfloat16_up_to_its_rounding(make):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "band"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1)]
+    ("dtype", "head", "band"),
+    [
+        (torch.float32, "float32", 1e-4),
+        (torch.float32, "bfloat16", 0.1),
+        (torch.bfloat16, "float32", 0.1),
+    ],
 )
-def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, band):
+def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, head, band):
     # The weights are those that sampled, so nothing was lost that LLDS could preserve.
-    policy = load_policy("tiny", CPU, dtype)
+    policy = load_policy("tiny", CPU, dtype, head_dtype=head)
     rollouts = play(policy, questions=32, turn_tokens=40)
     ids = pad([r.ids for r in rollouts], 0, CPU)
     mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, CPU)
@@ -300,7 +305,7 @@ def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, ban
         llds_loss(leaf, old, mask, torch.ones(len(rollouts)), **options).loss.backward()
         info.append((leaf.grad != 0).sum().item() / mask.sum().item())
     share, left = (f"{x:.0%}" for x in info)
-    print(f"\n{dtype}: {share} of tokens told by rounding, {left} with a dead band")
+    print(f"\n{dtype}, head {head}: {share} of tokens told by rounding, {left} with a dead band")
     assert info[0] > 0
     assert info[1] == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,7 +19,7 @@ from lldscope_trainer.policy.logprobs import TokenScores, by_tokens
 from lldscope_trainer.records import loss_columns
 from lldscope_trainer.rollout.batch import RolloutBatch
 
-from lldscope.core.errors import LldscopeError
+from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.losses.llds import llds_loss
 from lldscope.losses.objectives import kl_k3, policy_loss
 
@@ -340,6 +341,83 @@ def test_positive_only_leaves_negative_advantages_out_of_the_policy_loss_alone(g
         assert info.loss_llds > 0
     torch.testing.assert_close(results, expected, rtol=1e-9, atol=1e-12)
     assert not torch.allclose(results, gradient(true, False, gate != "off")[0])
+
+
+PLAIN = {"llds": "off", "kl_coefficient": 0, "entropy_coefficient": 0}
+
+
+def with_constant_groups(n: int = 12) -> RolloutBatch:
+    """Two of three rollouts without an advantage."""
+    batch = made_up_batch(n)
+    batch.ref = None
+    batch.advantages = torch.tensor([0.0 if i % 3 else 1.0 - i for i in range(n)])
+    return batch
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("micro_tokens", [1, 40, 10**6])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"aggregation": "sequence-mean"}, {"aggregation": "dr-grpo", "objective": "gspo"}],
+    ids=str,
+)
+def test_constant_groups_give_no_gradient_and_need_no_pass(settings, micro_tokens, size):
+    """The loss of all rows at once is the twin."""
+    settings = PLAIN | settings | {"micro_tokens": micro_tokens}
+    batch, model = with_constant_groups(), Bigrams()
+    c, new = configured(**settings), model.forward(batch.ids, batch.mask).logp
+    expected = policy_loss(
+        new, batch.old, batch.mask, batch.advantages, objective=c.objective,
+        aggregation=c.aggregation, max_tokens=(c.max_turns + 1) * c.turn_tokens,
+    ).loss
+    expected.backward()
+    model.calls.clear()
+    models = [Bigrams() for _ in range(size)]
+    stats = on_ranks(configured(skip_constant_groups=True, **settings), batch, models)
+    gradient = sum(m.table.grad for m in models)
+    torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
+    tokens = [s[0].n_tokens for s in stats]
+    assert sum(tokens) == int(batch.mask.sum())
+    loss = sum(loss_columns(s)["loss_policy"] * n for s, n in zip(stats, tokens, strict=True))
+    assert loss / sum(tokens) == pytest.approx(expected.item(), rel=1e-6, abs=1e-9)
+    rows = sum(int(c.split()[1]) for m in models for c in m.calls if c.startswith("forward"))
+    # A rank without any advantage passes its shortest rollout, for a gradient of 0.
+    assert rows == (4 if size < 3 else 4 + 2)
+    assert all(m.table.grad is not None for m in models)
+
+
+def test_rows_that_were_skipped_are_not_measured_and_old_is_scored_for_all():
+    batch = with_constant_groups()
+    updater = Updater(configured(skip_constant_groups=True, updates=2, **PLAIN), Bigrams(), ALONE)
+    minibatches = updater.minibatches(batch, random.Random(0))
+    passes = updater.passes(batch, minibatches)
+    assert sorted(row for rows in passes for row in rows) == list(range(12))
+    updater.run(batch, 0, minibatches, answer_weight=1.0)
+    assert batch.skipped.tolist() == [bool(i % 3) for i in range(12)]
+    assert torch.equal(batch.inner[batch.skipped], made_up_batch(12).inner[batch.skipped])
+
+
+@pytest.mark.parametrize("term", [{"llds": "action"}, {"kl_coefficient": 0.1},
+                                  {"entropy_coefficient": 0.1}])
+def test_no_row_is_skipped_where_it_has_a_gradient(term):
+    """LLDS preserves what has no advantage, and the other terms know of none."""
+    batch = with_constant_groups()
+    batch.ref = made_up_batch(12).ref if "kl_coefficient" in term else None
+    config = configured(skip_constant_groups=True, **PLAIN | term)
+    model = Bigrams()
+    one_step(Updater(config, model, ALONE), batch, 0, answer_weight=0.25)
+    assert batch.skipped is None
+    assert sum(int(c.split()[1]) for c in model.calls if c.startswith("forward")) == 12
+
+
+def test_a_guard_that_switches_llds_on_ends_the_skipping():
+    batch = with_constant_groups()
+    updater = Updater(configured(skip_constant_groups=True, **PLAIN), Bigrams(), ALONE)
+    updater.cures = replace(updater.cures, llds="action")
+    one_step(updater, batch, 0, answer_weight=0.25)
+    assert batch.skipped is None
+    with pytest.raises(UsageError, match="skip_constant_groups=true needs optimizer=torch"):
+        configured(skip_constant_groups=True, optimizer="deepspeed")
 
 
 def test_ranks_need_as_many_rollouts_each():

@@ -42,8 +42,9 @@ class UpdateStats:
 
     Losses are before their coefficients; None if not computed. They are this rank's share of the
     loss over all ranks, scaled so that their mean over ranks, weighted by `n_tokens`, is that loss.
-    `ratio_max`, `ratio_p99`, `n_clipped` and `n_tokens` are of this rank's own tokens. `grad_norm`
-    (before clipping) and `skipped` are of the whole gradient and the same on every rank.
+    `ratio_max`, `ratio_p99`, `n_clipped` and `n_tokens` are of this rank's own tokens, the ratios
+    of those that went through a pass (`skip_constant_groups`). `grad_norm` (before clipping) and
+    `skipped` are of the whole gradient and the same on every rank.
     """
 
     loss_policy: float
@@ -92,7 +93,30 @@ class Updater:
 
     def passes(self, batch: RolloutBatch, minibatches: Sequence[Sequence[int]]) -> list[list[int]]:
         """The rows of each forward pass that the updates make."""
-        return [rows for minibatch in minibatches for rows in self._parts(batch, minibatch)]
+        return [
+            rows
+            for minibatch in minibatches
+            for group in self._split(batch, minibatch)
+            if group
+            for rows in self._parts(batch, group)
+        ]
+
+    def _split(
+        self, batch: RolloutBatch, rows: Sequence[int]
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """The rows that go through the passes of an update, and those that are skipped because they
+        have no part in its gradient. One stays at least: AdamW's moments move on by a gradient of
+        0, not by none."""
+        c = self.config
+        gradient = self.cures.llds != "off" or c.kl_coefficient > 0 or c.entropy_coefficient > 0
+        if not c.skip_constant_groups or gradient:
+            return rows, []
+        constant = (batch.advantages == 0).tolist()
+        skipped = [row for row in rows if constant[row]]
+        if len(skipped) == len(rows):
+            skipped.remove(min(rows, key=lambda row: batch.lengths[row]))
+        left_out = set(skipped)
+        return [row for row in rows if row not in left_out], skipped
 
     def run(
         self,
@@ -124,8 +148,13 @@ class Updater:
         batch.weights = weights if batch.weights is None else batch.weights * weights
 
     def _update(self, batch: RolloutBatch, minibatch: Sequence[int]) -> UpdateStats:
-        parts = self._parts(batch, minibatch)
-        n_tokens, shares = self._shares(batch, parts)
+        rows, skipped = self._split(batch, minibatch)
+        if skipped:
+            if batch.skipped is None:
+                batch.skipped = torch.zeros_like(batch.rescored)
+            batch.skipped[skipped] = True
+        parts = self._parts(batch, rows)
+        n_tokens, shares = self._shares(batch, parts, skipped)
         measures = []
         for part, share in zip(parts, shares, strict=True):
             loss, measure = self._loss(batch, part, share, n_tokens)
@@ -134,8 +163,9 @@ class Updater:
         norm, applied = self._optimizer.step()
         self.n_applied += applied
         ratios = torch.cat([m.ratio[m.mask] for m in measures]).numpy(force=True)
+        n_own = len(ratios) + sum(int(batch.mask[row].sum()) for row in skipped)
         losses = torch.stack([m.losses for m in measures]).double().sum(0)
-        policy, llds, kl = (losses * (n_tokens / max(1, len(ratios)))).tolist()
+        policy, llds, kl = (losses * (n_tokens / max(1, n_own))).tolist()
         return UpdateStats(
             loss_policy=policy,
             loss_llds=None if self.cures.llds == "off" else llds,
@@ -146,7 +176,7 @@ class Updater:
             # torch's quantile takes at most 2²⁴ numbers.
             ratio_p99=float(np.quantile(ratios, 0.99)) if len(ratios) else float("nan"),
             n_clipped=int(torch.stack([m.n_clipped for m in measures]).sum()),
-            n_tokens=len(ratios),
+            n_tokens=n_own,
         )
 
     def _parts(self, batch: RolloutBatch, rows: Sequence[int]) -> list[list[int]]:
@@ -163,14 +193,15 @@ class Updater:
         return parts
 
     def _shares(
-        self, batch: RolloutBatch, parts: list[list[int]]
+        self, batch: RolloutBatch, parts: list[list[int]], skipped: Sequence[int] = ()
     ) -> tuple[int, list[list[float]]]:
-        """How many action tokens an update has on all ranks, and the weight of each of this rank's
-        micro-batches in each term of the loss: policy, LLDS, and those that are means over tokens.
-        From masks and advantages alone: the counts that terms are divided by do not depend on the
-        new policy."""
-        counts = torch.stack([self._count(batch, rows) for rows in parts])  # (parts, 3)
-        n_rows = sum(map(len, parts))
+        """How many action tokens an update has on all ranks, skipped rows included, and the weight
+        of each of this rank's micro-batches in each term of the loss: policy, LLDS, and those that
+        are means over tokens. From masks and advantages alone: the counts that terms are divided by
+        do not depend on the new policy."""
+        groups = [*parts, list(skipped)] if skipped else parts
+        counts = torch.stack([self._count(batch, rows) for rows in groups])  # (groups, 3)
+        n_rows = sum(map(len, groups))
         shape = counts.new_tensor([n_rows, n_rows**2])
         *whole, rows, squares = self._processes.sum(torch.cat([counts.sum(0), shape])).tolist()
         if squares * self._processes.size != rows**2:
@@ -178,7 +209,7 @@ class Updater:
             raise LldscopeError("Every process needs the same number of rollouts in an update")
         shares = [
             [n / max(1, total) for n, total in zip(count, whole, strict=True)]
-            for count in counts.tolist()
+            for count in counts.tolist()[: len(parts)]
         ]
         return whole[2], shares
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -49,6 +50,8 @@ class TorchOptimizer:
             self._parameters, lr=config.lr, weight_decay=config.weight_decay, fused=self.fused
         )
         self._clip = config.grad_clip
+        self._offload = config.offload_moments
+        self._main_memory: dict[Any, dict[str, Tensor]] = {}  # by parameter: its moments
         processes.copy_from_first([p.data for p in self._parameters])
 
     @property
@@ -98,6 +101,31 @@ class TorchOptimizer:
         gradients, and read it, as often as it likes. Entered and left by all ranks together."""
         yield
 
+    @contextmanager
+    def moments_at_hand(self) -> Iterator[None]:
+        """What updates are made in. With `offload_moments` they come from main memory, and go back
+        there."""
+        for parameter, moments in self._main_memory.items():
+            for name, moment in moments.items():
+                self._adamw.state[parameter][name] = moment.to(parameter.device, non_blocking=True)
+        yield
+        if self._offload:
+            self._move_out()
+
+    def _move_out(self) -> None:
+        """Into pinned memory, which is asked for once: copies to and from it are several times as
+        fast as from other memory."""
+        cuda = self._processes.device.type == "cuda"
+        for parameter, state in self._adamw.state.items():
+            buffers = self._main_memory.setdefault(parameter, {})
+            for name in MOMENTS:
+                if name not in buffers:
+                    buffers[name] = torch.empty_like(state[name], device="cpu", pin_memory=cuda)
+                state[name] = buffers[name].copy_(state[name], non_blocking=True)
+        if cuda:
+            torch.cuda.synchronize()  # before anything reads or overwrites them
+            torch.cuda.empty_cache()
+
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Put these values into the parameters that are trained, by name. Raises LldscopeError for
         weights of another model."""
@@ -120,6 +148,7 @@ class TorchOptimizer:
         LldscopeError for the state of another model."""
         tensors, steps = self._read(directory)
         self._adamw.state.clear()
+        self._main_memory.clear()
         for name, parameter in self._named.items():
             if f"{name}.{MASTER}" in tensors:
                 parameter.data.copy_(tensors[f"{name}.{MASTER}"])
@@ -130,6 +159,8 @@ class TorchOptimizer:
                     ),
                     **{m: tensors[f"{name}.{m}"].to(parameter.device) for m in MOMENTS},
                 }
+        if self._offload:
+            self._move_out()
 
     def _check(self, weights: Mapping[str, Tensor]) -> None:
         """Raise LldscopeError unless there is a weight of the right shape for every parameter."""

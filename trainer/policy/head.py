@@ -1,10 +1,14 @@
-"""The output layer: hidden states → logits, in float32, which arXiv 2506.13585 found necessary.
+"""The output layer: hidden states → float32 logits, in the precision that `head_dtype` names.
 
-Where the decoder computes in bfloat16 on a GPU, by bfloat16 products with float32 sums, whose
-tensor cores are ten times as fast: exact of inputs that are bfloat16 themselves; of float32 ones
-each is split into two halves of 8 significant bits, and of the four products the three that matter
-are taken. Gradients are products of the same precision. tests/trainer/test_head.py measures the
-error against double precision and LLDS' dead band.
+- float32, the default: what arXiv 2506.13585 found necessary. Where the decoder computes in
+  bfloat16 on a GPU, by bfloat16 products with float32 sums, whose tensor cores are ten times as
+  fast: exact of inputs that are bfloat16 themselves; of float32 ones each is split into two halves
+  of 8 significant bits, and of the four products the three that matter are taken.
+- bfloat16: inputs rounded to 8 significant bits, sums in float32. One product, and nothing is kept
+  of a float32 copy of the weights.
+
+Gradients are products of the same precision. tests/trainer/test_head.py measures the error of each
+against double precision and LLDS' dead band.
 """
 
 from __future__ import annotations
@@ -20,17 +24,19 @@ FEW = 256
 
 
 def head_logits(model: Any, hidden: Tensor) -> Tensor:
-    """(…, V) float32 logits of hidden states (…, H), whatever the model's weights are."""
+    """(…, V) float32 logits of hidden states (…, H), in the model's `head_dtype`, float32 where it
+    has none, whatever its weights are."""
     # Its weights and no module: in ZeRO's stage 3 every call of a module makes all ranks fetch its
     # weights together, but the head runs once per chunk of tokens, of which ranks differ in number.
     head = model.get_output_embeddings()
     bias = None if head.bias is None else head.bias.float()
     rows = hidden.flatten(0, -2)  # (n, H)
     with torch.autocast(hidden.device.type, enabled=False):
+        exact = getattr(model, "head_dtype", "float32") == "float32"
         bfloat16 = torch.bfloat16 in (getattr(model, "compute_dtype", None), rows.dtype)
-        if not (rows.is_cuda and bfloat16 and len(rows) > FEW):
+        if exact and not (rows.is_cuda and bfloat16 and len(rows) > FEW):
             return linear(hidden.float(), head.weight.float(), bias)
-        logits = HalfLinear.apply(rows, head.weight)  # (n, V)
+        logits = HalfLinear.apply(rows, head.weight, exact)  # (n, V)
         return (logits if bias is None else logits + bias).view(*hidden.shape[:-1], -1)
 
 
@@ -39,24 +45,26 @@ class HalfLinear(torch.autograd.Function):
     product with an `out_dtype`."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, exact: bool) -> Tensor:
         ctx.save_for_backward(rows, weight)
-        return _product(rows, weight.T)
+        ctx.exact = exact
+        return _product(rows, weight.T, exact)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         rows, weight = ctx.saved_tensors
         (logits,) = gradients  # (n, V)
-        by_rows, by_weight = ctx.needs_input_grad
+        by_rows, by_weight, _ = ctx.needs_input_grad
         return (
-            _product(logits, weight).to(rows.dtype) if by_rows else None,
-            _product(logits.T, rows).to(weight.dtype) if by_weight else None,
+            _product(logits, weight, ctx.exact).to(rows.dtype) if by_rows else None,
+            _product(logits.T, rows, ctx.exact).to(weight.dtype) if by_weight else None,
+            None,
         )
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """The float32 product of two matrices, of their first 16 significant bits."""
-    (first, *rest), (second, *more) = halves(a), halves(b)
+def _product(a: Tensor, b: Tensor, exact: bool) -> Tensor:
+    """The float32 product of two matrices: of their first 8 significant bits, or of 16."""
+    (first, *rest), (second, *more) = halves(a, exact), halves(b, exact)
     product = _add_product(None, first, second)
     for low in rest:
         product = _add_product(product, low, second)
@@ -65,12 +73,12 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return product
 
 
-def halves(a: Tensor) -> list[Tensor]:
-    """bfloat16 tensors that add up to `a`: of a bfloat16 tensor itself, else two, which miss 2⁻¹⁷
-    of it at most."""
-    if a.dtype == torch.bfloat16:
-        return [a]
+def halves(a: Tensor, exact: bool) -> list[Tensor]:
+    """bfloat16 tensors that add up to `a`: one of a bfloat16 tensor or if not `exact`, else two,
+    which miss 2⁻¹⁷ of it at most."""
     high = a.bfloat16()
+    if a.dtype == torch.bfloat16 or not exact:
+        return [high]
     return [high, (a - high).bfloat16()]
 
 

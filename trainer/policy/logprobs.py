@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .head import head_logits
+from .packing import packed_hidden
 
 LOGITS_BYTES = 512 * 2**20
 """Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
@@ -88,6 +89,8 @@ def hidden_before(model: Any, ids: Tensor, where: Tensor) -> Tensor:
     """(n, H): the final hidden states that predict the tokens at the positions `where` (n,) of the
     flattened rows."""
     with compute(model), _recomputing(model):
+        if getattr(model, "packing", False):
+            return packed_hidden(model, ids, where)
         hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     return hidden.flatten(0, 1).index_select(0, where - 1)
 

@@ -24,6 +24,7 @@ from lldscope.core.errors import UsageError
 from ..preflight import model_directory
 from .head import head_logits
 from .kvcache import RowCache
+from .packing import use_packing
 
 disable_progress_bar()  # bars of a few milliseconds over a tiny model's weights
 
@@ -70,6 +71,8 @@ def load_policy(
     *,
     gradient_checkpointing: bool = False,
     half_layers: bool = False,
+    head_dtype: str = "float32",
+    packing: bool = False,
 ) -> Policy:
     """The policy saved at `path`, or the shipped one for "tiny", in evaluation mode.
 
@@ -80,7 +83,8 @@ def load_policy(
     gradient_checkpointing: keep only the inputs of layers for the backward pass; less memory,
     about a third more computing. half_layers: keep the decoder's linear layers in `dtype`, for a
     policy that is not trained or whose optimizer has float32 copies. Autocast would round them so
-    in every pass: the result is the same, in half the memory.
+    in every pass: the result is the same, in half the memory. head_dtype, packing: see
+    `policy.head`, `policy.packing`.
 
     Raises UsageError if the directory is not a complete causal language model with its tokenizer,
     or if its log-probabilities are not what the sampler and the scorer would compute. Nothing in
@@ -107,6 +111,9 @@ def load_policy(
             model.gradient_checkpointing_enable({"use_reentrant": False})
     if dtype != torch.float32:
         model.compute_dtype = dtype
+    model.head_dtype = head_dtype
+    if packing:
+        _load(path, "it with packing=true", lambda: use_packing(model))
     return Policy(model, tokenizer)
 
 

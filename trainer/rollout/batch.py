@@ -26,9 +26,10 @@ class RolloutBatch:
     `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
     in-process sampler measured them while sampling, for other engines `measure` does, and for a
     sampler whose policy or rounding is another. `behaviour` is whoever sampled, None where its
-    log-probabilities are `old`. The rest is filled in as the step goes on: `post` holds for the
-    rows in `rescored`; `action` numbers the action of each token, -1 off them; None is a
-    measurement that this run does not make. A NaN in what was measured is a NaN.
+    log-probabilities are `old`. The rest is filled in as the step goes on: `inner` does not hold
+    for the rows in `skipped`, `post` holds for those in `rescored`; `action` numbers the action of
+    each token, -1 off them; None is a measurement that this run does not make. A NaN in what was
+    measured is a NaN.
     """
 
     ids: Tensor
@@ -47,6 +48,7 @@ class RolloutBatch:
     penalty: Tensor | None = None
     answer_mask: Tensor | None = None
     weights: Tensor | None = None
+    skipped: Tensor | None = None
     action: Tensor | None = None
 
     @classmethod

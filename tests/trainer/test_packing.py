@@ -1,0 +1,140 @@
+"""Packed rows are padded rows: log-probabilities, entropies and gradients, in every pass that the
+trainer makes. What only a GPU runs is called here with an imitation of its kernel."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from keeper import Keeper
+from lldscope_trainer import preflight
+from lldscope_trainer.config import load_config
+from lldscope_trainer.policy import packing
+from lldscope_trainer.policy.logprobs import action_scores
+from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.train import Trainer
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from lldscope.core.errors import LldscopeError
+
+CPU = torch.device("cpu")
+LENGTHS = [31, 9, 44, 17, 12]
+
+
+def rows() -> tuple[torch.Tensor, torch.Tensor]:
+    """(ids, action mask) of rows of different lengths: two actions each, one row without any, and
+    one whose last tokens are tool text."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(20, 400, (len(LENGTHS), max(LENGTHS)), generator=generator)
+    mask = torch.zeros_like(ids)
+    for row, length in enumerate(LENGTHS):
+        ids[row, length:] = 0
+        mask[row, 4 : length // 2] = mask[row, length // 2 + 2 : length] = 1
+    mask[1] = 0
+    mask[2, -8:] = 0
+    return ids, mask
+
+
+def measured(policy: Policy, **options) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """(scores, gradients)."""
+    model = policy.model
+    model.zero_grad()
+    scores = action_scores(model, *rows(), entropy=True, error_norm=True, **options)
+    (scores.logp.sum() + scores.entropy.square().sum()).backward()
+    return list(scores), [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}], ids=str)
+def test_packed_rows_are_padded_rows(options):
+    padded, packed = (load_policy("tiny", CPU, packing=p, **options) for p in (False, True))
+    for policy in (padded, packed):
+        policy.model.double()
+    for ours, expected in zip(measured(packed), measured(padded), strict=True):
+        assert len(ours) == len(expected) > 2
+        for a, b in zip(ours, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_in_bfloat16_they_are_apart_by_its_rounding():
+    ids, mask = rows()
+    padded, packed = (load_policy("tiny", CPU, torch.bfloat16, packing=p) for p in (False, True))
+    exact = action_scores(load_policy("tiny", CPU).model, ids, mask).logp
+    errors = [
+        (action_scores(p.model, ids, mask).logp - exact).abs().sum() for p in (padded, packed)
+    ]
+    assert 0 < errors[1] < 2 * errors[0]
+
+
+def test_no_padding_goes_through_the_layers():
+    policy, (ids, mask) = load_policy("tiny", CPU, packing=True), rows()
+    decoder, shapes = policy.model.get_decoder(), []
+    decoder.register_forward_pre_hook(
+        lambda module, _, inputs: shapes.append(inputs["input_ids"].shape), with_kwargs=True
+    )
+    action_scores(policy.model, ids, mask)
+    # Behind a row's last action token nothing is needed: 8 tokens of one, all but one of another.
+    assert shapes == [(1, sum(LENGTHS) - 8 - (LENGTHS[1] - 1))]
+
+
+def test_a_run_with_packed_rows_samples_the_same_and_learns_the_same():
+    """To rounding: the first step's rollouts and losses, sampled with the same key-value cache."""
+    keepers = []
+    for value in ("false", "true"):
+        keeper = Keeper()
+        settings = ["prompts=2", "group_size=4", "updates=2", "eval_questions=0", "llds=token",
+                    "llds_dead_band=1e-4", "retention=0", f"packing={value}"]
+        Trainer(load_config("tiny", settings), keeper).step(0)
+        keepers.append(keeper)
+    padded, packed = (k.rows("actions") for k in keepers)
+    for name in ("n_tokens", "kind", "logp_old_sum"):
+        assert [row[name] for row in padded] == [row[name] for row in packed]
+    for name in ("logp_inner_sum", "logp_post_sum"):
+        both = [[row[name] for row in rows if row[name] is not None] for rows in (padded, packed)]
+        assert both[0] == pytest.approx(both[1], abs=1e-3)
+    norms = [[row["grad_norm"] for row in k.rows("updates")] for k in keepers]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
+def test_the_kernel_of_a_gpu_is_called_as_torch_declares_it(monkeypatch):
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    signature = inspect.signature(varlen.varlen_attn)
+
+    def imitation(*args, **kwargs):
+        """Row by row in (N, heads, D), causal."""
+        inputs = signature.bind(*args, **kwargs).arguments
+        assert inputs["query"].shape == inputs["key"].shape == inputs["value"].shape
+        assert all(inputs[n].is_contiguous() for n in ("query", "key", "value"))
+        assert inputs["cu_seq_q"].dtype == torch.int32
+        assert inputs["max_q"] >= inputs["cu_seq_q"].diff().max()
+        assert inputs["window_size"] == (-1, 0)
+        parts = []
+        for a, b in zip(inputs["cu_seq_q"][:-1], inputs["cu_seq_q"][1:], strict=True):
+            q, k, v = (inputs[n][a:b].transpose(0, 1) for n in ("query", "key", "value"))
+            scores = (q @ k.mT * inputs["scale"]).masked_fill(
+                torch.ones(b - a, b - a).triu(1).bool(), -torch.inf
+            )
+            parts.append((scores.softmax(-1) @ v).transpose(0, 1))
+        return torch.cat(parts)
+
+    monkeypatch.setattr(varlen, "varlen_attn", imitation)
+    q, k, v = torch.randn(3, 4, 40, 8, generator=torch.Generator().manual_seed(0))
+    bounds = torch.tensor([0, 7, 8, 40], dtype=torch.int32)
+    ours = packing.by_kernel(q, k, v, bounds, 32, 0.3)
+    torch.testing.assert_close(ours, packing.by_rows(q, k, v, bounds, 0.3))
+    assert ours.shape == (1, 40, 4, 8)
+
+
+def test_what_cannot_be_packed_is_refused():
+    config = Qwen2Config(
+        vocab_size=500, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, use_sliding_window=True, sliding_window=8,
+        max_window_layers=0,
+    )
+    with pytest.raises(ValueError, match="sliding window cannot be packed"):
+        packing.use_packing(Qwen2ForCausalLM(config))
+    with pytest.raises(LldscopeError, match="take dtype=bfloat16, or packing=false"):
+        preflight.need_packed_attention("float32", "2.13.0+cu130")
+    with pytest.raises(LldscopeError, match=r"torch 2\.11 or newer on a GPU, and this is 2\.9\.1"):
+        preflight.need_packed_attention("bfloat16", "2.9.1+cu128")
+    preflight.need_packed_attention("bfloat16", "2.13.0+cu130")

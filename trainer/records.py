@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lldscope.recording import batch as recording
 from lldscope.recording.columns import weighted_mean
-from lldscope.recording.episodes import Turn
+from lldscope.recording.transcripts import Turn
 
 from .algorithms.update import UpdateStats
 from .policy.model import Policy

@@ -31,8 +31,8 @@ import numpy as np
 from ..core.errors import UsageError
 from ..recording.batch import Batch, Scores, padded, runs_of
 from ..recording.columns import tables
-from ..recording.episodes import (
-    Episode,
+from ..recording.transcripts import (
+    Transcript,
     Turn,
     exact_match,
     golden_answers,
@@ -91,7 +91,7 @@ class Rollouts:
         self._characters = self._longest = 0  # of the piece
         self._rows: list[dict[str, Any]] = []
 
-    def parse(self, response: str | None, prompt: str = "") -> Episode | None:
+    def parse(self, response: str | None, prompt: str = "") -> Transcript | None:
         """The actions in a text; None without a text, or while no text has had tags."""
         self._tags = self._tags or has_tags(response or "") or has_tags(prompt)
         return parse(response) if self._tags and response is not None else None
@@ -260,8 +260,8 @@ def _rollout(row: dict[str, Any], named: int | None, rollouts: Rollouts) -> Iter
             "The reward of a TRL completion is the sum of its columns of decimal numbers: the "
             "reward functions. Their weights are not in the file."
         )
-    episode = rollouts.parse(response, prompt)
-    turns = episode.turns if episode is not None else None
+    transcript = rollouts.parse(response, prompt)
+    turns = transcript.turns if transcript is not None else None
     action, measurements = None, dict[str, Any]()
     if spans:
         first, last = spans[0][0], spans[-1][1]
@@ -280,7 +280,7 @@ def _rollout(row: dict[str, Any], named: int | None, rollouts: Rollouts) -> Iter
         "policy_version": as_step(part["policy_version"]),
         "reward": reward,
         "advantage": _first_number(part["advantage"], mask),
-        "correct": _correct(findings, reward, episode, part),
+        "correct": _correct(findings, reward, transcript, part),
         "text": text or None,
         "question": question_of(part["prompt"]),
         "golden": golden_answers(part["golden"]),
@@ -348,7 +348,7 @@ def _first_number(value: Any, mask: Sequence[Any]) -> float | None:
 
 
 def _correct(
-    findings: Findings, reward: float | None, episode: Episode | None, part: Mapping[str, Any]
+    findings: Findings, reward: float | None, transcript: Transcript | None, part: Mapping[str, Any]
 ) -> bool | None:
     """Whether a rollout is correct, by the rule of the import; None if that cannot be known."""
     request = findings.request
@@ -356,7 +356,8 @@ def _correct(
         if part["golden"] is None:
             findings.note("No golden answers are in this log: nothing is known to be correct.")
             return None
-        return exact_match(episode.answer if episode else None, golden_answers(part["golden"]))
+        answer = transcript.answer if transcript else None
+        return exact_match(answer, golden_answers(part["golden"]))
     verdict = part["correct"]
     verdict = float(verdict) if isinstance(verdict, bool) else number(verdict)
     if verdict in (0.0, 1.0):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .episodes import Turn
+from .transcripts import Turn
 
 
 class Scores(NamedTuple):

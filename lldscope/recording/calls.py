@@ -14,7 +14,7 @@ QUEUE_CALLS = 4096
 QUEUE_BYTES = 512 << 20
 
 
-class Losses:
+class DropCounter:
     """Counts what is lost, by reason, and logs what is wrong, once per key. From any thread."""
 
     def __init__(self, counts: Counter[str]) -> None:

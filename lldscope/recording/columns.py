@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from .batch import Batch
-from .episodes import Turn
 from .ratios import ratio_sums, rounding_error_sq
 from .repetition import repeated_share
 from .token_samples import Columns, largest_drops, texts_of, tokens_of
+from .transcripts import Turn
 
 UNKNOWN = Turn(None)
 TEXTS_PER_STEP = 4

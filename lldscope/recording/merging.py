@@ -10,13 +10,13 @@ from pathlib import Path
 from ..storage.compaction import BadPart, merge
 from ..storage.manifest import ManifestFile
 from ..storage.part import Part
-from .calls import Losses
+from .calls import DropCounter
 
 
 class Merger:
     """Merges the parts of one manifest, in the writer's thread."""
 
-    def __init__(self, run: Path, manifest: ManifestFile, losses: Losses) -> None:
+    def __init__(self, run: Path, manifest: ManifestFile, losses: DropCounter) -> None:
         self._run, self._manifest, self._losses = run, manifest, losses
         self._unreadable: set[tuple[str, str]] = set()  # parts that cannot be merged
         self._stale: list[tuple[float, Path]] = []  # replaced files, and since when

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..storage import json_files, manifest, part
 from ..storage.part import Part, PartName
-from .calls import Losses
+from .calls import DropCounter
 
 log = logging.getLogger("lldscope")
 
@@ -35,7 +35,7 @@ class Sealer:
     `refused` is True while the disk refuses writes.
     """
 
-    def __init__(self, run: Path, attempt: int, rank: int, losses: Losses) -> None:
+    def __init__(self, run: Path, attempt: int, rank: int, losses: DropCounter) -> None:
         self._run, self._attempt, self._rank, self._losses = run, attempt, rank, losses
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
         self.bytes = 0  # of the rows that wait

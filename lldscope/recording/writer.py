@@ -21,7 +21,7 @@ from ..storage import heartbeats
 from ..storage.compaction import due, newest
 from ..storage.manifest import ManifestFile, manifest_names
 from .buffers import to_arrow
-from .calls import CallQueue, Losses
+from .calls import CallQueue, DropCounter
 from .merging import Merger
 from .sealer import Sealer
 
@@ -48,7 +48,7 @@ class Writer(threading.Thread):
     ) -> None:
         super().__init__(name="lldscope-recorder", daemon=True)
         self.run_path, self.attempt, self.rank = run, attempt, rank
-        self.calls, self.losses = CallQueue(), Losses(drops)
+        self.calls, self.losses = CallQueue(), DropCounter(drops)
         # The heartbeat of the writer before: its losses and line counts are carried over.
         self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if attempt > 1 else {}
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the current step

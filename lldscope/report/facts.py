@@ -14,7 +14,7 @@ from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from .events import Event
 from .losses import Losses
-from .trainers import Change
+from .trainers import SettingChange
 
 # What the report says of the state of the run.
 _OF_THE_STATE = (
@@ -94,7 +94,7 @@ class PostMortem:
     subject: Subject  # what charts show of it
     losses: Losses
     experiments: list[Experiment]
-    change: Change | None
+    change: SettingChange | None
     record: tuple[str, ...]
     cost: Cost | None = None
     gaps: list[str] = field(default_factory=list)

@@ -27,7 +27,7 @@ _FIRST = {
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingChange:
     """A setting by the trainer's own name, its value in this run (None: not recorded), and how to
     change it."""
 
@@ -51,7 +51,7 @@ def trainer_of(info: Mapping[str, Any]) -> Trainer:
 
 def first_change(
     trainer: Trainer, config: Mapping[str, Any] | None, rule: str | None, events: Sequence[Event]
-) -> Change | None:
+) -> SettingChange | None:
     """The one setting to change, if the cause is one that a setting cures. `rule` is that of the
     headline; of a lost outcome, what began before it is the cause."""
     rules = [rule]
@@ -64,7 +64,7 @@ def first_change(
     ours, change = kinds[0]
     name, value = find_setting(config, ours)
     name = name or trainer.setting(ours)
-    return Change(name, value, change) if name else None
+    return SettingChange(name, value, change) if name else None
 
 
 def find_setting(

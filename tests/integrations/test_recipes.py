@@ -16,7 +16,7 @@ import lldscope
 from lldscope.integrations.common.hooks import after_import
 from lldscope.recording.batch import Batch, Scores
 from lldscope.recording.columns import record
-from lldscope.recording.episodes import tagged_turns
+from lldscope.recording.transcripts import tagged_turns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
 

@@ -8,7 +8,7 @@ import pytest
 
 from lldscope.recording.batch import Batch
 from lldscope.recording.columns import MOST_QUESTION, tables
-from lldscope.recording.episodes import question_of
+from lldscope.recording.transcripts import question_of
 
 QWEN = (
     "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 2+2?<|im_end|>\n"

@@ -20,7 +20,7 @@ import pytest
 
 from lldscope.core.schema import arrow_schema
 from lldscope.recording.attempt import finish_attempt, start_attempt, write_run_file
-from lldscope.recording.calls import Losses
+from lldscope.recording.calls import DropCounter
 from lldscope.recording.sealer import Sealer
 from lldscope.storage import compaction, events, heartbeats, json_files, layout
 
@@ -121,7 +121,7 @@ def record(run: Path, disk: Disk, steps: int) -> None:
     """What a recorder does, without its thread and its clock."""
     start_attempt(run, 0, False, None)
     write_run_file(run, 1, 1, {"config": {"lr": 1}})
-    sealer = Sealer(run, 1, 0, Losses(Counter()))
+    sealer = Sealer(run, 1, 0, DropCounter(Counter()))
     for step in range(steps):
         for table in ("steps", "actions"):
             sealer.add(table, rows(table, step))

@@ -12,10 +12,10 @@ import torch
 
 from ...recording.batch import Batch, Scores
 from ...recording.columns import record, weighted_mean
-from ...recording.episodes import golden_answers, golden_of, message_turns, question_of
 from ...recording.recorder import FailOpen
 from ...recording.rescore import rescore_sample
 from ...recording.retention import Retention
+from ...recording.transcripts import golden_answers, golden_of, message_turns, question_of
 from .rollouts import StepRollouts
 from .scoring import has_images, score, score_kept
 

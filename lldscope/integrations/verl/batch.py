@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ...recording.batch import Batch, array, numbered, reaches, runs_of
-from ...recording.episodes import Turn, tagged_turns
+from ...recording.transcripts import Turn, tagged_turns
 
 FIELDS = (
     "uid", "prompts", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy",

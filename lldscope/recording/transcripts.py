@@ -47,7 +47,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Episode:
+class Transcript:
     """What a rollout did, and its last answer."""
 
     turns: tuple[Turn, ...]
@@ -59,7 +59,7 @@ def has_tags(text: str) -> bool:
     return _TAG.search(text) is not None
 
 
-def parse(response: str) -> Episode:
+def parse(response: str) -> Transcript:
     """The actions of a response in a protocol with tags, tool text included."""
     turns: list[Turn] = []
     start = 0
@@ -73,7 +73,7 @@ def parse(response: str) -> Episode:
             turns.append(_turn(_kind(text, was_answered=True), fed))
     if not _blank(response[start:]):
         turns.append(Turn(_kind(response[start:], was_answered=False)))
-    return Episode(tuple(turns), _last_answer(_TOOL_TEXT.sub("", response)))
+    return Transcript(tuple(turns), _last_answer(_TOOL_TEXT.sub("", response)))
 
 
 def _turn(kind: str, fed: str | None) -> Turn:

@@ -56,7 +56,7 @@ class TrainConfig(Settings):
     gradient_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, more time."""
     packing: bool = False
-    """Lay the rows of a pass behind each other instead of padding them; on a GPU with
+    """Join the rows of a pass instead of padding them; on a GPU with
     dtype=bfloat16."""
     threads: Positive = 1
     """CPU threads; more than 1 slows a tiny policy down."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import torch
 from lldscope_trainer.environment.protocol import CLOSING
 from lldscope_trainer.policy.model import Policy
-from lldscope_trainer.rollout.tokens import Sampling, Turn
+from lldscope_trainer.rollout.tokens import Completion, Sampling
 from torch import Tensor
 
 
@@ -40,12 +40,12 @@ class PlainEngine(InTests):
     def submit(self, row, context, limit, seed, sampling) -> None:
         self.requests.append((row, list(context), limit, seed))
 
-    def step(self) -> list[tuple[int, Turn]]:
+    def step(self) -> list[tuple[int, Completion]]:
         requests, self.requests = self.requests, []
         return [(row, self._turn(*request)) for row, *request in requests]
 
     @torch.inference_mode()
-    def _turn(self, context: list[int], limit: int, seed: int) -> Turn:
+    def _turn(self, context: list[int], limit: int, seed: int) -> Completion:
         generator = torch.Generator().manual_seed(seed)
         ids: list[int] = []
         logps: list[float] = []
@@ -60,8 +60,8 @@ class PlainEngine(InTests):
             logps.append(float(logits.log_softmax(-1)[token]))
             text = self.policy.decode(ids)
             if token == self.policy.eos_id or (self.stop and _closed(text)):
-                return Turn(ids, logps, False)
-        return Turn(ids, logps, True)
+                return Completion(ids, logps, False)
+        return Completion(ids, logps, True)
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         self.policy.model.load_state_dict(dict(weights), strict=False)
@@ -79,7 +79,7 @@ class ScriptedEngine(InTests):
     def submit(self, row, context, limit, seed, sampling) -> None:
         self.requests.append((row, list(context), limit))
 
-    def step(self) -> list[tuple[int, Turn]]:
+    def step(self) -> list[tuple[int, Completion]]:
         requests, self.requests = self.requests, []
         n = len(self.calls)
         self.calls.append(([c for _, c, _ in requests], [limit for *_, limit in requests]))
@@ -87,7 +87,7 @@ class ScriptedEngine(InTests):
         for place, (row, context, limit) in enumerate(requests):
             ids = self.script(n, place, context)
             logps = [-0.1 * (k + 1) for k in range(len(ids))]
-            turns.append((row, Turn(ids[:limit], logps[:limit], len(ids) >= limit)))
+            turns.append((row, Completion(ids[:limit], logps[:limit], len(ids) >= limit)))
         return turns
 
 
@@ -107,7 +107,7 @@ class SteppingEngine(InTests):
         self.log.append(("begin", row))
         self.most_rows = max(self.most_rows, len(self.writing))
 
-    def step(self) -> list[tuple[int, Turn]]:
+    def step(self) -> list[tuple[int, Completion]]:
         self.n_steps += 1
         finished = []
         for row, (context, ids, limit) in list(self.writing.items()):
@@ -116,15 +116,15 @@ class SteppingEngine(InTests):
             if len(ids) == min(len(whole), limit):
                 del self.writing[row]
                 self.log.append(("end", row))
-                finished.append((row, Turn(ids, [-0.5] * len(ids), len(ids) < len(whole))))
+                finished.append((row, Completion(ids, [-0.5] * len(ids), len(ids) < len(whole))))
         return finished
 
 
-def write_turns(engine, contexts, limits, seed: int, sampling: Sampling) -> list[Turn]:
+def write_turns(engine, contexts, limits, seed: int, sampling: Sampling) -> list[Completion]:
     """A turn after each context, in order."""
     for row, (context, limit) in enumerate(zip(contexts, limits, strict=True)):
         engine.submit(row, context, limit, seed + row, sampling)
-    turns: dict[int, Turn] = {}
+    turns: dict[int, Completion] = {}
     while len(turns) < len(contexts):
         turns |= dict(engine.step())
     return [turns[row] for row in range(len(contexts))]

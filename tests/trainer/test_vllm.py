@@ -21,7 +21,7 @@ from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
-from lldscope_trainer.rollout.tokens import Sampling, Turn
+from lldscope_trainer.rollout.tokens import Completion, Sampling
 from plain_engine import write_turns
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -94,7 +94,7 @@ def contexts(policy: Policy, n: int) -> list[list[int]]:
     return [policy.encode(f"Question: {q.text}?\n") for q in questions]
 
 
-def largest_gap(policy: Policy, before: list[list[int]], turns: list[Turn]) -> float:
+def largest_gap(policy: Policy, before: list[list[int]], turns: list[Completion]) -> float:
     """Between the engine's log-probabilities and the trainer's, over all tokens."""
     worst = 0.0
     for context, turn in zip(before, turns, strict=True):

@@ -24,7 +24,7 @@ from ..data.datasets import Question
 from ..environment.protocol import Environment
 from ..policy.model import Policy
 from ..rollout.sampler import Sampler
-from ..rollout.tokens import Rollout, Sampling, TokenProtocol, Turn
+from ..rollout.tokens import Completion, Rollout, Sampling, TokenProtocol
 
 TOOL_STEPS = 4
 """Engine steps after which a finished turn's rollout goes on: time for the tool to answer while the
@@ -102,7 +102,7 @@ class TurnPlayer:
         self._engine.submit(row, rollout.ids, limit, turn_seed, s)
 
     def _answer(
-        self, environment: Environment, rollouts: Sequence[Rollout], turns: dict[int, Turn]
+        self, environment: Environment, rollouts: Sequence[Rollout], turns: dict[int, Completion]
     ) -> None:
         """Append what counts of these turns, and what the environment answers."""
         speaking = [rollouts[row] for row in turns]
@@ -111,7 +111,7 @@ class TurnPlayer:
         for rollout, tokens in zip(speaking, observations, strict=True):
             _append(rollout, tokens)
 
-    def _take(self, rollout: Rollout, turn: Turn) -> list[int]:
+    def _take(self, rollout: Rollout, turn: Completion) -> list[int]:
         """Append what counts of a turn; returns its tokens."""
         end = self._protocol.end_of_turn(turn.ids)
         if end is None:

@@ -18,7 +18,7 @@ from lldscope.core.errors import LldscopeError
 from ..config import TrainConfig
 from ..environment.protocol import CLOSING
 from ..preflight import model_directory, need
-from ..rollout.tokens import Sampling, Turn
+from ..rollout.tokens import Completion, Sampling
 from .compat import hide_dunder_names_of_llvmlite
 
 
@@ -95,7 +95,7 @@ class VllmEngine:
             SamplingParams(**settings, output_kind=RequestOutputKind.FINAL_ONLY),
         )
 
-    def step(self) -> list[tuple[int, Turn]]:
+    def step(self) -> list[tuple[int, Completion]]:
         """Write on; the rows whose turns are finished now, with these. The same calls on the same
         weights give the same turns."""
         finished = []
@@ -103,7 +103,7 @@ class VllmEngine:
             completion = output.outputs[0]
             ids = list(completion.token_ids)
             logps = [at[t].logprob for t, at in zip(ids, completion.logprobs, strict=True)]
-            turn = Turn(ids, logps, completion.finish_reason == "length")
+            turn = Completion(ids, logps, completion.finish_reason == "length")
             finished.append((self._rows.pop(output.request_id), turn))
         return finished
 

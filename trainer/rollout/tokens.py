@@ -58,7 +58,7 @@ class Rollout:
     behaviour: list[float] | None = None
 
 
-class Turn(NamedTuple):
+class Completion(NamedTuple):
     """What an engine wrote after one context.
 
     `ids` are the tokens it sampled, the one that completes a closing tag or ends the text included.

@@ -108,7 +108,7 @@ def _group(name: str, response: Trajectory, other: Trajectory | None) -> html.Di
     before = here(name, keys[at - 1]) if at else None
     after = here(name, keys[at + 1]) if at + 1 < len(keys) else None
     many = f"{len(keys)} or more" if len(keys) >= MOST_GROUP else f"{len(keys)}"
-    label = f"Group {response.about['group_id']}: {many} responses, Δ in nats; · has tokens"
+    label = f"Group {response.about['group_id']}: {many} responses, Δ in nats (· with tokens)"
     return html.Div(
         [html.Span(label, className="key"), way("Previous", before, "["), way("Next", after, "]"),
          html.A("Its batch", href=address("run", name, step=response.key.step),
@@ -126,7 +126,7 @@ def _pairing(response: Trajectory, other: Trajectory | None, shared: int) -> htm
     elif len(response.tokens) and len(other.tokens):
         text = f"Identical tokens after the prompt: {shared:,}."
     else:
-        text = "Where they diverge cannot be told without the tokens of both."
+        text = "Where they diverge is unknown: not both have tokens."
     return html.P(text, className="note")
 
 

@@ -48,8 +48,9 @@ def evaluate_rules(
 def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
     """The worst severity at which the alarm has fired, and the row at which it first did. An alarm
     that has not fired has the severity of the last row."""
-    grave = rule.measure(e).grave
-    ranks = np.full(len(e.step), rule.severity.rank) - (0 if grave is None else ~grave)
+    ranks = np.full(len(e.step), rule.severity.rank)
+    if (grave := rule.measure(e).grave) is not None:
+        ranks[~grave] -= 1
     if rule.inside:
         ranks = np.where(outcome(e).rises, Severity.INFO.rank, ranks)
     for severity in reversed(Severity):

@@ -98,7 +98,7 @@ def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
 
 
 def entropy_surges(e: Evidence) -> Flags:
-    return usual.departure(e, "entropy", usual.ENTROPY_SURGE, usual.ENTROPY_GAIN).holds
+    return usual.departure(e, "entropy", usual.ENTROPY_SURGE).holds
 
 
 def gradient_surges(e: Evidence) -> Flags:
@@ -108,7 +108,7 @@ def gradient_surges(e: Evidence) -> Flags:
 @once
 def unstable(e: Evidence) -> Flags:
     """Gradient norm or entropy surges, or a number is not finite."""
-    entropy = usual.departure(e, "entropy", usual.ENTROPY_COLLAPSE, usual.ENTROPY_GAIN)
+    entropy = usual.departure(e, "entropy", usual.ENTROPY_COLLAPSE)
     return entropy.holds | gradient_surges(e) | (e.column("n_nonfinite") > 0)
 
 

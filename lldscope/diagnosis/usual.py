@@ -27,7 +27,7 @@ TINY = 1e-12  # a gradient norm that is rounding, whatever came before
 GRADIENT_SURGE = 3.0  # × usual
 ENTROPY_SURGE = 1.5  # × usual
 ENTROPY_COLLAPSE = 2.0  # × usual: a surge that is part of a collapse
-ENTROPY_GAIN = 0.1  # nats/token above usual, for either
+ENTROPY_GAIN = 0.1  # nats/token above usual, for either: entropies near 0 have large ratios
 SHRUNK, GROWN = 0.5, 2.0  # × the usual response length
 VANISHED = 1 / 30  # × the usual gradient norm
 
@@ -46,18 +46,18 @@ class Departure(NamedTuple):
 
 @once
 def departure(
-    e: Evidence, name: str, limit: float, least_gain: float = 0.0, steps: int = WINDOW,
-    least: float = 0.0,
+    e: Evidence, name: str, limit: float, steps: int = WINDOW, least: float = 0.0
 ) -> Departure:
-    """Where a signal is above `limit` × its usual level, or below it for a limit under 1, and by
-    `least_gain` in its own unit. `steps` of the usual level: a slow change needs more. `least`
+    """Where a signal is above `limit` × its usual level, or below it for a limit under 1; the
+    entropy by ENTROPY_GAIN as well. `steps` of the usual level: a slow change needs more. `least`
     stands for smaller values, such as none."""
     values = gradient_norm(e) if name == "grad_norm" else e.column(name)
+    gain = ENTROPY_GAIN if name == "entropy" else 0.0
     values = np.where(values >= 0, np.fmax(values, least), np.nan)
     log = np.log(np.where(values > 0, values, np.nan))
 
     def statistics(measured: d.Series) -> d.Series:
-        return _usual(measured, e.cadence, float(np.log(limit)), least_gain, steps)
+        return _usual(measured, e.cadence, float(np.log(limit)), gain, steps)
 
     change, usual, over = on_measured(log, statistics, e.parts, series=3)
     return Departure(np.exp(change), np.exp(usual), over > 0)

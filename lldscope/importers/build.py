@@ -245,6 +245,7 @@ class Import:
 
 
 def _without_last_rows(items: Iterable[Scalars | Rows]) -> Iterator[Scalars | Rows]:
+    """All but rollouts at the end, which may be of a step that is half written."""
     before = None
     for item in items:
         if before is not None:

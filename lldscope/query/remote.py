@@ -46,8 +46,7 @@ def find_remote(root: Url) -> dict[Url, str]:
         run, name = _place_in_run(path.removeprefix(root.path).lstrip("/"))
         if name and run.count("/") < _LEVELS:
             runs[run][name] = _state(info)
-    marks = (layout.RUN_FILE, f"{MANIFEST_DIR}/")
-    runs = {r: states for r, states in runs.items() if any(n.startswith(marks) for n in states)}
+    runs = {run: states for run, states in runs.items() if any(map(_marks_run, states))}
     if "" in runs:
         runs = {"": runs[""]}
     return {root.at(f"{root.path}/{run}"): _digest(states) for run, states in sorted(runs.items())}
@@ -61,6 +60,11 @@ def _place_in_run(path: str) -> tuple[str, str]:
     if layout.is_small_file(f"{last}/{file}"):
         return run, f"{last}/{file}"
     return folder, file if layout.is_small_file(file) else ""
+
+
+def _marks_run(name: str) -> bool:
+    """Whether only a run holds a file of this name."""
+    return name == layout.RUN_FILE or name.startswith(f"{MANIFEST_DIR}/")
 
 
 def _digest(states: Mapping[str, str]) -> str:
@@ -99,7 +103,7 @@ class RemoteCopy:
                 self._states[name] = names[name]
             listed |= names
         self._states = {n: state for n, state in self._states.items() if n in listed}
-        if not any(name.startswith((layout.RUN_FILE, f"{MANIFEST_DIR}/")) for name in listed):
+        if not any(map(_marks_run, listed)):
             why = f"It holds no {layout.RUN_FILE}: it is not a run that lldscope recorded."
             raise RunNotFound(f"There is no run at {self.url}. {why}")
         for folder in ("", MANIFEST_DIR, HEARTBEAT_DIR, *layout.STREAM_DIRS):

@@ -18,7 +18,7 @@ Drop = Callable[[str, int], None]  # (reason, how many rows or values are droppe
 
 _NUMBERS = frozenset((float, int, bool, type(None)))
 _NUMBER_BYTES = 32  # of a Python number
-SAMPLE = 16  # elements of a list from which its size is estimated
+SAMPLE = 1024  # elements of a list from which its size is estimated
 _LAST_NUMBER = np.dtype(np.float64).num  # numpy types up to this one are fully held by their bytes
 
 

@@ -40,15 +40,14 @@ USUAL = (
 
 
 def _against_usual(
-    name: str, limit: float, what: str, unit: str = "", gain: float = 0.0, surge: float = 0.0
+    name: str, limit: float, what: str, unit: str = "", surge: float = 0.0
 ) -> Callable[[Evidence], Measurement]:
-    """A signal against the level it is used to, by `gain` in its own unit; `what` names it in the
-    message. `surge`: the limit beyond which steps are no part of that level, where it is another.
-    """
+    """A signal against the level it is used to; `what` names it in the message. `surge`: the limit
+    beyond which steps are no part of that level, where it is another."""
 
     @once
     def measure(e: Evidence) -> Measurement:
-        ratio, level, holds = usual.departure(e, name, surge or limit, gain)
+        ratio, level, holds = usual.departure(e, name, surge or limit)
         bound = short(limit, 2) if limit >= 1 else f"1/{1 / limit:.0f}"
 
         def message(row: int) -> str:
@@ -172,9 +171,7 @@ RULES = (
         f"{usual.ENTROPY_GAIN:g} nats/token above it: {USUAL}.",
         advice="Read samples and look at Δ; lower the learning rate if the entropy keeps rising.",
         confused_with="Other data or another temperature; tool text in the loss (mask-lint).",
-        measure=_against_usual(
-            "entropy", usual.ENTROPY_SURGE, "the entropy", " nats/token", usual.ENTROPY_GAIN
-        ),
+        measure=_against_usual("entropy", usual.ENTROPY_SURGE, "the entropy", " nats/token"),
         unit="× usual",
         for_steps=2,
         inside=True,

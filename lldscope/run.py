@@ -86,7 +86,7 @@ class Run:
     def close(self) -> None:
         """Close the database; no other method may be called afterwards."""
         with self._lock:
-            self._contents.db.connection.close()
+            self._contents.close()
             self._release()
 
     def _release(self) -> None:
@@ -143,7 +143,7 @@ class Run:
 
     def interrupt(self) -> None:
         """Stop the query of another thread, which then raises an error."""
-        self._contents.db.connection.interrupt()
+        self._contents.db.interrupt()
 
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `core.schema.SIGNALS`."""

@@ -41,7 +41,7 @@ NOISE_LEAST = 10  # steps before it is
 NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
 NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
 MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
-_BLOCK = 4096  # windows that are held in memory at once
+_BLOCK = 512  # windows at a time: what they take stays in the processor's cache
 
 
 def as_recorded(signals: Columns, name: str) -> Series:

@@ -200,18 +200,22 @@ def on_measured(
     """A statistic of the measured rows alone, repeated on rows without a measurement.
 
     It is computed for each part separately; a part begins at each row in `parts`. `before` is its
-    value until the first measurement of a part. A statistic of several `series` is (series, N).
+    value until the first measurement of a part. A statistic of several `series` is (series, N). Of
+    values that are themselves several series, (K, N), the first says what was measured.
     """
-    shape = (series, len(values)) if series else values.shape
-    if np.isnan(values).all():
+    is_measured = ~np.isnan(np.atleast_2d(values)[0])
+    n = len(is_measured)
+    shape = (series, n) if series else (n,)
+    if not is_measured.any():
         return np.broadcast_to(np.float64(before), shape)
     out = np.full(shape, before)
-    edges = [0, *(() if parts is None else parts), len(values)]
+    edges = [0, *(() if parts is None else parts), n]
     for start, end in pairwise(edges):
-        rows = start + np.flatnonzero(~np.isnan(values[start:end]))
+        rows = start + np.flatnonzero(is_measured[start:end])
         if len(rows):
             last = np.searchsorted(rows, np.arange(start, end), side="right") - 1
-            out[..., start:end] = np.where(last < 0, before, statistic(values[rows])[..., last])
+            computed = statistic(values[..., rows])
+            out[..., start:end] = np.where(last < 0, before, computed[..., last])
     return out
 
 

@@ -51,33 +51,44 @@ def departure(
     """Where a signal is above `limit` × its usual level, or below it for a limit under 1; the
     entropy by ENTROPY_GAIN as well. `steps` of the usual level: a slow change needs more. `least`
     stands for smaller values, such as none."""
-    values = gradient_norm(e) if name == "grad_norm" else e.column(name)
     gain = ENTROPY_GAIN if name == "entropy" else 0.0
-    values = np.where(values >= 0, np.fmax(values, least), np.nan)
-    log = np.log(np.where(values > 0, values, np.nan))
 
     def statistics(measured: d.Series) -> d.Series:
         return _usual(measured, e.cadence, float(np.log(limit)), gain, steps)
 
-    change, usual, over = on_measured(log, statistics, e.parts, series=3)
+    change, usual, over = on_measured(_levels(e, name, least), statistics, e.parts, series=3)
     return Departure(np.exp(change), np.exp(usual), over > 0)
 
 
+@once
+def _levels(e: Evidence, name: str, least: float) -> d.Series:
+    """The logarithm of a signal, its level, and the noise up to then: (3, N)."""
+    values = gradient_norm(e) if name == "grad_norm" else e.column(name)
+    values = np.where(values >= 0, np.fmax(values, least), np.nan)
+    log = np.log(np.where(values > 0, values, np.nan))
+    recent = e.cadence.rows(RECENT)
+
+    def statistics(measured: d.Series) -> d.Series:
+        noise = d.shifted(d.noise_of_means(measured), recent)
+        return np.stack([d.trailing_median(measured, recent, recent), noise])
+
+    return np.concatenate([log[None], on_measured(log, statistics, e.parts, series=2)])
+
+
 def _usual(
-    log: d.Series, cadence: Cadence, limit: float, least_gain: float, steps: int
+    levels: d.Series, cadence: Cadence, limit: float, least_gain: float, steps: int
 ) -> d.Series:
-    """Level − usual, usual, and 1 where that is beyond the limit, for each value: (3, N)."""
+    """Level − usual, usual, and 1 where that is beyond the limit, for each step: (3, N)."""
     recent, gap = cadence.rows(RECENT), cadence.rows(GAP)
     window, least = cadence.rows(steps, LEAST), cadence.rows(LEAST, 10)
-    level = d.trailing_median(log, recent, recent)
-    noise = d.shifted(d.noise_of_means(log), recent).tolist()
+    log, level, noise = levels.tolist()
     out = np.full((3, len(log)), np.nan)
     waiting: deque[float] = deque()  # the last GAP steps
     ordered: list[float] = []  # the steps of the usual level, in order of size
     order: deque[float] = deque()  # the same, in order of time
     sign = 1.0 if limit > 0 else -1.0
     spread, over = np.nan, False
-    for t, (value, now) in enumerate(zip(log.tolist(), level.tolist(), strict=True)):
+    for t, (value, now) in enumerate(zip(log, level, strict=True)):
         n = len(ordered)
         if n >= least:
             base = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2

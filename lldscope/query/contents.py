@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,11 +37,17 @@ class Contents:
         self.parts = PartIndex(run, remote)
         self.db = Database(run)
         self._run = run
+        self._engine: SignalEngine | None = None
         self._defined: int | None = None  # the version of the parts that tables are defined over
         if cache is not None:
             self.parts.parts = cache.load(run_id, self.db)
         # The last step that has signals, if all went well.
         self._last = max((p.last_step for p in self.parts.parts), default=-(2**31))
+
+    def close(self) -> None:
+        self.db.close()
+        if self._engine is not None:
+            self._engine.close()
 
     def reset(self, run_id: Any) -> None:
         """Start over: there is another run at the path now."""
@@ -75,16 +81,23 @@ class Contents:
         first_step = self.parts.dirty_from or 0
         if first_step <= self._last:
             self.db.forget_signals(first_step)
-        # A part that is not what its manifest says may claim any number of rows and steps.
-        with closing(SignalEngine(self._run)) as engine:
+        engine, self._engine = self._engine or SignalEngine(self._run), None
+        with ExitStack() as stack:
+            stack.callback(engine.close)
+            # A part that is not what its manifest says may claim any number of rows and steps.
             for first, last in step_ranges(self.parts.trusted(), first_step):
                 self.parts.fetch(SIGNAL_TABLES, first, last)
                 self._last = max(self._last, last)
                 parts, starts = self.parts.trusted(), self.starts()
-                for name, table in engine.signals(parts, starts, first, last):
+                tokens = self.db.tokens_seen()
+                for name, table in engine.signals(parts, starts, first, last, tokens):
                     self.db.put(name, table)
+            rows = sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
+            if rows < CACHE_ROWS:  # a live run: it hardly keeps any memory
+                stack.pop_all()
+                self._engine = engine
         self.parts.dirty_from = None
-        self._uncached_rows += sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
+        self._uncached_rows += rows
         if self._cache is not None and self._uncached_rows >= CACHE_ROWS and not self.parts.damaged:
             self._cache.store(self._id, self.parts.parts, self.db)
             self._uncached_rows = 0

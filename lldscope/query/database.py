@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from .views import ROLLOUT_VIEWS, view_sql
 # Types of stored signals that are not those of recorded columns: counts and means of many rows.
 # (DuckDB's sums of integers have 128 bits, which pandas would hold as objects.)
 STORED_TYPES: dict[Kind, str] = {"count": "int64", "float": "double"}
-TOKENS_SEEN = "sum(n_tokens) OVER (ORDER BY step)::DOUBLE AS tokens_seen"
 MOST_CHUNKS = 64  # of stored signals, before they become one
 
 
@@ -31,17 +31,33 @@ class Database:
         # Signals as pyarrow tables in the order of steps, which hold what was measured at all.
         # DuckDB reads them there.
         self._stored: dict[str, pa.Table] = {}
-        # `define_tables` adds the rest.
-        self.connection = duckdb.connect(":memory:")
-        confine(self.connection, run)
-        self.execute("SET lock_configuration=true")
-        self.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
-        self.execute(view_sql("macros"))
-        create_empty(self.connection, TABLES)
-        for name in VIEWS:
-            columns = ", ".join(f"{c} {kind}" for c, kind in stored_columns(name))
-            self.execute(f"CREATE TABLE stored_{name} ({columns})")
-            self._show(name)
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """Opened when it is first used: a verdict needs no query."""
+        if self._connection is None:
+            connection = duckdb.connect(":memory:")
+            confine(connection, self._run)
+            connection.execute("SET lock_configuration=true")
+            connection.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
+            connection.execute(view_sql("macros"))
+            create_empty(connection, TABLES)
+            for name in VIEWS:
+                columns = ", ".join(map(" ".join, stored_columns(name).items()))
+                connection.execute(f"CREATE TABLE stored_{name} ({columns})")
+            self._connection = connection
+            for name in VIEWS:
+                self._show(name)
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def interrupt(self) -> None:
+        if self._connection is not None:
+            self._connection.interrupt()
 
     def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, parameters).fetchall()
@@ -49,12 +65,14 @@ class Database:
     def columns(self) -> dict[str, NDArray[Any]]:
         """The signals as arrays, with NaN for NULL. Those never measured are one value each."""
         table = self._stored.get("signals")
-        if table is None:
+        if not table:
             return dict.fromkeys(SIGNALS.names, np.empty(0))
-        names = [n for n in SIGNALS.names if n in {*table.column_names, "tokens_seen"}]
-        arrays = self.connection.execute(f"SELECT {', '.join(names)} FROM signals").fetchnumpy()
+        (rows,) = table.combine_chunks().to_batches()
+        values = rows.to_tensor(null_to_nan=True, row_major=False).to_numpy()  # without pandas
+        arrays = dict(zip(table.column_names, values.T, strict=True))
+        arrays["step"] = arrays["step"].astype(np.int64)
         nothing = np.broadcast_to(np.nan, len(table))
-        return dict.fromkeys(SIGNALS.names, nothing) | {n: _filled(c) for n, c in arrays.items()}
+        return dict.fromkeys(SIGNALS.names, nothing) | arrays
 
     def define_tables(self, parts: list[Part]) -> None:
         """Define tables over the valid parts, the views that read them, and `attempts`: first and
@@ -79,26 +97,34 @@ class Database:
         self._stored[name] = table
         self._show(name)
 
+    def tokens_seen(self) -> float | None:
+        """As of the last step; None if no tokens were ever counted."""
+        table = self._stored.get("signals")
+        if not table or "tokens_seen" not in table.column_names:
+            return None
+        value: float | None = table["tokens_seen"][-1].as_py()
+        return value
+
     def rows(self, name: str) -> pa.Table | None:
         """The measured columns of one of VIEWS; None if it has no rows."""
         return self._stored.get(name)
 
     def forget_signals(self, first_step: int = -(2**31)) -> None:
         """Delete the signals of `first_step` and later steps, if there are any."""
-        for name in list(self._stored):
-            before = f"FROM stored_{name}_rows WHERE step < {first_step}"
-            self._stored[name] = self.connection.sql(before).to_arrow_table()
+        for name, table in self._stored.items():
+            self._stored[name] = table.slice(0, bisect_left(table["step"].to_pylist(), first_step))
             self._show(name)
 
     def _show(self, name: str) -> None:
-        """Define one of VIEWS over the signals there are now."""
+        """Define one of VIEWS over the signals there are now, once somebody queries."""
+        if self._connection is None:
+            return
         rows = f"FROM stored_{name}"
         if (table := self._stored.get(name)) is not None:
-            self.connection.register(f"stored_{name}_rows", table)
+            self._connection.register(f"stored_{name}_rows", table)
             rows += f" UNION ALL BY NAME FROM stored_{name}_rows"
-        names = ", ".join(TOKENS_SEEN if n == "tokens_seen" else n for n in VIEWS[name].names)
         order = "ORDER BY 1, 2, 3"  # no two rows of either share the first three columns
-        self.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {names} FROM ({rows}) {order}")
+        self.execute(f"CREATE OR REPLACE VIEW {name} AS FROM ({rows}) {order}")
 
     def read_through(self, part: Part) -> str | None:
         """DuckDB's error on reading every value of a part; None if it can."""
@@ -112,17 +138,9 @@ class Database:
         return None
 
 
-def _filled(column: Any) -> NDArray[Any]:
-    """A column of DuckDB's result with NaN for NULL."""
-    if isinstance(column, np.ma.MaskedArray):
-        return np.ma.filled(column.astype(np.float64), np.nan)
-    return np.asarray(column)
-
-
-def stored_columns(name: str) -> list[tuple[str, str]]:
-    """The stored columns of one of VIEWS, and their types in DuckDB."""
-    columns = [(c.name, STORED_TYPES.get(c.kind, str(c.arrow))) for c in VIEWS[name].columns]
-    return [("n_tokens", t) if c == "tokens_seen" else (c, t) for c, t in columns]
+def stored_columns(name: str) -> dict[str, str]:
+    """The columns of one of VIEWS, and their types in DuckDB."""
+    return {c.name: STORED_TYPES.get(c.kind, str(c.arrow)) for c in VIEWS[name].columns}
 
 
 def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from ..core.schema import VIEWS
+from ..core.schema import SIGNALS, VIEWS
 from ..storage.part import Part
 from .database import create_empty, define_rows, stored_columns
 from .sandbox import confine
@@ -41,12 +41,18 @@ class SignalEngine:
         self._db.close()
 
     def signals(
-        self, parts: Sequence[Part], starts: Mapping[int, int], first: int, last: int
+        self,
+        parts: Sequence[Part],
+        starts: Mapping[int, int],
+        first: int,
+        last: int,
+        tokens_before: float | None,
     ) -> Iterator[tuple[str, pa.Table]]:
         """For each of VIEWS those columns that were measured from step `first` to `last`, in the
         order of steps.
 
-        `parts` are the valid ones of the run, `starts` the first step of each attempt.
+        `parts` are the valid ones of the run, `starts` the first step of each attempt,
+        `tokens_before` the tokens of earlier steps.
         """
         parts = [p for p in parts if p.last_step >= first and p.first_step <= last]
         for table in SIGNAL_TABLES:
@@ -57,17 +63,29 @@ class SignalEngine:
                 f"WHERE step BETWEEN {first} AND {last}"
             )
         for view in (*ROLLOUT_VIEWS, *STEP_VIEWS):
-            self._db.execute(f"CREATE OR REPLACE TABLE {view} AS {view_sql(view)}")
+            sql = view_sql(view)
+            if view == "step_signals":
+                before = "NULL" if tokens_before is None else repr(tokens_before)
+                sql = sql.replace("{tokens_before}", before)
+                sql = sql.replace("{means}", self._imported_means())
+            self._db.execute(f"CREATE OR REPLACE TABLE {view} AS {sql}")
         for name in VIEWS:
             columns = stored_columns(name)
-            aggregates = ", ".join(f"count({column})" for column, _ in columns)
+            aggregates = ", ".join(f"count({column})" for column in columns)
             counts = self._db.execute(f"SELECT {aggregates} FROM step_{name}").fetchall()[0]
             # All of DuckDB's result is in memory as long as one column of it is.
             names = [
                 f"{column}::{kind} AS {column}"
-                for (column, kind), count in zip(columns, counts, strict=True)
+                for (column, kind), count in zip(columns.items(), counts, strict=True)
                 if count
             ]
             if names:
                 rows = f"SELECT {', '.join(names)} FROM step_{name} ORDER BY step"
                 yield name, self._db.sql(rows).to_arrow_table()
+
+    def _imported_means(self) -> str:
+        """The signals that are among the scalars, for a SELECT: the mean of the run's own rows or,
+        where these have none, the one that was imported from another trainer's log."""
+        scalars = self._db.execute("SELECT DISTINCT name FROM scalars").fetchall()
+        names = [c.name for c in SIGNALS.columns if c.kind == "float" and (c.name,) in scalars]
+        return "".join(f"coalesce({n}, means['{n}']) AS {n},\n" for n in names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-from ..core.schema import SIGNALS
 from ..storage.part import STEP_TABLES
 
 SQL = resources.files(__package__) / "sql"
@@ -34,9 +33,5 @@ STEP_VIEWS = (
 
 @cache
 def view_sql(name: str) -> str:
-    """The SELECT behind a view, or the macros of all. In `step_signals` the registry fills in the
-    means that may have been imported."""
-    sql = (SQL / f"{name}.sql").read_text(encoding="utf-8")
-    names = [c.name for c in SIGNALS.columns if c.kind == "float"]
-    means = "".join(f"coalesce(m.{n}, s.means['{n}']) AS {n},\n" for n in names)
-    return sql.replace("{means}", means)
+    """The SELECT behind a view, or the macros of all."""
+    return (SQL / f"{name}.sql").read_text(encoding="utf-8")

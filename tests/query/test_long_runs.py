@@ -54,9 +54,9 @@ def computed(monkeypatch: Any) -> list[int]:
     steps: list[int] = []
     compute = contents.SignalEngine.signals
 
-    def count(self: Any, parts: Any, starts: Any, first: int, last: int) -> Any:
+    def count(self: Any, parts: Any, starts: Any, first: int, *rest: Any) -> Any:
         steps.append(first)
-        return compute(self, parts, starts, first, last)
+        return compute(self, parts, starts, first, *rest)
 
     monkeypatch.setattr(contents.SignalEngine, "signals", count)
     monkeypatch.setattr(contents, "CACHE_ROWS", 1)

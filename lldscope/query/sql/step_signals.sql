@@ -1,27 +1,31 @@
--- Grain: one row per step; every signal but tokens_seen. Each step depends on its own rows only,
--- so a reader that follows a live run computes the new steps alone.
--- The means are listed by the registry: each is that of the run's own rows or, where these have none,
--- the one that was imported from another trainer's log.
+-- Grain: one row per step. Each step depends on its own rows only, so a reader that follows a live run
+-- computes the new steps alone; to tokens_seen it adds those of the steps before, {tokens_before}.
+-- The means that another trainer's log has are filled in where the run's own rows have none.
 SELECT
-    m.* REPLACE (
-        {means}
-        coalesce(m.n_nonfinite + coalesce(s.n_nonfinite, 0), s.n_nonfinite) AS n_nonfinite
-    )
+    * REPLACE ({means} n_nonfinite::BIGINT AS n_nonfinite),
+    coalesce({tokens_before} + sum(n_tokens) OVER tokens, {tokens_before}, sum(n_tokens) OVER tokens)
+        AS tokens_seen
 FROM (
+    -- No two of these views have a column in common but step and n_nonfinite. (To join them takes
+    -- twice as long to plan.)
     SELECT
-        * EXCLUDE (n_nonfinite),
-        CASE WHEN coalesce(t.n_nonfinite, u.n_nonfinite, a.n_nonfinite) IS NOT NULL
-             THEN coalesce(t.n_nonfinite, 0) + coalesce(u.n_nonfinite, 0)
-                  + coalesce(a.n_nonfinite, 0) END AS n_nonfinite
-    FROM step_totals t
-    LEFT JOIN update_totals u USING (step)
-    LEFT JOIN step_likelihood l USING (step)
-    LEFT JOIN step_displaced d USING (step)
-    LEFT JOIN step_groups g USING (step)
-    LEFT JOIN step_conduct c USING (step)
-    LEFT JOIN step_actions a USING (step)
-    LEFT JOIN step_first_actions f USING (step)
-    LEFT JOIN step_retention k USING (step)
-    LEFT JOIN step_evals e USING (step)
-) m
-LEFT JOIN step_scalars s USING (step)
+        step,
+        sum(n_nonfinite) AS n_nonfinite,
+        any_value(COLUMNS(* EXCLUDE (step, n_nonfinite)))
+    FROM (
+        FROM step_totals
+        UNION ALL BY NAME FROM update_totals
+        UNION ALL BY NAME FROM step_likelihood
+        UNION ALL BY NAME FROM step_displaced
+        UNION ALL BY NAME FROM step_groups
+        UNION ALL BY NAME FROM step_conduct
+        UNION ALL BY NAME FROM step_actions
+        UNION ALL BY NAME FROM step_first_actions
+        UNION ALL BY NAME FROM step_retention
+        UNION ALL BY NAME FROM step_evals
+        UNION ALL BY NAME FROM step_scalars
+    )
+    SEMI JOIN step_totals USING (step)
+    GROUP BY step
+)
+WINDOW tokens AS (ORDER BY step)

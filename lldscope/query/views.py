@@ -8,7 +8,7 @@ from importlib import resources
 from ..storage.part import STEP_TABLES
 
 SQL = resources.files(__package__) / "sql"
-SIGNAL_TABLES = (*STEP_TABLES, "retention", "evals", "probes", "scalars")  # of signals
+SIGNAL_TABLES = (*STEP_TABLES, "retention", "evals", "scalars")  # of signals
 # Views of rollouts, which anybody may query.
 ROLLOUT_VIEWS = ("group_totals", "response_class", "response_likelihood", "response_retention")
 # Views of steps, each of them read once. What is stored of a run, and a live run only appends to,

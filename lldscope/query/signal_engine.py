@@ -19,6 +19,9 @@ from .sandbox import confine
 from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
 
+FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
+
+
 class SignalEngine:
     """Computes signals of the run directory `run`.
 
@@ -55,6 +58,9 @@ class SignalEngine:
         `tokens_before` the tokens of earlier steps.
         """
         parts = [p for p in parts if p.last_step >= first and p.first_step <= last]
+        few = sum(p.rows for p in parts) <= FEW_ROWS
+        self._db.execute("SET threads=1" if few else "RESET threads")
+        self._db.execute(f"PRAGMA {'disable' if few else 'enable'}_optimizer")
         for table in SIGNAL_TABLES:
             rows = define_rows(self._db, self._run, table, parts, starts)
             kind = "VIEW" if table == "actions" else "TABLE"

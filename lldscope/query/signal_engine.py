@@ -18,7 +18,6 @@ from .database import create_empty, define_rows, stored_columns
 from .sandbox import confine
 from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
-
 FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
 
 

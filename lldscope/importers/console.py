@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from ..storage.json_files import parse
 from .mapping import meaning
 from .metrics import StepReader, inner, numbers
 from .progress_bar import Bars
-from .reading import lines, number, parse_json, strip_ansi
+from .reading import lines, number, strip_ansi
 from .rows import Candidate
 from .source import AttemptCounter, Findings, Scalars
 
@@ -90,8 +91,8 @@ def _dictionary(line: bytes) -> Step | None:
         return None
     text, nothing = line[begins : ends + 1], Findings()
     try:
-        row = parse_json(text)
-    except (ValueError, RecursionError):
+        row = parse(text)
+    except ValueError:
         row = _dict_values(text, nothing)
     if not isinstance(row, dict):
         return None

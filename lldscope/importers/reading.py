@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import re
 import zlib
@@ -13,9 +12,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import orjson
-
 from ..core.errors import UsageError
+from ..storage.json_files import parse
 from .source import Findings
 
 PACKED = (".gz", ".zst")
@@ -89,8 +87,8 @@ def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
     """The objects of a .jsonl file, whatever else is in it."""
     for line, is_complete in lines(path, findings):
         try:
-            value = parse_json(line) if line.strip() else None
-        except (ValueError, RecursionError):
+            value = parse(line) if line.strip() else None
+        except ValueError:
             findings.skip(
                 "lines that are not JSON" if is_complete else "last lines that are half written"
             )
@@ -101,28 +99,13 @@ def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
             findings.skip("lines that are not a JSON object")
 
 
-def parse_json(text: bytes) -> Any:
-    """A JSON value. Raises ValueError or RecursionError where it is none, or none of a log.
-
-    orjson is five times as fast; json accepts more, such as NaN and Inf.
-    """
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        value = json.loads(text.decode())
-    if rb"\u" in text:  # halves of a character, which are no text
-        whole = json.dumps(value, ensure_ascii=False).encode(errors="replace")
-        value = json.loads(whole)
-    return value
-
-
 def first_object(start: bytes) -> dict[str, Any] | None:
     """The object on the first line of a file, of which `start` is the beginning; None if there is
     none, or if it is longer than that."""
     line = start.lstrip().partition(b"\n")[0]
     try:
-        value = parse_json(line) if line.startswith(b"{") else None
-    except (ValueError, RecursionError):
+        value = parse(line) if line.startswith(b"{") else None
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

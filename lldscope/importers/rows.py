@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .reading import bare_name, first_object, head, lines, objects, open_file, parse_json
+from ..storage.json_files import parse
+from .reading import bare_name, first_object, head, lines, objects, open_file
 from .source import HEAD_BYTES, Findings
 
 MAX_DOCUMENT = 64 << 20  # bytes
@@ -92,8 +93,8 @@ def whole(path: Path, findings: Findings) -> Any:
                 f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
             )
             return None
-        return parse_json(text)
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
+        return parse(text)
+    except (OSError, EOFError, zlib.error, ValueError):
         findings.skip("JSON documents that are damaged or half written")
         return None
 

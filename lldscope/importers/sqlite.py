@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError
+from ..storage.json_files import parse
 from .metrics import LoggerCalls, Point, group_points
-from .reading import as_step, choose_run, file_states, parse_json, seconds_of
+from .reading import as_step, choose_run, file_states, seconds_of
 from .rows import Candidate
 from .source import Findings, Scalars
 
@@ -95,8 +96,8 @@ def _trackio_rows(
     for step, at, text in connection.execute(query, (run,)):
         try:
             body = text.encode() if isinstance(text, str) else text
-            row: Any = parse_json(body) if isinstance(body, bytes) else None
-        except (ValueError, RecursionError):
+            row: Any = parse(body) if isinstance(body, bytes) else None
+        except ValueError:
             row = None
         if not isinstance(row, dict):
             findings.skip("rows that are not Trackio metrics")

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..storage.json_files import parse
 from .metrics import LoggerCalls, time_of
-from .reading import of_one_run, parse_json
+from .reading import of_one_run
 from .rows import Candidate
 from .source import Findings, Rows, Scalars
 
@@ -40,7 +41,7 @@ class WandbOffline:
             for data in _records(path, findings):
                 try:
                     rows = [_row(value) for number, value in _fields(data) if number == 2]
-                except (ValueError, RecursionError):
+                except ValueError:
                     findings.skip("records that are not W&B history")
                     continue
                 for row, step in rows:
@@ -93,7 +94,7 @@ def _row(history: bytes) -> tuple[dict[str, Any], int | None]:
     for number, value in _fields(history):
         if number == 1:
             name, text = _item(value)
-            row[name] = parse_json(text.encode()) if text else None
+            row[name] = parse(text.encode()) if text else None
         elif number == 2:
             step = next((v for n, v in _fields(value) if n == 1), 0)
     return row, step

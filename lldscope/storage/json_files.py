@@ -24,6 +24,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import orjson
+
 IN_PROGRESS = ".inprogress"  # suffix of a file that is being written
 LAST_TIME = 253_402_300_799.0  # the end of the year 9999
 MAX_BYTES = 256 << 20  # of a small file; a manifest of 100,000 lines has about 100 MB
@@ -71,7 +73,12 @@ def checksum(file: BinaryIO) -> int:
 
 
 def parse(raw: bytes) -> Any:
-    """The value of a JSON text; raises ValueError if it is not one."""
+    """The value of a JSON text; raises ValueError if it is not one.
+
+    orjson is five times as fast; json accepts more, such as NaN and half a surrogate pair.
+    """
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(raw)
     try:
         text = raw.decode("utf-8")
         value = json.loads(text)

@@ -174,7 +174,7 @@ class Run:
         return _frame_of(PhaseSpan, self.assess().spans())
 
     def alerts(self) -> pd.DataFrame:
-        """Every alarm that ever fired; `step` is where it first did."""
+        """Every alarm that ever fired; `step` is where it first did with its worst severity."""
         from .diagnosis.rule import Alert
 
         return _frame_of(Alert, self.assess().alerts)

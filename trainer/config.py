@@ -109,7 +109,7 @@ class TrainConfig(Settings):
     importance_sampling: Literal[
         "off", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
     ] = "off"
-    """Weigh the policy loss by π_old/π_behaviour, of a token or a response, truncated (TIS) or
+    """Weight the policy loss by π_old/π_behaviour, of a token or a response, truncated (TIS) or
     masked (MIS) at importance_cap: for an engine that samples from another policy than the
     trainer's."""
     importance_cap: Above0 = 2.0

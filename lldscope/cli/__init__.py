@@ -49,7 +49,7 @@ COMMANDS = {
     "export": "Write tables and signals as Parquet or CSV.",
     "query": "Query a run in SQL, read-only.",
     "schema": "Show tables and columns: type, unit, meaning.",
-    "compact": "Merge the files of a run; delete old token rows.",
+    "compact": "Merge the files of a run.",
     "upload": "Send recorded parts that have not reached their object store.",
     "doctor": "Check the files of a run, and repair them.",
 }

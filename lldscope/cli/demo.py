@@ -63,7 +63,8 @@ class Arm:
 @click.option("--port", type=click.IntRange(1, 65535), default=8050, help="Port of the dashboard.")
 @click.option("--dash/--no-dash", default=True, help="Serve the dashboard.")
 def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool) -> None:
-    """Train a tiny policy twice, without LLDS (it collapses) and with it, live in the dashboard.
+    """Train a tiny policy twice, live in the dashboard: as it collapses, and with LLDS at a third
+    of the learning rate.
 
     Takes a few minutes on two cores, without a GPU or network; then the dashboard stays up until
     Ctrl-C. KEY=VALUE settings go to both trainings, as for `lldscope train`. Starting again makes

@@ -25,9 +25,10 @@ STYLE = {"note": "dim", "warning": "yellow", "damage": "bold red"}
 def doctor(run: Path, repair: bool, as_json: bool) -> None:
     """Check every file of RUN.
 
-    Exit code: 0 intact, 10 something to clean up, 11 damage; 1 internal or I/O error, 2 wrong
-    usage. --repair moves damaged parts into RUN/quarantine, restores lost manifest lines, and
-    removes what a killed process left; what a recorder is writing is left alone.
+    Exit code: 0 intact or only notes (such as removable leftovers), 10 warnings, 11 damage;
+    1 internal or I/O error, 2 wrong usage. --repair moves damaged parts into RUN/quarantine,
+    restores lost manifest lines, and removes what a killed process left; what a recorder is writing
+    is left alone.
     """
     from ..doctor import checks
     from ..doctor.findings import worst

@@ -43,9 +43,9 @@ _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types o
 def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> None:
     """Run one SELECT over the tables and views of RUN.
 
-    Tables: steps, updates, responses, actions, tokens, evals, probes, scalars (the last attempt
-    where steps overlap), all_steps … all_scalars (every attempt). Views: signals, action_signals
-    and those they are built from. The run is never changed.
+    Tables: steps, updates, responses, actions, tokens, retention, evals, eval_questions, probes,
+    scalars (the last attempt where steps overlap), all_steps … all_scalars (every attempt). Views:
+    signals, action_signals and those they are built from. The run is never changed.
 
     \b
     lldscope query runs/a "SELECT step, reward FROM signals LIMIT 5"

@@ -35,7 +35,7 @@ class Database:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """Opened when it is first used: a verdict needs no query."""
+        """Opened when it is first used: a verdict needs none, unless the run has scalars."""
         if self._connection is None:
             connection = duckdb.connect(":memory:")
             confine(connection, self._run)

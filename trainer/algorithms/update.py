@@ -138,7 +138,7 @@ class Updater:
         return [self._update(batch, rows) for rows in minibatches]
 
     def _correct(self, batch: RolloutBatch) -> None:
-        """Weigh the tokens for the engine that sampled them, as configured."""
+        """Weight the tokens for the engine that sampled them, as configured."""
         mode = self.cures.importance_sampling
         if batch.behaviour is None or mode == "off":
             return

@@ -24,7 +24,7 @@ FOLDER = "blame"
 @click.option("--step", type=click.IntRange(min=0),
               help="By default the one with the lowest Δ after a checkpoint.")
 @click.option("--draws", type=click.IntRange(min=6), default=8, show_default=True,
-              help="Batches that the same weights play anew, for the intervals.")
+              help="New batches to sample with the same weights, for the intervals.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def blame(run: Path, step: int | None, draws: int, as_json: bool) -> None:
     """Run one recorded update again, each time with one thing changed.

@@ -28,9 +28,9 @@ def blame(
 ) -> BlameAnswer:
     """Run the update of a step again in other ways; the run is only read.
 
-    `draws`: batches that the same weights play anew with the step's questions. `advance` gets what
-    is done, how much of it, and of how much. Raises UsageError for a run, a step or a checkpoint
-    with which this cannot be done.
+    `draws`: new batches to sample with the same weights and the step's questions. `advance` gets
+    what is done, how much of it, and of how much. Raises UsageError for a run, a step or a
+    checkpoint with which this cannot be done.
     """
     run = open_run(path)
     config = recorded_settings(run)

@@ -30,7 +30,7 @@ FOLDER = "rescue"
 @click.option("--plan", "only_plan", is_flag=True,
               help="Train nothing: print what to type, by the names of the run's own trainer.")
 @click.option("--apply", "go_on", is_flag=True,
-              help="Go on with the best as a new attempt of RUN; a rescue that is there is used.")
+              help="Go on with the best as a new attempt of RUN; an existing rescue is reused.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.pass_context
 def rescue(

@@ -84,7 +84,8 @@ class Outcome:
     @property
     def share(self) -> d.Series:
         """What is left of the best: the best reward itself where no reward was under 0."""
-        share = np.where(self.height > 0, 1 - (self.best - self.level) / self.height, np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):  # rewards that are all 0
+            share = np.where(self.height > 0, 1 - (self.best - self.level) / self.height, np.nan)
         return np.where(self.is_gone, 0.0, share)
 
     def under(self, share: float) -> Flags:
@@ -270,12 +271,16 @@ DEAD_STEPS = 20  # steps without any change of the reward
 def trend(e: Evidence) -> str:
     """The course of the reward in a word; empty where too little of it was measured."""
     rewards = e.column("reward")
-    rewards = rewards[np.isfinite(rewards)][-DEAD_STEPS:]
-    if len(rewards) < DEAD_STEPS:
+    rewards = rewards[np.isfinite(rewards)]
+    last = rewards[-DEAD_STEPS:]
+    if len(last) < DEAD_STEPS:
         return ""
-    if rewards.max() == rewards.min():
+    is_constant, lowest, highest = last.max() == last.min(), rewards.min(), rewards.max()
+    if is_constant and last[0] == lowest and (lowest < highest or lowest <= 0):
         return "dead"
     if outcome(e).fallen[-1]:
         return "falling"
+    if is_constant:
+        return "constant"
     change = rise(e)
     return "" if change is None else "improving" if change.clear else "flat"

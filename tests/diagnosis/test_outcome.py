@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from statistics import NormalDist, median
 
 import numpy as np
@@ -166,6 +167,27 @@ def test_a_log_with_a_row_every_tenth_step_is_compared_over_more_steps():
     noise = np.random.default_rng(5).normal(0, 0.03, len(step))
     signals = frame({"step": step, "reward": np.linspace(0.2, 0.5, len(step)) + noise})
     assert o.rise(gather(signals, 2000.0)) == o.Rise(True, 30, 100)
+
+
+@pytest.mark.parametrize(
+    ("reward", "word"),
+    [
+        (np.zeros(120), "dead"),
+        (np.ones(120), "constant"),
+        (np.concatenate([np.linspace(0.1, 1, 90), np.ones(30)]), "constant"),
+        (np.concatenate([np.linspace(0.1, 1, 90), np.zeros(30)]), "dead"),
+        (np.concatenate([np.linspace(0.1, 1, 90), np.full(30, 0.2)]), "falling"),
+        (np.linspace(0.1, 1, 120), "improving"),
+        (np.tile([0.1, 0.2], 60), "flat"),
+        (np.zeros(19), ""),
+    ],
+)
+def test_the_course_of_the_reward_in_a_word(reward, word):
+    e = gather(frame({"reward": reward}), 2000.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert o.trend(e) == word
+        assert len(o.outcome(e).share) == len(reward)
 
 
 # -- what is critical, and what is not ------------------------------------------------------------

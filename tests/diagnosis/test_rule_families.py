@@ -91,6 +91,22 @@ def test_the_planned_length_decides_whether_the_floor_is_reached():
     assert steps[400] is not None
     assert "400 steps are planned" in steps[400].message
     assert steps[400].value < steps[400].threshold
+    unplanned = alert(assess(table.assign(step=np.arange(1000, 1100))), "entropy-floor")
+    assert unplanned is not None
+    assert "(how many are planned is not known)" in unplanned.message
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [(0.1, -0.6, "the reward went from 0.10 to -0.60"),
+     (0.6, 0.3, "the reward went to 50 % of what it was (0.60 before, 0.30 now)")],
+)
+def test_no_share_is_taken_of_a_reward_that_was_under_zero(before, after, words):
+    line = np.interp(np.arange(200), [0, 60, 100, 101], [after, before, before, after])
+    length = np.where(np.arange(200) < 101, 200.0, 120.0)
+    alarm = alert(assess(frame({"reward": line, "response_tokens": length})), "step-change")
+    assert alarm is not None
+    assert words in alarm.message
 
 
 def test_noise_of_the_entropy_is_no_surge():

@@ -149,7 +149,7 @@ def entropy_floor(e: Evidence) -> Measurement:
         if above[row] <= 0:
             return f"{now} (limit {percent(ENTROPY_FLOOR)})"
         fall = percent(1.0 - float(np.exp(falls[row])))
-        plan = "their planned number is not known"
+        plan = "how many are planned is not known"
         if e.step[row] < n_steps:
             plan = f"{n_steps:,} steps are planned"
         return (

@@ -90,10 +90,14 @@ def step_change(e: Evidence) -> Measurement:
         level = level if holds[t] else np.nan
 
     def message(row: int) -> str:
+        before, now = reward.before[row], reward.now[row]
+        went = f"from {before:.2f} to {now:.2f}"
+        if not floor[row] < 0:  # a share of what is under 0 tells nobody anything
+            left = percent(max(share[row], 0.0))
+            went = f"to {left} of what it was ({before:.2f} before, {now:.2f} now)"
         return (
-            f"within one step {reward_name(e)} went to {percent(max(share[row], 0.0))} of what it "
-            f"was ({reward.before[row]:.2f} before, {reward.now[row]:.2f} now) and the response "
-            f"length to {percent(ratio[row])}"
+            f"within one step {reward_name(e)} went {went} and the response length to "
+            f"{percent(ratio[row])}"
         )
 
     return Measurement(holds, share, d.constant(STEP_REWARD, share), message)

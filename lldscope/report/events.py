@@ -1,7 +1,7 @@
 """When what went wrong began, and when it was seen: one pair of steps for each alarm.
 
-*Seen* is the step at which the alarm fired, as it did live; of several times the last, which is the
-one that the headline names. *Began* is the step that the rule
+*Seen* is the step at which the alarm fired, as it did live; of several times the last, unless a
+milder alarm of the same thing fired without a gap since before. *Began* is the step that the rule
 itself dates, or else, with hindsight, the break of the best broken line through the steps around
 (`diagnosis.changepoints`), with its 95 % interval. The line begins where the signal was best,
 because otherwise the end of its improvement could be the best break; and nothing begins after it
@@ -78,13 +78,11 @@ def events_of(
             continue
         declaration = DECLARATION.get(alarm.rule)
         what = declaration.cause if declaration else f"Rule {alarm.rule}"
-        event = Event(alarm.rule, alarm.severity, what, step, end, alarm.onset)
-        if event.onset_step is None:
+        pair = [alarm, *(a for a in alerts if GRAVER.get(a.rule) == alarm.rule)]
+        step, onset = _seen(step, pair)
+        event = Event(alarm.rule, alarm.severity, what, step, end, onset)
+        if onset is None:
             event = _dated(event, assessment.evidence, boundaries)
-        milder = next((a for a in alerts if GRAVER.get(a.rule) == alarm.rule), None)
-        if milder is not None and (sooner := _sooner(event, milder)) is not None:
-            sooner = _dated(sooner, assessment.evidence, boundaries)
-            event = replace(event, onset_step=sooner.start, low=sooner.low, high=sooner.high)
         events.append(event)
     return sorted(events, key=lambda event: (event.start, -event.severity.rank, event.alarm_step))
 
@@ -95,13 +93,15 @@ def _episode(alarm: AnyAlert, before: int | None) -> tuple[int | None, int | Non
     return (episodes or alarm.episodes)[-1]
 
 
-def _sooner(event: Event, milder: AnyAlert) -> Event | None:
-    """The event as the milder alarm of the same thing saw it, if that fired before the event seems
-    to have begun, and was still firing then."""
-    for step, end in milder.episodes:
-        if step is not None and step < event.start and (end is None or end >= event.start):
-            return replace(event, rule=milder.rule, alarm_step=step, onset_step=milder.onset)
-    return None
+def _seen(seen: int, pair: Sequence[AnyAlert]) -> tuple[int, int | None]:
+    """Since when one or the other of a pair of alarms has fired without a gap until `seen`, and
+    when that began, where the alarm says so."""
+    onset = pair[0].onset
+    fired = [(step, end, a.onset) for a in pair for step, end in a.episodes if step is not None]
+    for step, end, began in sorted(fired, key=lambda episode: -episode[0]):
+        if step < seen and (end is None or end >= seen):
+            seen, onset = step, began
+    return seen, onset
 
 
 def _dated(event: Event, e: Evidence, boundaries: Sequence[Boundary]) -> Event:

@@ -44,8 +44,8 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Outline:
-    """A signal in a few numbers: its trailing mean at the `first` of `n` measured steps, at its
-    extremes and at the `last`; the values themselves of what was set and not measured."""
+    """A signal of `n` measured rows in a few numbers: the `first` full trailing mean, the extremes
+    and the `last`; the values themselves of what was set and not measured."""
 
     unit: str
     n: int
@@ -59,8 +59,8 @@ class Outline:
 
 @dataclass(frozen=True)
 class Cost:
-    """What came after the first alarm: from its `step` on, `steps` steps with `rollouts` rollouts
-    in `hours`, by the clock of the rows. None: not known."""
+    """What passed while alarms fired, of which `rule` was the first, at `step`: `steps` steps with
+    `rollouts` rollouts in `hours`, by the clock of the rows. None: not known."""
 
     rule: str
     step: int
@@ -105,9 +105,10 @@ class PostMortem:
         return next((event for event in self.events if event.rule == rule), None)
 
     def alarm_step(self, alarm: AnyAlert) -> int | None:
-        """The step at which an alarm fired, as its event has it."""
+        """The step at which an alarm fired, as its event has it where that is the alarm's own."""
         event = self.event(alarm.rule)
-        return alarm.episodes[-1][0] if event is None else event.alarm_step
+        steps = [step for step, _ in alarm.episodes]
+        return event.alarm_step if event and event.alarm_step in steps else steps[-1]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

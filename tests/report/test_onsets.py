@@ -51,7 +51,7 @@ def test_a_crash_began_before_the_decline_was_seen() -> None:
     fired_at = {alert.rule: alert.step for alert in assessment.alerts}
     assert fired_at["reward-decline"] < 140 < fired_at["reward-crash"]
     (event,) = events_of(assessment, assessment.alerts, refine(assessment))
-    assert event.rule == "reward-crash"
+    assert (event.rule, event.alarm_step) == ("reward-crash", fired_at["reward-decline"])
     assert 90 <= event.low <= event.onset_step <= event.high <= fired_at["reward-decline"]
 
 

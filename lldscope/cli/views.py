@@ -122,7 +122,9 @@ def _look_alikes(state: RunState) -> Iterator[str]:
     by_answer: dict[str, list[str]] = {}
     for name, answer in state.look_alikes.items():
         by_answer.setdefault(answer, []).append(name)
-    for answer, word in (("supported", "cause"), ("consequence", "consequence")):
+    is_bad = state.verdict in ("warning", "critical", "stalled")
+    caused = "cause" if is_bad else "occurred"
+    for answer, word in (("supported", caused), ("consequence", "consequence")):
         for name in by_answer.get(answer, []):
             yield f"{word}: {name}, {state.look_alike_evidence[name]}"
     for answer in ("not_shown", "ruled_out", "not_observable"):
@@ -184,11 +186,14 @@ def alert_text(
     if resolved is not None:
         words = f", fired at step {_or_dash(start)}, resolved at step {resolved}"
         return paragraph(out, Text.assemble((head, "dim"), words))
-    again = "" if start == alert.first_step else f" again (first at step {alert.first_step})"
+    first, step = alert.first_step, alert.step  # the message has the numbers of `step`
+    also = [f"first at step {first}"] if first != step else []
+    also += [f"again since step {start}"] if start not in (first, step) else []
+    when = f" ({', '.join(also)})" if also else ""
     what = Text.assemble(
         (head, sign.style),
         (_silenced(alert.rule, silenced), "dim"),
-        f", step {_or_dash(start)}{again}: {plain(alert.message)}",
+        f", step {_or_dash(step)}{when}: {plain(alert.message)}",
     )
     advice = Text(f"→ {plain(alert.advice)}", "dim")
     return Text("\n").join([paragraph(out, what), paragraph(out, advice, 2)])

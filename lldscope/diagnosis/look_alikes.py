@@ -63,7 +63,7 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
     displaced = [alert for alert in lld_alerts if alert.episodes]
     if displaced:
         first = min(displaced, key=lambda alert: alert.step)
-        return Finding("supported", f"{first.since}: {first.message}")
+        return Finding("supported", f"{_fired(first)}: {first.message}")
     if e.measured[-1] < (least := least_rows(e)):
         have = f"{e.measured[-1]} steps are measured, {least} are needed"
         return Finding("not_observable", f"too early to say: {have}")
@@ -78,11 +78,16 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
     return Finding("not_shown", f"the decay test on {basis} has reached {peak} at most")
 
 
+def _fired(alert: Alert) -> str:
+    """When it fired with the numbers of its message, which may not have been the last time."""
+    return alert.since if alert.step >= alert.start else f"fired at step {alert.step}"
+
+
 def _attributed_to(e: Evidence, row: int) -> str:
     """The causes that came before the fall at a row, in a sentence."""
     start = max(a for a, _ in falls(e) if a <= row)
     causes = sorted(
-        (begin, _onset(rule, e, fires))
+        (begin, f"{rule.id} {_began(rule, e, fires)}")
         for rule in CAUSES
         for begin, fires, _ in cause_episodes(rule, e, explaining(rule, e))
         if explains(e, begin, start)
@@ -91,8 +96,8 @@ def _attributed_to(e: Evidence, row: int) -> str:
     return f"the likelihood of correct responses falls from step {e.step[start]} on, but {reason}"
 
 
-def _onset(rule: Rule, e: Evidence, fires: int) -> str:
-    return f"{rule.id} {since(began(rule.measure(e), e, fires), int(e.step[fires]))}"
+def _began(rule: Rule, e: Evidence, fires: int) -> str:
+    return since(began(rule.measure(e), e, fires), int(e.step[fires]))
 
 
 def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Finding:
@@ -106,19 +111,20 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
         need = f"{e.cadence.spans(rule.for_steps)} steps in a row are needed"
         duration = f"it has held since step {alert.step}, {need}"
         return Finding("not_observable", f"too early to say: {duration}")
-    message = f"{alert.since}: {alert.message}"
+    when = _fired(alert)
+    message = f"{when}: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
         begin = cause_episodes(rule, e, rule.measure(e).holds)[0][0]
         earlier = _brought_about_by(e, rule, begin, displaced)
         if earlier is not None:
-            return Finding("consequence", f"{earlier}; {message}")
+            return Finding("consequence", f"{when}, after {earlier}: {alert.message}")
     return Finding("supported", message)
 
 
 def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: bool) -> str | None:
     """What began before a possible consequence that begins at row `begin`, if anything did."""
     causes = [
-        (start, _onset(rule, e, fires))
+        (start, f"{rule.id}, which {_began(rule, e, fires)}")
         for rule in CAUSES
         if (rule.rank or 0) < (consequence.rank or 0)
         for start, fires, resolved in cause_episodes(rule, e, explaining(rule, e))
@@ -128,12 +134,12 @@ def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: boo
         return min(causes)[1]
     before = [start for start, _ in falls(e) if displaced and start < begin - e.cadence.rows(LAG)]
     if before:
-        return f"the likelihood had been falling from step {e.step[before[-1]]} on"
+        return f"the likelihood, which fell from step {e.step[before[-1]]} on"
     crashes = episodes(reward_crashed(e), 1, e.cadence.rows(ENDS))
     ongoing = [
         a for a, b in crashes if a < begin - e.cadence.rows(LAG) and (b is None or begin < b)
     ]
-    return f"the reward had crashed at step {e.step[ongoing[-1]]}" if ongoing else None
+    return f"the reward, which crashed at step {e.step[ongoing[-1]]}" if ongoing else None
 
 
 def _nearest(rule: Rule, e: Evidence) -> Finding:

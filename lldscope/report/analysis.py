@@ -73,7 +73,8 @@ def post_mortem(
         cost=cost(e, assessment.alerts),
     )
     facts = replace(facts, gaps=gaps(assessment, facts))
-    return replace(facts, summary=[course(facts), *([reward(facts)] if len(e.step) else [])])
+    of_reward = [reward(facts, SMOOTH * e.cadence.stride)] if len(e.step) else []
+    return replace(facts, summary=[course(facts), *of_reward])
 
 
 def outlines(e: Evidence) -> dict[str, Outline]:
@@ -86,7 +87,11 @@ def outlines(e: Evidence) -> dict[str, Outline]:
         steps, values = e.step[rows], values[rows]
         if not len(values):
             continue
-        mean = values if name in UNSMOOTHED else smooth(values, SMOOTH, weights)
+        if name in UNSMOOTHED:
+            mean = values
+        else:  # from the first full window on; of few rows from the middle on
+            partial = min(SMOOTH, (len(values) + 1) // 2) - 1
+            steps, mean = steps[partial:], smooth(values, SMOOTH, weights)[partial:]
         low, high = int(np.argmin(mean)), int(np.argmax(mean))
         lines[name] = Outline(
             _UNITS[name], len(values), float(mean[0]), float(mean[low]), int(steps[low]),
@@ -104,7 +109,7 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
         **{name: run.info.get(name) for name in ("id", "trainer", "correct_rule")},
         first_step=int(step[0]) if len(step) else None,
         last_step=assessment.last_step,
-        n_steps=len(step),
+        n_steps=len(step) * assessment.evidence.cadence.stride,
         first_time=float(finite[0]) if len(finite) else None,
         last_time=float(finite[-1]) if len(finite) else None,
         config=run.info.get("config") or {},
@@ -130,27 +135,31 @@ _PAUSE = 20.0  # usual steps: a longer gap between two rows is a pause and no st
 
 
 def cost(e: Evidence, alerts: Sequence[Alert]) -> Cost | None:
-    """What came after the first warning or worse; None where there was none."""
-    steps = {a.rule: a.first_step for a in alerts if a.severity != "info"}
-    if not steps:
+    """What passed while warnings or worse fired; None where there was none."""
+    serious = [a for a in alerts if a.severity != "info"]
+    if not serious:
         return None
-    rule = min(steps, key=steps.__getitem__)
-    after = e.step >= steps[rule]
-    seconds, rollouts = step_seconds(e), e.column("n_responses")[after]
+    first = min(serious, key=lambda a: a.first_step)
+    fires = np.zeros(len(e.step), dtype=bool)
+    for start, end in (episode for alarm in serious for episode in alarm.episodes):
+        fires |= (e.step >= start) & (e.step < np.inf if end is None else e.step < end)
+    seconds, rollouts = step_seconds(e), e.column("n_responses")[fires]
+    stride = e.cadence.stride
     return Cost(
-        rule, steps[rule], int(after.sum()),
-        int(np.nansum(rollouts)) if np.isfinite(rollouts).any() else None,
-        None if seconds is None else float(np.nansum(seconds[after])) / 3600,
+        first.rule, first.first_step, int(fires.sum()) * stride,
+        int(np.nansum(rollouts)) * stride if np.isfinite(rollouts).any() else None,
+        None if seconds is None else float(np.nansum(seconds[fires])) / 3600,
     )
 
 
 def step_seconds(e: Evidence) -> Series | None:
-    """Seconds of each step: between the rows, without pauses, or else as the trainer timed them;
-    None where neither is recorded."""
+    """Seconds of each row's steps: between the rows, without pauses, or else as the trainer timed
+    them; None where neither is recorded."""
     times = np.diff(e.column("time"))
     usual = np.nanmedian(times) if np.isfinite(times).any() else np.nan
     if usual > 0:
         times = np.where((times < 0) | (times > _PAUSE * usual), usual, times)
         return np.concatenate([[usual], times])
     timed = np.stack([e.column("seconds_rollout"), e.column("seconds_update")])
-    return np.asarray(np.nansum(timed, axis=0)) if np.isfinite(timed).any() else None
+    total = np.nansum(timed, axis=0) * e.cadence.stride
+    return np.asarray(total) if np.isfinite(timed).any() else None

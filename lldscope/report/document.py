@@ -109,7 +109,8 @@ def _alarms(facts: PostMortem) -> Iterator[Block]:
     starts = {event.rule: event.start for event in facts.events}
     rows: list[Sequence[Cell]] = [
         [palette.SEVERITIES[a.severity], a.rule,
-         "–" if (step := facts.alarm_step(a)) is None else f"{step:,}", true_minus(a.message),
+         "–" if (step := facts.alarm_step(a)) is None else f"{step:,}",
+         f"{'' if (a.step or 0) >= (step or 0) else f'at step {a.step}, '}{true_minus(a.message)}",
          as_sentence(rule.action if (rule := DECLARATION.get(a.rule)) else a.advice),
          a.false_alarms]
         for a in sorted(facts.alarms, key=lambda a: starts.get(a.rule, a.start or 0))

@@ -59,14 +59,14 @@ def course(facts: PostMortem) -> str:
     return f"{plural(run.n_steps, 'step')} ({run.first_step}–{run.last_step}){period}; {life}."
 
 
-def reward(facts: PostMortem) -> str:
-    """The course of the reward, as its chart shows it."""
+def reward(facts: PostMortem, span: int) -> str:
+    """The course of the reward, as its chart shows it: in means over `span` steps."""
     line = facts.signals.get("reward")
     if line is None:
         return "The reward was not recorded."
     if line.n < 2:
         return f"Reward {number(line.last)}."
-    text = f"Reward {number(line.first)} → {number(line.last)}, ten-step means"
+    text = f"Reward {number(line.first)} → {number(line.last)}, {span}-step means"
     if line.highest > max(line.first, line.last):
         text += f"; highest {number(line.highest)} at step {line.highest_step:,}"
     return f"{text}{f'; {facts.trend}' if facts.trend else ''}."
@@ -86,11 +86,11 @@ def confidence(facts: PostMortem) -> str:
 
 
 def spending(cost: Cost) -> str:
-    """What came after the first alarm, and what it cost."""
+    """What passed while alarms fired."""
     rollouts = "" if cost.rollouts is None else f", {cost.rollouts:,} rollouts"
     hours = "" if cost.hours is None else f", {duration(3600 * cost.hours)}"
-    after = f"after the first alarm ({cost.rule}, step {cost.step})"
-    return f"{plural(cost.steps, 'step')}{rollouts}{hours} {after}."
+    first = f"the first at step {cost.step} ({cost.rule})"
+    return f"{plural(cost.steps, 'step')}{rollouts}{hours} while alarms fired, {first}."
 
 
 def gaps(assessment: Assessment, facts: PostMortem) -> list[str]:

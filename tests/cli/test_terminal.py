@@ -13,6 +13,7 @@ from rich.console import Console
 import lldscope
 from lldscope.cli import cli, views
 from lldscope.core import terminal
+from lldscope.diagnosis.rule import Alert, Severity
 
 
 @pytest.fixture
@@ -109,3 +110,20 @@ def test_where_there_are_no_runs_yet_is_said_what_to_type(command, tmp_path, lld
 
 def test_runs_are_found_in_this_folder_without_a_name(root, lldscope_command):
     assert "without-rows" in lldscope_command("runs", cwd=root).stdout
+
+
+@pytest.mark.parametrize(
+    ("step", "episodes", "when"),
+    [
+        (209, [(209, None)], "step 209"),
+        (215, [(209, None)], "step 215 (first at step 209)"),
+        (209, [(209, 250), (321, None)], "step 209 (again since step 321)"),
+        (330, [(209, 250), (321, None)], "step 330 (first at step 209, again since step 321)"),
+    ],
+)
+def test_the_words_of_an_alarm_stand_beside_their_own_step(step, episodes, when):
+    words = dict.fromkeys(("meaning", "evidence", "advice", "false_alarms"), "")
+    alert = Alert("score-flat", Severity.WARNING, "firing", step, 4.0, 3.0, "it rose",
+                  episodes=tuple(episodes), **words)
+    shown = views.alert_text(Console(width=200), alert).plain
+    assert f"score-flat, {when}: it rose" in shown

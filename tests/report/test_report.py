@@ -14,6 +14,7 @@ import pytest
 from made_up_runs import write_run
 
 import lldscope
+from lldscope.cli.views import show_state
 from lldscope.core.safe_text import escape_control
 from lldscope.core.trainers import trainer_called
 from lldscope.diagnosis.registry import CAUSES, LABELS, LOOK_ALIKES
@@ -320,6 +321,44 @@ def test_command_says_what_is_wrong(lldscope_command, tmp_path):
     assert "There is no folder" in nowhere.stderr
 
 
+def write_scalars(path: Path, step: np.ndarray, columns: dict[str, np.ndarray]) -> Path:
+    with lldscope.Recorder(path, trainer="made up") as recorder:
+        for row, at in enumerate(step.tolist()):
+            recorder.step(step=at, time=1.7e9 + 60 * at, n_responses=8)
+            recorder.scalars(step=at, name=[*columns], value=[c[row] for c in columns.values()])
+    return path
+
+
+def test_a_row_every_ten_steps_stands_for_ten_steps(tmp_path: Path) -> None:
+    step = np.arange(10, 801, 10)
+    reward = np.where(step < 400, 0.6, 0.1) + np.random.default_rng(0).normal(0, 0.02, len(step))
+    with lldscope.open_run(write_scalars(tmp_path / "run", step, {"reward": reward})) as run:
+        facts = post_mortem(run)
+    steps = 810 - facts.cost.step
+    assert (facts.cost.steps, facts.cost.rollouts) == (steps, 8 * steps)
+    assert facts.cost.hours == pytest.approx(steps / 60)
+    assert facts.summary[0].startswith("800 steps (10–800)")
+    assert ", 100-step means" in facts.summary[1]
+    assert facts.signals["reward"].first == pytest.approx(reward[:10].mean())
+
+
+def test_what_passed_costs_what_it_lasted_and_caused_nothing(tmp_path: Path, capsys) -> None:
+    step = np.arange(300)
+    rng = np.random.default_rng(0)
+    columns = {
+        "reward": np.linspace(0.2, 0.6, 300) + rng.normal(0, 0.02, 300),
+        "entropy": 0.5 + rng.normal(0, 0.01, 300),
+        "lr": np.where((step >= 150) & (step < 160), 1e-5, 1e-6),
+    }
+    with lldscope.open_run(write_scalars(tmp_path / "run", step, columns)) as run:
+        facts = post_mortem(run)
+        show_state(run, facts.state)
+    alarm = next(a for a in facts.alarms if a.rule == "lr-jump")
+    ((first, last),) = alarm.episodes
+    assert facts.cost.steps == last - first < 100
+    assert "occurred: lr-jump, fired at step 150" in capsys.readouterr().out
+
+
 def test_the_box_on_top_has_cause_action_cost_and_confidence(lldscope_command) -> None:
     run = SAMPLES / "retriever-dies"
     with lldscope.open_run(run) as reader:
@@ -336,9 +375,11 @@ def test_the_box_on_top_has_cause_action_cost_and_confidence(lldscope_command) -
     assert "Retriever or tool dead (began at step 30)" in box
     assert "8 of 9 checks possible" in box
     assert "fired in 0 of 21 runs of the tiny policy" in box
-    assert f"{duration(seconds)} after the first alarm" in box
+    assert f"{duration(seconds)} while alarms fired" in box
     tool, reward = facts.event("tool-outage"), facts.event("reward-crash")
     assert (tool.onset_step, reward.onset_step) == (30, 30)
+    after = "began at step 30, after tool-outage, which began at step 30: "
+    assert facts.look_alikes["truncation"].evidence.startswith(after)
     text = lldscope_command("report", run, "--format", "md").stdout
     assert "- **what is wrong:** Retriever or tool dead (began at step 30)." in text
 

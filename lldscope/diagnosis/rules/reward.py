@@ -92,7 +92,7 @@ def step_change(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         before, now = reward.before[row], reward.now[row]
         went = f"from {before:.2f} to {now:.2f}"
-        if not floor[row] < 0:  # a share of what is under 0 tells nobody anything
+        if not o.outcome(e).floor[row] < 0:  # a share of what is under 0 tells nobody anything
             left = percent(max(share[row], 0.0))
             went = f"to {left} of what it was ({before:.2f} before, {now:.2f} now)"
         return (

@@ -342,6 +342,19 @@ def test_a_row_every_ten_steps_stands_for_ten_steps(tmp_path: Path) -> None:
     assert facts.signals["reward"].first == pytest.approx(reward[:10].mean())
 
 
+def test_the_numbers_of_an_alarm_stand_beside_the_step_they_are_of(tmp_path: Path) -> None:
+    step = np.arange(240)
+    share = np.where((step // 60) % 2 == 1, 0.7, 0.02)  # from steps 60 and 180 on
+    columns = {"reward": np.full(240, 0.5), "truncated_share": share}
+    with lldscope.open_run(write_scalars(tmp_path / "run", step, columns)) as run:
+        facts = post_mortem(run)
+    alarm = next(a for a in facts.alarms if a.rule == "truncation")
+    assert alarm.step < 80 < 180 <= alarm.episodes[-1][0]
+    evidence = facts.look_alikes["truncation"].evidence
+    assert evidence == f"fired at step {alarm.step}: {alarm.message}"
+    assert f"at step {alarm.step}, {alarm.message}" in text_of(facts)
+
+
 def test_what_passed_costs_what_it_lasted_and_caused_nothing(tmp_path: Path, capsys) -> None:
     step = np.arange(300)
     rng = np.random.default_rng(0)

@@ -118,7 +118,8 @@ def _show(answer: dict[str, Any]) -> None:
         out.print(paragraph(out, line))
     sections = {
         "why": [
-            f"{SEVERITIES[g['severity']].shape} {g['rule']}, step {g['step']}"
+            f"{SEVERITIES[g['severity']].shape} {g['rule']}"
+            f"{'' if g['step'] is None else ', step ' + str(g['step'])}"
             f"{'' if g['again'] is None else ' and again ' + str(g['again'])}: {g['message']}"
             for g in answer["grounds"]
         ],

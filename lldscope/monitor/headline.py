@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..core.numbers import percent
 from ..core.safe_text import in_one_line
+from ..diagnosis.causes import LAG
 from ..diagnosis.conditions import LEAST
-from ..diagnosis.evidence import SMOOTH
+from ..diagnosis.evidence import SMOOTH, Restarts
 from ..diagnosis.outcome import DECLINED, Rise
 from ..diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from ..diagnosis.rule import Alert
@@ -44,17 +46,19 @@ class Headline:
 class Trouble(NamedTuple):
     """What a headline is made from. `causes`: the look-alikes that the log supports; `damaged`: the
     files that cannot be read; `rise`: whether the reward has risen; `share`: what is left of its
-    best, NaN where that is not known."""
+    best, NaN where that is not known; `restarts`: the steps from which on it trained differently.
+    """
 
     verdict: str
     alerts: Sequence[AnyAlert]
     causes: Collection[str]
     events: Events
     life: Liveness
-    judged: bool = True  # whether a reward or a likelihood was measured
+    judged: bool = True  # whether a reward or a likelihood was measured, if anything was
     damaged: Collection[str] = ()
     rise: Rise | None = None
     share: float = math.nan
+    restarts: Restarts = MappingProxyType({})
 
 
 def headline(t: Trouble) -> Headline:
@@ -64,14 +68,17 @@ def headline(t: Trouble) -> Headline:
     if not firing:
         return _quiet(t)
     matches = [a for a in firing if a.rule in t.causes and a.rule in LOOK_ALIKES]
-    # Of equally bad ones the first, but any before the decline, which only says that something is.
-    others = [a for a in firing if a.severity == firing[0].severity and a.rule != "reward-decline"]
-    alarm = min(matches, key=_start) if matches else (others or firing)[0]
-    if alarm.rule == STALLED.id:
-        why = in_one_line(t.life.reason or "") or "no reason was recorded"
-        word = "Failed" if t.life.life == "failed" else STALLED.cause
-        at = "" if alarm.step is None else f" after step {alarm.step}"
-        return Headline(f"{word}{at}: {why}", _sentence(alarm.advice), alarm.rule, alarm.step)
+    dead = next((a for a in firing if a.rule == STALLED.id), None)
+    rows = [a for a in firing if a is not dead]
+    stop = "" if dead is None else _stop(t, dead)
+    if dead is not None and not (matches or (rows and t.verdict == "critical")):
+        return Headline(stop, _sentence(dead.advice), dead.rule, dead.step)
+    # Of equally bad ones the first, but any before one that says less than another.
+    vague = {"reward-decline"}  # it only says that something is
+    if any(a.rule == "grad-sustained" for a in rows):
+        vague.add("grad-explosion")  # it goes on, and is not of a few steps
+    others = [a for a in rows if a.severity == rows[0].severity and a.rule not in vague]
+    alarm = min(matches, key=_start) if matches else (others or rows)[0]
     step = alarm.start
     words = DECLARATION.get(alarm.rule)
     cause = f"{words.cause if words is not None else f'Rule {alarm.rule}'} ({alarm.since})"
@@ -80,16 +87,31 @@ def headline(t: Trouble) -> Headline:
         firings = [fired for fired, _ in decay.episodes if fired is not None]
         by = max((fired for fired in firings if fired <= step), default=firings[0])
         cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
+    is_known = alarm.rule in ALONGSIDE or alarm.rule in t.causes
+    if not is_known and t.share < DECLINED and _fall(t.alerts) is not None:
+        cause += f"; the reward is at {percent(max(t.share, 0.0))} of its best"
     advice = alarm.advice.split(". ")[0].rstrip(".")
     action = words.action if words is not None else _sentence(advice)
+    restart = None
     if (earlier := _before_the_fall(t, alarm)) is not None:
-        sign = DECLARATION[earlier.rule]
-        action = f"{sign.action} ({sign.cause[0].lower()}{sign.cause[1:]}, step {earlier.step})"
+        began, sign = earlier[0], DECLARATION[earlier[1].rule]
+        # "If it goes on" has come true: the reward fell.
+        action = f"{sign.action.partition(' if ')[0]} ({_sentence(sign.cause)}, step {began})"
+    elif (restart := _restart(t, alarm)) is not None:
+        action = f"look at what changed at step {restart} ({RESTARTS[t.restarts[restart]]})"
     elif _is_consequence(t, alarm):
         action = "look at what began before the reward fell; this began after"
     if words is not None and words.back:
-        action += f", and {_back(t, alarm)}"
+        action += f", and {_back(t, restart)}"
+    if stop:
+        cause, action = f"{stop.rstrip('.')}. {cause}", f"{STALLED.action}; {action}"
     return Headline(cause, f"{action}.", alarm.rule, step)
+
+
+def _stop(t: Trouble, dead: AnyAlert) -> str:
+    why = in_one_line(t.life.reason or "") or "no reason was recorded"
+    word = "Failed" if t.life.life == "failed" else STALLED.cause
+    return f"{word}{'' if dead.step is None else f' after step {dead.step}'}: {why}"
 
 
 OUTCOME = ("reward-crash", "reward-decline")
@@ -98,35 +120,69 @@ OUTCOME = ("reward-crash", "reward-decline")
 ALONGSIDE = {*OUTCOME, "step-change", "eval-gap", "eval-loss", "lld-decay", "lld-collapse"}
 """Rules of the fall itself, and those that see later than the reward what began before it."""
 
+RESTARTS = {"data": "new data", "lr": "another learning rate", "resume": "the run was resumed"}
+
 
 def _start(alarm: AnyAlert) -> int:
-    """Where the trouble began, or the alarm to fire where that cannot be seen."""
-    return (alarm.step or 0) if alarm.onset is None else alarm.onset
+    """Where the trouble first began, or the alarm to fire where that cannot be seen."""
+    return (alarm.first_step or 0) if alarm.onset is None else alarm.onset
 
 
-def _before_the_fall(t: Trouble, alarm: AnyAlert) -> AnyAlert | None:
-    """The first sign from inside that began before the outcome was lost, if the alarm is of that:
-    what began with it or after it is no cause, and never the action."""
-    if alarm.rule not in OUTCOME:
+def _fall(alerts: Sequence[AnyAlert]) -> int | None:
+    """The step at which the loss of the outcome that goes on was first seen."""
+    firing = [a for a in alerts if a.rule in OUTCOME and a.state == "firing"]
+    return min((a.episodes[-1][0] or 0 for a in firing), default=None)
+
+
+def _signs(alerts: Sequence[AnyAlert]) -> list[tuple[int, Alert]]:
+    """What may have led to the loss of the outcome, and where it began: a cause or a sudden change
+    that was there by the fall, or a sign from inside from well before it, because what began with
+    it or after it is no cause. What has been resolved since counts as well: in time the values of
+    a broken run are the usual ones."""
+    if (fall := _fall(alerts)) is None:
+        return []
+    signs = []
+    for a in alerts:
+        until = fall if a.rule in EXPLAINS else fall - SMOOTH - 1
+        if not isinstance(a, Alert) or a.severity == "info" or a.rule not in EXPLAINS | INSIDE:
+            continue
+        for fired, resolved in a.episodes:
+            began = fired if a.onset is None else a.onset
+            if began <= until and (resolved is None or resolved >= fall):
+                signs.append((began, a))
+    return signs
+
+
+def _before_the_fall(t: Trouble, alarm: AnyAlert) -> tuple[int, Alert] | None:
+    """Of what led to the loss of the outcome, if the alarm is of that, the cause that the log
+    supports, or else the first."""
+    signs = _signs(t.alerts) if alarm.rule in OUTCOME else []
+    signs = [s for s in signs if s[1].rule in INSIDE.union(t.causes, {"step-change"})]
+
+    def certainty(sign: tuple[int, Alert]) -> tuple[bool, bool, int]:
+        rule = sign[1].rule
+        return rule not in t.causes, rule != "step-change", sign[0]
+
+    return min(signs, key=certainty, default=None)
+
+
+def _restart(t: Trouble, alarm: AnyAlert) -> int | None:
+    """The restart at which the outcome was lost, as far as trailing means can tell."""
+    if alarm.rule not in OUTCOME or (fall := _fall(t.alerts)) is None:
         return None
-    fall = min(a.step for a in t.alerts if a.rule in OUTCOME and a.step is not None)
-    signs = [
-        a for a in t.alerts
-        if isinstance(a, Alert) and a.rule in INSIDE and _start(a) < fall - SMOOTH
-        and (a.episodes[-1][1] is None or a.episodes[-1][1] >= fall)
-    ]
-    return min(signs, key=_start, default=None)
+    return max((s for s in t.restarts if fall - SMOOTH - LAG <= s <= fall), default=None)
 
 
 def _is_consequence(t: Trouble, alarm: AnyAlert) -> bool:
     """It began after the reward had fallen, which goes on, and the log supports it as no cause."""
     if alarm.rule in ALONGSIDE or alarm.rule in t.causes:
         return False
-    falls = [a.step for a in t.alerts if a.rule in OUTCOME and a.state == "firing"]
-    return any(f is not None and f <= _start(alarm) for f in falls)
+    fall = _fall(t.alerts)
+    return fall is not None and fall <= (alarm.start or 0)
 
 
 INSIDE = {rule.id for rule in RULES if rule.inside} | {"step-size"}
+EXPLAINS = {*LOOK_ALIKES, "step-change"}
 
 
 def _quiet(t: Trouble) -> Headline:
@@ -153,33 +209,48 @@ def _quiet(t: Trouble) -> Headline:
         fires = f"No warning fires; for information: {', '.join(information)}"
     if t.damaged:
         return Headline(f"{fires}{unseen}; but {hurt}", repair)
-    if t.share < DECLINED:
-        left = f"the reward is at {percent(max(t.share, 0.0))} of its best"
-        usual = "as it has fluctuated before"
-        return Headline(f"{fires}{unseen}; but {left}, {usual}", "")
     if t.rise is not None and not t.rise.clear:
         last, first = f"the last {t.rise.last} steps", f"the first {t.rise.first}"
         flat = f"the reward of {last} is not clearly above that of {first}"
         return Headline(f"{fires}{unseen}; but {flat}", "")
+    if t.share < DECLINED:
+        left = f"the reward is at {percent(max(t.share, 0.0))} of its best"
+        usual = "as it has fluctuated before"
+        return Headline(f"{fires}{unseen}; but {left}, {usual}", "")
     return Headline(f"{fires}{unseen}", "")
 
 
-def _back(t: Trouble, alert: AnyAlert) -> str:
-    """Where to go back to: before the beginning, where that is seen. Otherwise trailing means see a
-    fault late, so a checkpoint counts only from SMOOTH steps before the alarm on; of a collapse,
-    before the alarm of the decay."""
-    checkpoint = last_checkpoint(t.events, last_sound_step(t.alerts, alert))
+def _back(t: Trouble, restart: int | None) -> str:
+    """Where to go back to: before a restart at which the outcome was lost, if there is one."""
+    sound = sound_step(t.alerts)
+    if sound is not None and restart is not None:
+        sound = min(sound, restart - 1)
+    checkpoint = last_checkpoint(t.events, sound)
     if checkpoint is not None:
         return f"go back to checkpoint {checkpoint_number(checkpoint)}"
     again = "restart" if t.life.over else "stop and restart"
     return f"{again} (no earlier checkpoint is recorded)"
 
 
+def sound_step(alerts: Sequence[AnyAlert]) -> int | None:
+    """The last step before all that fires and spoils the steps since; None if nothing does."""
+    firing = [a for a in alerts if a.state == "firing" and a.severity != "info"]
+    spoils = [a for a in firing if (rule := DECLARATION.get(a.rule)) is not None and rule.back]
+    return min((last_sound_step(alerts, a) for a in spoils), default=None)
+
+
 def last_sound_step(alerts: Sequence[AnyAlert], alert: AnyAlert) -> int:
-    """The last step that counts as before the trouble of an alarm."""
+    """The last step that counts as before the trouble of an alarm: before the beginning, where that
+    is seen. Otherwise trailing means see a fault late, so only steps from SMOOTH before the alarm
+    on count; of a collapse, before the alarm of the decay; of a lost outcome, before what led to
+    it."""
     led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
     first = min(a.step for a in alerts if a.rule in led_to and a.step is not None)
-    return first - SMOOTH if alert.onset is None else alert.onset - 1
+    signs = _signs(alerts) if alert.rule in OUTCOME else []
+    return min([
+        first - SMOOTH if alert.onset is None else alert.onset - 1,
+        *(began - SMOOTH if a.onset is None else began - 1 for began, a in signs),
+    ])
 
 
 def missing(events: Events, only_failures: bool = False) -> dict[str, str]:

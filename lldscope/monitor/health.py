@@ -23,7 +23,7 @@ from ..runs import Run
 from ..storage.events import checkpoint_number, last_checkpoint
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
-from .headline import Headline, Trouble, headline, last_sound_step, missing
+from .headline import Headline, Trouble, headline, last_sound_step, missing, sound_step
 from .liveness import Life, Liveness, liveness
 
 if TYPE_CHECKING:
@@ -146,13 +146,17 @@ def _alert_from_dict(plain: dict[str, Any]) -> AnyAlert:
 
 
 def _stalled_alert(
-    life: Liveness, last_step: int | None, checkpoint: Mapping[str, Any] | None
+    life: Liveness, last_step: int | None, events: Sequence[Mapping[str, Any]],
+    sound: int | None = None,
 ) -> StalledAlert:
+    """`sound`: the last step before what spoils the steps since, if anything does."""
     why = in_one_line(life.reason or "") or "no reason was recorded"
-    message = f"the run is {life.life}: {why}"
+    message = f"the run has {life.life}: {why}"
     advice = "Look at the job's own log; "
+    checkpoint = last_checkpoint(events, sound)
     if checkpoint is None:
-        advice += "no checkpoint to resume from is recorded."
+        which = "to resume from" if sound is None else "from before the trouble"
+        advice += f"no checkpoint {which} is recorded."
     else:
         advice += f"resume from checkpoint {checkpoint_number(checkpoint)}."
     age, episodes = life.last_row_age_seconds, ((last_step, None),)
@@ -168,15 +172,16 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     events, last_step = run.events(), assessment.last_step
     alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
     if life.life in ("stalled", "failed"):
-        alerts = (_stalled_alert(life, last_step, last_checkpoint(events)), *alerts)
+        alerts = (_stalled_alert(life, last_step, events, sound_step(alerts)), *alerts)
     findings = assessment.look_alikes()
     answer = verdict(assessment, life)
     causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
     shares = outcome(assessment.evidence).share
     trouble = Trouble(
-        answer, alerts, causes, events, life, assessment.judged, run.damaged,
+        answer, alerts, causes, events, life, assessment.judged or last_step is None, run.damaged,
         rise=rise(assessment.evidence), share=float(shares[-1]) if len(shares) else math.nan,
+        restarts=assessment.evidence.restarts,
     )
     return RunState(
         run=run.name,
@@ -228,7 +233,7 @@ def vanished(state: RunState, why: str) -> RunState:
     return replace(
         state,
         verdict="critical" if state.verdict == "critical" else "stalled",
-        alerts=(_stalled_alert(life, state.last_step, None), *others),
+        alerts=(_stalled_alert(life, state.last_step, ()), *others),
         headline=Headline(f"The run is gone: {why}", ""),
         **vars(life),
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import lldscope
@@ -49,12 +51,70 @@ def test_what_began_before_a_loss_is_what_to_change_and_what_began_after_it_is_n
     before, after = alert("entropy-surge", 40, "warning"), alert("truncation", 61, "warning")
     result = headline(trouble(crash, before, after)).action
     assert result.startswith(
-        "lower the learning rate if it goes on (the entropy rose sharply, step 40), and "
+        "lower the learning rate (the entropy rose sharply, step 40), and "
     )
+    info = replace(before, severity=Severity.INFO)  # while the reward rose
+    assert headline(trouble(crash, info)).action.startswith("look for what broke first, and ")
+    first = replace(before, step=48, episodes=((40, None),))  # a warning only later
+    assert "sharply, step 40)" in headline(trouble(crash, first)).action
     for alerts, causes in (((crash, after), ()), ((crash, outage, before), {"tool-outage"})):
         result = headline(trouble(*alerts, causes=causes)).action
         assert "learning rate" not in result
         assert "limit" not in result
+
+
+@pytest.mark.parametrize(
+    ("sign", "end", "causes", "action"),
+    [
+        ("lr-jump", 90, {"lr-jump"},
+         "lower the learning rate (the learning rate jumped, step 58)"),
+        ("lr-jump", 59, {"lr-jump"}, "look for what broke first"),  # over before the fall
+        ("lr-jump", 90, (), "look for what broke first"),  # the log does not support it
+        ("step-change", None, (),
+         "check the retriever, the tools and the data (reward and response length changed within "
+         "one step, step 58)"),
+        ("entropy-surge", None, (), "look for what broke first"),  # began with the fall
+    ],
+)
+def test_what_led_to_a_loss_that_goes_on_is_named_though_it_is_over(sign, end, causes, action):
+    crash, earlier = alert("reward-crash", 60), alert("truncation", 30, "info")
+    state = "firing" if end is None else "resolved"
+    cause = replace(alert(sign, 58, "warning"), state=state, episodes=((58, end),))
+    result = headline(trouble(crash, cause, earlier, causes=causes))
+    assert (result.rule, result.action.partition(", and ")[0]) == ("reward-crash", action)
+
+
+def test_a_restart_at_the_loss_is_what_to_look_at() -> None:
+    events = [{"kind": "checkpoint", "step": step} for step in (45, 49)]
+    late, early = (
+        headline(trouble(alert("reward-crash", 60), events=events)._replace(restarts=restarts))
+        for restarts in ({20: "lr", 48: "resume"}, {20: "lr"})
+    )
+    assert late.action == (
+        "look at what changed at step 48 (the run was resumed), and go back to checkpoint 45."
+    )
+    assert early.action == "look for what broke first, and go back to checkpoint 49."
+
+
+def test_a_failed_run_says_what_its_rows_say_and_resumes_from_before_that(tmp_path) -> None:
+    rng, run = np.random.default_rng(0), tmp_path / "run"
+    recorder = lldscope.Recorder(run, trainer="made up")
+    for step in range(160):
+        recorder.step(step=step, time=1.7e9 + 60 * step)
+        reward = min(0.2 + step / 150, 0.6) * (1 if step < 147 else 0.2) + rng.normal(0, 0.02)
+        entropy = (0.5 if step < 130 else 3.0) + rng.normal(0, 0.01)
+        recorder.scalars(step=step, name=["reward", "entropy"], value=[reward, entropy])
+    for step in (100, 144, 155):
+        recorder.event("checkpoint", step=step, path=f"ckpt/{step}")
+    recorder.close(status="failed", reason="MemoryError: too much")
+    with lldscope.open_run(run) as reader:
+        state = check(reader)
+    line = str(state.headline)
+    assert line.startswith("Failed after step 159: MemoryError: too much. The reward is being lost")
+    assert "look at the job's own log; lower the learning rate (the entropy rose sharply" in line
+    assert line.endswith("go back to checkpoint 100.")
+    assert state.alerts[0].message == "the run has failed: MemoryError: too much"
+    assert state.alerts[0].advice.endswith("resume from checkpoint 100.")
 
 
 def test_the_trouble_began_with_the_held_out_score_where_that_fell_first(monkeypatch) -> None:
@@ -90,6 +150,24 @@ def test_every_alarm_that_is_told_of_has_words_of_its_own(rule) -> None:
     assert rule.id not in cause
 
 
+def test_what_is_left_of_a_reward_that_falls_is_told_beside_another_alarm() -> None:
+    decline, kl = alert("reward-decline", 60, "warning"), alert("kl-explosion", 40, "warning")
+    for alerts, end in (((kl, decline), "; the reward is at 54 % of its best"), ((kl,), "")):
+        result = headline(trouble(*alerts, verdict="warning")._replace(share=0.54))
+        assert result.cause == f"The policy leaves the reference fast (firing since step 40){end}"
+
+
+def test_a_gradient_that_stays_large_is_not_that_of_a_few_steps() -> None:
+    alerts = alert("grad-explosion", 30, "warning"), alert("grad-sustained", 40, "warning")
+    assert headline(trouble(*alerts, verdict="warning")).rule == "grad-sustained"
+    assert headline(trouble(alerts[0], verdict="warning")).rule == "grad-explosion"
+
+
+def test_actions_need_no_other_words() -> None:
+    for rule in RULES:
+        assert not re.search(r"[?.]$|\bof them\b|^lower it", rule.action), rule.id
+
+
 def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:
     assert headline(trouble(verdict="healthy")._replace(rise=Rise(True, 10, 40))).cause == (
         "No alarm fires"
@@ -99,6 +177,9 @@ def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:
         "No alarm fires; but the reward of the last 40 steps is not clearly above that of the "
         "first 10"
     )
+    # What has not risen has no best that it could be under.
+    low = trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40), share=0.59)
+    assert headline(low) == result
 
 
 def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
@@ -223,3 +304,12 @@ def test_a_vanished_run_says_so(tmp_path: Path) -> None:
     assert vanished(state, "its directory is gone").headline.cause == (
         "The run is gone: its directory is gone"
     )
+
+
+def test_a_run_without_a_row_is_not_told_what_to_record(tmp_path, lldscope_command) -> None:
+    recorder = lldscope.Recorder(tmp_path / "run")
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert check(run).headline.cause.startswith("Too few steps to judge")
+    recorder.close(status="failed", reason="no module")
+    output = lldscope_command("diagnose", tmp_path / "run").stdout
+    assert "stalled: the run has failed: no module" in output

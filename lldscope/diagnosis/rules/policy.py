@@ -251,7 +251,7 @@ RULES = (
         "length-collapse",
         needs=("response_tokens",),
         cause="Responses became much shorter",
-        action="read some of them",
+        action="read some short responses",
         meaning="The policy has found a short answer that pays, or one that it cannot leave.",
         evidence=f"Mean response length: {percent(usual.SHRUNK)} of the usual or less: {USUAL}.",
         advice="Read responses of these steps. If they exploit the reward, fix it and go back to a "
@@ -267,7 +267,7 @@ RULES = (
         "length-growth",
         needs=("response_tokens",),
         cause="Responses became much longer",
-        action="read some of them",
+        action="read some long responses",
         meaning="Where the reward rises, the policy may have learned to think longer; where it "
         "does not, it may have stopped ending its answers.",
         evidence=f"Mean response length: {usual.GROWN:g} × the usual or more: {USUAL}. Not where "

@@ -140,7 +140,7 @@ RULES = (
         "repetition",
         needs=("repeat_share",),
         cause="Responses repeat themselves",
-        action="read some of them",
+        action="read some of the responses",
         meaning="Responses have begun to loop, or to copy what they said before.",
         evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4), mean over "
         f"responses: the median of the last {SMOOTH} steps {percent(REPEATED)} above that of the "

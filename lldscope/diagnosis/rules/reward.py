@@ -284,7 +284,7 @@ RULES = (
         needs=("success",),
         needs_too=("reward",),
         cause="The reward rises, the share of correct responses does not",
-        action="read responses: what does the reward pay for?",
+        action="read responses to see what the reward pays for",
         meaning="The policy earns more without being right more often: it learns a part of the "
         "reward that is not the task, such as format or length.",
         evidence=f"Mean of the last {SCORE_STEPS} steps against the {SCORE_STEPS} before: the "

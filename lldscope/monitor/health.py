@@ -81,7 +81,7 @@ class RunState:
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
     basis: tuple[str, ...] = ()  # which of BASIS were measured
-    trend: str = ""  # the course of the reward: improving, flat, falling, dead; "" if not known
+    trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
 
     @property
     def firing(self) -> tuple[AnyAlert, ...]:

@@ -148,7 +148,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
         d.consecutive(has_noise & (beyond > share)) >= e.cadence.rows(steps)
         for share, steps in ((1.0, LASTS), (NEARLY, SLIPS))
     )
-    unusual = best - level > DEEPER * _largest_recovered(mean_level)
+    by_noise = 2 * BIAS * np.sqrt(d.noise_of_means(values, TREND) / smooth)
+    unusual = best - level > DEEPER * _largest_recovered(mean_level, np.nan_to_num(by_noise))
     rises = np.zeros(len(values), dtype=bool)
     for w in {e.cadence.rows(steps) for steps in RISE_WINDOWS}:
         mean = d.trailing_mean(values, w, w)
@@ -167,8 +168,9 @@ def _without_one(values: d.Series, window: int, extreme: Callable[..., d.Series]
     return d.by_window(values, window, lambda x: (x.sum(axis=1) - extreme(x, axis=1)) / rest)
 
 
-def _largest_recovered(level: d.Series) -> d.Series:
-    """The largest fall so far that the level has made up again, to RECOVERED."""
+def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
+    """The largest fall so far that the level has made up again, to RECOVERED, if it was larger than
+    noise makes it, whose ends are the highest and the lowest of many means."""
     out = np.zeros(len(level))
     high = low = np.nan
     usual = 0.0
@@ -177,7 +179,8 @@ def _largest_recovered(level: d.Series) -> d.Series:
             high = low = now
         low = min(low, now)
         if now - low >= RECOVERED * (high - low) > 0:
-            usual = max(usual, high - low)
+            if high - low > by_noise[t]:
+                usual = max(usual, high - low)
             high = low = now
         out[t] = usual
     return out

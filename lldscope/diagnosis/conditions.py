@@ -160,11 +160,16 @@ def second_signs(e: Evidence, row: int) -> str:
 
 
 @once
+def any_sign(e: Evidence) -> Flags:
+    """One of SIGNS held lately."""
+    return np.logical_or.reduce([recently(e, sign(e), SIGN_STEPS) for sign in SIGNS.values()])
+
+
+@once
 def reward_crashed(e: Evidence) -> Flags:
     """The outcome is being lost: the reward is under half of its best, beyond its noise, or has
     declined, where a second sign confirms it."""
-    confirmed = np.logical_or.reduce([recently(e, sign(e), SIGN_STEPS) for sign in SIGNS.values()])
-    return outcome.halved(e) | (outcome.slips(e) & confirmed)
+    return outcome.halved(e) | (outcome.slips(e) & any_sign(e))
 
 
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:

@@ -117,7 +117,7 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     """The fields of an Outcome, flags as 1: (10, N)."""
     windows = sorted({e.cadence.rows(steps) for steps in WINDOWS})
     smooth, shortest = e.cadence.rows(SMOOTH), windows[0]
-    noise = _noise(values)  # of a mean of n rows: noise / n
+    noise = upper_noise(values)  # of a mean of n rows: noise / n
     has_noise = ~np.isnan(noise)
     if has_noise.any():  # the first estimate stands for the rows before it, seen from later ones
         noise[: int(np.argmax(has_noise))] = noise[has_noise][0]
@@ -215,7 +215,7 @@ def _height(best: d.Series, floor: d.Series, noise: d.Series) -> d.Series:
     return np.where(floor < 0, np.where(rise > noise, np.fmax(rise, size), unclear), best)
 
 
-def _noise(values: d.Series) -> d.Series:
+def upper_noise(values: d.Series) -> d.Series:
     """The upper end of the confidence interval of `detectors.noise_of_means`: with few steps the
     estimate may be far too low (Wilson and Hilferty 1931, of a χ² distribution). A trend is no
     noise, so the median of the last TREND entries is taken off first."""

@@ -247,6 +247,19 @@ def test_a_run_is_used_to_falls_that_it_has_come_back_from():
     assert verdicts(dead)["reward-crash"] == "critical"
 
 
+def test_noise_seldom_makes_falls_that_a_run_is_used_to():
+    levels = [
+        d.trailing_mean(np.random.default_rng(seed).normal(0.5, 0.1, 150), 10, 10)
+        for seed in range(40)
+    ]
+    error = np.full(150, 0.1 / np.sqrt(10))
+    used = [
+        sum(o._largest_recovered(level, times * error)[-1] > 0 for level in levels)
+        for times in (0, 2 * o.BIAS)
+    ]
+    assert used[0] > 30 and used[1] < 16
+
+
 def test_another_sign_confirms_a_fall_at_once():
     rng, step = np.random.default_rng(9), np.arange(160)
     reward = np.interp(step, [0, 100, 140, 160], [0.6, 0.6, 0.1, 0.1]) + rng.normal(0, 0.03, 160)

@@ -36,6 +36,15 @@ def test_a_fall_between_two_evaluations_is_seen_at_the_second():
     assert alarm.episodes == ((100, None),), "the next evaluation is no better"
 
 
+@pytest.mark.parametrize("steps", [1, 100])
+def test_neither_rise_nor_fall_is_the_noise_of_scores_whose_questions_are_not_counted(steps):
+    at = np.arange(0, 300, 10)
+    scores = 0.3 + 0.2 * (1 - np.exp(-at / 60)) - 0.35 * np.clip((at - 150) / steps, 0, 1)
+    result = evaluated(dict(zip(at, scores, strict=True)), np.linspace(0.3, 0.8, 300), np.nan)
+    assert alert(result, "eval-gap").step <= 200
+    assert alert(result, "eval-loss").step <= 250
+
+
 def test_an_evaluation_that_is_as_good_again_ends_it():
     result = evaluated({0: 0.5, 50: 0.8, 100: 0.5, 150: 0.8}, np.linspace(0.3, 0.8, 200))
     alarm = alert(result, "eval-gap")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from ...core.numbers import short
 from .. import detectors as d
 from ..decay_test import RUN_RATE
 from ..evidence import SMOOTH, Evidence, once
-from ..outcome import BIAS, HALF, outcome
+from ..outcome import BIAS, HALF, outcome, upper_noise
 from ..rule import Measurement, Rule, Severity
 from .measures import percent, reward_name
 
@@ -26,7 +27,7 @@ def gap(e: Evidence) -> Measurement:
     until the next one."""
     score, count = e.column("eval_score"), e.column("eval_n")
     rows = np.flatnonzero(~np.isnan(score))
-    values, variance = score[rows], _variance(score[rows], count[rows])
+    values, variance = score[rows], _variances(score[rows], count[rows])
     reward = _reward_at(e, rows)
     part = np.searchsorted(e.data, rows, side="right")
     value, limit = np.full((2, len(score)), np.nan)
@@ -34,7 +35,7 @@ def gap(e: Evidence) -> Measurement:
     before = np.zeros(len(score), dtype=np.int64)  # row of the evaluation compared with
     loses = False  # the last evaluation has lost LASTING
     for i in range(1, len(rows)):
-        error = np.sqrt(variance[:i] + variance[i])
+        error = _error(variance, np.arange(i), i)
         comparable = (reward[:i] <= reward[i]) & (part[:i] == part[i])
         falls = np.where(comparable, (values[:i] - values[i]) / error, np.nan)
         until = _until_next(rows, i)
@@ -66,7 +67,7 @@ def loss(e: Evidence) -> Measurement:
     score = e.column("eval_score")
     rows = np.flatnonzero(~np.isnan(score))
     values = score[rows]
-    error = np.sqrt(_variance(values, e.column("eval_n")[rows]))
+    variance = _variances(values, e.column("eval_n")[rows])
     part = np.searchsorted(e.data, rows, side="right")
     share, holds = np.full(len(score), np.nan), np.zeros(len(score), dtype=bool)
     best_row = np.zeros(len(score), dtype=np.int64)
@@ -75,12 +76,12 @@ def loss(e: Evidence) -> Measurement:
         if not len(before) or np.nanmin(values[: i + 1]) < 0:  # a score under 0 has no scale
             continue
         best = before[np.argmax(values[before])]
-        height = values[best] - BIAS * error[best]
+        height = values[best] - BIAS * _error(variance, best, best) / np.sqrt(2)
         until = _until_next(rows, i)
-        last = slice(i - 1, i + 1)
+        last = np.array([i - 1, i])
         if height > 0:
             share[until], best_row[until] = values[last].max() / height, rows[best]
-            beyond = values[best] - values[last] >= _limit(i) * np.hypot(error[best], error[last])
+            beyond = values[best] - values[last] >= _limit(i) * _error(variance, best, last)
             holds[until] = beyond.all() and share[rows[i]] < HALF
 
     def message(row: int) -> str:
@@ -111,13 +112,23 @@ def _limit(n: int) -> float:
     return NormalDist().inv_cdf(1 - RUN_RATE * 5 / ((n + 4) * (n + 5)) / n)
 
 
-def _variance(score: d.Series, count: d.Series) -> d.Series:
-    """Squared standard error of each evaluation: binomial, with two right and two wrong answers
-    added (Agresti and Coull 1998), where it is a share of so many questions; otherwise from the
-    differences of successive evaluations."""
+def _variances(score: d.Series, count: d.Series) -> d.Series:
+    """Squared standard errors of each evaluation, (2, N): binomial, with two right and two wrong
+    answers added (Agresti and Coull 1998), where it is a share of so many questions; and from the
+    differences of the evaluations up to it."""
     share = (score * count + 2) / (count + 4)
     binomial = np.where((score >= 0) & (score <= 1), share * (1 - share) / count, np.nan)
-    return np.where(np.isnan(binomial), d.noise_of_means(score), binomial)
+    return np.stack([binomial, upper_noise(score)])
+
+
+def _error(variances: d.Series, before: Any, now: Any) -> Any:
+    """The standard error of the difference between evaluations: binomial, otherwise by the noise of
+    those up to the earlier one, or to the later while that is not known, because a fall is no
+    noise."""
+    binomial, noise = variances
+    by_noise = 2 * np.where(np.isnan(noise[before]), noise[now], noise[before])
+    both = binomial[before] + binomial[now]
+    return np.sqrt(np.where(np.isnan(both), by_noise, both))
 
 
 def _reward_at(e: Evidence, rows: np.ndarray) -> d.Series:

@@ -11,7 +11,7 @@ from ...core.numbers import short
 from ...core.schema import COMPONENT
 from .. import detectors as d
 from .. import outcome as o
-from ..conditions import MEMORY, reward_crashed, second_signs
+from ..conditions import MEMORY, any_sign, reward_crashed, second_signs
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import BEFORE, RECENT, change, mean, percent, reward_name
@@ -72,7 +72,7 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
 def step_change(e: Evidence) -> Measurement:
     """The reward fell and the length changed within one step, and the reward has not come back."""
     reward, length = change(e, "reward"), change(e, "response_tokens")
-    floor, share, ratio = o.outcome(e).floor, _reward_left(e), length.now / length.before
+    share, ratio = _reward_left(e), length.now / length.before
     sudden = _has_fallen(e) & (share <= STEP_REWARD)
     sudden &= (np.fmax(ratio, 1 / ratio) >= STEP_LENGTH) & (
         np.abs(length.now - length.before) > CLEAR * length.error
@@ -81,13 +81,7 @@ def step_change(e: Evidence) -> Measurement:
     for name, of in (("reward", reward), ("response_tokens", length)):
         values = o.reward_series(e) if name == "reward" else e.column(name)
         sudden &= _in_one_step(values, of.now - of.before, e.cadence.rows(RECENT))
-    holds, level = np.zeros(len(sudden), dtype=bool), np.nan
-    for t, starts in enumerate(sudden.tolist()):
-        if starts and level != level:
-            level = reward.before[t]
-        back = reward.now[t] - floor[t] >= STEP_BACK * (level - floor[t])
-        holds[t] = level == level and not back
-        level = level if holds[t] else np.nan
+    holds = _until_it_comes_back(e, sudden)
 
     def message(row: int) -> str:
         before, now = reward.before[row], reward.now[row]
@@ -119,6 +113,19 @@ def _in_one_step(values: d.Series, gain: d.Series, recent: int) -> Flags:
     """At least half of the gain came from the row before the last `recent` ones to the next."""
     step = d.shifted(values, recent - 1) - d.shifted(values, recent)
     return np.sign(gain) * step >= np.abs(gain) / 2
+
+
+def _until_it_comes_back(e: Evidence, sudden: Flags) -> Flags:
+    """From each sudden fall until the reward is what it was before, nearly."""
+    reward, floor = change(e, "reward"), o.outcome(e).floor
+    holds, level = np.zeros(len(sudden), dtype=bool), np.nan
+    for t, starts in enumerate(sudden.tolist()):
+        if starts and level != level:
+            level = reward.before[t]
+        back = reward.now[t] - floor[t] >= STEP_BACK * (level - floor[t])
+        holds[t] = level == level and not back
+        level = level if holds[t] else np.nan
+    return holds
 
 
 @once
@@ -155,18 +162,21 @@ def parsing(e: Evidence) -> Measurement:
     share, reward = _reward_left(e), change(e, "reward")
     ratios = {name: (of := change(e, name)).now / of.before for name in POLICY}
     measured = {name: ~np.isnan(ratio) for name, ratio in ratios.items()}
-    holds = _has_fallen(e) & (share <= HALVED)
-    holds &= measured["entropy"] & (measured["response_tokens"] | measured["answered_share"])
-    holds &= ~(mean(e, "tool_fail_share", RECENT) >= TOOLS_WORK)
+    sudden = _has_fallen(e) & (share <= HALVED) & ~any_sign(e)
+    sudden &= _in_one_step(
+        o.reward_series(e), reward.now - reward.before, e.cadence.rows(RECENT)
+    )
+    sudden &= measured["entropy"] & (measured["response_tokens"] | measured["answered_share"])
+    sudden &= ~(mean(e, "tool_fail_share", RECENT) >= TOOLS_WORK)
     for name, ratio in ratios.items():
-        holds &= ~measured[name] | ((ratio >= STEADY[0]) & (ratio <= STEADY[1]))
+        sudden &= ~measured[name] | ((ratio >= STEADY[0]) & (ratio <= STEADY[1]))
+    holds = _until_it_comes_back(e, sudden)
 
     def message(row: int) -> str:
         same = ", ".join(f"{n} {x[row]:.2f} ×" for n, x in ratios.items() if measured[n][row])
         return (
             f"{reward_name(e)} fell to {reward.now[row]:.2f}, {percent(max(share[row], 0.0))} of "
-            f"what it was, within {e.cadence.spans(RECENT)} steps, and the policy did not change "
-            f"({same})"
+            f"what it was, at once, and the policy did not change ({same})"
         )
 
     return Measurement(holds, share, d.constant(HALVED, share), message)
@@ -303,13 +313,13 @@ RULES = (
         label="Reward parser fails",
         cause="The reward fell and the policy did not change",
         action="check how answers are scored",
-        meaning=f"The reward has fallen to {percent(HALVED)} or less within {RECENT} steps while "
-        "the policy does what it did before: what changed is the reward, the questions, or what "
-        "the tool returns.",
+        meaning=f"The reward has fallen to {percent(HALVED)} or less at once while the policy does "
+        "what it did before: what changed is the reward, the questions, or what the tool returns.",
         evidence=f"Mean reward of {RECENT} steps against the {BEFORE} before, by {CLEAR:g} "
-        "standard errors, while entropy, length, searches and answers stay within "
-        f"{STEADY[0]:g} to {STEADY[1]:g} of theirs and fewer than {percent(TOOLS_WORK)} of the "
-        "tool calls fail.",
+        "standard errors, most of it from one row to the next, until it comes back; then entropy, "
+        f"length, searches and answers are within {STEADY[0]:g} to {STEADY[1]:g} of theirs, fewer "
+        f"than {percent(TOOLS_WORK)} of the tool calls fail, and no sign from inside has appeared "
+        "before.",
         advice="Score some old rollouts again with the current reward; look for right answers that "
         "get nothing; check the data mix and the retrieved documents.",
         confused_with="Other data or another retrieval index: the log cannot tell them apart. A "

@@ -162,15 +162,16 @@ def parsing(e: Evidence) -> Measurement:
     share, reward = _reward_left(e), change(e, "reward")
     ratios = {name: (of := change(e, name)).now / of.before for name in POLICY}
     measured = {name: ~np.isnan(ratio) for name, ratio in ratios.items()}
-    sudden = _has_fallen(e) & (share <= HALVED) & ~any_sign(e)
-    sudden &= _in_one_step(
-        o.reward_series(e), reward.now - reward.before, e.cadence.rows(RECENT)
-    )
-    sudden &= measured["entropy"] & (measured["response_tokens"] | measured["answered_share"])
-    sudden &= ~(mean(e, "tool_fail_share", RECENT) >= TOOLS_WORK)
+    alone = _has_fallen(e) & (share <= HALVED) & ~any_sign(e)
+    alone &= measured["entropy"] & (measured["response_tokens"] | measured["answered_share"])
+    alone &= ~(mean(e, "tool_fail_share", RECENT) >= TOOLS_WORK)
     for name, ratio in ratios.items():
-        sudden &= ~measured[name] | ((ratio >= STEADY[0]) & (ratio <= STEADY[1]))
-    holds = _until_it_comes_back(e, sudden)
+        alone &= ~measured[name] | ((ratio >= STEADY[0]) & (ratio <= STEADY[1]))
+    recent = e.cadence.rows(RECENT)
+    at_once = alone & _in_one_step(o.reward_series(e), reward.now - reward.before, recent)
+    # A row more, so that one bad batch is not enough.
+    before = np.concatenate([[False], at_once[:-1]])[: len(alone)]
+    holds = _until_it_comes_back(e, alone & before)
 
     def message(row: int) -> str:
         same = ", ".join(f"{n} {x[row]:.2f} ×" for n, x in ratios.items() if measured[n][row])
@@ -316,17 +317,16 @@ RULES = (
         meaning=f"The reward has fallen to {percent(HALVED)} or less at once while the policy does "
         "what it did before: what changed is the reward, the questions, or what the tool returns.",
         evidence=f"Mean reward of {RECENT} steps against the {BEFORE} before, by {CLEAR:g} "
-        "standard errors, most of it from one row to the next, until it comes back; then entropy, "
-        f"length, searches and answers are within {STEADY[0]:g} to {STEADY[1]:g} of theirs, fewer "
-        f"than {percent(TOOLS_WORK)} of the tool calls fail, and no sign from inside has appeared "
-        "before.",
+        "standard errors, in two rows, most of it from one row to the next, and until it comes "
+        "back; meanwhile entropy, length, searches and answers were within "
+        f"{STEADY[0]:g} to {STEADY[1]:g} of theirs, fewer than {percent(TOOLS_WORK)} of the tool "
+        "calls failed, and no sign from inside had appeared.",
         advice="Score some old rollouts again with the current reward; look for right answers that "
         "get nothing; check the data mix and the retrieved documents.",
         confused_with="Other data or another retrieval index: the log cannot tell them apart. A "
         "reward that is parsed wrongly from the first step on is not seen.",
         measure=parsing,
         unit="of the reward before",
-        for_steps=2,
         rank=CauseRank.PRIMARY,
         fires_below=True,
     ),

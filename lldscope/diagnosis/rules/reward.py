@@ -84,14 +84,9 @@ def step_change(e: Evidence) -> Measurement:
     holds = _until_it_comes_back(e, sudden)
 
     def message(row: int) -> str:
-        before, now = reward.before[row], reward.now[row]
-        went = f"from {before:.2f} to {now:.2f}"
-        if not o.outcome(e).floor[row] < 0:  # a share of what is under 0 tells nobody anything
-            left = percent(max(share[row], 0.0))
-            went = f"to {left} of what it was ({before:.2f} before, {now:.2f} now)"
         return (
-            f"within one step {reward_name(e)} went {went} and the response length to "
-            f"{percent(ratio[row])}"
+            f"within one step {reward_name(e)} went {_went(e, share, row)} and the response length "
+            f"to {percent(ratio[row])}"
         )
 
     return Measurement(holds, share, d.constant(STEP_REWARD, share), message)
@@ -102,6 +97,14 @@ def _reward_left(e: Evidence) -> d.Series:
     reward, floor = change(e, "reward"), o.outcome(e).floor
     height = reward.before - floor
     return np.where(height > 0, (reward.now - floor) / height, np.nan)
+
+
+def _went(e: Evidence, share: d.Series, row: int) -> str:
+    before, now = change(e, "reward").before[row], change(e, "reward").now[row]
+    if o.outcome(e).floor[row] < 0:  # a share of what is under 0 tells nobody anything
+        return f"from {before:.2f} to {now:.2f}"
+    left = percent(max(share[row], 0.0))
+    return f"to {left} of what it was ({before:.2f} before, {now:.2f} now)"
 
 
 def _has_fallen(e: Evidence) -> Flags:
@@ -176,8 +179,8 @@ def parsing(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         same = ", ".join(f"{n} {x[row]:.2f} ×" for n, x in ratios.items() if measured[n][row])
         return (
-            f"{reward_name(e)} fell to {reward.now[row]:.2f}, {percent(max(share[row], 0.0))} of "
-            f"what it was, at once, and the policy did not change ({same})"
+            f"within one step {reward_name(e)} went {_went(e, share, row)}, and the policy did not "
+            f"change ({same})"
         )
 
     return Measurement(holds, share, d.constant(HALVED, share), message)

@@ -79,7 +79,7 @@ def events_of(
         declaration = DECLARATION.get(alarm.rule)
         what = declaration.cause if declaration else f"Rule {alarm.rule}"
         pair = [alarm, *(a for a in alerts if GRAVER.get(a.rule) == alarm.rule)]
-        step, onset = _seen(step, pair)
+        step, onset = _first_sight(step, pair)
         event = Event(alarm.rule, alarm.severity, what, step, end, onset)
         if onset is None:
             event = _dated(event, assessment.evidence, boundaries)
@@ -93,15 +93,15 @@ def _episode(alarm: AnyAlert, before: int | None) -> tuple[int | None, int | Non
     return (episodes or alarm.episodes)[-1]
 
 
-def _seen(seen: int, pair: Sequence[AnyAlert]) -> tuple[int, int | None]:
-    """Since when one or the other of a pair of alarms has fired without a gap until `seen`, and
+def _first_sight(last: int, pair: Sequence[AnyAlert]) -> tuple[int, int | None]:
+    """Since when one or the other of a pair of alarms has fired without a gap until `last`, and
     when that began, where the alarm says so."""
-    onset = pair[0].onset
-    fired = [(step, end, a.onset) for a in pair for step, end in a.episodes if step is not None]
-    for step, end, began in sorted(fired, key=lambda episode: -episode[0]):
-        if step < seen and (end is None or end >= seen):
-            seen, onset = step, began
-    return seen, onset
+    first, onset = last, pair[0].onset
+    firings = [(step, end, a.onset) for a in pair for step, end in a.episodes if step is not None]
+    for step, end, start in sorted(firings, key=lambda episode: -episode[0]):
+        if step < first and (end is None or end >= first):
+            first, onset = step, start
+    return first, onset
 
 
 def _dated(event: Event, e: Evidence, boundaries: Sequence[Boundary]) -> Event:

@@ -125,5 +125,5 @@ def test_the_words_of_an_alarm_stand_beside_their_own_step(step, episodes, when)
     words = dict.fromkeys(("meaning", "evidence", "advice", "false_alarms"), "")
     alert = Alert("score-flat", Severity.WARNING, "firing", step, 4.0, 3.0, "it rose",
                   episodes=tuple(episodes), **words)
-    shown = views.alert_text(Console(width=200), alert).plain
-    assert f"score-flat, {when}: it rose" in shown
+    output = views.alert_text(Console(width=200), alert).plain
+    assert f"score-flat, {when}: it rose" in output

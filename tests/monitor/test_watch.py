@@ -279,7 +279,7 @@ def test_a_log_gets_plain_lines(tmp_path):
     out, err = watching(run).communicate(timeout=60)
     assert "\x1b" not in out + err
     assert out.splitlines()[0].startswith("CRITICAL  phase collapse")
-    assert re.search(r"^◆ critical lld-collapse, step \d+: ", out, re.M)
+    assert re.search(r"^◆ critical lld-collapse, step \d+( \(first at step \d+\))?: ", out, re.M)
 
 
 # -- the monitoring plug-in's line -----------------------------------------------------------------

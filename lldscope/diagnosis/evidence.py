@@ -151,9 +151,9 @@ def gather(
     """Compute the evidence series from a frame with the columns of `schema.SIGNALS`.
 
     At every step of `restarts` these baselines are reset: medians of gradient norm and entropy,
-    best level and its noise. The best reward is reset by new data only, because
-    rewards on other data are not comparable; if every resume reset it, a run that is resumed often
-    could decline without an alarm.
+    best level and its noise. The best reward is reset by new data only, because rewards on other
+    data are not comparable; if every resume reset it, a run that is resumed often could decline
+    without an alarm.
     """
     restarts = restarts or {}
     step = np.asarray(signals["step"], dtype=np.int64)

@@ -117,7 +117,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     """The fields of an Outcome, flags as 1: (10, N)."""
     windows = sorted({e.cadence.rows(steps) for steps in WINDOWS})
     smooth, shortest = e.cadence.rows(SMOOTH), windows[0]
-    noise = upper_noise(values)  # of a mean of n rows: noise / n
+    measured = d.noise_of_means(values, TREND)  # of a mean of n rows: noise / n
+    noise = measured / _underestimate(len(values))
     has_noise = ~np.isnan(noise)
     if has_noise.any():  # the first estimate stands for the rows before it, seen from later ones
         noise[: int(np.argmax(has_noise))] = noise[has_noise][0]
@@ -148,7 +149,7 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
         d.consecutive(has_noise & (beyond > share)) >= e.cadence.rows(steps)
         for share, steps in ((1.0, LASTS), (NEARLY, SLIPS))
     )
-    by_noise = 2 * BIAS * np.sqrt(d.noise_of_means(values, TREND) / smooth)
+    by_noise = 2 * BIAS * np.sqrt(measured / smooth)
     unusual = best - level > DEEPER * _largest_recovered(mean_level, np.nan_to_num(by_noise))
     rises = np.zeros(len(values), dtype=bool)
     for w in {e.cadence.rows(steps) for steps in RISE_WINDOWS}:
@@ -216,12 +217,17 @@ def _height(best: d.Series, floor: d.Series, noise: d.Series) -> d.Series:
 
 
 def upper_noise(values: d.Series) -> d.Series:
-    """The upper end of the confidence interval of `detectors.noise_of_means`: with few steps the
-    estimate may be far too low (Wilson and Hilferty 1931, of a χ² distribution). A trend is no
-    noise, so the median of the last TREND entries is taken off first."""
-    n = np.clip(np.arange(len(values)), d.NOISE_LEAST, d.NOISE_STEPS)
-    lower = (1 - 2 / (9 * n) - NOISE_CONFIDENCE * np.sqrt(2 / (9 * n))) ** 3
-    return np.asarray(d.noise_of_means(values, TREND) / lower)
+    """The upper end of the confidence interval of `detectors.noise_of_means`. A trend is no noise,
+    so the median of the last TREND entries is taken off first."""
+    return d.noise_of_means(values, TREND) / _underestimate(len(values))
+
+
+def _underestimate(n: int) -> d.Series:
+    """The share of the noise that its estimate may be, for each of `n` rows: with few steps it may
+    be far too low (Wilson and Hilferty 1931, of a χ² distribution)."""
+    steps = np.clip(np.arange(n), d.NOISE_LEAST, d.NOISE_STEPS)
+    share = (1 - 2 / (9 * steps) - NOISE_CONFIDENCE * np.sqrt(2 / (9 * steps))) ** 3
+    return np.asarray(share)
 
 
 def _quantiles(n: int, smooth: int) -> d.Series:

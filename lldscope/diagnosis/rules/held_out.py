@@ -76,7 +76,8 @@ def loss(e: Evidence) -> Measurement:
         if not len(before) or np.nanmin(values[: i + 1]) < 0:  # a score under 0 has no scale
             continue
         best = before[np.argmax(values[before])]
-        height = values[best] - BIAS * _error(variance, best, best) / np.sqrt(2)
+        alone = _error(variance, best, best) / np.sqrt(2)  # of one evaluation
+        height = values[best] - BIAS * alone
         until = _until_next(rows, i)
         last = np.array([i - 1, i])
         if height > 0:

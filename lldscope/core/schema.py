@@ -378,6 +378,7 @@ and counts differ in any two runs."""
 _ROLES: dict[str, tuple[str, str]] = {
     "reward": ("list check compare report", "reward"),
     "success": ("list", ""),
+    "eval_score": ("check compare report", "held-out score"),
     "correct_logp": ("list check compare report", "log π correct"),
     "incorrect_logp": ("report", ""),
     "delta_correct": ("list check compare report", "Δ correct, nats"),
@@ -389,7 +390,7 @@ _ROLES: dict[str, tuple[str, str]] = {
     "grad_norm": ("list check compare report", "gradient norm"),
     "grad_norm_max": ("report", ""),
     "kl": ("list", ""),
-    "response_tokens": ("compare report", ""),
+    "response_tokens": ("check compare report", "response tokens"),
     "valid_searches": ("check compare report", "searches"),
     "good_first_action_share": ("report", ""),
     "zero_signal_share": ("compare report", ""),

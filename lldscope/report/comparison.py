@@ -124,11 +124,11 @@ def _rewards(
             return
         bounds = f" ({number(min(values))} to {number(max(values))})" if len(of) > 1 else ""
         texts.append(f"{number(mean(values))}{bounds} in {name}")
-    several = ", mean over the runs and their range" if any(len(of) > 1 for _, of in groups) else ""
+    several = any(len(of) > 1 for _, of in groups)
+    kind = "mean of ten rows" + "; over several runs their mean and range" * several
     values_of_all = " and ".join([", ".join(texts[:-1]), texts[-1]] if texts[1:] else texts)
     yield (
-        f"At step {common:,}, the last that all have, the reward (ten-step mean{several}) is "
-        f"{values_of_all}."
+        f"At step {common:,}, the last that all have, the reward ({kind}) is {values_of_all}."
     )
 
 

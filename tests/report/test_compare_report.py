@@ -45,7 +45,8 @@ def test_two_runs_have_their_verdicts_values_and_settings():
     assert "- lld-decay fired at step 54 in grpo; never in grpo-llds.\n" in text
     assert "- One setting differs: llds off in grpo, action in grpo-llds.\n" in text
     rewards = f"{number(last[0])} in grpo and {number(last[1])} in grpo-llds"
-    assert f"- At step 129, the last that all have, the reward (ten-step mean) is {rewards}" in text
+    assert "- At step 129, the last that all have, the reward (mean of ten rows) is " in text
+    assert f" (mean of ten rows) is {rewards}" in text
     assert "| grpo | ◆ critical | 45 | warm-up 0–18, no LLD 19–53, decay" in text
     assert "| grpo | ◆ critical | lld-collapse | 69 |" in text
     assert f"| reward | reward | end | {number(last[0])} | {number(last[1])} |" in text
@@ -67,10 +68,10 @@ def test_the_runs_of_a_folder_are_one_line(folder):
     alone = markdown(document(compare(groups[0][1]), groups[:1]))
     for run in runs:
         run.close()
-    assert "the reward (ten-step mean, mean over the runs and their range) is 0." in alone
+    assert "the reward (mean of ten rows; over several runs their mean and range) is 0." in alone
     assert text.startswith("# dying and healthy compared")
     assert "- dying: 2 runs, 1 warning (lld-decay), 1 critical (lld-collapse).\n" in text
-    assert "- At step 119, the last that all have, the reward (ten-step mean, mean over " in text
+    assert "- At step 119, the last that all have, the reward (mean of ten rows; " in text
     assert "- lld-decay fired in 2 of 2 runs (median step " in text
     assert "; never in healthy.\n" in text
     assert "- One setting differs: llds.gate off in dying, action in healthy.\n" in text

@@ -41,7 +41,7 @@ def check(
 ) -> None:
     """Show the state of RUN: verdict, cause, what to do, signals, alarms.
 
-    Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 too few steps to judge;
+    Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 too little to judge;
     1 internal or I/O error, 2 wrong usage. With --exit-style nagios one line, and 3 for every
     error.
     """

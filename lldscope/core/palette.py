@@ -39,7 +39,7 @@ VERDICTS: dict[str, Sign] = {
     "warning": Sign(VERMILLION, "#111418", "▲", "warning", "yellow"),
     "critical": Sign("#a32e74", "#ffffff", "◆", "critical", "bold red"),
     "stalled": Sign(GREY, "#111418", "❚❚", "stalled", "bold magenta"),
-    "insufficient": Sign("#9aa4af", "#111418", "○", "too few steps to judge", "dim"),
+    "insufficient": Sign("#9aa4af", "#111418", "○", "too little to judge", "dim"),
     "unreadable": Sign(GREY, "#111418", "✕", "unreadable", "red"),
 }
 # Instead of "healthy" where the log is too poor to say so, or the reward has fallen.

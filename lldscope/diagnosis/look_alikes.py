@@ -114,8 +114,11 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     when = _fired(alert)
     message = f"{when}: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
-        begin = cause_episodes(rule, e, rule.measure(e).holds)[0][0]
+        begin, fires, _ = cause_episodes(rule, e, rule.measure(e).holds)[0]
         earlier = _brought_about_by(e, rule, begin, displaced)
+        grave = rule.measure(e).grave
+        if earlier is None and grave is not None and (grave & ~explaining(rule, e))[fires]:
+            earlier = "the reward had fallen"
         if earlier is not None:
             return Finding("consequence", f"{when}, after {earlier}: {alert.message}")
     return Finding("supported", message)

@@ -9,9 +9,10 @@ steps. The level holds for independent steps. No single step decides: means leav
 step when a fall is looked for, and the highest when the best is. A run that has fallen before and
 come back, as in a cycle of harder and easier questions, is judged against such falls as well.
 
-A reward that stays at its lowest is gone, also where the steps before were too few or too noisy for
-means to tell: if k of the first i of n steps are above the lowest, and none later, then chance does
-that to steps in any order with probability C(i, k) / C(n, k).
+A reward that stays at its lowest, less than half of the mean before, is gone, also where the steps
+before were too few or too noisy for means to tell: if k of the first i of n steps are above the
+lowest, and none later, then chance does that to steps in any order with probability
+C(i, k) / C(n, k).
 """
 
 from __future__ import annotations
@@ -188,16 +189,18 @@ def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
 
 
 def _stays_lowest(values: d.Series) -> Flags:
-    """Where a stretch of entries at the lowest so far is longer than entries in any order have it,
-    whatever their distribution; LEVEL is shared by the entries with which it may begin."""
+    """Where a stretch of entries at the lowest so far, under HALF of the mean before it, is longer
+    than entries in any order have it, whatever their distribution; LEVEL is shared by the entries
+    with which it may begin."""
     out = np.zeros(len(values), dtype=bool)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
     lowest, above, start = np.inf, 0, 0  # `above` of the `start` entries before the stretch
     for n, value in enumerate(values.tolist(), 1):
         if value < lowest:  # all before are above
             lowest, above, start = value, n - 1, n - 1
         elif value > lowest:
             above, start = above + 1, n
-        if n - start >= LASTS:
+        if n - start >= LASTS and start * lowest <= HALF * max(sums[start], 0.0):
             log_chance = _log_choose(start, above) - _log_choose(n, above)
             out[n - 1] = log_chance < log(LEVEL / n)
     return out

@@ -27,6 +27,7 @@ TINY = 1e-12  # a gradient norm that is rounding, whatever came before
 GRADIENT_SURGE = 3.0  # × usual
 ENTROPY_SURGE = 1.5  # × usual
 ENTROPY_COLLAPSE = 2.0  # × usual: a surge that is part of a collapse
+ENTROPY_CLEAR = 8.0  # × usual: a surge however much it was fluctuating
 ENTROPY_GAIN = 0.1  # nats/token above usual, for either: entropies near 0 have large ratios
 SHRUNK, GROWN = 0.5, 2.0  # × the usual response length
 VANISHED = 1 / 30  # × the usual gradient norm
@@ -51,10 +52,10 @@ def departure(
     """Where a signal is above `limit` × its usual level, or below it for a limit under 1; the
     entropy by ENTROPY_GAIN as well. `steps` of the usual level: a slow change needs more. `least`
     stands for smaller values, such as none."""
-    gain = ENTROPY_GAIN if name == "entropy" else 0.0
+    gain, most = (ENTROPY_GAIN, np.log(ENTROPY_CLEAR)) if name == "entropy" else (0.0, np.inf)
 
     def statistics(measured: d.Series) -> d.Series:
-        return _usual(measured, e.cadence, float(np.log(limit)), gain, steps)
+        return _usual(measured, e.cadence, float(np.log(limit)), gain, float(most), steps)
 
     change, usual, over = on_measured(_levels(e, name, least), statistics, e.parts, series=3)
     return Departure(np.exp(change), np.exp(usual), over > 0)
@@ -76,9 +77,10 @@ def _levels(e: Evidence, name: str, least: float) -> d.Series:
 
 
 def _usual(
-    levels: d.Series, cadence: Cadence, limit: float, least_gain: float, steps: int
+    levels: d.Series, cadence: Cadence, limit: float, least_gain: float, most: float, steps: int
 ) -> d.Series:
-    """Level − usual, usual, and 1 where that is beyond the limit, for each step: (3, N)."""
+    """Level − usual, usual, and 1 where that is beyond the limit, for each step: (3, N). The noise
+    asks for no more than `most`."""
     recent, gap = cadence.rows(RECENT), cadence.rows(GAP)
     window, least = cadence.rows(steps, LEAST), cadence.rows(LEAST, 10)
     log, level, noise = levels.tolist()
@@ -96,7 +98,7 @@ def _usual(
                 spread = noise[t]
             margin = CLEAR * (spread * (1 / recent + 1 / n)) ** 0.5 if spread == spread else 0.0
             gain = sign * (np.exp(now) - np.exp(base))
-            over = sign * (now - base) >= max(abs(limit), margin) and gain >= least_gain
+            over = sign * (now - base) >= max(abs(limit), min(margin, most)) and gain >= least_gain
             out[:, t] = now - base, base, over
         if over:  # what lasts does not become the usual, nor do the steps just before it
             waiting.clear()

@@ -147,12 +147,7 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("env/all/correct", "success", None),
     ("optim/entropy", "entropy", _SAMPLED),
     ("grad_norm:mean", "grad_norm", _LAST),
-    # What loops of people's own call it, whatever trainer they are of.
-    ("mean_reward", "reward", None),
-    ("reward_mean", "reward", None),
-    ("avg_reward", "reward", None),
-    ("average_reward", "reward", None),
-    ("rewards_mean", "reward", None),
+    # What loops of people's own call it, whatever trainer they are of; more in _WORDS.
     ("score", "reward", "a score that is taken for the reward"),
     ("performance", "reward", "a score that is taken for the reward"),
 )
@@ -168,15 +163,48 @@ _OF_A_SOURCE = Meaning(
     "eval_score", f"{_AFTER}; of one data source, the first of the log", rank=len(_TABLE)
 )
 
+# Words that say nothing of which signal it is, and names of the signals without them.
+_FILLING = re.compile(
+    r"mean|avg|average|train|trainer|training|metrics|rollout|policy|actor|batch|step"
+)
+_WORDS: dict[str, str] = {
+    **dict.fromkeys(("reward", "rewards", "reward total", "total reward"), "reward"),
+    **dict.fromkeys(("success rate", "accuracy", "pass rate", "solve rate"), "success"),
+    **dict.fromkeys(("gradient norm", "grad norm"), "grad_norm"),
+    **dict.fromkeys(("entropy", "token entropy"), "entropy"),
+    **dict.fromkeys(("kl", "kl divergence", "kl to ref", "ref kl"), "kl"),
+    **dict.fromkeys(
+        (f"{text} {unit}" for text in ("completion", "response", "output")
+         for unit in ("length", "len", "tokens")),
+        "response_tokens",
+    ),
+    **dict.fromkeys(
+        ("truncation rate", "truncated rate", "truncation share", "truncated ratio",
+         "truncation ratio", "clipped ratio"),
+        "truncated_share",
+    ),
+    **dict.fromkeys(("clip fraction", "clip frac", "clipfrac", "clip rate"), "clip_share"),
+}
+_BY_WORDS = "by its name"
+
+
+def _by_words(name: str) -> Meaning | None:
+    words = re.findall(r"[a-z]+", name.lower().replace("loss/", ""))
+    signal = _WORDS.get(" ".join(w for w in words if not _FILLING.fullmatch(w)))
+    return Meaning(signal, _BY_WORDS, rank=len(_TABLE) + len(words)) if signal else None
+
+
 def meaning(name: str) -> Meaning | None:
     """The signal that a foreign name stands for; None where it keeps its own name. `train/` before
-    a name, as loggers of the Hugging Face Trainer put it, and capitals change nothing."""
+    a name, as loggers of the Hugging Face Trainer put it, and capitals change nothing; of names
+    that no trainer is known for the words decide."""
     bare = name.removeprefix("train/")
     for one in (name, bare, bare.lower()):
         if one in MEANINGS:
             return MEANINGS[one]
-    same = Meaning(bare) if bare in SCALAR_SIGNALS else None
-    return same or (_OF_A_SOURCE if _HELD_OUT.fullmatch(name) else None)
+    if bare in SCALAR_SIGNALS:
+        return Meaning(bare)
+    return _OF_A_SOURCE if _HELD_OUT.fullmatch(name) else _by_words(name)
 
 
 # `rewards/NAME/mean` and `rewards/NAME` of TRL, `reward/NAME` of loops of people's own.

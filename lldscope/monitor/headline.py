@@ -156,8 +156,12 @@ def _signs(alerts: Sequence[AnyAlert]) -> list[tuple[int, Alert]]:
 def _before_the_fall(t: Trouble, alarm: AnyAlert) -> tuple[int, Alert] | None:
     """Of what led to the loss of the outcome, if the alarm is of that, the cause that the log
     supports, or else the first."""
-    signs = _signs(t.alerts) if alarm.rule in OUTCOME else []
-    signs = [s for s in signs if s[1].rule in INSIDE.union(t.causes, {"step-change"})]
+    signs, fall = _signs(t.alerts) if alarm.rule in OUTCOME else [], _fall(t.alerts) or 0
+    causes = {*t.causes, "step-change"}
+    signs = [
+        (at, a) for at, a in signs
+        if a.rule in causes or (a.rule in INSIDE and at < fall - SMOOTH)
+    ]
 
     def certainty(sign: tuple[int, Alert]) -> tuple[bool, bool, int]:
         rule = sign[1].rule

@@ -336,6 +336,8 @@ def test_a_reward_that_was_noisy_and_few_is_gone_once_it_stays_at_its_lowest() -
     assert not o.halved(gathered(np.array(first * 4))).any()
     rare = gathered(np.array([0.0, 0.0, 0.06, 0.0, 0.0, 0.0, 0.0, 0.06, *[0.0] * 40]))
     assert not o.halved(rare).any()
+    solved = np.repeat([1.0, 0.984, 1.0, 1.0, 1.0, 0.984], 10)  # each value logged for ten steps
+    assert not o.halved(gathered(solved)).any()
 
 
 @pytest.mark.parametrize("n", [6, 8])

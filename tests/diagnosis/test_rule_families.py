@@ -129,6 +129,28 @@ def test_noise_of_the_entropy_is_no_surge():
     assert false <= 5
 
 
+def test_a_large_surge_is_one_however_much_the_entropy_fluctuated():
+    """A spike that is over, and 50 times the entropy within six steps."""
+    rng, level = np.random.default_rng(1), np.full(46, 0.1)
+    level[7:10], level[34:] = 1.0, 5.0
+    level[28:34] = 0.1 * 50 ** (np.arange(1, 7) / 6)
+    entropy = level * np.exp(rng.normal(0, 0.2, 46))
+    result = assess(frame({"reward": rng.normal(0.5, 0.02, 46), "entropy": entropy}))
+    surge = alert(result, "entropy-surge")
+    assert surge is not None
+    assert surge.first_step <= 34
+
+
+@pytest.mark.parametrize(("begins", "answer"), [(44, "consequence"), (40, "supported")])
+def test_responses_that_are_cut_explain_no_loss_that_was_there_before(begins, answer):
+    """The reward goes from 0.9 to nothing over steps 40 to 45; from which step on are they cut?"""
+    step, rng = np.arange(80), np.random.default_rng(0)
+    left = np.clip((45 - step) / 5, 0, 1)
+    cut = np.clip((step - begins + 1) / 5, 0, 1)
+    table = {"reward": 0.9 * left + rng.normal(0, 0.02, 80), "truncated_share": cut}
+    assert assess(frame(table)).look_alikes()["truncation"].answer == answer
+
+
 # -- groups without a signal ----------------------------------------------------------------------
 
 

@@ -235,7 +235,11 @@ def test_every_mean_among_the_signals_can_come_from_a_log(run_import, text):
 def test_the_table_of_names_leads_to_signals_that_are_means():
     examples = {
         **dict.fromkeys(("mean_reward", "reward_mean", "avg_reward", "performance", "score",
-                         "critic/score/mean"), "reward"),
+                         "critic/score/mean", "train_reward", "rollout/rewards"), "reward"),
+        "gradient_norm": "grad_norm", "trainer_metrics/loss/grad_norm": "grad_norm",
+        "token_entropy": "entropy", "completion_length_mean": "response_tokens",
+        "completion_tokens": "response_tokens", "truncation_rate": "truncated_share",
+        "clip_fraction": "clip_share", "kl_divergence": "kl", "success_rate": "success",
         "actor/kl_loss": "kl", "actor/ppo_kl": "step_kl", "actor/pg_clipfrac": "clip_share",
         "tool_call_counts/mean": "valid_searches", "rollout_corr/kl": "engine_gap",
         "rollout_corr/rollout_is_eff_sample_size": "engine_ess",
@@ -243,7 +247,9 @@ def test_the_table_of_names_leads_to_signals_that_are_means():
     assert {name: m.signal for name in examples if (m := meaning(name))} == examples
     assert {m.signal for m in MEANINGS.values()} <= SCALAR_SIGNALS
     assert meaning("train/reward") == MEANINGS["reward"]
-    assert meaning("n_responses") is None
+    for name in ("n_responses", "val/reward", "reward_max", "policy_entropy_loss", "kl_coef",
+                 "completions/min_length", "mean_format_rewards"):
+        assert meaning(name) is None
     assert "n_responses" in SIGNALS.names
 
 

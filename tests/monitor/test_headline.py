@@ -74,6 +74,7 @@ def test_what_began_before_a_loss_is_what_to_change_and_what_began_after_it_is_n
          "check the retriever, the tools and the data (reward and response length changed within "
          "one step, step 58)"),
         ("entropy-surge", None, (), "look for what broke first"),  # began with the fall
+        ("truncation", None, (), "look for what broke first"),  # so did this, and is no cause
     ],
 )
 def test_what_led_to_a_loss_that_goes_on_is_named_though_it_is_over(sign, end, causes, action):

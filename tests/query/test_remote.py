@@ -220,7 +220,7 @@ def test_a_remote_root_has_runs_and_a_dashboard(memory, make_run, monkeypatch):
     text = json.dumps(
         page(runs, "/run/a", "").to_plotly_json(), default=lambda c: c.to_plotly_json()
     )
-    assert "too few steps to judge" in text
+    assert "too little to judge" in text
 
 
 def test_without_its_package_a_protocol_says_what_to_install():

@@ -166,4 +166,4 @@ def test_a_clock_of_no_year_that_readers_know_costs_nothing(tmp_path, monkeypatc
         assert read.info["status"] == "finished"
         assert len(read.events()) == 1
     done = CliRunner().invoke(cli, ["check", str(tmp_path / "r"), "--json"])
-    assert done.exit_code == 13, done.output  # too few steps to judge
+    assert done.exit_code == 13, done.output  # too little to judge

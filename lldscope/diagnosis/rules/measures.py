@@ -9,12 +9,13 @@ import numpy as np
 from ...core.numbers import percent
 from .. import detectors as d
 from ..evidence import Evidence, Flags, RestartKind, on_measured, once
-from ..outcome import reward_series
+from ..outcome import outcome, reward_series
 from ..rule import Measurement
 
 REPORTS = "none: it reports what was recorded"  # the false alarms of rules without a threshold
 EARLIER_MAXIMUM = "× its earlier maximum"  # the unit of `over_former_max`
 RECENT, BEFORE = 3, 20  # steps after and before a sudden change
+CLEAR = 4.0  # standard errors of such a change
 
 
 @once
@@ -57,6 +58,18 @@ def change(e: Evidence, name: str, recent: int = RECENT) -> Change:
 
     values = reward_series(e) if name == "reward" else e.column(name)
     return Change(*on_measured(values, statistics, e.parts, series=3))
+
+
+def reward_left(e: Evidence) -> d.Series:
+    """The reward of the last few steps as a share of that before, both above the floor."""
+    reward, floor = change(e, "reward"), outcome(e).floor
+    height = reward.before - floor
+    return np.where(height > 0, (reward.now - floor) / height, np.nan)
+
+
+def reward_fell(e: Evidence) -> Flags:
+    reward = change(e, "reward")
+    return reward.before - reward.now > CLEAR * reward.error
 
 
 def is_observed(e: Evidence, name: str) -> bool:

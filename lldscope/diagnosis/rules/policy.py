@@ -168,7 +168,7 @@ RULES = (
         action="lower the learning rate if it goes on",
         meaning="The policy has become much less certain than it was. This can pass by itself.",
         evidence=f"Mean entropy over action tokens: {usual.ENTROPY_SURGE:g} × usual and "
-        f"{usual.ENTROPY_GAIN:g} nats/token above it: {USUAL}.",
+        f"{usual.ENTROPY_GAIN:g} nats/token above it: {USUAL}, or {usual.ENTROPY_CLEAR:g} × usual.",
         advice="Read samples and look at Δ; lower the learning rate if the entropy keeps rising.",
         confused_with="Other data or another temperature; tool text in the loss (mask-lint).",
         measure=_against_usual("entropy", usual.ENTROPY_SURGE, "the entropy", " nats/token"),

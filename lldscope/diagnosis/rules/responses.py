@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from .. import detectors as d
-from ..conditions import CUT, CUT_RISE, CUT_STEPS, truncation_risen
+from ..conditions import CUT, CUT_RISE, CUT_STEPS, recently, truncation_risen
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule
 from .measures import (
@@ -17,6 +17,8 @@ from .measures import (
     over_former_max,
     percent,
     restarts,
+    reward_fell,
+    reward_left,
     share_above,
 )
 from .numerics import engine_mismatch
@@ -28,6 +30,7 @@ MERGED = 0.5  # of the rollouts with fewer actions than turns
 IMPOSSIBLE = -20.0
 LENGTH_JUMP = 1.4  # × the longest mean response before
 LENGTH_LEAST = 10  # measured steps before a length can be called a jump
+LOST, TIMES_CUT = 0.33, 4.0  # of the reward, × the responses that are cut more: not by the limit
 BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
 STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × the valid searches before
 
@@ -38,11 +41,15 @@ CLEAR_RISE = 4.0  # standard errors
 
 @once
 def truncation(e: Evidence) -> Measurement:
-    """Info if it was so from the first step; a warning if it has risen."""
+    """Info if it was so from the first step; a warning if it has risen. It explains no loss that
+    was there before, while far fewer responses were cut than the reward had lost."""
     what = "of the rollouts were cut by a length limit"
     cut = share_above(e, "truncated_share", CUT_STEPS, CUT, what)
-    risen = truncation_risen(e)
-    return replace(cut, explains=cut.holds & risen, grave=risen)
+    risen, more = truncation_risen(e), change(e, "truncated_share")
+    lost = 1 - reward_left(e)
+    uncut = reward_fell(e) & (lost > LOST) & (more.now - more.before < lost / TIMES_CUT)
+    explains = cut.holds & risen & ~recently(e, uncut, 1)
+    return replace(cut, explains=explains, grave=risen)
 
 
 @once
@@ -167,7 +174,8 @@ RULES = (
         f"where it is {percent(CUT_RISE)} of the rollouts above that of the first {SMOOTH} steps.",
         advice="Find out why responses grow; raise the limit only if longer ones are right.",
         confused_with="A policy that collapses and writes without end: what began first decides "
-        "(docs/alarms.md).",
+        f"(docs/alarms.md), or that the reward had lost {percent(LOST)} and {TIMES_CUT:g} × the "
+        "share of responses that were cut by then.",
         measure=truncation,
         unit="of the rollouts",
         for_steps=5,

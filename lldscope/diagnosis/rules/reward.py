@@ -14,9 +14,18 @@ from .. import outcome as o
 from ..conditions import MEMORY, any_sign, reward_crashed, second_signs
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import BEFORE, RECENT, change, mean, percent, reward_name
+from .measures import (
+    BEFORE,
+    CLEAR,
+    RECENT,
+    change,
+    mean,
+    percent,
+    reward_fell,
+    reward_left,
+    reward_name,
+)
 
-CLEAR = 4.0  # standard errors of a change within a few steps
 HALVED = 0.5  # × the reward before
 STEADY = (0.8, 1.25)  # × what each signal of the policy was before
 TOOLS_WORK = 0.1  # of the tool calls: the largest share that may fail
@@ -72,8 +81,8 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
 def step_change(e: Evidence) -> Measurement:
     """The reward fell and the length changed within one step, and the reward has not come back."""
     reward, length = change(e, "reward"), change(e, "response_tokens")
-    share, ratio = _reward_left(e), length.now / length.before
-    sudden = _has_fallen(e) & (share <= STEP_REWARD)
+    share, ratio = reward_left(e), length.now / length.before
+    sudden = reward_fell(e) & (share <= STEP_REWARD)
     sudden &= (np.fmax(ratio, 1 / ratio) >= STEP_LENGTH) & (
         np.abs(length.now - length.before) > CLEAR * length.error
     )
@@ -92,24 +101,12 @@ def step_change(e: Evidence) -> Measurement:
     return Measurement(holds, share, d.constant(STEP_REWARD, share), message)
 
 
-def _reward_left(e: Evidence) -> d.Series:
-    """The reward of the last few steps as a share of that before, both above the floor."""
-    reward, floor = change(e, "reward"), o.outcome(e).floor
-    height = reward.before - floor
-    return np.where(height > 0, (reward.now - floor) / height, np.nan)
-
-
 def _went(e: Evidence, share: d.Series, row: int) -> str:
     before, now = change(e, "reward").before[row], change(e, "reward").now[row]
     if o.outcome(e).floor[row] < 0:  # a share of what is under 0 tells nobody anything
         return f"from {before:.2f} to {now:.2f}"
     left = percent(max(share[row], 0.0))
     return f"to {left} of what it was ({before:.2f} before, {now:.2f} now)"
-
-
-def _has_fallen(e: Evidence) -> Flags:
-    reward = change(e, "reward")
-    return reward.before - reward.now > CLEAR * reward.error
 
 
 def _in_one_step(values: d.Series, gain: d.Series, recent: int) -> Flags:
@@ -162,10 +159,10 @@ def _gain(values: d.Series, window: int) -> d.Series:
 @once
 def parsing(e: Evidence) -> Measurement:
     """The reward fell at once, and every measured signal of the policy is what it was."""
-    share, reward = _reward_left(e), change(e, "reward")
+    share, reward = reward_left(e), change(e, "reward")
     ratios = {name: (of := change(e, name)).now / of.before for name in POLICY}
     measured = {name: ~np.isnan(ratio) for name, ratio in ratios.items()}
-    alone = _has_fallen(e) & (share <= HALVED) & ~any_sign(e)
+    alone = reward_fell(e) & (share <= HALVED) & ~any_sign(e)
     alone &= measured["entropy"] & (measured["response_tokens"] | measured["answered_share"])
     alone &= ~(mean(e, "tool_fail_share", RECENT) >= TOOLS_WORK)
     for name, ratio in ratios.items():
@@ -265,8 +262,9 @@ RULES = (
         f"{BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by {percent(o.NEARLY)} of that margin "
         f"for {o.SLIPS} steps, within {MEMORY} steps of a surge of entropy or gradient norm, of "
         "responses that shrank, grew or are cut, of numbers that are not finite, or of correct "
-        "responses that lose likelihood. Or the reward stays at its lowest for longer than steps "
-        f"in any order would in {percent(o.LEVEL)} of all runs. {OF_BEST}",
+        "responses that lose likelihood. Or the reward stays at its lowest, less than half of the "
+        "mean before, for longer than steps in any order would in "
+        f"{percent(o.LEVEL)} of all runs. {OF_BEST}",
         advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
         "look-alikes says which of them this log rules out.",
         confused_with=CURRICULUM,

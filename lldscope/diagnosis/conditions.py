@@ -21,7 +21,8 @@ FALL_STEPS = 40  # steps that the last SMOOTH are compared with to see the fall 
 LARGEST_GAIN = 4.0  # × the median size: gains above it are cut in means of Δ
 LARGEST_LOSS = 5.0  # × the largest gain: losses above it are cut in means of Δ
 CUT = 0.33  # of the rollouts: truncation
-CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen
+CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen, if also by
+CUT_CLEAR = 4.0  # standard errors
 CUT_STEPS = 5
 ENTROPY_FLOOR = 0.05  # × the entropy of the first SMOOTH steps: nearly none
 SIGN_STEPS = 2  # in a row, before something counts as a second sign
@@ -120,11 +121,11 @@ def truncation_risen(e: Evidence) -> Flags:
 
     def rise(values: d.Series) -> d.Series:
         now = d.trailing_mean(values, rows, 1)
-        return (
-            (now > CUT)
-            & (now - values[:first].mean() >= CUT_RISE)
-            & (np.arange(len(values)) >= first)
-        )
+        # The largest noise so far: near a share of 1 there is little. NaN: none is known yet.
+        noise = np.fmax.accumulate(d.shifted(outcome.upper_noise(values), rows))
+        least = np.fmax(CUT_RISE, CUT_CLEAR * np.sqrt(noise * (1 / first + 1 / rows)))
+        rise = now - values[:first].mean()
+        return (now > CUT) & (rise >= least) & (np.arange(len(values)) >= first)
 
     return on_measured(share, rise) > 0
 

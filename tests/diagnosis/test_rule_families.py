@@ -141,6 +141,15 @@ def test_a_large_surge_is_one_however_much_the_entropy_fluctuated():
     assert surge.first_step <= 34
 
 
+@pytest.mark.parametrize(("first", "severity"), [(0.7, "info"), (0.1, "warning")])
+def test_responses_that_were_cut_from_the_start_are_no_change(first, severity):
+    """A row every five steps, of few rollouts."""
+    step, rng = np.arange(0, 200, 5), np.random.default_rng(0)
+    cut = np.clip(np.linspace(first, 0.98, 40) + rng.normal(0, 0.1, 40), 0, 1)
+    table = {"step": step, "reward": rng.normal(0.5, 0.02, 40), "truncated_share": cut}
+    assert alert(assess(frame(table)), "truncation").severity == severity
+
+
 @pytest.mark.parametrize(("begins", "answer"), [(44, "consequence"), (40, "supported")])
 def test_responses_that_are_cut_explain_no_loss_that_was_there_before(begins, answer):
     """The reward goes from 0.9 to nothing over steps 40 to 45; from which step on are they cut?"""

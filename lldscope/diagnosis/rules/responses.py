@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from .. import detectors as d
-from ..conditions import CUT, CUT_RISE, CUT_STEPS, recently, truncation_risen
+from ..conditions import CUT, CUT_CLEAR, CUT_RISE, CUT_STEPS, recently, truncation_risen
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule
 from .measures import (
@@ -171,7 +171,8 @@ RULES = (
         meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Info if "
         "this was so from the start, a warning if it has risen.",
         evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps; risen "
-        f"where it is {percent(CUT_RISE)} of the rollouts above that of the first {SMOOTH} steps.",
+        f"where it is {percent(CUT_RISE)} of the rollouts and {CUT_CLEAR:g} standard errors above "
+        f"that of the first {SMOOTH} steps.",
         advice="Find out why responses grow; raise the limit only if longer ones are right.",
         confused_with="A policy that collapses and writes without end: what began first decides "
         f"(docs/alarms.md), or that the reward had lost {percent(LOST)} and {TIMES_CUT:g} × the "

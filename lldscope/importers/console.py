@@ -4,7 +4,7 @@
   `np.float64(0.53)` on numpy 2, anywhere in what Ray collects from many processes.
 - A dictionary or a JSON object, with its step in it or before it; ROLL's (`utils/tracking.py`) is
   `metrics_tag: {"step": 3, "metrics": {…}}`.
-- `Step 12/200 | loss: 0.1 | reward: 0.5`, `[step 12] reward=0.5`.
+- `Step 12/200 | loss: 0.1 | reward: 0.5`, `[step 12] reward=0.5`, `[name] 12/200 | reward=0.5`.
 - TRL and other Hugging Face Trainers: `{'loss': 0.1, 'reward': 0.5, …, 'epoch': 0.02}`, without the
   step.
 """
@@ -37,6 +37,7 @@ _ENTRY = re.compile(rb"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
 _STEP = re.compile(
     rb"(?i)\b(?:global_)?(?:step|iter(?:ation)?)\b[\s:=#]*(\d{1,10})(?:/(\d{1,10}))?"
 )
+_COUNT = re.compile(rb"(?:^|\])\s*(\d{1,10})/(\d{1,10})\s*\|")  # without a word for it
 _IN_STEP = b"te"  # what every word for it holds
 _PAIR = re.compile(
     rb"([A-Za-z][\w./@-]{0,99})\s?[:=]\s?([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))(?![\w:])"
@@ -52,13 +53,15 @@ class Console:
     description = "console output with a line a step: verl's, a dictionary, or name=value"
 
     def looks_like(self, file: Candidate) -> bool:
-        return _anywhere(file, lambda line: _IN_STEP in line and _names_a_signal(line))
+        return _anywhere(file, lambda line: _may_hold_a_step(line) and _names_a_signal(line))
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         attempts_seen = AttemptCounter()
         for path in paths:
             is_verls = False  # then other lines that name a step are noise
-            for line, is_complete in lines(path, findings, _IN_STEP, _LONGEST):
+            for line, is_complete in lines(path, findings, longest=_LONGEST):
+                if not _may_hold_a_step(line):
+                    continue
                 if total := _TOTAL.search(line):
                     findings.planned_steps = int(total[1])
                 line = strip_ansi(line)
@@ -69,6 +72,10 @@ class Console:
                 if pair:
                     step, values = pair
                     yield Scalars(step, values, attempt=attempts_seen.of(step, values))
+
+
+def _may_hold_a_step(line: bytes) -> bool:
+    return _IN_STEP in line or (b"/" in line and b"|" in line)
 
 
 def _names_a_signal(line: bytes) -> bool:
@@ -106,7 +113,7 @@ def _dictionary(line: bytes) -> Step | None:
 
 def _pairs(line: bytes, findings: Findings) -> Step | None:
     """Step and numbers of a line such as `Step 3/200 | loss: 0.1 | reward: 0.5`."""
-    step = _STEP.search(line)
+    step = _STEP.search(line) or _COUNT.search(line)
     if step is None or int(step[1]) >= 2**31:
         return None
     pairs = _PAIR.findall(line[step.end() :]) or _PAIR.findall(line[: step.start()])

@@ -97,6 +97,9 @@ LOGS: dict[str, Callable[[], str]] = {
     "pairs.log": lambda: "".join(
         f"12:00:01 INFO | Step {r['step']}/{PLANNED} | " + pairs(r, ": ") + "\n" for r in ROWS
     ),
+    "counts.log": lambda: "".join(
+        f"[mine]  {r['step']}/{PLANNED} | {pairs(r, '=')}\n" for r in ROWS
+    ),
     "pairs-equal.log": lambda: "".join(
         f"[step {r['step']:04d}] {pairs(r, '=')}\n" for r in ROWS
     ),

@@ -290,9 +290,9 @@ def trend(e: Evidence) -> str:
     is_constant, lowest, highest = last.max() == last.min(), rewards.min(), rewards.max()
     if is_constant and last[0] == lowest and (lowest < highest or lowest <= 0):
         return "dead"
-    if outcome(e).fallen[-1]:
+    change, has_lost = rise(e), outcome(e).share[-1] < DECLINED
+    if outcome(e).fallen[-1] and (has_lost or change is None or not change.clear):
         return "falling"
     if is_constant:
         return "constant"
-    change = rise(e)
     return "" if change is None else "improving" if change.clear else "flat"

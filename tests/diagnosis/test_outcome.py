@@ -178,6 +178,7 @@ def test_a_log_with_a_row_every_tenth_step_is_compared_over_more_steps():
         (np.concatenate([np.linspace(0.1, 1, 90), np.zeros(30)]), "dead"),
         (np.concatenate([np.linspace(0.1, 1, 90), np.full(30, 0.2)]), "falling"),
         (np.linspace(0.1, 1, 120), "improving"),
+        (np.concatenate([np.linspace(0.1, 1, 90), np.linspace(1, 0.95, 30)]), "improving"),
         (np.tile([0.1, 0.2], 60), "flat"),
         (np.zeros(19), ""),
     ],

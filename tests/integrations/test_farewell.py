@@ -20,7 +20,7 @@ def test_a_short_run_is_called_too_short_once(tmp_path, capsys):
     with lldscope.Recorder(path) as recorder:
         recorder.step(step=0)
     farewell(path)
-    assert capsys.readouterr().out.lower().count("too few steps") == 1
+    assert capsys.readouterr().out.lower().count("too little to judge") == 1
 
 
 def test_what_cannot_be_read_is_logged_and_raises_nothing(tmp_path, caplog):

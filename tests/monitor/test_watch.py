@@ -271,7 +271,7 @@ def test_the_block_keeps_its_height_while_the_run_goes_on(tmp_path):
                 out.width = 80
                 lines = out.render_lines(live_block(follower.run, update.state, 80))
                 heights.add(len(lines))
-    assert heights == {9}
+    assert heights == {10}
 
 
 def test_a_log_gets_plain_lines(tmp_path):

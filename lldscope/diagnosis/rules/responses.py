@@ -46,8 +46,8 @@ def truncation(e: Evidence) -> Measurement:
     what = "of the rollouts were cut by a length limit"
     cut = share_above(e, "truncated_share", CUT_STEPS, CUT, what)
     risen, more = truncation_risen(e), change(e, "truncated_share")
-    lost = 1 - reward_left(e)
-    uncut = reward_fell(e) & (lost > LOST) & (more.now - more.before < lost / TIMES_CUT)
+    loss = 1 - reward_left(e)
+    uncut = reward_fell(e) & (loss > LOST) & (more.now - more.before < loss / TIMES_CUT)
     explains = cut.holds & risen & ~recently(e, uncut, 1)
     return replace(cut, explains=explains, grave=risen)
 

@@ -185,13 +185,12 @@ _WORDS: dict[str, str] = {
     ),
     **dict.fromkeys(("clip fraction", "clip frac", "clipfrac", "clip rate"), "clip_share"),
 }
-_BY_WORDS = "by its name"
 
 
 def _by_words(name: str) -> Meaning | None:
     words = re.findall(r"[a-z]+", name.lower().replace("loss/", ""))
     signal = _WORDS.get(" ".join(w for w in words if not _FILLING.fullmatch(w)))
-    return Meaning(signal, _BY_WORDS, rank=len(_TABLE) + len(words)) if signal else None
+    return Meaning(signal, "by its name", rank=len(_TABLE) + len(words)) if signal else None
 
 
 def meaning(name: str) -> Meaning | None:

@@ -134,16 +134,18 @@ def _fall(alerts: Sequence[AnyAlert]) -> int | None:
     return min((a.episodes[-1][0] or 0 for a in firing), default=None)
 
 
-def _signs(alerts: Sequence[AnyAlert]) -> list[tuple[int, Alert]]:
-    """What may have led to the loss of the outcome, and where it began: a cause or a sudden change
-    that was there by the fall, or a sign from inside from well before it, because what began with
-    it or after it is no cause. What has been resolved since counts as well: in time the values of
-    a broken run are the usual ones."""
+def _signs(
+    alerts: Sequence[AnyAlert], causes: Collection[str] | None = None
+) -> list[tuple[int, Alert]]:
+    """What may have led to the loss of the outcome, and where it began: a cause (by default any
+    that there is) or a sudden change that was there by the fall, or a sign from inside from well
+    before it, because what began with it or after it is no cause. What has been resolved since
+    counts as well: in time the values of a broken run are the usual ones."""
     if (fall := _fall(alerts)) is None:
         return []
     signs = []
     for a in alerts:
-        until = fall if a.rule in EXPLAINS else fall - SMOOTH - 1
+        until = fall if a.rule in (EXPLAINS if causes is None else causes) else fall - SMOOTH - 1
         if not isinstance(a, Alert) or a.severity == "info" or a.rule not in EXPLAINS | INSIDE:
             continue
         for fired, resolved in a.episodes:
@@ -156,12 +158,9 @@ def _signs(alerts: Sequence[AnyAlert]) -> list[tuple[int, Alert]]:
 def _before_the_fall(t: Trouble, alarm: AnyAlert) -> tuple[int, Alert] | None:
     """Of what led to the loss of the outcome, if the alarm is of that, the cause that the log
     supports, or else the first."""
-    signs, fall = _signs(t.alerts) if alarm.rule in OUTCOME else [], _fall(t.alerts) or 0
     causes = {*t.causes, "step-change"}
-    signs = [
-        (at, a) for at, a in signs
-        if a.rule in causes or (a.rule in INSIDE and at < fall - SMOOTH)
-    ]
+    signs = _signs(t.alerts, causes) if alarm.rule in OUTCOME else []
+    signs = [s for s in signs if s[1].rule in INSIDE | causes]
 
     def certainty(sign: tuple[int, Alert]) -> tuple[bool, bool, int]:
         rule = sign[1].rule

@@ -329,8 +329,8 @@ def test_a_live_run_tells_of_each_change_once(server, tmp_path):
     alerts = [(a["rule"], a["state"]) for a in lines if a["type"] == "alert"]
     assert ("lld-decay", "firing") in alerts
     assert ("lld-collapse", "firing") in alerts
-    told = [(a["rule"], a["state"], a["severity"]) for a in lines if a["type"] == "alert"]
-    assert len(told) == len(set(told))  # an alarm that gets worse is told of again
+    changes = [(a["rule"], a["state"], a["severity"]) for a in lines if a["type"] == "alert"]
+    assert len(changes) == len(set(changes))  # an alarm that gets worse is told of again
     info = {a["rule"] for a in lines if a["type"] == "alert" and a["severity"] == "info"}
     assert server.alerts == [change for change in alerts if change[0] not in info]
     assert SECRET not in out + err

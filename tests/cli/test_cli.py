@@ -209,7 +209,7 @@ ERRORS = [
     (("schema", "stepz"), 2, "There is no table stepz"),
     (("check",), 2, "Missing argument"),
     (("check", "{tmp}/run", "--arl", "1"), 2, "--arl"),
-    (("chekc",), 2, "No such command"),
+    (("chekc",), 2, "Did you mean 'check'?"),
     (("watch", "{tmp}/newer", "--json"), 1, "Upgrade lldscope"),
 ]
 

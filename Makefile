@@ -5,6 +5,7 @@
 # make elsewhere   the decisive tests again: other instructions, orders, time zones, locales, load
 # make check  ruff and mypy
 # make docs   the pages that are made from code, and the API reference in build/api
+# make site   docs/ as a site with search, in build/site
 # make bench  the benchmarks; prints ratios
 # make constraints   try the newest versions of everything; commit them if make test is green
 # make sample_runs   train the recorded runs again
@@ -15,7 +16,7 @@ READY := .venv/.ready
 ENGINES := .venv/.engines
 # Integrations that need an environment of their own: with the tools whose stores are imported at
 # hand TRL would report to them, and verl needs another transformers.
-OWN := .envs/stores/.ready .envs/verl/.ready
+OWN := .envs/stores/.ready .envs/verl/.ready .envs/site/.ready
 INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -26,7 +27,7 @@ TOOLS_READ := mlflow-skinny sqlalchemy alembic trackio
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo docs quick test test-all elsewhere check bench sample_runs chromium prometheus constraints
+.PHONY: demo docs site quick test test-all elsewhere check bench sample_runs chromium prometheus constraints
 
 demo: $(READY)
 	$(BIN)/lldscope demo
@@ -50,6 +51,9 @@ check: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/make.py
+
+site: .envs/site/.ready
+	.envs/site/bin/zensical build --strict --clean
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench
@@ -90,6 +94,12 @@ $(ENGINES): $(READY)
 
 .envs/verl/.ready: $(READY) $(MADE_OF) constraints-verl.txt
 	$(BIN)/python $(INSTALL) .envs/verl constraints-verl.txt verl pytest hypothesis
+	@touch $@
+
+# 0.1 needs a package that is not on PyPI (2026-11-27).
+.envs/site/.ready: Makefile
+	$(PYTHON) -m venv .envs/site
+	.envs/site/bin/python -m pip install --quiet "zensical==0.0.73"
 	@touch $@
 
 # The browser tests drive Debian's chromium. Without it they are skipped, and say so.

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import detectors as d
 from .evidence import Evidence, Flags
-from .outcome import outcome
+from .outcome import RISES, outcome
 from .phases import Phase
 from .rule import Alert, Measurement, Rule, Severity, Span, State
 
@@ -52,11 +52,21 @@ def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
     if (grave := rule.measure(e).grave) is not None:
         ranks[~grave] -= 1
     if rule.inside:
-        ranks = np.where(outcome(e).rises, Severity.INFO.rank, ranks)
+        ranks = np.where(outcome(e).rises | _risen_since(rule, e, holds), 0, ranks)
     for severity in reversed(Severity):
         if spans := rule.episodes(e, holds, holds & (ranks >= severity.rank)):
             return severity, spans[0][0]
     return list(Severity)[int(ranks[-1])], len(holds) - 1
+
+
+def _risen_since(rule: Rule, e: Evidence, holds: Flags) -> Flags:
+    """The reward is clearly above what it was where the alarm that fires began."""
+    level, error = outcome(e).level, outcome(e).error
+    out = np.zeros(len(holds), dtype=bool)
+    for start, end in rule.episodes(e, holds):
+        least = level[start] + RISES * np.hypot(error[start], error[start:end])
+        out[start:end] = level[start:end] > least
+    return out
 
 
 def _sort(alerts: list[Alert]) -> list[Alert]:

@@ -25,7 +25,10 @@ CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen, if 
 CUT_CLEAR = 4.0  # standard errors
 CUT_STEPS = 5
 ENTROPY_FLOOR = 0.05  # × the entropy of the first SMOOTH steps: nearly none
+NO_ENTROPY = 1e-4  # nats/token: none, whatever it was at first
 SIGN_STEPS = 2  # in a row, before something counts as a second sign
+ALONE = 5  # steps that the reward is lost, where nothing beside it says so
+FAMILIES = 3  # at once: the policy breaks
 
 
 def least_rows(e: Evidence) -> int:
@@ -98,19 +101,25 @@ def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
     return np.clip(gain, -LARGEST_LOSS * largest, largest)
 
 
+def _surges(e: Evidence, name: str, times: float) -> Flags:
+    """A signal has departed from its usual level, and by so much."""
+    departure = usual.risen(e, name)
+    return departure.holds & (departure.ratio >= times)
+
+
 def entropy_surges(e: Evidence) -> Flags:
-    return usual.departure(e, "entropy", usual.ENTROPY_SURGE).holds
+    return usual.risen(e, "entropy").holds
 
 
 def gradient_surges(e: Evidence) -> Flags:
-    return usual.departure(e, "grad_norm", usual.GRADIENT_SURGE).holds
+    return usual.risen(e, "grad_norm").holds
 
 
 @once
 def unstable(e: Evidence) -> Flags:
     """Gradient norm or entropy surges, or a number is not finite."""
-    entropy = usual.departure(e, "entropy", usual.ENTROPY_COLLAPSE)
-    return entropy.holds | gradient_surges(e) | (e.column("n_nonfinite") > 0)
+    entropy = _surges(e, "entropy", usual.ENTROPY_COLLAPSE)
+    return entropy | gradient_surges(e) | (e.column("n_nonfinite") > 0)
 
 
 @once
@@ -134,7 +143,7 @@ def truncation_risen(e: Evidence) -> Flags:
 def entropy_left(e: Evidence) -> d.Series:
     """The entropy's logarithm above that of ENTROPY_FLOOR, median of the last SMOOTH steps."""
     entropy, rows = e.column("entropy"), e.cadence.rows(SMOOTH)
-    log = np.log(np.where(entropy > 0, entropy, np.nan))
+    log = np.log(np.where(entropy >= 0, np.fmax(entropy, NO_ENTROPY), np.nan))
 
     def left(values: d.Series) -> d.Series:
         level = d.trailing_median(values, rows, rows)
@@ -143,16 +152,43 @@ def entropy_left(e: Evidence) -> d.Series:
     return on_measured(log, left, e.data)
 
 
+@once
+def entropy_gone(e: Evidence) -> Flags:
+    """The entropy is nearly gone, by the first steps, or from the first step on nearly 0."""
+    rows = e.cadence.rows(usual.RECENT)
+    level = on_measured(e.column("entropy"), lambda v: d.trailing_median(v, rows, rows))
+    return (entropy_left(e) <= 0.0) | (level <= NO_ENTROPY)
+
+
+def nonfinite(e: Evidence) -> Flags:
+    return e.column("n_nonfinite") > 0
+
+
 SIGNS: dict[str, Callable[[Evidence], Flags]] = {
     "correct responses lose likelihood": falling,
     "the entropy surges": entropy_surges,
-    "the entropy is nearly gone": lambda e: entropy_left(e) <= 0.0,
+    "the entropy is nearly gone": entropy_gone,
     "the gradient norm surges": gradient_surges,
-    "responses shrink": lambda e: usual.departure(e, "response_tokens", usual.SHRUNK).holds,
-    "responses grow": lambda e: usual.departure(e, "response_tokens", usual.GROWN).holds,
+    "responses shrink": lambda e: usual.fallen(e, "response_tokens").holds,
+    "responses grow": lambda e: usual.risen(e, "response_tokens").holds,
     "more responses are cut": truncation_risen,
-    "numbers are not finite": lambda e: e.column("n_nonfinite") > 0,
+    "numbers are not finite": nonfinite,
 }
+
+
+@once
+def families(e: Evidence) -> dict[str, Flags]:
+    """What of the policy shows at each row that it breaks, whatever the reward does: signs of one
+    family are one thing seen twice."""
+    length = usual.risen(e, "response_tokens").holds | usual.fallen(e, "response_tokens").holds
+    return {
+        "response_tokens": length | truncation_risen(e),
+        "entropy": _surges(e, "entropy", usual.ENTROPY_COLLAPSE) | entropy_gone(e),
+        "grad_norm": gradient_surges(e) | usual.fallen(e, "grad_norm").holds,
+        "kl": usual.kl_explosion(e).holds,
+        "valid_searches": usual.fallen(e, "valid_searches").holds,
+        "n_nonfinite": recently(e, nonfinite(e), 1),
+    }
 
 
 def second_signs(e: Evidence, row: int) -> str:
@@ -168,9 +204,11 @@ def any_sign(e: Evidence) -> Flags:
 
 @once
 def reward_crashed(e: Evidence) -> Flags:
-    """The outcome is being lost: the reward is under half of its best, beyond its noise, or has
-    declined, where a second sign confirms it."""
-    return outcome.halved(e) | (outcome.slips(e) & any_sign(e))
+    """The outcome is being lost: the reward is under half of its best, beyond its noise, for
+    ALONE steps, or has declined, where a second sign confirms it."""
+    lost = outcome.halved(e)
+    alone = d.consecutive(lost) >= e.cadence.rows(ALONE)
+    return alone | ((lost | outcome.slips(e)) & any_sign(e))
 
 
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:

@@ -10,14 +10,11 @@ from .. import detectors as d
 from ..evidence import Evidence, once
 from ..outcome import outcome, slips
 from ..rule import CauseRank, Measurement, Rule, Severity
-from ..usual import RECENT, departure
+from ..usual import ABANDONED, RECENT, SCALES, fallen
 from .measures import percent, share_above
 
 FAILED = 0.5  # of the tool calls
 FAILED_STEPS = 5
-ABANDONED = 0.33  # × the usual number of valid searches
-STEPS = 400  # of the usual number
-LEAST = 0.01  # searches per rollout, in place of none
 
 
 @once
@@ -29,7 +26,7 @@ def outage(e: Evidence) -> Measurement:
 
 @once
 def abandoned(e: Evidence) -> Measurement:
-    small = departure(e, "valid_searches", ABANDONED, steps=STEPS, least=LEAST)
+    small = fallen(e, "valid_searches")
 
     def message(row: int) -> str:
         now = small.ratio[row] * small.usual[row]
@@ -69,7 +66,7 @@ RULES = (
         action="read some responses",
         meaning=f"The policy makes under {percent(ABANDONED)} of the searches it used to make.",
         evidence=f"Valid searches per rollout: {percent(ABANDONED)} of the usual or less, as for "
-        f"entropy-surge but with up to {STEPS} steps.",
+        f"entropy-surge but with up to {SCALES['valid_searches'].steps} steps.",
         advice="Read samples: does it answer without looking, or fail to write a valid search?",
         confused_with="A tool that is switched off: then no search is made from one step on.",
         measure=abandoned,

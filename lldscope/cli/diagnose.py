@@ -125,6 +125,7 @@ def _show(answer: dict[str, Any]) -> None:
         ],
         "in short": [] if answer["grounds"] else answer["summary"],
         "components of the reward": [
+            f"{c['component']}: 0 in every step" if c["unpaid"] else
             f"{c['component']}: {c['first']:.3g} at first, {c['best']:.3g} at best, "
             f"{c['last']:.3g} at the end"
             for c in answer["reward_components"]

@@ -100,7 +100,8 @@ def show_state(run: Run, state: RunState) -> None:
     out.print()
     spans = [s for s in state.phases if s.phase is not None]
     words = [f"{PHASES[s.phase].word} {s.start_step}–{s.end_step}" for s in spans]
-    _print(out, [f"phases: {' → '.join(words)}"] if words else [])
+    if any(s.phase != "warmup" for s in spans):  # the end of a warm-up alone says nothing
+        _print(out, [f"phases: {' → '.join(words)}"])
     for alert in state.alerts:
         out.print(alert_text(out, alert, state.silenced))
     _print(out, [f"· pending {a.rule}, step {a.step}: {a.message}" for a in state.pending])

@@ -157,10 +157,19 @@ MEANINGS: dict[str, Meaning] = {
     for rank, (name, signal, estimator) in enumerate(_TABLE)
 }
 
-# verl 0.9.1: val-core/DATA SOURCE/acc or reward/mean@N; Search-R1: val/test_score/DATA SOURCE
-_HELD_OUT = re.compile(r"val-core/.+/(acc|reward)/mean@\d+|val/test_score/.+")
+# A part of a name that says that it is of held-out questions, and a last part that says that it is
+# a score, such as val-core/DATA SOURCE/acc/mean@8 (verl 0.9.1), val/test_score/DATA SOURCE
+# (Search-R1), eval_rewards/FUNCTION/mean (TRL), test/env/all/correct (tinker-cookbook).
+_HELD_OUT = re.compile(
+    r"(?:val|valid|validation|eval|evaluation|test|held_?out)(?:[-_](?:core|env|rewards?))?[/_-]"
+    r"(?:.+[/_-])?"
+    r"(?:acc|accuracy|correct|score|rewards?|return|success(?:[_-]rate)?|(?:pass|solve|win)[_-]rate"
+    r"|pass(?:@|_at_)1|em|exact[_-]match)(?:[/_](?:mean|avg|all|total))*(?:/?(?:mean|avg)@\d+)?"
+    r"|(?:val|eval|test)/.+/(?:mean|avg)@\d+|val/test_score/.+",
+    re.I,
+)
 _OF_A_SOURCE = Meaning(
-    "eval_score", f"{_AFTER}; of one data source, the first of the log", rank=len(_TABLE)
+    "eval_score", f"{_AFTER}; where there are several, the first of the log", rank=len(_TABLE)
 )
 
 # Words that say nothing of which signal it is, and names of the signals without them.

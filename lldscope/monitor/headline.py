@@ -16,12 +16,13 @@ from ..diagnosis.evidence import SMOOTH, Restarts
 from ..diagnosis.outcome import DECLINED, Rise
 from ..diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from ..diagnosis.rule import Alert
+from ..importers.reading import listing
 from ..storage.events import checkpoint_number, last_checkpoint
 from .alerts import AnyAlert
 from .liveness import Liveness
 
 Events = Sequence[Mapping[str, Any]]
-
+NAMED = 5  # names in a sentence
 
 DECLARATION = {rule.id: rule for rule in (*RULES, STALLED)}
 
@@ -46,7 +47,9 @@ class Headline:
 class Trouble(NamedTuple):
     """What a headline is made from. `causes`: the look-alikes that the log supports; `damaged`: the
     files that cannot be read; `rise`: whether the reward has risen; `share`: what is left of its
-    best, NaN where that is not known; `restarts`: the steps from which on it trained differently.
+    best, NaN where that is not known; `has_fallen`: whether the rest is lost beyond noise;
+    `restarts`: the steps from which on it trained differently; `unpaid`: components of the reward
+    that are always 0; `logged`: the names of the metrics where none of them is judged.
     """
 
     verdict: str
@@ -58,7 +61,10 @@ class Trouble(NamedTuple):
     damaged: Collection[str] = ()
     rise: Rise | None = None
     share: float = math.nan
+    has_fallen: bool = False
     restarts: Restarts = MappingProxyType({})
+    unpaid: Sequence[str] = ()
+    logged: Sequence[str] = ()
 
 
 def headline(t: Trouble) -> Headline:
@@ -200,8 +206,10 @@ def _quiet(t: Trouble) -> Headline:
     if t.verdict == "insufficient" and t.damaged:
         return Headline(f"Too little of this run can be read to judge it ({hurt})", repair)
     if t.verdict == "insufficient" and not t.judged:
+        logged = f"logged: {listing(t.logged, NAMED)}" if t.logged else "nothing else was logged"
         return Headline(
-            "Neither a reward nor a likelihood is recorded, so this run cannot be judged",
+            "No metric has the name of a reward or of a likelihood, so this run cannot be judged "
+            f"({logged})",
             "record one of them; of an imported log, say which metric it is with --map.",
         )
     if t.verdict == "insufficient":
@@ -212,15 +220,26 @@ def _quiet(t: Trouble) -> Headline:
         fires = f"No warning fires; for information: {', '.join(information)}"
     if t.damaged:
         return Headline(f"{fires}{unseen}; but {hurt}", repair)
-    if t.rise is not None and not t.rise.clear:
+    but = f"; but {'; '.join(doubts)}" if (doubts := _doubts(t)) else ""
+    return Headline(f"{fires}{unseen}{but}", "")
+
+
+def _doubts(t: Trouble) -> list[str]:
+    """What the reward does not do although no alarm fires. A best that is the best of noise is not
+    spoken of where the reward has not risen."""
+    has_risen = t.rise is None or t.rise.clear
+    doubts = []
+    if t.share < DECLINED and (has_risen or t.has_fallen):
+        why = "as it has fluctuated before" if t.has_fallen else "which its noise can explain"
+        doubts.append(f"the reward is at {percent(max(t.share, 0.0))} of its best, {why}")
+    if t.rise is not None and not has_risen:
         last, first = f"the last {t.rise.last} steps", f"the first {t.rise.first}"
-        flat = f"the reward of {last} is not clearly above that of {first}"
-        return Headline(f"{fires}{unseen}; but {flat}", "")
-    if t.share < DECLINED:
-        left = f"the reward is at {percent(max(t.share, 0.0))} of its best"
-        usual = "as it has fluctuated before"
-        return Headline(f"{fires}{unseen}; but {left}, {usual}", "")
-    return Headline(f"{fires}{unseen}", "")
+        doubts.append(f"the reward of {last} is not clearly above that of {first}")
+    if t.unpaid:
+        were, they = ("was", "it pays") if len(t.unpaid) == 1 else ("were", "they pay")
+        names = listing(t.unpaid, NAMED)
+        doubts.append(f"{names} {were} 0 in every step: {they} for nothing")
+    return doubts
 
 
 def _back(t: Trouble, restart: int | None) -> str:

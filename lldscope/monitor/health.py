@@ -12,13 +12,16 @@ import numpy as np
 
 from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
 from ..core.safe_text import in_one_line
+from ..core.schema import SIGNALS, signals_in
 from ..diagnosis.assess import Assessment, PhaseSpan
-from ..diagnosis.evidence import Grade
+from ..diagnosis.evidence import Evidence, Grade
 from ..diagnosis.look_alikes import Answer
 from ..diagnosis.outcome import outcome, rise, trend
 from ..diagnosis.phases import Phase
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
+from ..diagnosis.rules.reward import unpaid
+from ..importers.mapping import like_a_reward
 from ..runs import Run
 from ..storage.events import checkpoint_number, last_checkpoint
 from ..storage.notes import silenced
@@ -30,9 +33,12 @@ if TYPE_CHECKING:
     from ..diagnosis.registry import Rule
 
 CHECK_SCHEMA = 1
-BASIS = {  # what a run is judged by where no likelihood was logged
+BASIS = {  # what a run without likelihoods is mainly judged by
     "reward": "reward", "entropy": "entropy", "grad_norm": "gradients",
     "response_tokens": "lengths",
+}
+_NO_BASIS = {
+    "reward_sd", *signals_in("apart"), *(c.name for c in SIGNALS.columns if c.kind != "float")
 }
 
 Verdict = Literal["healthy", "warning", "critical", "stalled", "insufficient"]
@@ -80,7 +86,7 @@ class RunState:
     headline: Headline
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
-    basis: tuple[str, ...] = ()  # which of BASIS were measured
+    basis: tuple[str, ...] = ()  # which of BASIS were measured, and "others" where others were
     trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
 
     @property
@@ -99,7 +105,7 @@ class RunState:
             return "only the reward was logged"
         *others, last = self.basis or ("",)
         words = f"{', '.join(others)} and {last}" if others else last
-        return f"no Δ ({words} only)" if last else "no Δ"
+        return f"no Δ ({words})" if last else "no Δ"
 
     @property
     def coverage(self) -> tuple[int, int]:
@@ -177,11 +183,12 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     answer = verdict(assessment, life)
     causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
-    shares = outcome(assessment.evidence).share
+    e, judged = assessment.evidence, assessment.judged or last_step is None
+    shares, fallen = outcome(e).share, outcome(e).fallen
     trouble = Trouble(
-        answer, alerts, causes, events, life, assessment.judged or last_step is None, run.damaged,
-        rise=rise(assessment.evidence), share=float(shares[-1]) if len(shares) else math.nan,
-        restarts=assessment.evidence.restarts,
+        answer, alerts, causes, events, life, judged, run.damaged, rise=rise(e),
+        share=float(shares[-1]) if len(shares) else math.nan, has_fallen=bool(fallen[-1:].any()),
+        restarts=e.restarts, unpaid=unpaid(e), logged=() if judged else _logged(run),
     )
     return RunState(
         run=run.name,
@@ -204,12 +211,21 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         headline=headline(trouble),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
-        basis=tuple(
-            word for signal, word in BASIS.items()
-            if np.isfinite(assessment.evidence.column(signal)).any()
-        ),
-        trend=trend(assessment.evidence),
+        basis=_basis(e),
+        trend=trend(e),
     )
+
+
+def _logged(run: Run) -> list[str]:
+    """The names of the metrics of a run, first those that may be of its reward."""
+    names = [*run.sql("SELECT DISTINCT name FROM scalars ORDER BY name")["name"]]
+    return list(dict.fromkeys([*like_a_reward(names), *names]))
+
+
+def _basis(e: Evidence) -> tuple[str, ...]:
+    measured = {name for name in SIGNALS.names if np.isfinite(e.column(name)).any()}
+    others = measured - {*BASIS} - _NO_BASIS
+    return *(word for name, word in BASIS.items() if name in measured), *["others"][: len(others)]
 
 
 def _bound(run: Run, assessment: Assessment) -> float | None:

@@ -67,5 +67,8 @@ def _components(run: Run) -> list[dict[str, Any]]:
         means = np.convolve(values, np.full(n, 1 / n), "valid")
         first, best, last = (float(m) for m in (means[0], means.max(), means[-1]))
         component = name.removeprefix(COMPONENT)
-        answer.append({"component": component, "first": first, "best": best, "last": last})
+        answer.append({
+            "component": component, "first": first, "best": best, "last": last,
+            "unpaid": not values.any(),
+        })
     return answer

@@ -17,7 +17,7 @@ from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.core.safe_text import in_one_line
 from lldscope.importers import addresses
-from lldscope.importers.mapping import like_a_reward
+from lldscope.importers.mapping import like_a_reward, meaning
 from lldscope.monitor.health import check
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -28,6 +28,24 @@ def lines(path: Path, rows: list[Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize(
+    ("names", "signal"),
+    [
+        (["eval/accuracy", "eval_accuracy", "eval_reward", "eval_rewards/accuracy_reward/mean",
+          "val/gsm8k/mean@1", "val-core/nq/acc/mean@8", "val/test_score/nq", "val/reward_mean",
+          "test/env/all/correct", "eval/all/avg_score", "eval/all/pass_at_1", "eval/aime24/avg@16",
+          "heldout_accuracy", "test/env/all/reward/total"], "eval_score"),
+        (["eval_loss", "eval_runtime", "eval_reward_std", "eval_completions/mean_length",
+          "eval/global_step", "val/response_length/mean", "val-core/nq/acc/best@8/mean",
+          "eval_entropy", "contest_score", "test_time", "latest_reward"], None),
+        (["train/accuracy", "accuracy"], "success"),
+    ],
+)
+def test_held_out_scores_are_known_by_their_usual_names(names, signal):
+    meanings = {name: meaning(name) for name in names}
+    assert {name: m and m.signal for name, m in meanings.items()} == dict.fromkeys(names, signal)
 
 
 # -- rewards ---------------------------------------------------------------------------------------
@@ -46,7 +64,7 @@ def test_a_log_without_a_reward_says_so_and_is_never_healthy(run_import, tmp_pat
     assert "--map reward=episode_reward" in message
     state = check(lldscope.open_run(outcome.run))
     assert state.verdict == "insufficient"
-    assert "Neither a reward nor a likelihood" in state.headline.cause
+    assert "(logged: episode_reward, win_rate, " in state.headline.cause
     mapped = run_import(path, to="mapped", columns={"reward": "episode_reward"})
     assert not [note for note in mapped.findings.notes if "No reward" in note]
     assert check(lldscope.open_run(mapped.run)).verdict == "healthy"

@@ -178,9 +178,16 @@ def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:
         "No alarm fires; but the reward of the last 40 steps is not clearly above that of the "
         "first 10"
     )
-    # What has not risen has no best that it could be under.
-    low = trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40), share=0.59)
+    # What has not risen has no best that it could be under, if it has not fallen beyond its noise.
+    low = trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40), share=0.49)
     assert headline(low) == result
+    assert headline(low._replace(has_fallen=True)).cause == (
+        "No alarm fires; but the reward is at 49 % of its best, as it has fluctuated before; the "
+        "reward of the last 40 steps is not clearly above that of the first 10"
+    )
+    assert headline(low._replace(rise=None)).cause == (
+        "No alarm fires; but the reward is at 49 % of its best, which its noise can explain"
+    )
 
 
 def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
@@ -232,8 +239,11 @@ def test_every_verdict_has_a_headline() -> None:
     assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
     blind = headline(trouble(verdict="insufficient")._replace(judged=False))
     assert str(blind).startswith(
-        "Neither a reward nor a likelihood is recorded, so this run cannot"
+        "No metric has the name of a reward or of a likelihood, so this run cannot be judged "
+        "(nothing else was logged): record one of them"
     )
+    named = headline(trouble(verdict="insufficient")._replace(judged=False, logged=["a", "b"]))
+    assert "(logged: a, b): record one" in str(named)
     custom = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
     assert str(custom) == "Rule my-rule (firing since step 5): do this."
     for rule in RULES:

@@ -11,7 +11,7 @@ from ...core.numbers import short
 from ...core.schema import COMPONENT
 from .. import detectors as d
 from .. import outcome as o
-from ..conditions import MEMORY, any_sign, reward_crashed, second_signs
+from ..conditions import MEMORY, any_sign, least_rows, reward_crashed, second_signs
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
 from ..usual import BACK
@@ -219,6 +219,18 @@ def replaced(e: Evidence) -> Measurement:
         )
 
     return Measurement(holds, share, d.constant(o.DECLINED, share), message, grave=grave, back=~low)
+
+
+def unpaid(e: Evidence) -> list[str]:
+    """The components of the reward that have been 0 in every step, while the reward was not."""
+    if not np.nanmax(np.abs(o.reward_series(e)), initial=0.0) > 0:
+        return []
+    series = {name: e.column(name) for name in e.signals if name.startswith(COMPONENT)}
+    measured = {name: x[~np.isnan(x)] for name, x in series.items()}
+    return [
+        name.removeprefix(COMPONENT) for name, x in measured.items()
+        if len(x) >= least_rows(e) and not x.any()
+    ]
 
 
 BEYOND_NOISE = (

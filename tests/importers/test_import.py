@@ -299,6 +299,20 @@ def test_rollouts_belong_to_the_attempt_whose_step_stands(run_import):
     assert rows[5]["entropy"] == pytest.approx(0.85)
 
 
+@pytest.mark.parametrize("line", [
+    "step:{} - actor/lr:{} - actor/grad_norm:0.000 - critic/score/mean:0.000\n",
+    "Step {}/9 | lr: {} | grad_norm: 0.0000 | reward: 0.000\n",
+])
+@pytest.mark.parametrize(("lr", "rate"), [("0.000", {}), ("0.0", {"lr": 0.0})])
+def test_a_rate_of_which_rounding_leaves_nothing_is_not_0(run_import, text, line, lr, rate):
+    outcome = run_import(text("".join(line.format(step, lr) for step in (1, 2))))
+    row = {name: v for name, v in signals(outcome)[2].items() if v == v and v is not None}
+    assert {name: row[name] for name in ("lr", "grad_norm", "reward") if name in row} == {
+        "reward": 0.0, **rate
+    }
+    assert sum(outcome.findings.skipped.values()) == (2 if rate else 4)
+
+
 def test_half_written_lines_and_garbage_are_counted(run_import, text):
     good = json.dumps({"step": 1, "reward": 0.5})
     path = text(

@@ -1,4 +1,5 @@
-"""Numbers that are not finite, or differ in engine and trainer; a learning rate that jumped."""
+"""Numbers that are not finite, or differ in engine and trainer; updates of nothing; a learning rate
+that jumped."""
 
 from __future__ import annotations
 
@@ -6,10 +7,15 @@ import numpy as np
 
 from ...core.numbers import percent, short
 from .. import detectors as d
-from ..evidence import Evidence, once
+from ..conditions import CUT
+from ..evidence import Evidence, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
+from ..usual import TINY
 from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, restarts
 
+IDLE_STEPS = 10  # without an update
+IDLE_CHANCE = 0.01  # that these are steps whose groups all have equal rewards, at most
+EQUAL_GROUPS = 0.9  # chance of such a step where the log does not say whether rewards differ
 NONFINITE_STEPS = 10
 NONFINITE_OFTEN = 0.3  # of these steps, before non-finite numbers explain a fall of the likelihood
 GAP = 0.05  # nats/token between engine and trainer
@@ -45,6 +51,54 @@ def nonfinite(e: Evidence) -> Measurement:
     )
     none = np.zeros_like(count)
     return Measurement(holds, count, none, message, explains=holds & often, grave=often)
+
+
+@once
+def idle(e: Evidence) -> Measurement:
+    """Steps up to each row whose gradient, or learning rate, was 0 and whose rewards differed."""
+    stride, least = e.cadence.stride, e.cadence.rows(IDLE_STEPS)
+    norm, deviation = e.column("grad_norm"), e.column("reward_sd")
+    # A row may stand for several steps, or a part of its batch: the share is the chance at most
+    # that the gradient of one of them is rightly 0.
+    chance = on_measured(e.column("zero_signal_share"), lambda share: share)
+    by_spread = np.where(np.isnan(deviation), EQUAL_GROUPS, np.where(deviation > 0, 0.0, 1.0))
+    chance = np.where(np.isnan(chance), by_spread, chance)
+
+    def stretches(values: d.Series) -> d.Series:
+        on, log = d.consecutive(values[0] <= TINY), np.cumsum(np.log(np.fmax(values[1], 1e-9)))
+        before = np.arange(len(on)) - on  # the last row before the stretch
+        log -= np.where(before < 0, 0.0, log[before])
+        return np.where(log <= np.log(IDLE_CHANCE), on, 0)
+
+    lr = e.column("lr")
+    without_gradient = on_measured(np.stack([norm, chance]), stretches, before=0.0)
+    at_rate_0 = on_measured(lr, lambda rate: d.consecutive(rate == 0), before=0.0)
+    rows, by_rate = np.fmax(without_gradient, at_rate_0), at_rate_0 >= without_gradient
+    steps = np.where(np.isnan(norm) & np.isnan(lr), np.nan, rows * stride)
+
+    def message(row: int) -> str:
+        zero = f"was 0 in each of {steps[row]:,.0f} steps"
+        if by_rate[row]:
+            return f"the learning rate {zero}: the weights did not change"
+        differ = "" if chance[row] == EQUAL_GROUPS else ", and rewards differed within groups"
+        cut = mean(e, "truncated_share", IDLE_STEPS)[row]
+        share = f"; {percent(cut)} of the responses were cut" if cut >= CUT else ""
+        return f"the gradient norm {zero}{differ}: the weights did not change{share}"
+
+    return Measurement(
+        rows >= least, steps, d.constant(least * stride, steps), message,
+        advice=lambda row: RATE_0 if by_rate[row] else NO_GRADIENT,
+        per_step=np.where((norm <= TINY) | (lr == 0), np.inf, 0.0),
+    )
+
+
+RATE_0 = (
+    "Look at the schedule: warm-up and total steps, the optimizer's groups, what a resume loaded."
+)
+NO_GRADIENT = (
+    "Look for weights that are frozen or an adapter that is not attached, a loss mask that covers "
+    "every token (or every truncated response), and updates that are skipped."
+)
 
 
 @once
@@ -149,6 +203,23 @@ RULES = (
         unit="non-finite numbers",
         false_alarms=REPORTS,
         rank=CauseRank.SECONDARY,
+    ),
+    Rule(
+        "no-update",
+        needs=("grad_norm", "lr"),
+        cause="Nothing is trained",
+        action="look at what is frozen, the loss mask and the schedule",
+        meaning="The steps do not change the policy: the gradient or the learning rate is 0, and "
+        "it is not because all rewards of each group are equal.",
+        evidence=f"A gradient norm, or a learning rate, of exactly 0 in {IDLE_STEPS} steps in a "
+        "row. Gradients count where rewards differ within groups: so often that steps whose groups "
+        f"all have equal rewards explain it with a chance of {percent(IDLE_CHANCE)} at most.",
+        advice=f"{NO_GRADIENT} {RATE_0}",
+        confused_with="A log that rounds: a learning rate printed as 0.000; a name that is logged "
+        "and never measured.",
+        measure=idle,
+        unit="steps",
+        inside=True,
     ),
     Rule(
         "engine-mismatch",

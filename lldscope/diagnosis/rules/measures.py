@@ -77,6 +77,14 @@ def is_observed(e: Evidence, name: str) -> bool:
     return bool(np.any(~np.isnan(e.column(name))))
 
 
+@once
+def tool_use(e: Evidence) -> tuple[str, str]:
+    """The signal that counts what the policy calls, and what it counts."""
+    if is_observed(e, "tool_calls") and not is_observed(e, "valid_searches"):
+        return "tool_calls", "tool calls"
+    return "valid_searches", "valid searches"
+
+
 def over_former_max(
     values: d.Series,
     limit: float,

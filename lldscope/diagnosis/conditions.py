@@ -10,7 +10,7 @@ import numpy as np
 
 from . import detectors as d
 from . import outcome, usual
-from .evidence import SMOOTH, Evidence, Flags, Rows, on_measured, once
+from .evidence import SMOOTH, Evidence, Flags, Rows, is_observed, on_measured, once
 
 LEAST = 20  # measured steps before any phase but warmup
 ENTER_DECAY = 3  # steps
@@ -29,6 +29,14 @@ NO_ENTROPY = 1e-4  # nats/token: none, whatever it was at first
 SIGN_STEPS = 2  # in a row, before something counts as a second sign
 ALONE = 5  # steps that the reward is lost, where nothing beside it says so
 FAMILIES = 3  # at once: the policy breaks
+
+
+@once
+def tool_use(e: Evidence) -> tuple[str, str]:
+    """The signal that counts what the policy calls, and what it counts."""
+    if is_observed(e, "tool_calls") and not is_observed(e, "valid_searches"):
+        return "tool_calls", "tool calls"
+    return "valid_searches", "valid searches"
 
 
 def least_rows(e: Evidence) -> int:
@@ -186,7 +194,7 @@ def families(e: Evidence) -> dict[str, Flags]:
         "entropy": _surges(e, "entropy", usual.ENTROPY_COLLAPSE) | entropy_gone(e),
         "grad_norm": gradient_surges(e) | usual.fallen(e, "grad_norm").holds,
         "kl": usual.kl_explosion(e).holds,
-        "valid_searches": usual.fallen(e, "valid_searches").holds,
+        (tool := tool_use(e)[0]): usual.fallen(e, tool).holds,
         "n_nonfinite": recently(e, nonfinite(e), 1),
     }
 

@@ -264,15 +264,17 @@ class Rise(NamedTuple):
 
 
 def rise(e: Evidence) -> Rise | None:
-    """Whether the reward has risen since the data last changed; None before LEARNS_WITHIN steps."""
+    """Whether the reward has risen since the data last changed; None where it has not yet, before
+    LEARNS_WITHIN steps."""
     values = reward_series(e)[int(max(e.data, default=0)) :]
     values = values[~np.isnan(values)]
     first, last = e.cadence.rows(SMOOTH), e.cadence.rows(40, SMOOTH)
-    if len(values) < max(e.cadence.rows(LEARNS_WITHIN), first + last):
+    if len(values) < first + last:
         return None
     gain = values[-last:].mean() - values[:first].mean()
     least = CLEAR_RISE * np.sqrt(d.noise_of_means(values)[-1] * (1 / first + 1 / last))
-    if not np.isfinite(least):
+    is_early = len(values) < e.cadence.rows(LEARNS_WITHIN)
+    if not np.isfinite(least) or (is_early and not gain > least):
         return None
     return Rise(bool(gain > least), first * e.cadence.stride, last * e.cadence.stride)
 

@@ -63,6 +63,7 @@ SCALES = {
     "grad_norm": Scale(GRADIENT_SURGE, VANISHED),
     "response_tokens": Scale(GROWN, SHRUNK, least=1.0),
     "valid_searches": Scale(1 / ABANDONED, ABANDONED, least=0.01, steps=400),
+    "tool_calls": Scale(1 / ABANDONED, ABANDONED, least=0.01, steps=400),
     "clip_share": Scale(CLIP_RISE, 0.1),
 }
 

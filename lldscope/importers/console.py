@@ -22,7 +22,7 @@ from ..storage.json_files import parse
 from .mapping import meaning
 from .metrics import StepReader, inner, numbers
 from .progress_bar import Bars
-from .reading import lines, number, strip_ansi
+from .reading import is_lost_to_rounding, lines, number, strip_ansi
 from .rows import Candidate
 from .source import AttemptCounter, Findings, Scalars
 
@@ -117,7 +117,8 @@ def _pairs(line: bytes, findings: Findings) -> Step | None:
     if step is None or int(step[1]) >= 2**31:
         return None
     pairs = _PAIR.findall(line[step.end() :]) or _PAIR.findall(line[: step.start()])
-    values = {n.decode(): float(v) for n, v in pairs if v.count(b".") < 2}
+    texts = {n.decode(): v.decode() for n, v in pairs if v.count(b".") < 2}
+    values = {n: float(v) for n, v in texts.items() if not is_lost_to_rounding(n, v, findings)}
     if not values:
         return None
     if step[2]:
@@ -140,9 +141,11 @@ def _verl_values(text: bytes, is_complete: bool, findings: Findings) -> dict[str
         entries.pop()  # its number may lack digits
         findings.skip("last metrics of a line that is half written")
     for entry in entries:
-        name, _, value = entry.rpartition(b":")
+        name, _, value = (part.decode("utf-8", "replace") for part in entry.rpartition(b":"))
+        if is_lost_to_rounding(name, value, findings):
+            continue
         try:
-            values[name.decode("utf-8", "replace")] = float(value)
+            values[name] = float(value)
         except ValueError:
             findings.skip("metrics whose value is not a number")
     values.pop("", None)

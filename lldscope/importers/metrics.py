@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core.errors import UsageError
 from .mapping import meaning
-from .reading import as_step, natural_key, number, of_one_run, seconds_of
+from .reading import as_step, is_lost_to_rounding, natural_key, number, of_one_run, seconds_of
 from .rollouts import is_rollout
 from .rows import Candidate, rows_of, sample
 from .source import NO_NUMBER, AttemptCounter, Findings, Scalars
@@ -160,7 +160,8 @@ def numbers(
         elif isinstance(value, dict) and "_type" not in value:
             values |= numbers(value, findings, (), f"{above}{name}/")
         elif (result := number(value)) is not None:
-            values[above + name] = result
+            if not (isinstance(value, str) and is_lost_to_rounding(name, value, findings)):
+                values[above + name] = result
         elif value is not None and not isinstance(value, bool):
             findings.skip(NO_NUMBER)
     return values

@@ -125,6 +125,19 @@ def number(value: Any) -> float | None:
         return None
 
 
+# A rate or a norm that is under a thousandth is printed as 0.000: unknown, and not 0.
+_SMALL = re.compile(r"(?i)grad|learning.?rate|(?:^|[/_-])lr\b")
+_ROUNDED = re.compile(r"[-+]?0\.0{3,6}")
+
+
+def is_lost_to_rounding(name: str, text: str, findings: Findings) -> bool:
+    """Whether so few decimals were printed that nothing is left of a rate or a norm; counted."""
+    is_gone = _ROUNDED.fullmatch(text) is not None and _SMALL.search(name) is not None
+    if is_gone:
+        findings.skip("learning rates and gradient norms that were printed as 0.000")
+    return is_gone
+
+
 def seconds_of(value: Any) -> float | None:
     """Unix time of a number of seconds or milliseconds, or of an ISO date, in UTC unless it says
     otherwise; None if it is none."""

@@ -107,7 +107,10 @@ def headline(t: Trouble) -> Headline:
         action = f"look at what changed at step {restart} ({RESTARTS[t.restarts[restart]]})"
     elif _is_consequence(t, alarm):
         action = "look at what began before the reward fell; this began after"
-    if words is not None and words.back:
+    learns = t.rise is not None and t.rise.clear and _fall(t.alerts) is None
+    if learns and alarm.severity == "warning":
+        cause += "; the reward has risen all the same"
+    elif words is not None and words.back:
         action += f", and {_back(t, restart)}"
     if stop:
         cause, action = f"{stop.rstrip('.')}. {cause}", f"{STALLED.action}; {action}"

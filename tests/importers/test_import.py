@@ -241,8 +241,11 @@ def test_the_table_of_names_leads_to_signals_that_are_means():
         "completion_tokens": "response_tokens", "truncation_rate": "truncated_share",
         "clip_fraction": "clip_share", "kl_divergence": "kl", "success_rate": "success",
         "actor/kl_loss": "kl", "actor/ppo_kl": "step_kl", "actor/pg_clipfrac": "clip_share",
-        "tool_call_counts/mean": "valid_searches", "rollout_corr/kl": "engine_gap",
+        "tool_call_counts/mean": "tool_calls", "rollout_corr/kl": "engine_gap",
         "rollout_corr/rollout_is_eff_sample_size": "engine_ess",
+        "tools/call_frequency": "tool_calls", "train/gen_kl_error": "engine_k3",
+        "sampling/sampling_logp_difference/mean": "engine_diff", "mismatch_kl/mean": "engine_k3",
+        "train/train_rollout_logprob_abs_diff": "engine_diff", "train/lr-pg_0": "lr",
     }
     assert {name: m.signal for name in examples if (m := meaning(name))} == examples
     assert {m.signal for m in MEANINGS.values()} <= SCALAR_SIGNALS
@@ -297,6 +300,20 @@ def test_rollouts_belong_to_the_attempt_whose_step_stands(run_import):
     rows = signals(run_import(VERL / "console.log", VERL / "rollouts"))
     assert [rows[s]["n_responses"] for s in (1, 2, 10)] == [4, 4, 4]
     assert rows[5]["entropy"] == pytest.approx(0.85)
+
+
+@pytest.mark.parametrize("line", [
+    "step:{} - actor/lr:{} - actor/grad_norm:0.000 - critic/score/mean:0.000\n",
+    "Step {}/9 | lr: {} | grad_norm: 0.0000 | reward: 0.000\n",
+])
+@pytest.mark.parametrize(("lr", "rate"), [("0.000", {}), ("0.0", {"lr": 0.0})])
+def test_a_rate_of_which_rounding_leaves_nothing_is_not_0(run_import, text, line, lr, rate):
+    outcome = run_import(text("".join(line.format(step, lr) for step in (1, 2))))
+    row = {name: v for name, v in signals(outcome)[2].items() if v == v and v is not None}
+    assert {name: row[name] for name in ("lr", "grad_norm", "reward") if name in row} == {
+        "reward": 0.0, **rate
+    }
+    assert sum(outcome.findings.skipped.values()) == (2 if rate else 4)
 
 
 def test_half_written_lines_and_garbage_are_counted(run_import, text):

@@ -84,6 +84,7 @@ NOW = {
     "grad_norm": "a gradient norm of {}",
     "kl": "a KL to the reference of {} nats/token",
     "valid_searches": "{} valid searches per rollout",
+    "tool_calls": "{} tool calls per rollout",
     "n_nonfinite": "numbers that are not finite",
 }
 

@@ -35,7 +35,7 @@ STEP_LENGTH = 1.2  # × the response length before, or its inverse
 STEP_BACK = 0.9  # × the reward before: the change is over
 SCORE_STEPS = 80
 SCORE_RISE = 3.0  # standard errors of the reward
-POLICY = ("entropy", "response_tokens", "valid_searches", "answered_share")
+POLICY = ("entropy", "response_tokens", "valid_searches", "tool_calls", "answered_share")
 # Names of components that say whether the answer is right.
 _RIGHT = re.compile(r"acc|correct|answer|match|solve|success|pass|result|outcome|verif|em\b", re.I)
 

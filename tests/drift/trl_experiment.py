@@ -1,6 +1,6 @@
-"""What each metric that TRL's GRPOTrainer logs is: two ranks train a few thousand weights on made-up
-rollouts, every candidate definition is computed from the rows, and the candidates that equal the
-logged numbers are printed, as JSON. Of this project it needs nothing:
+"""What each metric that TRL's GRPOTrainer logs is: two ranks train a few thousand weights on
+made-up rollouts, every candidate definition is computed from the rows, and the candidates that
+equal the logged numbers are printed, as JSON. Of this project it needs nothing:
 
     python -m torch.distributed.run --standalone --nproc_per_node 2 trl_experiment.py FOLDER
 
@@ -38,7 +38,8 @@ CLIP = 0.01
 TOOL_TEXT = len(WORDS) - 1
 # Rollouts whose lengths tell definitions apart: length, tool text of two tokens, cut off.
 SPECIAL = {0: (4, True, True), 1: (5, True, False), 2: (LENGTH, True, True),
-           3: (LENGTH - 2, False, True), 4: (LENGTH - 1, True, False), 5: (LENGTH - 3, False, False)}
+           3: (LENGTH - 2, False, True), 4: (LENGTH - 1, True, False),
+           5: (LENGTH - 3, False, False)}
 TOLERANCE = 1e-6
 Rows = list[dict[str, torch.Tensor]]  # micro-batches
 
@@ -91,7 +92,7 @@ class Engine:
 
 
 def rollouts(prompts: list[str], trainer: Any) -> dict[str, Any]:
-    """Made-up rollouts: what was sampled, what of it is tool text, the engine's log-probabilities."""
+    """Made-up rollouts, with what of them is tool text and with the engine's log-probabilities."""
     seed = 1000 * trainer.accelerator.process_index + trainer.state.global_step
     draw = random.Random(seed)
     out: dict[str, Any] = {"prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": []}
@@ -165,7 +166,7 @@ def make(folder: Path, **changes: Any) -> Watched:
 # ---- the candidates ------------------------------------------------------------------------------
 
 SINCE = "since the last log"
-LOSS_TOKENS = "action tokens of responses that are not masked"
+LOSS_TOKENS = "action tokens that the loss counts"
 
 
 def averages(x: Callable[[dict[str, Any]], torch.Tensor], window: list[Rows], last: list[Rows]
@@ -194,12 +195,16 @@ def averages(x: Callable[[dict[str, Any]], torch.Tensor], window: list[Rows], la
 
         same = f"micro-batches {when} weigh the same"
         yield f"{of} {when}", mean(everything)
-        yield f"{of} of all ranks; {same}", average(map(mean, zip(*pairs, strict=True)))
+        yield f"{of}, of all ranks; {same}", average(map(mean, zip(*pairs, strict=True)))
         yield f"{of}; ranks and {same}", average(mean([p]) for p in everything)
         each = f"responses, each its own mean over {of}"
         yield f"{each}; {when}", by_response(everything)
         yield f"{each}; {same}", average(map(by_response, zip(*pairs, strict=True)))
         yield f"{each}; ranks and {same}", average(by_response([p]) for p in everything)
+
+
+def concat(lists: Any) -> list[Any]:
+    return list(itertools.chain.from_iterable(lists))
 
 
 def average(values: Any) -> float:
@@ -219,9 +224,9 @@ def shares(x: Callable[[dict[str, Any]], torch.Tensor], window: list[Rows], pick
 
     for of, values in (("a response", responses), ("a rank's micro-batch", rank)):
         pairs = [[values(m) for m in micro] for micro in window]
-        together = [sum(at, []) for at in zip(*pairs, strict=True)]
+        together = [concat(at) for at in zip(*pairs, strict=True)]
         yield f"{of}; micro-batches {SINCE} weigh the same", average(map(pick, together))
-        yield f"{of} {SINCE}", pick(sum(together, []))
+        yield f"{of} {SINCE}", pick(concat(together))
 
 
 def unclipped(m: dict[str, Any]) -> torch.Tensor:
@@ -280,36 +285,36 @@ def numbers(rows: list[list[tuple[str, Any]]]) -> Iterator[dict[str, Any]]:
         if not window[0]:
             continue  # the line at the end of the training
         last = [micro[-2:] for micro in window]
-        found: dict[tuple[str, str], float] = {}
+        values: dict[tuple[str, str], float] = {}
         for name, x in PER_TOKEN.items():
-            found |= {(name, over): v for over, v in averages(x, window, last)}
+            values |= {(name, over): v for over, v in averages(x, window, last)}
         for name, x in (("lower", low), ("upper", high)):
             for word, pick in (("smallest", min), ("largest", max)):
                 what = f"{word} share of tokens on which the {name} clip is active"
-                found |= {(what, over): v for over, v in shares(x, window, pick)}
+                values |= {(what, over): v for over, v in shares(x, window, pick)}
         norms = [v for kind, v in parts[0] if kind == "before clipping"][1::2]
-        found[("gradient norm before clipping", "the last update")] = norms[-1]
-        found[("gradient norm before clipping", f"updates {SINCE}")] = average(norms)
-        found[("gradient norm before clipping", f"the largest of the updates {SINCE}")] = max(norms)
-        found[("gradient norm after clipping", "the last update")] = min(norms[-1], CLIP)
+        values[("gradient norm before clipping", "the last update")] = norms[-1]
+        values[("gradient norm before clipping", f"updates {SINCE}")] = average(norms)
+        values[("gradient norm before clipping", f"the largest {SINCE}")] = max(norms)
+        values[("gradient norm after clipping", "the last update")] = min(norms[-1], CLIP)
         rates = [RATE * (1 - (logged["step"] - 1 + i) / STEPS) for i in (0, 1)]
-        found[("learning rate of the last update", "")] = rates[0]
-        found[("learning rate of the next update", "")] = rates[1]
+        values[("learning rate of the last update", "")] = rates[0]
+        values[("learning rate of the next update", "")] = rates[1]
         for plus in (0.0, 1.0):
             text = "loss with the KL term" + ("" if plus else ", which is not weighted by π/π_old")
-            found |= {(text, over): v for over, v in losses(window, plus)}
+            values |= {(text, over): v for over, v in losses(window, plus)}
         if "rewards" in [kind for kind, _ in parts[0]]:
             generations += 1
             rewards = [v for kind, v in rows[0] if kind == "rewards"][generations - 1]
             batch = [first_pass(events, generations) for events in rows]
-            everything = sum(batch, [])
-            found |= {(a, b): v for a, b, v in rollouts_of(rewards, everything)}
-            found |= engine(batch)
+            everything = concat(batch)
+            values |= {(a, b): v for a, b, v in rollouts_of(rewards, everything)}
+            values |= engine(batch)
             tokens_so_far += sum(
                 (m["prompt_mask"].sum() + m["action"].sum()).item() for m in everything
             )
-        found[("prompt and action tokens of all rollouts so far", "")] = tokens_so_far
-        yield {"logged": logged, "found": found}
+        values[("prompt and action tokens of all rollouts so far", "")] = tokens_so_far
+        yield {"logged": logged, "values": values}
 
 
 def first_pass(events: list[tuple[str, Any]], generation: int) -> Rows:
@@ -336,11 +341,12 @@ def losses(window: list[Rows], correction: float) -> Iterator[tuple[str, float]]
         1 for micro in window for _ in micro)  # tokens of the whole rollout batch
     yield (f"{LOSS_TOKENS}; updates {SINCE} weigh the same",
            average(total(u) / count(u) for u in updates))
+    per_update = expected / (MICRO / 2)
     yield (f"{LOSS_TOKENS}, divided by the rollout batch's tokens per update; "
-           f"updates {SINCE} weigh the same", average(total(u) / (expected / (MICRO / 2)) for u in updates))
+           f"updates {SINCE} weigh the same", average(total(u) / per_update for u in updates))
     yield (f"{LOSS_TOKENS}, divided by the rollout batch's tokens; updates {SINCE} weigh the same",
            average(total(u) / expected for u in updates))
-    yield f"{LOSS_TOKENS} {SINCE}", total(sum(updates, [])) / count(sum(updates, []))
+    yield f"{LOSS_TOKENS} {SINCE}", total(concat(updates)) / count(concat(updates))
     yield f"{LOSS_TOKENS} of the last update", total(updates[1]) / count(updates[1])
 
 
@@ -349,23 +355,27 @@ def rollouts_of(rewards: torch.Tensor, micro: Rows) -> Iterator[tuple[str, str, 
     for what, value in (
         ("weighted sum of the rewards", weighted(rewards)),
         ("sum of the rewards without weights", weighted(rewards, torch.ones(2))),
-        ("first reward", rewards[:, 0]), ("second reward", rewards[:, 1]),
+        ("reward before its weight", rewards[:, 0]), ("second reward", rewards[:, 1]),
     ):
         groups = value.view(-1, GROUP)
-        known = value[~value.isnan()]
-        yield f"mean of the {what}", "rollouts that have it", known.mean().item()
+        present = value[~value.isnan()]
+        yield f"mean of the {what}", "rollouts that have it", present.mean().item()
         yield f"mean of the {what}", "rollouts, None as 0", value.nan_to_num().mean().item()
         for dof in (0, 1):
             of = f"standard deviation of the {what}, n − {dof}"
-            yield of, "rollouts that have it", known.std(correction=dof).item()
+            yield of, "rollouts that have it", present.std(correction=dof).item()
             yield of, "rollouts, None as 0", value.nan_to_num().std(correction=dof).item()
-            yield of, "within a group; groups weigh the same", groups.std(1, correction=dof).nanmean().item()
+            within = groups.std(1, correction=dof).nanmean().item()
+            yield of, "within a group; groups weigh the same", within
     groups = weighted(rewards).view(-1, GROUP)
     equal = torch.tensor([len(set(g[~g.isnan()].tolist())) == 1 for g in groups]).float()
     yield "share of groups whose rewards are all equal", "groups", equal.mean().item()
-    yield "share of groups whose rewards are not all equal", "groups", 1 - equal.mean().item()
+    zeros = groups.nan_to_num()
+    equal = torch.tensor([len(set(g.tolist())) == 1 for g in zeros]).float()
+    yield "share of groups whose rewards are all equal, None as 0", "groups", equal.mean().item()
     for name, of in (
-        ("action", "action tokens of a response"), ("everything", "tokens of a response, with tool text"),
+        ("action", "action tokens of a response"),
+        ("everything", "tokens of a response, with tool text"),
     ):
         lengths = torch.cat([m[name].sum(1) for m in micro]).float()
         ended = torch.cat([m["ended"] for m in micro])
@@ -381,8 +391,8 @@ def rollouts_of(rewards: torch.Tensor, micro: Rows) -> Iterator[tuple[str, str, 
 
 def engine(ranks: list[Rows]) -> dict[tuple[str, str], float]:
     """Of engine and trainer, of the ranks' rows of a rollout batch."""
-    found: dict[tuple[str, str], float] = {}
-    everything = sum(ranks, [])
+    values: dict[tuple[str, str], float] = {}
+    everything = concat(ranks)
 
     def log_r(m: dict[str, Any]) -> torch.Tensor:
         return m["old_per_token_logps"] - m["sampling_per_token_logps"]
@@ -398,11 +408,11 @@ def engine(ranks: list[Rows]) -> dict[tuple[str, str], float]:
         "mean r": torch.exp, "mean r − 1 − log r (k3)": lambda v: v.exp() - 1 - v,
         "mean (log r)²/2 (k2)": lambda v: v**2 / 2, "mean |r − 1|": lambda v: (v.exp() - 1).abs(),
     }.items():
-        found[(name, f"{LOSS_TOKENS} of the rollout batch")] = flat(
+        values[(name, f"{LOSS_TOKENS}, of the rollout batch")] = flat(
             everything, lambda m, f=f: f(log_r(m))).mean().item()
-        found[(name, f"{LOSS_TOKENS} of a rank; ranks weigh the same")] = average(
+        values[(name, f"{LOSS_TOKENS}, of a rank's rollout batch; ranks weigh the same")] = average(
             flat(ms, lambda m, f=f: f(log_r(m))).mean().item() for ms in ranks)
-    found[("largest |log r|", "")] = flat(everything, lambda m: log_r(m).abs()).max().item()
+    values[("largest |log r|", "")] = flat(everything, lambda m: log_r(m).abs()).max().item()
     for name, weights in {
         "product of a response's r, 0 where above 3": [
             [w if w <= 3 else 0.0 for w in whole(ms, log_r).exp().tolist()] for ms in ranks],
@@ -412,12 +422,12 @@ def engine(ranks: list[Rows]) -> dict[tuple[str, str], float]:
         "r of a token, at most 3": [
             flat(ms, log_r).exp().clamp(max=3).tolist() for ms in ranks],
     }.items():
-        found[(f"smallest {name}", "")] = min(sum(weights, []))
-        found[(f"largest {name}", "")] = max(sum(weights, []))
-        found[(f"mean {name}", "responses")] = average(sum(weights, []))
-        found[(f"mean {name}", "responses of a rank; ranks weigh the same")] = average(
+        values[(f"smallest {name}", "")] = min(concat(weights))
+        values[(f"largest {name}", "")] = max(concat(weights))
+        values[(f"mean {name}", "responses")] = average(concat(weights))
+        values[(f"mean {name}", "responses of a rank; ranks weigh the same")] = average(
             average(w) for w in weights)
-    return found
+    return values
 
 
 def complete(events: list[tuple[str, Any]]) -> None:
@@ -439,10 +449,10 @@ def matches(lines: list[dict[str, Any]]) -> dict[str, list[list[str]]]:
     for name in names:
         with_it = [line for line in lines if name in line["logged"]]
         fit = [
-            key for key in with_it[0]["found"]
+            key for key in with_it[0]["values"]
             if all(
-                key in line["found"] and math.isclose(
-                    line["found"][key], line["logged"][name], rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+                key in line["values"] and math.isclose(
+                    line["values"][key], line["logged"][name], rel_tol=TOLERANCE, abs_tol=TOLERANCE)
                 for line in with_it
             )
         ]

@@ -112,7 +112,7 @@ def updates(rows: Rows, actor: Any) -> tuple[dict[str, float], list[list[list[Ro
 def of_batch(rows: Rows, actor: Any) -> dict[str, float]:
     """The metrics that the trainer computes of the whole batch."""
     mask = padded(rows, "response_mask")
-    found = {"actor/entropy": agg_loss(
+    values = {"actor/entropy": agg_loss(
         padded(rows, "entropy"), mask, actor.loss_agg_mode, loss_scale_factor=None).item()}
     responses = padded(rows, "responses")
     scores = torch.zeros(RESPONSES, WIDTH)
@@ -127,14 +127,14 @@ def of_batch(rows: Rows, actor: Any) -> dict[str, float]:
         "old_log_probs": padded(rows, "old_log_probs"),
         "rollout_log_probs": padded(rows, "rollout_log_probs"),
     })
-    found |= compute_data_metrics(batch, use_critic=False)
-    found |= calculate_debug_metrics(batch)
+    values |= compute_data_metrics(batch, use_critic=False)
+    values |= calculate_debug_metrics(batch)
     _, _, correction = compute_rollout_correction_and_rejection_mask(
         old_log_prob=padded(rows, "old_log_probs"),
         rollout_log_prob=padded(rows, "rollout_log_probs"), response_mask=mask,
         rollout_is="token", rollout_is_threshold=1.2,
     )
-    return {name: float(v) for name, v in (found | correction).items()}
+    return {name: float(v) for name, v in (values | correction).items()}
 
 
 # ---- the candidates ------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def candidates(rows: Rows, cut: list[list[list[Rows]]]) -> Iterator[tuple[str, s
         def each(r: dict[str, torch.Tensor], x: Any = x) -> float:
             return ((x(r) * r["response_mask"]).sum() / r["response_mask"].sum()).item()
 
-        minis = [sum((m for rank in cut for m in rank[i]), []) for i in (0, 1)]
+        minis = [concat(m for rank in cut for m in rank[i]) for i in (0, 1)]
         yield name, "action tokens of the batch", mean(rows)
         yield name, "action tokens of an update; updates weigh the same", average(map(mean, minis))
         yield (name, "action tokens of a micro-batch; ranks, micro-batches and updates weigh the "
@@ -243,6 +243,10 @@ def candidates(rows: Rows, cut: list[list[list[Rows]]]) -> Iterator[tuple[str, s
         (lengths == lengths.max()).float().mean().item())
 
 
+def concat(lists: Any) -> list[Any]:
+    return list(itertools.chain.from_iterable(lists))
+
+
 def average(values: Any) -> float:
     values = list(values)
     return sum(values) / len(values)
@@ -253,7 +257,8 @@ def main() -> None:
         config = compose("ppo_trainer", overrides=[
             "actor_rollout_ref.actor.ppo_mini_batch_size=4", "actor_rollout_ref.rollout.n=1",
             "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
-            "actor_rollout_ref.actor.entropy_coeff=0.01", "actor_rollout_ref.actor.use_kl_loss=true",
+            "actor_rollout_ref.actor.entropy_coeff=0.01",
+            "actor_rollout_ref.actor.use_kl_loss=true",
             f"actor_rollout_ref.actor.clip_ratio_low={LOW}", "actor_rollout_ref.rollout.name=vllm",
             f"actor_rollout_ref.actor.clip_ratio_high={HIGH}", "trainer.logger=[]",
         ])
@@ -261,11 +266,11 @@ def main() -> None:
     rows = made_up()
     logged, cut = updates(rows, actor)
     logged |= of_batch(rows, actor)
-    found = {(a, b): v for a, b, v in candidates(rows, cut)}
+    values = {(a, b): v for a, b, v in candidates(rows, cut)}
     print(json.dumps({
         "version": importlib.metadata.version("verl"),
         "matches": {
-            name: [list(key) for key, v in found.items()
+            name: [list(key) for key, v in values.items()
                    if math.isclose(v, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)]
             for name, value in sorted(logged.items())
         },

@@ -11,6 +11,7 @@ OWN = {
     "stores": ["importers/test_store_tools.py"],
     "verl": [
         "integrations/test_verl.py",
+        "integrations/test_verl_atlas.py",
         "integrations/test_verl_lint.py",
         "integrations/test_verl_live.py",
     ],

@@ -101,9 +101,9 @@ class _Commands(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches
 
-            if nearest := get_close_matches(args[0], COMMANDS, n=1):
-                error.message += f" Did you mean '{nearest[0]}'?"
-            raise
+            near = get_close_matches(args[0], COMMANDS, 1)
+            words = [error.message, *(f"Did you mean '{name}'?" for name in near)]
+            raise click.UsageError(" ".join(words), ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in GROUPS.items():

@@ -91,6 +91,7 @@ def show_state(run: Run, state: RunState) -> None:
         Text.assemble((plain(run.name), "bold"), "  ", _head(state), f"  {life_text(state)}"),
         Text(f"→ {plain(state.headline)}", "bold"),
         *(f"not recorded: {what} ({why})" for what, why in state.missing.items()),
+        *(f"not known: {what} ({why})" for what, why in state.unclear.items()),
     ]
     _print(out, lines)
     if state.last_step is None:

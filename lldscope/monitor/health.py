@@ -60,7 +60,8 @@ class RunState:
     `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
     `dropped` what the recorders had to leave out, by reason. `headline` is cause and action in a
     sentence each. `silenced`: firing alarms that somebody acknowledged (None) or snoozed (until
-    when, Unix time). `missing`: what the trainer's adapter could not record, and why.
+    when, Unix time). `missing`: what the trainer's adapter could not record, and why;
+    `unclear`: what is not known of which rows count, and why.
     """
 
     run: str
@@ -86,6 +87,7 @@ class RunState:
     headline: Headline
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
+    unclear: dict[str, str] = field(default_factory=dict)
     basis: tuple[str, ...] = ()  # which of BASIS were measured, and "others" where others were
     trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
 
@@ -211,6 +213,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         headline=headline(trouble),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
+        unclear=run.unclear,
         basis=_basis(e),
         trend=trend(e),
     )

@@ -38,4 +38,4 @@ def sealed(path: Path, seals: range, rows: int = 3, table: str = "responses") ->
             columns["response_id"] = list(range(rows))
         arrow = to_arrow(table, columns, 1, 0, lambda *details: None)
         part = write_part(path, table, name, [arrow])
-        commit(path, 1, 0, [part])
+        commit(path, (1, 0), [part])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from . import detectors as d
-from .evidence import Evidence, Flags
+from .evidence import TEST_STEPS, Evidence, Flags
 from .outcome import RISES, outcome
 from .phases import Phase
 from .rule import Alert, Measurement, Rule, Severity, Span, State
@@ -60,11 +60,13 @@ def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
 
 
 def _risen_since(rule: Rule, e: Evidence, holds: Flags) -> Flags:
-    """The reward is clearly above what it was where the alarm that fires began."""
+    """The reward is clearly above what it was TEST_STEPS before the alarm that fires began."""
     level, error = outcome(e).level, outcome(e).error
     out = np.zeros(len(holds), dtype=bool)
+    first = int(np.argmax(~np.isnan(level)))
     for start, end in rule.episodes(e, holds):
-        least = level[start] + RISES * np.hypot(error[start], error[start:end])
+        row = max(start - e.cadence.rows(TEST_STEPS), first)
+        least = level[row] + RISES * np.hypot(error[row], error[start:end])
         out[start:end] = level[start:end] > least
     return out
 

@@ -162,7 +162,7 @@ def entropy_left(e: Evidence) -> d.Series:
 
 @once
 def entropy_gone(e: Evidence) -> Flags:
-    """The entropy is nearly gone, by the first steps, or from the first step on nearly 0."""
+    """The entropy is nearly gone, by the first steps, or nearly 0 whatever it was."""
     rows = e.cadence.rows(usual.RECENT)
     level = on_measured(e.column("entropy"), lambda v: d.trailing_median(v, rows, rows))
     return (entropy_left(e) <= 0.0) | (level <= NO_ENTROPY)
@@ -175,11 +175,13 @@ def nonfinite(e: Evidence) -> Flags:
 SIGNS: dict[str, Callable[[Evidence], Flags]] = {
     "correct responses lose likelihood": falling,
     "the entropy surges": entropy_surges,
-    "the entropy is nearly gone": entropy_gone,
+    "the entropy is nearly gone": lambda e: entropy_gone(e) | usual.fallen(e, "entropy").holds,
     "the gradient norm surges": gradient_surges,
     "responses shrink": lambda e: usual.fallen(e, "response_tokens").holds,
     "responses grow": lambda e: usual.risen(e, "response_tokens").holds,
     "more responses are cut": truncation_risen,
+    "the KL explodes": lambda e: usual.kl_explosion(e).holds,
+    "searches stop": lambda e: usual.fallen(e, "valid_searches").holds,
     "numbers are not finite": nonfinite,
 }
 
@@ -191,7 +193,8 @@ def families(e: Evidence) -> dict[str, Flags]:
     length = usual.risen(e, "response_tokens").holds | usual.fallen(e, "response_tokens").holds
     return {
         "response_tokens": length | truncation_risen(e),
-        "entropy": _surges(e, "entropy", usual.ENTROPY_COLLAPSE) | entropy_gone(e),
+        "entropy": _surges(e, "entropy", usual.ENTROPY_COLLAPSE)
+        | SIGNS["the entropy is nearly gone"](e),
         "grad_norm": gradient_surges(e) | usual.fallen(e, "grad_norm").holds,
         "kl": usual.kl_explosion(e).holds,
         (tool := tool_use(e)[0]): usual.fallen(e, tool).holds,

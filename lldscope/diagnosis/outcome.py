@@ -17,7 +17,7 @@ C(i, k) / C(n, k).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import lgamma, log
 from statistics import NormalDist
@@ -35,6 +35,9 @@ NEARLY, SLIPS = 0.8, 2  # × that margin, and steps: enough where another sign c
 TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high
+UNTESTED = 3.0  # × the noise of independent steps, until that can be tested
+LAGS = (10, 20, 40)  # steps over which means are compared to see whether steps are independent
+MEDIAN_BEND = 6 * d.MEDIAN_OF_NORMAL**2  # median (a − 2 b + c)² of independent a, b, c
 RISES = 2.0  # standard errors between two neighbouring means of a window
 FLAT = 1.0  # standard errors: a smaller difference is none
 RISE_WINDOWS = (10, 20)  # steps: longer ones would see a rise long after its end
@@ -128,17 +131,22 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     means = {w: _without_one(values, w, np.min) for w in windows}
     tops = {w: _without_one(values, w, np.max) for w in windows}
     highest = {w: d.row_of_highest(mean) for w, mean in tops.items()}
-    best, beyond = np.full((2, len(values)), np.nan)  # beyond: in units of the margin
+    swings = _swings(values, noise, sorted({e.cadence.rows(lag) for lag in LAGS}), windows)
+    best, beyond, beside = np.full((3, len(values)), np.nan)  # the last two in units of the margin
     for w, row in highest.items():
         best = np.fmax(best, tops[w][row] - BIAS * np.sqrt(noise[row] / w))
         for recent, mean in means.items():
             # The long mean of a rising reward is under that of its last steps, so the best ends
             # before the recent mean begins, and so do the steps that the noise is of.
             fall = d.shifted(tops[w][row], recent) - mean
-            margin = z * np.sqrt(d.shifted(noise, recent) * (1 / w + 1 / recent))
+            swinging = sum(d.shifted(swings[k] / k, recent) for k in (w, recent))
+            independent = d.shifted(noise, recent) * (1 / w + 1 / recent)
             # Where there is no noise at all, any fall is beyond it.
-            over = np.where(margin > 0, fall / margin, np.where(fall > 0, np.inf, 0.0))
-            beyond = np.fmax(beyond, over)
+            none = np.where(fall > 0, np.inf, 0.0)
+            over, over_beside = (
+                np.where(x > 0, fall / (z * np.sqrt(x)), none) for x in (swinging, independent)
+            )
+            beyond, beside = np.fmax(beyond, over), np.fmax(beside, over_beside)
     best[~has_noise] = np.nan
     floor = np.fmin(np.fmin.accumulate(mean_level)[highest[smooth]], 0.0)
     height = _height(best, floor, z * np.sqrt(2 * noise / smooth))
@@ -147,8 +155,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     level = np.where(is_sharp, sharp_level, mean_level)
     error = np.sqrt(noise / np.where(is_sharp, shortest, smooth))
     fallen, slipping = (
-        d.consecutive(has_noise & (beyond > share)) >= e.cadence.rows(steps)
-        for share, steps in ((1.0, LASTS), (NEARLY, SLIPS))
+        d.consecutive(has_noise & over) >= e.cadence.rows(steps)
+        for over, steps in ((beyond > 1, LASTS), (beside > NEARLY, SLIPS))
     )
     by_noise = 2 * BIAS * np.sqrt(measured / smooth)
     unusual = best - level > DEEPER * _largest_recovered(mean_level, np.nan_to_num(by_noise))
@@ -159,6 +167,28 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     is_gone = _stays_lowest(values)
     flags = is_sharp, fallen, slipping, unusual, rises & has_noise, is_gone
     return np.stack([level, error, best, height, *flags])
+
+
+def _swings(
+    values: d.Series, noise: d.Series, lags: Collection[int], windows: Sequence[int]
+) -> dict[int, d.Series]:
+    """The variance of the mean of each window, times its length. More than `noise` where steps are
+    not independent, as with few questions in the order of the data: then means that are a lag
+    apart differ by more. A straight line is no swing, and neither is what shows less than half of
+    the time."""
+    tested = np.minimum(np.arange(len(values)) / (4 * max(lags)), 1.0)
+    noise = noise * (UNTESTED + (1 - UNTESTED) * tested)
+    out, longest = {}, noise
+    for w in windows:
+        mean = d.trailing_mean(values, w, w)
+        longest = np.fmax(longest, noise)
+        for lag in lags:
+            if lag >= w:
+                bend = (mean - 2 * d.shifted(mean, lag) + d.shifted(mean, 2 * lag)) ** 2
+                typical = d.trailing_median(bend, d.NOISE_STEPS, lag)
+                longest = np.fmax(longest, w * typical / MEDIAN_BEND)
+        out[w] = longest
+    return out
 
 
 def _without_one(values: d.Series, window: int, extreme: Callable[..., d.Series]) -> d.Series:
@@ -191,22 +221,41 @@ def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
 def _stays_lowest(values: d.Series) -> Flags:
     """Where a stretch of entries at the lowest so far, under HALF of the mean before it, is longer
     than entries in any order have it, whatever their distribution; LEVEL is shared by the entries
-    with which it may begin."""
+    with which it may begin. Entries that are correlated count as so many fewer."""
     out = np.zeros(len(values), dtype=bool)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     lowest, above, start = np.inf, 0, 0  # `above` of the `start` entries before the stretch
+    alike = {0: 1.0}  # of the entries before a stretch, so many count as one
     for n, value in enumerate(values.tolist(), 1):
         if value < lowest:  # all before are above
             lowest, above, start = value, n - 1, n - 1
         elif value > lowest:
             above, start = above + 1, n
         if n - start >= LASTS and start * lowest <= HALF * max(sums[start], 0.0):
-            log_chance = _log_choose(start, above) - _log_choose(n, above)
-            out[n - 1] = log_chance < log(LEVEL / n)
+            if start not in alike:
+                alike[start] = _alike(values[:start])
+            i, k, all_of = (x / alike[start] for x in (start, above, n))
+            out[n - 1] = _log_choose(i, k) - _log_choose(all_of, k) < log(LEVEL / n)
     return out
 
 
-def _log_choose(n: int, k: int) -> float:
+def _alike(values: d.Series) -> float:
+    """How many correlated entries count as one: 1 + 2 Σ ρ over the first lags whose correlation,
+    without a straight line, is beyond its error."""
+    n = len(values)
+    x = np.arange(n) - (n - 1) / 2
+    rest = values - values.mean()
+    rest = rest - x * (x @ rest) / max(x @ x, 1.0)
+    total, square = 1.0, float(rest @ rest)
+    for lag in range(1, n // 3):
+        rho = float(rest[lag:] @ rest[:-lag]) / square if square > 0 else 0.0
+        if rho <= d.PHI_ERRORS / n**0.5:
+            break
+        total += 2 * rho
+    return total
+
+
+def _log_choose(n: float, k: float) -> float:
     return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 

@@ -28,7 +28,8 @@ GAP = 10  # steps, at first half of those so far
 LEAST = 5  # measured steps of the usual level
 RECENT = 3  # steps whose median is compared, and SMOOTH where that is noisy
 CLEAR = 5.0  # standard errors
-MOST = 2.0  # times the limit, in logarithms: the most that noise asks for
+MOST = 3.0  # times the limit, in logarithms: the most that noise asks for
+NEAR = 2.0  # standard errors of the usual level that count as back, up to half of the limit
 BACK = 20  # steps in a row that the level is back before an episode is over
 NUMERIC_ZERO = 1e-6  # × the largest gradient norm so far: what rounding leaves of no gradient
 TINY = 1e-12  # a gradient norm that is rounding, whatever came before
@@ -134,17 +135,19 @@ class _Side:
             if len(self.order) > self.window:
                 del self.ordered[bisect_left(self.ordered, self.order.popleft())]
 
+    def error(self, rows: int) -> float:
+        """The standard error of the median of so many steps less the usual level."""
+        return float((self.spread * (1 / rows + 1 / len(self.order))) ** 0.5)
+
     def departs(self, levels: list[float], windows: list[int], spread: float, gain: float) -> bool:
         """Whether a median of the last steps is beyond the limit and its noise."""
-        n = len(self.ordered)
         if not self.is_open:
-            if n < LEAST:
+            if (n := len(self.ordered)) < LEAST:
                 return False
             self.base = (self.ordered[(n - 1) // 2] + self.ordered[n // 2]) / 2
             self.spread = spread if spread == spread else inf
         for now, rows in zip(levels, windows, strict=True):
-            noise = CLEAR * (self.spread * (1 / rows + 1 / max(n, 1))) ** 0.5
-            least = min(max(self.limit, noise), MOST * self.limit)
+            least = min(max(self.limit, CLEAR * self.error(rows)), MOST * self.limit)
             if self.sign * (now - self.base) >= least and (
                 gain == 0.0 or self.sign < 0
                 or exp(now) - exp(self.base) >= min(gain, exp(self.base))
@@ -152,8 +155,11 @@ class _Side:
                 return True
         return False
 
-    def hold(self, now: float, departs: bool, reward: float, steps: int) -> bool:
-        """Whether the signal is away from its usual level, after one more step."""
+    def hold(
+        self, now: float, smooth: float, departs: bool, reward: float, rows: int, steps: int
+    ) -> bool:
+        """Whether the signal is away from its usual level, after one more step. `smooth`: the
+        median of the last `rows` steps."""
         if departs and not self.is_open:
             self.is_open, self.farthest, self.reward = True, now, reward
             self.waiting.clear()  # the steps just before are no part of the usual
@@ -161,8 +167,9 @@ class _Side:
             return False
         self.farthest = self.sign * max(self.sign * self.farthest, self.sign * now)
         way = self.sign * (exp(self.farthest) - exp(self.base))
-        left = self.sign * (exp(now) - exp(self.base))
-        is_back = not departs and left <= (1 - RECOVERED) * way
+        left = self.sign * (exp(smooth) - exp(self.base))
+        is_near = self.sign * (smooth - self.base) <= min(NEAR * self.error(rows), self.limit / 2)
+        is_back = not departs and (is_near or left <= (1 - RECOVERED) * way)
         self.back = self.back + 1 if is_back else 0
         self.is_open = self.back < steps
         return not is_back
@@ -183,7 +190,7 @@ def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Seri
     for t, (value, now, smooth, spread, reward, error) in enumerate(zip(*series, strict=True)):
         for i, side in enumerate(sides):
             departs = side.departs([now, smooth], windows, spread, gain)
-            holds = side.hold(now, departs, reward, back)
+            holds = side.hold(now, smooth, departs, reward, windows[1], back)
             out[3 * i : 3 * i + 3, t] = now - side.base, side.base, holds
         for side, other in (sides, sides[::-1]):
             is_learned = reward - other.reward > error
@@ -199,7 +206,8 @@ def gradient_norm(e: Evidence) -> d.Series:
     """The gradient norm before clipping, where there is a gradient: all groups with equal rewards
     leave none, or what rounding leaves of it."""
     norm = e.column("grad_norm")
-    largest = np.fmax.accumulate(norm)
+    level = on_measured(norm, lambda v: d.trailing_median(v, 5, 1))  # no single spike is the size
+    largest = np.fmax.accumulate(level)
     none = (e.column("zero_signal_share") == 1.0) | (norm <= np.fmax(NUMERIC_ZERO * largest, TINY))
     return np.where(none, np.nan, norm)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import detectors as d
 from .evidence import TEST_STEPS, Evidence, Flags
-from .outcome import RISES, outcome
+from .outcome import RISES, outcome, solved
 from .phases import Phase
 from .rule import Alert, Measurement, Rule, Severity, Span, State
 
@@ -48,9 +48,9 @@ def evaluate_rules(
 def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
     """The worst severity at which the alarm has fired, and the row at which it first did. An alarm
     that has not fired has the severity of the last row."""
-    ranks = np.full(len(e.step), rule.severity.rank)
+    ranks = np.where(solved(e) & rule.inside, 0, rule.severity.rank)
     if (grave := rule.measure(e).grave) is not None:
-        ranks[~grave] -= 1
+        ranks[~grave & (ranks > 0)] -= 1
     if rule.inside:
         ranks = np.where(outcome(e).rises | _risen_since(rule, e, holds), 0, ranks)
     for severity in reversed(Severity):
@@ -79,6 +79,7 @@ def _alert(
     rule: Rule, e: Evidence, severity: Severity, row: int, state: State, spans: Sequence[Span]
 ) -> Alert:
     measurement = rule.measure(e)
+    words = measurement.words(row) if measurement.words else (rule.cause, rule.action)
     return Alert(
         rule=rule.id,
         severity=severity,
@@ -93,6 +94,8 @@ def _alert(
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
         began=began(measurement, e, row),
+        cause=words[0],
+        action=words[1],
     )
 
 

@@ -49,6 +49,7 @@ SIZES = 3.0  # × the size of the best, until then
 HALF = 0.5  # of the best: under it the outcome is being lost
 DECLINED = 0.8  # of the best: under it the reward has declined
 CONFIRMED = 0.75  # of the best: under it it is being lost where another sign confirms that
+SOLVED = 0.95  # of the responses are right
 LEARNS_WITHIN = 100  # steps after which a reward should have risen
 CLEAR_RISE = 2.0  # standard errors
 
@@ -296,6 +297,18 @@ def slips(e: Evidence) -> Flags:
     """The reward is under CONFIRMED of its best, as soon as that shows: beside another sign."""
     o = outcome(e)
     return o.slipping & o.unusual & (o.share < CONFIRMED)
+
+
+@once
+def solved(e: Evidence) -> Flags:
+    """Nearly all is right: by the share of correct responses, or by rewards from 0 to 1."""
+    values = e.column("success")
+    if np.isnan(values).all():
+        values = e.column("reward")
+    smooth = e.cadence.rows(SMOOTH)
+    level = on_measured(values, lambda v: d.trailing_mean(v, smooth, smooth), e.data)
+    outside = on_measured(values, lambda v: np.maximum.accumulate((v < 0) | (v > 1)), before=0.0)
+    return (level >= SOLVED) & (outside == 0)
 
 
 @once

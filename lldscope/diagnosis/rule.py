@@ -111,12 +111,12 @@ class Measurement:
     `holds` is the condition, `value` what was compared with `threshold` (NaN: not measured), and
     `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
     enough to explain a fall of the likelihood (default: where it holds); `unit(row)` is the unit
-    where it is not always the rule's, and `advice(row)` what to do where that depends on what was
-    found. `per_step` is what `value` is the trailing mean of, where single steps can be over the
-    threshold, too: it dates the beginning, which a mean sees late. `grave` is where the alarm is
-    as severe as its rule says, where that is not everywhere: elsewhere it is one degree less so.
-    `back` is where what was lost is regained, where more than the end of the condition is asked for
-    the end of the alarm.
+    where it is not always the rule's. Where they depend on what was found, `advice(row)` is what to
+    do, and `words(row)` are cause and action for the headline. `per_step` is what `value` is the
+    trailing mean of, where single steps can be over the threshold, too: it dates the beginning,
+    which a mean sees late. `grave` is where the alarm is as severe as its rule says, where that is
+    not everywhere: elsewhere it is one degree less so. `back` is where what was lost is regained,
+    where more than the end of the condition is asked for the end of the alarm.
     """
 
     holds: Flags
@@ -126,6 +126,7 @@ class Measurement:
     explains: Flags | None = None
     unit: Callable[[int], str] | None = None
     advice: Callable[[int], str] | None = None
+    words: Callable[[int], tuple[str, str]] | None = None
     per_step: d.Series | None = None
     grave: Flags | None = None
     back: Flags | None = None
@@ -170,7 +171,7 @@ class Alert:
     (fired, resolved) steps, of whatever severity, so that none of them changes as the run goes on;
     resolved is None while the alarm still fires. `began` is the first of the steps up to `step`
     that, without a gap, were each over the threshold by itself; None where the rule does not judge
-    single steps.
+    single steps. `cause` and `action` are for the headline.
     """
 
     rule: str
@@ -186,6 +187,8 @@ class Alert:
     false_alarms: str
     episodes: tuple[Span, ...]
     began: int | None = None
+    cause: str = ""
+    action: str = ""
 
     @property
     def first_step(self) -> int:

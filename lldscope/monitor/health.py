@@ -13,7 +13,9 @@ import numpy as np
 from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
 from ..core.safe_text import in_one_line
 from ..core.schema import SIGNALS, signals_in
+from ..diagnosis.account import Account, Event, events_of
 from ..diagnosis.assess import Assessment, PhaseSpan
+from ..diagnosis.changepoints import refine
 from ..diagnosis.evidence import Evidence, Grade
 from ..diagnosis.look_alikes import Answer
 from ..diagnosis.outcome import outcome, rise, trend
@@ -26,7 +28,7 @@ from ..runs import Run
 from ..storage.events import checkpoint_number, last_checkpoint
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
-from .headline import Headline, Trouble, headline, last_sound_step, missing, sound_step
+from .headline import Headline, Trouble, headline, missing
 from .liveness import Life, Liveness, liveness
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ def verdict(assessment: Assessment, life: Liveness) -> Verdict:
 class RunState:
     """What `check` says of a run, as of its last row.
 
-    `alerts`: every alarm that ever fired, worst first; `pending`: alarms about to fire.
+    `alerts`: every alarm that ever fired, worst first; `events`: what went wrong by them, and when
+    it began; `sound_steps`: the last step before that, by rule; `pending`: alarms about to fire.
     `look_alikes` and `look_alike_evidence` are by cause. `life`, `over`, `reason` and
     `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
     `dropped` what the recorders had to leave out, by reason. `headline` is cause and action in a
@@ -72,6 +75,8 @@ class RunState:
     phase: Phase | None
     phases: tuple[PhaseSpan, ...]
     alerts: tuple[AnyAlert, ...]
+    events: tuple[Event, ...]
+    sound_steps: dict[str, int]
     pending: tuple[AnyAlert, ...]
     look_alikes: dict[str, Answer]
     look_alike_evidence: dict[str, str]
@@ -143,6 +148,9 @@ class RunState:
         fields["basis"] = tuple(plain["basis"])
         for name in ("alerts", "pending"):
             fields[name] = tuple(map(_alert_from_dict, plain[name]))
+        fields["events"] = tuple(
+            Event(**{**event, "severity": Severity(event["severity"])}) for event in plain["events"]
+        )
         fields["headline"] = Headline(**plain["headline"])
         return cls(**fields)
 
@@ -177,20 +185,22 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     """The state of a run; `rules` are those that raise alarms, by default the built-in ones."""
     assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
-    events, last_step = run.events(), assessment.last_step
+    e, events, last_step = assessment.evidence, run.events(), assessment.last_step
+    findings = assessment.look_alikes()
+    causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
+    dated = events_of(e, assessment.alerts, refine(assessment))
+    account = Account(assessment.alerts, dated, causes, e.restarts)
     alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
     if life.life in ("stalled", "failed"):
-        alerts = (_stalled_alert(life, last_step, events, sound_step(alerts)), *alerts)
-    findings = assessment.look_alikes()
+        alerts = (_stalled_alert(life, last_step, events, account.sound_step()), *alerts)
     answer = verdict(assessment, life)
-    causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
-    e, judged = assessment.evidence, assessment.judged or last_step is None
+    judged = assessment.judged or last_step is None
     shares, fallen = outcome(e).share, outcome(e).fallen
     trouble = Trouble(
-        answer, alerts, causes, events, life, judged, run.damaged, rise=rise(e),
+        answer, alerts, account, events, life, judged, run.damaged, rise=rise(e),
         share=float(shares[-1]) if len(shares) else math.nan, has_fallen=bool(fallen[-1:].any()),
-        restarts=e.restarts, unpaid=unpaid(e), logged=() if judged else _logged(run),
+        unpaid=unpaid(e), logged=() if judged else _logged(run),
     )
     return RunState(
         run=run.name,
@@ -201,6 +211,8 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         phase=assessment.phase,
         phases=tuple(assessment.spans()),
         alerts=alerts,
+        events=tuple(dated),
+        sound_steps={a.rule: account.last_sound_step(a) for a in assessment.alerts},
         pending=tuple(assessment.pending),
         look_alikes={cause: finding.answer for cause, finding in findings.items()},
         look_alike_evidence={cause: finding.evidence for cause, finding in findings.items()},
@@ -285,12 +297,10 @@ def onset(run: Run) -> Onset | None:
     """Where the trouble of a run began: by the headline's alarm, or by one of the held-out score if
     that fell first; None where no warning has fired."""
     state = check(run)
-    alarms = [a for a in state.alerts if a.severity != "info" and a.step is not None]
+    alarms = [a for a in state.alerts if a.severity != "info" and a.rule in state.sound_steps]
     if not alarms:
         return None
     rules = (state.headline.rule, *HELD_OUT)
-    sound, alarm = min(
-        ((last_sound_step(state.alerts, a), a) for a in alarms if a.rule in rules),
-        key=lambda pair: pair[0], default=(last_sound_step(state.alerts, alarms[0]), alarms[0]),
-    )
-    return Onset(alarm.rule, alarm.episodes[-1][0] or 0, sound)
+    named = [a for a in alarms if a.rule in rules] or alarms[:1]
+    alarm = min(named, key=lambda a: state.sound_steps[a.rule])
+    return Onset(alarm.rule, alarm.episodes[-1][0] or 0, state.sound_steps[alarm.rule])

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..core.numbers import number, percent
 from ..core.safe_text import in_one_line
+from ..diagnosis.account import Event
 from ..diagnosis.assess import Assessment
 from ..diagnosis.evidence import is_observed
-from .events import Event
 from .facts import Cost, PostMortem
 
 

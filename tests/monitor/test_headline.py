@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import lldscope
+from lldscope.diagnosis.account import Account
 from lldscope.diagnosis.outcome import Rise
 from lldscope.diagnosis.registry import RULES
 from lldscope.diagnosis.rule import Alert, Severity
@@ -27,15 +28,24 @@ SAMPLES = Path(__file__).parents[2] / "sample_runs"
 LIVE = Liveness("live", None, 1.0)
 
 
-def alert(rule: str, step: int, severity: str = "critical", advice: str = "Do this. Then that."):
-    episodes = ((step, None),)
+RULE = {rule.id: rule for rule in RULES}
+
+
+def alert(rule: str, step: int, severity: str = "critical", began: int | None = None):
+    episodes, (cause, action) = ((step, None),), (f"Rule {rule}", "do this")
+    if rule in RULE:
+        cause, action = RULE[rule].cause, RULE[rule].action
     return Alert(
-        rule, Severity(severity), "firing", step, 1.0, 0.5, "", "", "", advice, "", episodes
+        rule, Severity(severity), "firing", step, 1.0, 0.5, "", "", "", "", "", episodes,
+        began, cause, action,
     )
 
 
-def trouble(*alerts, causes=(), events=(), verdict="critical", life=LIVE) -> Trouble:
-    return Trouble(verdict, alerts, set(causes), events, life)
+def trouble(
+    *alerts, causes=(), events=(), verdict="critical", life=LIVE, restarts=None, dated=()
+) -> Trouble:
+    account = Account(alerts, dated, set(causes), restarts or {})
+    return Trouble(verdict, alerts, account, events, life)
 
 
 def test_the_cause_that_the_log_supports_comes_before_a_graver_alarm() -> None:
@@ -88,7 +98,7 @@ def test_what_led_to_a_loss_that_goes_on_is_named_though_it_is_over(sign, end, c
 def test_a_restart_at_the_loss_is_what_to_look_at() -> None:
     events = [{"kind": "checkpoint", "step": step} for step in (45, 49)]
     late, early = (
-        headline(trouble(alert("reward-crash", 60), events=events)._replace(restarts=restarts))
+        headline(trouble(alert("reward-crash", 60), events=events, restarts=restarts))
         for restarts in ({20: "lr", 48: "resume"}, {20: "lr"})
     )
     assert late.action == (
@@ -119,11 +129,14 @@ def test_a_failed_run_says_what_its_rows_say_and_resumes_from_before_that(tmp_pa
 
 
 def test_the_trouble_began_with_the_held_out_score_where_that_fell_first(monkeypatch) -> None:
-    cut = replace(alert("truncation", 40, "warning"), began=33)
-    state = SimpleNamespace(alerts=[cut], headline=SimpleNamespace(rule="truncation"))
+    cut = alert("truncation", 40, "warning")
+    state = SimpleNamespace(
+        alerts=[cut], headline=SimpleNamespace(rule="truncation"), sound_steps={"truncation": 32}
+    )
     monkeypatch.setattr(health, "check", lambda run: state)
     assert health.onset(None) == Onset("truncation", 40, 32)
     state.alerts.append(alert("eval-gap", 20, "warning"))
+    state.sound_steps["eval-gap"] = 10
     assert health.onset(None) == Onset("eval-gap", 20, 10)
 
 
@@ -248,7 +261,7 @@ def test_every_verdict_has_a_headline() -> None:
     assert str(custom) == "Rule my-rule (firing since step 5): do this."
     for rule in RULES:
         if rule.severity != "info":
-            result = headline(trouble(alert(rule.id, 7, rule.severity, rule.advice)))
+            result = headline(trouble(alert(rule.id, 7, rule.severity)))
             assert result.rule == rule.id
             assert "since step 7" in result.cause
             assert result.action

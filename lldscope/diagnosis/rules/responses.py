@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...core.numbers import short
 from .. import detectors as d
 from ..conditions import (
     CUT,
@@ -18,6 +19,7 @@ from ..conditions import (
 )
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule
+from .groups import starved
 from .measures import (
     EARLIER_MAXIMUM,
     change,
@@ -38,6 +40,10 @@ MERGED = 0.5  # of the rollouts with fewer actions than turns
 IMPOSSIBLE = -20.0
 LENGTH_JUMP = 1.4  # × the longest mean response before
 LENGTH_LEAST = 10  # measured steps before a length can be called a jump
+GROWN = 1.5  # × the tokens of the first responses: they grow
+LONGER = "Find out why responses grow; raise the limit only if longer ones are right."
+SAME_LENGTH = "Raise the limit: responses have not grown, so it is too low for the task."
+CUT_FROM_THE_START = "Responses are cut by a length limit from the start"
 LOST, TIMES_CUT = 0.33, 4.0  # of the reward, × the responses that are cut more: not by the limit
 BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
 STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × the valid searches before
@@ -49,15 +55,34 @@ CLEAR_RISE = 4.0  # standard errors
 
 @once
 def truncation(e: Evidence) -> Measurement:
-    """Info if it was so from the first step; a warning if it has risen. It explains no loss that
-    was there before, while far fewer responses were cut than the reward had lost."""
+    """Info if it was so from the first step; a warning if it has risen, or no group has a signal
+    because of it. It explains no loss that was there before, while far fewer responses were cut
+    than the reward had lost."""
     what = "of the rollouts were cut by a length limit"
     cut = share_above(e, "truncated_share", CUT_STEPS, CUT, what)
     risen, more = truncation_risen(e), change(e, "truncated_share")
     loss = 1 - reward_left(e)
     uncut = reward_fell(e) & (loss > LOST) & (more.now - more.before < loss / TIMES_CUT)
-    explains = cut.holds & risen & ~recently(e, uncut, 1)
-    return replace(cut, explains=explains, grave=risen)
+    explains = cut.holds & (starved(e) | (risen & ~recently(e, uncut, 1)))
+    tokens = e.column("response_tokens")
+    first = on_measured(tokens, lambda v: np.full(len(v), np.median(v[: e.cadence.rows(SMOOTH)])))
+    growth = mean(e, "response_tokens", CUT_STEPS) / first
+
+    def message(row: int) -> str:
+        if not growth[row] >= GROWN:
+            return cut.message(row)
+        now = f"{cut.message(row)}; they have {growth[row]:.1f} × as many tokens as at first"
+        return f"{now} ({short(first[row])})"
+
+    def words(row: int) -> tuple[str, str]:
+        grows = "find out why responses grow, or raise the limit"
+        cause = "More responses are cut by a length limit" if risen[row] else CUT_FROM_THE_START
+        return cause, grows if growth[row] >= GROWN else "raise the length limit"
+
+    return replace(
+        cut, message=message, words=words, explains=explains, grave=risen | starved(e),
+        advice=lambda row: LONGER if growth[row] >= GROWN else SAME_LENGTH,
+    )
 
 
 @once
@@ -177,13 +202,13 @@ RULES = (
         needs=("truncated_share",),
         label="Responses cut by a length limit",
         cause="More responses are cut by a length limit",
-        action="find out why responses grow, or raise the limit",
+        action="raise the length limit, or find out why responses grow",
         meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Info if "
-        "this was so from the start, a warning if it has risen.",
+        "this was so from the start, a warning if it has risen, or if it leaves no group a signal.",
         evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps; risen "
         f"where it is {percent(CUT_RISE)} of the rollouts and {CUT_CLEAR:g} standard errors above "
         f"that of the first {SMOOTH} steps.",
-        advice="Find out why responses grow; raise the limit only if longer ones are right.",
+        advice=f"{LONGER} If they have not grown, it is too low for the task.",
         confused_with="A policy that collapses and writes without end: what began first decides "
         f"(docs/alarms.md), or that the reward had lost {percent(LOST)} and {TIMES_CUT:g} × the "
         "share of responses that were cut by then.",

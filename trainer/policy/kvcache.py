@@ -16,9 +16,10 @@ class _Layer(DynamicLayer):
     keys: Tensor
     values: Tensor
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, n_rows: int) -> None:
         super().__init__()
         self.capacity = capacity
+        self.n_rows = n_rows
         self.start = 0
         self.rows: Tensor | None = None
 
@@ -31,7 +32,7 @@ class _Layer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = (
-                states.new_empty((*states.shape[:2], self.capacity, states.shape[3]))
+                states.new_empty((self.n_rows, states.shape[1], self.capacity, states.shape[3]))
                 for states in (key_states, value_states)
             )
         end = self.start + key_states.shape[2]
@@ -46,14 +47,18 @@ class _Layer(DynamicLayer):
     def keep(self, rows: Tensor) -> None:
         self.keys, self.values = self.keys[rows], self.values[rows]
 
+    def copy(self, source: Tensor, to: Tensor, span: slice) -> None:
+        for states in (self.keys, self.values):
+            states[to, :, span] = states[source, :, span]
+
 
 class RowCache(Cache):
-    """Cache of `n_layers` layers, with room for `capacity` positions. A forward pass is given the
-    same positions of some rows, which `choose` names before it; what a row holds beyond them is
-    written anew when it gets there."""
+    """Cache of `n_layers` layers, with room for `capacity` positions of `n_rows` rows. A forward
+    pass is given the same positions of some rows, which `choose` names before it; what a row holds
+    beyond them is written anew when it gets there."""
 
-    def __init__(self, n_layers: int, capacity: int) -> None:
-        self._rows = [_Layer(capacity) for _ in range(n_layers)]
+    def __init__(self, n_layers: int, capacity: int, n_rows: int) -> None:
+        self._rows = [_Layer(capacity, n_rows) for _ in range(n_layers)]
         super().__init__(layers=list(self._rows))
 
     def choose(self, start: int, rows: Tensor | None = None) -> None:
@@ -61,6 +66,11 @@ class RowCache(Cache):
         some copies what they hold, in every layer."""
         for layer in self._rows:
             layer.start, layer.rows = start, rows
+
+    def copy(self, source: Tensor, to: Tensor, span: slice) -> None:
+        """Give the rows `to` what the rows `source` hold at these positions."""
+        for layer in self._rows:
+            layer.copy(source, to, span)
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows, in this order."""

@@ -119,7 +119,7 @@ class Sampler:
         reader = _Reader(self._policy, rows, self._sampling.sequence_tokens)
         while running := _running(rows):
             turn_ended = []
-            draws = self._draw(reader.hidden(running), generator)
+            draws = self._draw(*reader.hidden(running), generator)
             for row, token, logp, entropy, error in zip(running, *draws, strict=True):
                 row.append(token, len(row.rollout.episode.actions), logp, entropy, error)
                 row.turn.append(token)
@@ -128,29 +128,32 @@ class Sampler:
             if turn_ended:
                 self._respond(turn_ended, environment)
 
-    def _draw(self, hidden: Tensor, generator: torch.Generator) -> list[list]:
-        """Tokens drawn for hidden states (B, H), with log π, entropy and ‖e_y − π‖²; B of each."""
-        logits = head_logits(self._policy.model, hidden)  # (B, V)
+    def _draw(self, hidden: Tensor, of: Tensor, generator: torch.Generator) -> list[list]:
+        """Tokens drawn for B rows, with log π, entropy and ‖e_y − π‖²; B of each. `hidden` (m, H)
+        are their different states, `of` (B,) says which is whose."""
+        logits = head_logits(self._policy.model, hidden)  # (m, V)
         logps = logits.log_softmax(-1)
         probs = logps.exp()
-        tokens = self._choose(logits, probs, generator)
-        logp = logps.gather(-1, tokens[:, None])[:, 0]
-        entropy = -(probs * logps).nan_to_num(0.0).sum(-1)
-        error = 1 - 2 * logp.exp() + probs.square().sum(-1)
+        tokens = self._choose(logits, probs, of, generator)
+        logp = logps[of, tokens]
+        entropy = -(probs * logps).nan_to_num(0.0).sum(-1)[of]
+        error = 1 - 2 * logp.exp() + probs.square().sum(-1)[of]
         return [tokens.tolist(), *torch.stack([logp, entropy, error]).tolist()]
 
-    def _choose(self, logits: Tensor, probs: Tensor, generator: torch.Generator) -> Tensor:
+    def _choose(
+        self, logits: Tensor, probs: Tensor, of: Tensor, generator: torch.Generator
+    ) -> Tensor:
         s = self._sampling
         if s.temperature == 0:
-            return logits.argmax(-1)
+            return logits.argmax(-1)[of]
         if s.temperature != 1:
             probs = (logits / s.temperature).softmax(-1)
         if s.top_p < 1:
             probs = _nucleus(probs, s.top_p)
         # One random number per row. torch.multinomial draws one per token of the vocabulary, and on
         # another kind of processor, or with another build of torch, others.
-        cdf = probs.cumsum(-1, dtype=torch.float64)
-        u = torch.rand(len(probs), 1, dtype=torch.float64, device=probs.device, generator=generator)
+        cdf = probs.cumsum(-1, dtype=torch.float64)[of]
+        u = torch.rand(len(of), 1, dtype=torch.float64, device=probs.device, generator=generator)
         tokens = torch.searchsorted(cdf, u * cdf[:, -1:], right=True)
         return tokens[:, 0].clamp(max=probs.shape[-1] - 1)
 
@@ -180,25 +183,39 @@ class _Reader:
     def __init__(self, policy: Policy, rows: list[Row], capacity: int) -> None:
         self._decoder = policy.model.get_decoder()
         self._device = policy.device
-        self._cache = RowCache(policy.model.config.num_hidden_layers, capacity)
+        self._cache = RowCache(policy.model.config.num_hidden_layers, capacity, len(rows))
+        self._shared = getattr(policy.model, "shared_prefixes", False)
         self._assign_slots(rows)
 
-    def hidden(self, rows: list[Row]) -> Tensor:
-        """(len(rows), H) after their last token. Where one has got a text, all that have are read
-        with it."""
+    def hidden(self, rows: list[Row]) -> tuple[Tensor, Tensor]:
+        """The different states after the rows' last tokens (m, H), and which is whose (len(rows),).
+        Where one has got a text, all that have are read with it."""
         self._drop_finished()
         self._read([row for row in rows if row.n_uncached == 1])
         if any(row.n_uncached > 1 for row in rows):
             unfinished = [row for row in self._rows if not row.finished]
             self._read([row for row in unfinished if row.n_uncached > 1])
-        return self._last[self._slots(rows)]
+        different, of = self._different(rows)
+        return self._last[self._slots(different)], torch.tensor(of, device=self._device)
+
+    def _different(self, rows: list[Row]) -> tuple[list[Row], list[int]]:
+        """One row of each kind, where rows with the same tokens are of one kind and that is made
+        use of; and the kind of each row."""
+        if not self._shared:
+            return rows, list(range(len(rows)))
+        kinds: dict[tuple[int, ...], int] = {}
+        of = [kinds.setdefault(tuple(row.rollout.ids), len(kinds)) for row in rows]
+        first = dict(zip(reversed(of), reversed(rows), strict=True))
+        return [first[kind] for kind in range(len(kinds))], of
 
     def _read(self, rows: list[Row]) -> None:
-        """Run the rows to their ends, from where the first of them has to be, padded on the
-        right."""
+        """Run the rows to their ends, one of each kind, from where the first of them has to be,
+        padded on the right."""
         if not rows:
             return
-        start = min(row.n_cached for row in rows)
+        everyone = rows
+        rows, of = self._different(rows)
+        start = min(row.n_cached for row in everyone)
         width = max(row.length for row in rows) - start
         copy = len(rows) < COPY_SHARE * len(self._rows)
         slots = self._slots(rows)
@@ -215,7 +232,11 @@ class _Reader:
         if start == 0:
             self._last = hidden.new_empty(len(self._rows), hidden.shape[-1])
         self._last[slots] = hidden[among, ends]
-        for row in rows:
+        if len(rows) < len(everyone):
+            source, to = slots[torch.tensor(of, device=self._device)], self._slots(everyone)
+            self._last[to] = self._last[source]
+            self._cache.copy(source, to, slice(start, start + width))
+        for row in everyone:
             row.n_cached = row.length
 
     def _drop_finished(self) -> None:

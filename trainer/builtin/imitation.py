@@ -45,7 +45,7 @@ def imitate(policy: Policy, on_update: Callable[[int, int, float], None] | None 
     """Train the policy in place: AdamW, a short warm-up, then linear decay; the loss is on what the
     policy shall write. `on_update` gets (done, of how many, loss in nats per token)."""
     examples = demonstrations(SEED, EXAMPLES, top_k=TOP_K, max_turns=MAX_TURNS)
-    rows = sorted(_tokens(policy, examples), key=lambda row: len(row[0]))
+    rows = sorted(token_rows(policy, examples), key=lambda row: len(row[0]))
     batches = [rows[i : i + BATCH] for i in range(0, len(rows), BATCH)]
     random.Random(SEED).shuffle(batches)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=LR, fused=True)
@@ -62,7 +62,7 @@ def imitate(policy: Policy, on_update: Callable[[int, int, float], None] | None 
             on_update(number + 1, len(batches), loss.item())
 
 
-def _tokens(policy: Policy, examples: list[Example]) -> list[tuple[list[int], list[int]]]:
+def token_rows(policy: Policy, examples: list[Example]) -> list[tuple[list[int], list[int]]]:
     """(ids, action mask) of each example, in tokens as in a rollout: turn by turn."""
     protocol = TokenProtocol(policy, Sampling())
     rows = []

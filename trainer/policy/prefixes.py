@@ -1,9 +1,9 @@
 """The tokens that rows of a pass begin with in common, computed once: `shared_prefixes=true`.
 
-The rows of a group have their prompt in common, many the first query and what it found. Under causal
-attention a token's hidden state depends on itself and those before it alone, so rows that have come
-the same way so far have the same states: the rows are a tree, and each node is computed once. The
-gradient of a shared node is the sum of its rows' gradients, as it would be without sharing.
+The rows of a group have their prompt in common, many of them the first query and what it found.
+Under causal attention the hidden state of a token depends on itself and those before it alone, so
+rows that have come the same way so far have the same states: the rows are a tree, and each node is
+computed once. The gradient of a shared node is the sum of its rows' gradients, as without sharing.
 """
 
 from __future__ import annotations

@@ -58,6 +58,11 @@ class TrainConfig(Settings):
     packing: bool = False
     """Join the rows of a pass instead of padding them; on a GPU with
     dtype=bfloat16."""
+    shared_prefixes: bool = False
+    """Compute once what rows begin with in common (prompt, equal queries and what they find), in
+    sampling and in every pass. Worth it for a language model on a CPU."""
+    frozen_embeddings: bool = False
+    """Leave the embeddings as they are, and with them an output layer that is tied to them."""
     threads: Positive = 1
     """CPU threads; more than 1 slows a tiny policy down."""
 

@@ -88,6 +88,10 @@ class TokenProtocol:
         text = self._prompt(question)
         return environment.begin(question, text), self._encoded(question, text)
 
+    def prompt(self, question: Question) -> list[int]:
+        """The tokens of a question's prompt. Raises UsageError as `begin`."""
+        return self._encoded(question, self._prompt(question))
+
     def check(self, questions: Iterable[Question]) -> None:
         """Raise UsageError if the prompt of one of the questions leaves no room for a turn, or the
         chat template refuses it. No token is shorter than a byte, but for a few that tokenizers

@@ -15,8 +15,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := .venv/.engines
 # Integrations that need an environment of their own: with the tools whose stores are imported at
-# hand TRL would report to them, and verl needs another transformers.
-OWN := .envs/stores/.ready .envs/verl/.ready .envs/site/.ready
+# hand TRL would report to them, and verl needs another transformers. And the oldest DuckDB, and
+# what builds the site.
+OWN := .envs/stores/.ready .envs/verl/.ready .envs/oldest/.ready .envs/site/.ready
 INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -94,6 +95,12 @@ $(ENGINES): $(READY)
 
 .envs/verl/.ready: $(READY) $(MADE_OF) constraints-verl.txt
 	$(BIN)/python $(INSTALL) .envs/verl constraints-verl.txt verl pytest hypothesis
+	@touch $@
+
+.envs/oldest/.ready: $(READY) $(MADE_OF) constraints.txt
+	mkdir -p $(@D)
+	sed '/^duckdb==/d' constraints.txt >$(@D).txt
+	$(BIN)/python $(INSTALL) $(@D) $(@D).txt "" pytest hypothesis duckdb==1.5.0
 	@touch $@
 
 # 0.1 needs a package that is not on PyPI (2026-11-27).

@@ -22,6 +22,7 @@ from .views import ROLLOUT_VIEWS, view_sql
 # (DuckDB's sums of integers have 128 bits, which pandas would hold as objects.)
 STORED_TYPES: dict[Kind, str] = {"count": "int64", "float": "double"}
 MOST_CHUNKS = 64  # of stored signals, before they become one
+DUCKDB_2 = int(duckdb.__version__.split(".")[0]) >= 2
 
 
 class Database:
@@ -128,7 +129,8 @@ class Database:
         rows = f"FROM stored_{name}"
         if (table := self._stored.get(name)) is not None:
             self._connection.register(f"stored_{name}_rows", table)
-            rows += f" UNION ALL BY NAME FROM stored_{name}_rows"
+            columns = ", ".join(map(_comparable, table.schema))
+            rows += f" UNION ALL BY NAME SELECT {columns} FROM stored_{name}_rows"
         order = "ORDER BY 1, 2, 3"  # no two rows of either share the first three columns
         self.execute(f"CREATE OR REPLACE VIEW {name} AS FROM ({rows}) {order}")
 
@@ -136,7 +138,8 @@ class Database:
         """DuckDB's error on reading every value of a part; None if it can."""
         file = quote(str(part.path(self._run)))
         try:
-            self.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({file})")
+            # Bounds would answer for a mere max(COLUMNS(*)).
+            self.execute(f"SELECT max(hash(COLUMNS(*))) FROM read_parquet({file})")
         except (duckdb.OutOfMemoryException, duckdb.InterruptException):
             raise
         except duckdb.Error as error:
@@ -168,13 +171,15 @@ def define_rows(
     count.
 
     The columns are the registry's: those that a part lacks are NULL, those that this version does
-    not know are ignored.
+    not know are ignored. Parts of earlier versions state bounds of floats that leave NaN out
+    (`part.columns_without_floats`); DuckDB is kept from believing them.
     """
-    columns = ", ".join(TABLES[table].names)
+    columns = ", ".join(map(_comparable, arrow_schema(table)))
+    nan = ", can_have_nan=true" if DUCKDB_2 else ""
 
     def rows(of: Iterable[Part], select: str = "FROM") -> str:
         paths = ", ".join(quote(str(p.path(run))) for p in of)
-        return f"{select} read_parquet([{paths}], union_by_name=true)"
+        return f"{select} read_parquet([{paths}], union_by_name=true{nan})"
 
     def table_of(*queries: str) -> str:
         union = "".join(f" UNION ALL BY NAME ({query})" for query in queries)
@@ -194,3 +199,10 @@ def define_rows(
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         queries.append(rows(group.parts) + where)
     return table_of(*queries)
+
+
+def _comparable(column: pa.Field) -> str:
+    """A column for a SELECT. DuckDB 1 compares one that was computed row by row, and leaves others
+    to a file's bounds or to pyarrow, which know no NaN; x − 0 is x, −0 and NaN included."""
+    is_float = pa.types.is_floating(column.type)
+    return f"{column.name} - 0 AS {column.name}" if is_float and not DUCKDB_2 else column.name

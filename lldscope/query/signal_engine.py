@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..core.schema import SIGNALS, VIEWS
 from ..storage.part import Part
-from .database import create_empty, define_rows, stored_columns
+from .database import DUCKDB_2, create_empty, define_rows, stored_columns
 from .sandbox import confine
 from .starts import Starts
 from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
@@ -35,7 +35,7 @@ class SignalEngine:
         create_empty(self._db, SIGNAL_TABLES)
         confine(self._db, run)
         self._db.execute("SET preserve_insertion_order=false")  # no signal depends on it
-        if int(duckdb.__version__.split(".")[0]) >= 2:
+        if DUCKDB_2:
             # It would group the actions of every response before it joins their class.
             self._db.execute("SET disabled_optimizers='partial_aggregate_pushdown'")
         self._db.execute(view_sql("macros"))

@@ -146,12 +146,19 @@ class Part:
         return entry if self.crc is None else entry | {"crc": self.crc}
 
 
+def columns_without_floats(schema: pa.Schema) -> list[str]:
+    """The columns whose bounds a Parquet file may state. Of floats pyarrow states them without NaN,
+    and DuckDB and polars, which sort NaN above all numbers, would not look for it beyond them."""
+    import pyarrow as pa
+
+    return [field.name for field in schema if not pa.types.is_floating(field.type)]
+
+
 def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table]) -> Part | None:
     """Write rows as a part, each batch as a row group. None if there are no rows.
 
     Raises OSError, and then leaves nothing behind.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = run / table / name.file
@@ -159,13 +166,14 @@ def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table
     temporary = path.with_name(f"{path.name}.{os.getpid()}{json_files.IN_PROGRESS}")
     schema = arrow_schema(table)
     # Measured numbers hardly repeat: a dictionary of them is larger than the numbers themselves.
-    repeating = [f.name for f in schema if not pa.types.is_floating(f.type)]
+    no_floats = columns_without_floats(schema)
     schema = schema.with_metadata({**schema.metadata, PART_KEY: f"{table}/{name.file}"})
     rows, ends = 0, []
     try:
         with open(temporary, "w+b") as sink:
             with pq.ParquetWriter(
-                sink, schema, compression="zstd", use_dictionary=repeating, write_page_checksum=True
+                sink, schema, compression="zstd", use_dictionary=no_floats,
+                write_statistics=no_floats, write_page_checksum=True,
             ) as writer:
                 for batch in batches:
                     writer.write_table(batch.combine_chunks())

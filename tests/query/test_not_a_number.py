@@ -94,7 +94,7 @@ def path(request, tmp_path_factory) -> Path:
     for seal in range(len(SEALS)):
         name = PartName(1, 0, seal + 1, seal + 1)
         batches = {table: [rows_of(arrow_schema(table), seal)] for table in TABLES}
-        commit(path, 1, 0, [write_part(path, table, name, b) for table, b in batches.items()])
+        commit(path, (1, 0), [write_part(path, table, name, b) for table, b in batches.items()])
     if request.param == "an earlier version":
         rewrite(path, lambda table, rows: rows)  # as pyarrow writes by default
     return path

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.numbers import short
 from ..core.trainers import Trainer
@@ -38,8 +39,7 @@ def ordinary(run: Run, trainer: Trainer) -> list[dict[str, Any]]:
         logs = list(csv.DictReader(file))
     table, answer = run.signals(), []
     for name, label in SHOWN.items():
-        values = table[name].to_numpy(dtype=float, na_value=np.nan)
-        values = values[np.isfinite(values)]
+        values = _finite(table[name])
         having = [log for log in logs if log[name]]
         of, whose = [log for log in having if log["trainer"] == trainer.id], trainer.name
         if len(of) < LEAST:
@@ -48,33 +48,33 @@ def ordinary(run: Run, trainer: Trainer) -> list[dict[str, Any]]:
             continue
         medians = [float(log[name]) for log in of]
         answer.append({
-            "signal": name, "label": label, "median": float(np.median(values)),
+            "signal": name, "label": label, "median": float(f"{np.median(values):.3g}"),
             "low": min(medians), "high": max(medians), "logs": len(of), "trainer": whose,
             "repositories": len({log["repository"].partition("@")[0] for log in of}),
         })
     return answer
 
 
+def _finite(column: Any) -> NDArray[np.float64]:
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.asarray(values[np.isfinite(values)])
+
+
 def in_words(of: dict[str, Any]) -> str:
     """One entry of `ordinary` as a sentence."""
-    beyond = "; this is above" if of["median"] > of["high"] else ""
-    beyond = "; this is below" if of["median"] < of["low"] else beyond
-    places = "one repository" if of["repositories"] == 1 else f"{of['repositories']} repositories"
+    places = ", all of one repository" if of["repositories"] == 1 else ""
+    beyond = "above them" if of["median"] > of["high"] else ""
+    beyond = "below them" if of["median"] < of["low"] else beyond
     return (
-        f"{of['label']} {short(of['median'])}: {short(of['low'])} to {short(of['high'])} in "
-        f"{of['logs']} healthy logs of {of['trainer']} ({places}){beyond}"
+        f"{of['label']} {short(of['median'])}{beyond and f', {beyond}'}: {short(of['low'])} to "
+        f"{short(of['high'])} in {of['logs']} healthy logs of {of['trainer']}{places}"
     )
 
 
 def identities(run: Run) -> list[str]:
     """What looks like a fault and has to be so."""
     table, answer = run.signals(), []
-
-    def values(name: str) -> np.ndarray:
-        column = table[name].to_numpy(dtype=float, na_value=np.nan)
-        return column[np.isfinite(column)]
-
-    loss, clipped, kl = (values(name) for name in ("loss_policy", "clip_share", "kl"))
+    loss, clipped, kl = (_finite(table[name]) for name in ("loss_policy", "clip_share", "kl"))
     if len(loss) and abs(np.median(loss)) < NEAR_0:
         answer.append(
             "A policy loss near 0 is expected: in the first update of a batch every ratio is 1 and "

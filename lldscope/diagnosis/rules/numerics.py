@@ -142,45 +142,57 @@ SCALES = {
 
 @once
 def engine_mismatch(e: Evidence) -> Measurement:
-    """It explains no fall of the reward that was there before it grew: a policy that breaks makes
-    larger differences."""
-    each = np.stack([_gap(e, e.column(name), scale) for name, scale in SCALES.items()])
+    """A gap that grew explains nothing where the reward had fallen before, or the entropy grew as
+    much: a policy that breaks makes larger differences."""
+    each = np.stack([_gap(e, name, scale) for name, scale in SCALES.items()])
     judged = np.argmax(~np.isnan(each[:, 0]), axis=0)  # of SCALES, at each row
-    level, limit, first = np.take_along_axis(each, judged[None, None], 0)[0]
-    has_grown = np.abs(level) >= GROWN * np.abs(first)
+    level, first, limit = np.take_along_axis(each, judged[None, None], 0)[0]
+    growth = np.abs(level / first)
+    entropy = np.divide(*_now_and_first(e, "entropy"))
     fell = recently(e, reward_fell(e) & (reward_left(e) < LEFT), 1)
+    breaks = (growth >= GROWN) & (fell | (growth < GROWN * entropy))
 
     def message(row: int) -> str:
         name = list(SCALES)[judged[row]]
         gap = SCALES[name].what.format(level[row])
         plus = "±" if name == "engine_gap" else ""
         kind = _likely_mismatch(e, row)
-        if not kind and has_grown[row]:
-            why = ", and grew after the reward fell" if fell[row] else f": {_older(e, row)}"
+        if not kind and growth[row] >= GROWN:
+            why = ", and grew as the policy broke" if breaks[row] else f": {_older(e, row)}"
             kind = f"; it was {short(abs(first[row]), 2)} at first{why}"
         kind = kind or "; from the first step on: another temperature, precision or kernels"
         return f"{gap} (limit {plus}{short(limit[row], 2)}){kind}"
 
     over = np.abs(level) > limit
     return Measurement(
-        over, np.abs(level), limit, message, explains=over & ~(has_grown & fell), grave=over,
+        over, np.abs(level), limit, message, explains=over & ~breaks, grave=over,
         unit=lambda row: list(SCALES.values())[judged[row]].unit,
     )
 
 
-def _gap(e: Evidence, column: d.Series, scale: Scale) -> d.Series:
-    """The median of the last steps, because a KL can be large for one token, the limit, and the
-    median at first: (3, N)."""
-    rows, least = e.cadence.rows(GAP_STEPS), e.cadence.rows(GAP_FIRST)
+def _now_and_first(e: Evidence, name: str) -> d.Series:
+    """The median of the last steps, because a KL can be large for one token, and of the first:
+    (2, N)."""
+    rows = e.cadence.rows(GAP_STEPS)
 
     def statistics(values: d.Series) -> d.Series:
-        steps, level = np.arange(len(values)), d.trailing_median(values, rows, 1)
+        level = d.trailing_median(values, rows, 1)
+        early = np.arange(len(level)) < rows
+        return np.stack([level, np.where(early, level, level[min(rows, len(level)) - 1])])
+
+    return on_measured(e.column(name), statistics, series=2)
+
+
+def _gap(e: Evidence, name: str, scale: Scale) -> d.Series:
+    """`_now_and_first`, and the limit: (3, N)."""
+    least = e.cadence.rows(GAP_FIRST)
+
+    def limit(values: d.Series) -> d.Series:
         usual = np.median(np.abs(values[:least]))
         later = min(scale.limit, max(scale.growth * usual, scale.least))
-        first = np.where(steps < rows, level, level[min(rows, len(level)) - 1])
-        return np.stack([level, np.where(steps < least, scale.limit, later), first])
+        return np.where(np.arange(len(values)) < least, scale.limit, later)
 
-    return on_measured(column, statistics, series=3)
+    return np.stack([*_now_and_first(e, name), on_measured(e.column(name), limit)])
 
 
 def _older(e: Evidence, row: int) -> str:
@@ -312,8 +324,8 @@ RULES = (
         "template of both. Growing: check that new weights, or the adapter, reach the engine.",
         confused_with="Asynchronous training, where the engine is some versions behind on purpose; "
         "log-probabilities that the engine reports after top-p or temperature; a policy that "
-        f"breaks: where the reward had lost {percent(1 - LEFT)} by then, a gap that grows is no "
-        "cause.",
+        f"breaks: where the reward had lost {percent(1 - LEFT)} by then, or the entropy grows as "
+        "much, a gap that grows is no cause.",
         measure=engine_mismatch,
         unit="nats/token",
         for_steps=3,

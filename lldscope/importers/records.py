@@ -39,7 +39,7 @@ _VALUE = re.compile(
     r"(?P<unit>\s?%|[A-Za-zµ]{1,6}(?:/\w{1,12})?)?"
     r"(?:\s[A-Za-z]{1,12}(?:/[a-z]{1,12})?(?=\s*(?:[|,;)]|$)))?(?![\w:]|[-./]\d))"
 )
-_VERL = re.compile(r"(?:^|[^\w/])step:(\d{1,10})(?:(?=\s*$)| - (?=[\w@./-]+:))")
+_VERL = re.compile(r"(?:^|[^\w/])step:(\d{1,10})(?:(?=\s*-?\s*$)| - (?=[\w@./-]+:))")
 _FRAGMENT = re.compile(r"\s*(?:-\s+)?[\w@./:+()-]+(?:\s+-\s+[\w@./:+()-]+)*\s*-?\s*")
 _ENTRIES = re.compile(r"\s*-\s+|\s+-\s*")
 _NUMPY = re.compile(r"\bnp\.\w+\(|\)")
@@ -100,7 +100,8 @@ class Record:
 def verl_values(text: str, is_complete: bool, findings: Findings) -> dict[str, float]:
     """Names and numbers of `a/b:1 - c:2`."""
     values: dict[str, float] = {}
-    entries = _NUMPY.sub("", text).strip().removeprefix("- ").split(" - ")
+    text = _NUMPY.sub("", text) if "np." in text else text
+    entries = text.strip().removeprefix("- ").split(" - ")
     if not is_complete and len(entries) > 1:
         entries.pop()  # its number may lack digits
         findings.skip("last metrics of a line that is half written")
@@ -157,9 +158,9 @@ def _value(match: re.Match[str]) -> float | None:
     if (content := match["list"]) is not None:
         if _NUMBER.sub("", content).strip(" ,'\"\t"):
             return None
-        found = [float(n.replace(",", "")) for n in re.split(r",\s*|\s+", re.sub(
+        items = [float(n.replace(",", "")) for n in re.split(r",\s*|\s+", re.sub(
             r"['\"]", "", content)) if n]
-        return sum(found) / len(found) if found else None
+        return sum(items) / len(items) if items else None
     value = float(match["num"].replace(",", ""))
     if (of := match["of"]) is not None:
         return value / total if (total := number(of)) else None
@@ -185,8 +186,9 @@ class _Open:
 class Reader:
     """Gets the lines of a text in order, and gives its records."""
 
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
+    def __init__(self, findings: Findings, mark: bytes | None = None) -> None:
+        """mark: what is in the first line of each record, where all are verl's or dictionaries."""
+        self._findings, self._mark = findings, mark
         self.bars = Bars()
         self._open: _Open | None = None
         self._header: list[str] | None = None  # the names of a table
@@ -194,6 +196,8 @@ class Reader:
     def records(self, lines: Iterable[tuple[bytes, bool]]) -> Iterator[Record]:
         for line, is_complete in lines:
             self.bars.saw(line)
+            if self._mark is not None and self._open is None and self._mark not in line:
+                continue
             if self._open is None and not _DIGIT.search(line) and b"{" not in line:
                 if b":" not in line and b"|" not in line and b"te" not in line.lower():
                     continue
@@ -252,7 +256,8 @@ class Reader:
                 else:
                     yield record
                 return
-        yield from self._other(text.translate(_BARS))
+        if self._mark is None:
+            yield from self._other(text.translate(_BARS))
 
     # -- dictionaries -----------------------------------------------------------------------------
 
@@ -439,9 +444,9 @@ class Reader:
             step = _step(whole)
             values = pairs(whole[step.ends :] if step else whole)[0]
             choices.append((sum(map(bool, map(meaning, values))), values, whole))
-        known, values, whole = max(choices, key=lambda choice: choice[0])
+        n_signals, values, whole = max(choices, key=lambda choice: choice[0])
         apart = sum(map(bool, map(meaning, {**block.record.values, **more})))
-        if known < apart:
+        if n_signals < apart:
             return False
         block.record.values, block.text = values, whole
         return True
@@ -462,9 +467,9 @@ class Reader:
                     return [(name, value) for name, value in both if value is not None]
         if heading := _HEADING.fullmatch(bare):
             return [(heading[1], None)]
-        found, rest = pairs(bare)
-        if found and not rest:
-            return list(found.items())
+        entries, rest = pairs(bare)
+        if entries and not rest:
+            return list(entries.items())
         parts = _GAP.split(bare) if self._open else []
         if len(parts) == 2 and parts[0][:1].isalpha():
             value = number(parts[1].strip().replace(",", ""))

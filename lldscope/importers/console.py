@@ -154,6 +154,8 @@ class _Layout:
     def accepts(self, record: Record, findings: Findings) -> bool:
         if record.shape not in self.accepted or (record.step is None) != self.is_unnamed:
             return False
+        if _SUMMARY in record.values:
+            return False
         if self.is_unnamed:
             if _is_other(record):
                 return False

@@ -179,8 +179,8 @@ def seconds_of(value: Any) -> float | None:
 
 
 def as_step(value: Any) -> int | None:
-    """A step of a log as an int; None if it is none."""
-    step = number(value)
+    """A step of a log, `3` or `3/200`, as an int; None if it is none."""
+    step = number(value.partition("/")[0] if isinstance(value, str) else value)
     valid = step is not None and step.is_integer() and 0 <= step < 2**31
     return int(step) if step is not None and valid else None
 

@@ -77,6 +77,7 @@ _HEADING = re.compile(r"([^\W\d][\w .@/-]{0,60})(?::|/)")
 _EPOCH = re.compile(r"(?i)\bepoch\W{0,3}(\d{1,6}\.\d{1,12})(?![\w.])")
 _TOTAL = re.compile(rb"Total training steps: (\d{1,10})")
 _DIGIT = re.compile(rb"\d")
+_PLANNED = re.compile(r"max_steps['\"]: ['\"]\d{1,10}/(\d{1,10})")  # ms-swift's
 _GAP = re.compile(r"[ \t]{2,}\.*[ \t]*|\.{3,}\s*|\t")
 _STEPS = frozenset(("step", "steps", "iter", "iteration", "iterations", "global_step",
                     "train_step", "training_step"))
@@ -305,8 +306,9 @@ class Reader:
         if not values or (pair and pair[1] >= 2**31):
             return None
         place = self.bars.mark() if place is None else place
-        left_out = nothing.skipped.total()
-        return Record(shape, values, pair[1] if pair else None, place=place, texts=left_out)
+        total = int(of[1]) if (of := _PLANNED.search(inside)) else None
+        step, left_out = pair[1] if pair else None, nothing.skipped.total()
+        return Record(shape, values, step, total, place=place, texts=left_out)
 
     # -- verl -------------------------------------------------------------------------------------
 

@@ -222,6 +222,11 @@ class Run:
         steps = self.info.get("planned_steps")
         return steps if type(steps) is int and steps > 0 else None
 
+    @property
+    def counted(self) -> str:
+        """What its steps are: "steps", or "rows" of a log that does not tell them."""
+        return (self.info.get("imported") or {}).get("counted") or "steps"
+
     def events(self) -> list[dict[str, Any]]:
         """Events in the order they were written, as of the last refresh."""
         return list(self._events)

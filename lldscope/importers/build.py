@@ -209,6 +209,7 @@ class Import:
                 "request": request,
                 "trainer": trainer_of(self.findings.all_names).id,
                 "notes": list(self.findings.notes),
+                "counted": self.findings.counted,
             },
         )
         if self.findings.planned_steps:

@@ -81,6 +81,8 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("actor/entropy_mean", "entropy", _MODE),
     ("actor/ppo_ratio_clipfrac", "clip_share", _MICRO),
     ("actor/train_infer_ratio_token_mean", "engine_ratio", _RESPONSES),
+    # rdan_grpo (a pipeline on ROLL, 2026-11): rdan_grpo/tracking.py and its pipeline
+    ("reward/selected_mean", "reward", "over the responses that are trained on"),
     # Search-R1 0789f5e: verl/trainer/ppo/ray_trainer.py
     ("critic/kl", "kl", _PENALTY),
     ("env/number_of_valid_search", "valid_searches", None),
@@ -211,22 +213,34 @@ _FILLING = re.compile(
     r"mean|avg|average|train|trainer|training|metrics|rollout|policy|actor|batch|step"
 )
 _WORDS: dict[str, str] = {
-    **dict.fromkeys(("reward", "rewards", "reward total", "total reward"), "reward"),
-    **dict.fromkeys(("success rate", "accuracy", "pass rate", "solve rate"), "success"),
-    **dict.fromkeys(("gradient norm", "grad norm"), "grad_norm"),
-    **dict.fromkeys(("entropy", "token entropy"), "entropy"),
-    **dict.fromkeys(("kl", "kl divergence", "kl to ref", "ref kl"), "kl"),
-    **dict.fromkeys(
-        (f"{text} {unit}" for text in ("completion", "response", "output")
-         for unit in ("length", "len", "tokens")),
-        "response_tokens",
-    ),
-    **dict.fromkeys(
-        ("truncation rate", "truncated rate", "truncation share", "truncated ratio",
-         "truncation ratio", "clipped ratio"),
-        "truncated_share",
-    ),
-    **dict.fromkeys(("clip fraction", "clip frac", "clipfrac", "clip rate"), "clip_share"),
+    words: signal
+    for signal, names in {
+        "reward": "reward|rewards|reward total|total reward|total rewards|reward score|ep rew|"
+                  "episode reward",
+        "reward_sd": "reward std|rewards std|reward sd|std reward|total rewards std",
+        "success": "success|success rate|accuracy|acc|pass rate|solve rate|correct|correct rate|"
+                   "fraction correct|correct fraction|solved",
+        "grad_norm": "gradient norm|grad norm|grad|gradnorm",
+        "entropy": "entropy|token entropy",
+        "kl": "kl|kl divergence|kl to ref|ref kl|kl ref",
+        "step_kl": "approx kl|ppo kl",
+        "loss_policy": "loss|total loss|pg loss|gradient loss|surrogate loss",
+        "lr": "lr|learning rate",
+        "response_tokens": "|".join(
+            f"{text} {unit}" for text in ("completion", "response", "output", "generation")
+            for unit in ("length", "len", "tokens")
+        ),
+        "truncated_share": "truncation rate|truncated rate|truncation share|truncated ratio|"
+                           "truncation ratio|clipped ratio|truncated|truncated share|"
+                           "truncated fraction|length clip ratio|length cap hit rate",
+        "clip_share": "clip fraction|clip frac|clipfrac|clip rate|pg clipfrac",
+        "zero_signal_share": "zero std frac|frac zero std|zero std fraction",
+        "valid_searches": "|".join(
+            f"{count}{search}" for count in ("", "valid ", "number of valid ", "number of ", "num ")
+            for search in ("search", "searches", "search calls", "search count")
+        ),
+    }.items()
+    for words in names.split("|")
 }
 
 
@@ -252,7 +266,7 @@ def meaning(name: str, trainer: str = "") -> Meaning | None:
 # `rewards/NAME/mean` and `rewards/NAME` of TRL, `reward/NAME` of loops of people's own.
 _COMPONENT = re.compile(r"(?:train/)?(?:rewards/(.+?)(?:/mean)?|reward/([^/]+?)(?:_mean)?)")
 _STATISTIC = re.compile(
-    r"(?:.*[/_])?(?:std|sd|var|min|max|sum|total|mean|avg|median|raw|all|count)"
+    r"(?:.*[/_])?(?:std|sd|var|min|max|sum|total|mean|avg|median|raw|all|count|selected|rate)"
     r"|(?:avg|mean)_.*|.*pass(?:_at_|@)\d+", re.I
 )
 

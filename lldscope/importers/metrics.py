@@ -21,11 +21,13 @@ from .rollouts import is_rollout
 from .rows import Candidate, rows_of, sample
 from .source import NO_NUMBER, AttemptCounter, Findings, Scalars
 
+PROGRESS = "global_step/max_steps"  # ms-swift's: "3/200"
 # The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
 # count its calls and put the step among the values, as OpenRLHF does.
 STEPS = (
     "step", "global_step", "progress/batch", "iteration", "train_step", "training_step",
     "train/global_step", "training/global_step", "trainer/global_step", "system/step", "step_idx",
+    PROGRESS,
 )
 _EVALUATED = "eval/global_step"  # of a row of evaluations, and of no other
 _LOGGERS = "_step"  # the logger's own count
@@ -65,6 +67,8 @@ class Metrics:
             # One counter per file: trainer and orchestrator of a run write files of their own.
             attempts_seen, rows = AttemptCounter(), rows_of(path, findings)
             for row, key, step in _with_steps(rows, path, findings):
+                if planned := as_step(str(row.get(PROGRESS)).partition("/")[2]):
+                    findings.planned_steps = planned
                 if values := numbers(inner(row), findings, {key, "epoch", *TIMES}):
                     yield Scalars(step, values, time_of(row), attempts_seen.of(step, values))
 

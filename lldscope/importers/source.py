@@ -67,6 +67,7 @@ class Findings:
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
     differences: dict[str, None] = field(default_factory=dict)  # from what lldscope would measure
     planned_steps: int | None = None  # where the log has the length of the run
+    counted: str = "steps"  # what the log's steps are: "rows" where it does not tell them
 
     def skip(self, reason: str, n: int = 1) -> None:
         self.skipped[reason] += n

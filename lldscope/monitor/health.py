@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
-from ..core.safe_text import in_one_line
+from ..core.safe_text import counted_in, in_one_line
 from ..core.schema import SIGNALS, signals_in
 from ..diagnosis.account import Account, Event, events_of
 from ..diagnosis.assess import Assessment, PhaseSpan
@@ -95,6 +95,7 @@ class RunState:
     unclear: dict[str, str] = field(default_factory=dict)
     basis: tuple[str, ...] = ()  # which of BASIS were measured, and "others" where others were
     trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
+    counted: str = "steps"  # what the steps are: "rows" of a log that does not tell them
 
     @property
     def firing(self) -> tuple[AnyAlert, ...]:
@@ -202,7 +203,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         share=float(shares[-1]) if len(shares) else math.nan, has_fallen=bool(fallen[-1:].any()),
         unpaid=unpaid(e), logged=() if judged else _logged(run),
     )
-    return RunState(
+    state = RunState(
         run=run.name,
         id=run.info.get("id"),
         path=run.place,
@@ -228,6 +229,23 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         unclear=run.unclear,
         basis=_basis(e),
         trend=trend(e),
+    )
+    return state if run.counted == "steps" else _counted_in(run.counted, state)
+
+
+def _counted_in(unit: str, state: RunState) -> RunState:
+    """The state of a run whose steps are something else, in sentences that say so."""
+    def words(text: str) -> str:
+        return counted_in(unit, text)
+
+    def of(alerts: Sequence[AnyAlert]) -> tuple[AnyAlert, ...]:
+        return tuple(replace(a, message=words(a.message), advice=words(a.advice)) for a in alerts)
+
+    cause, action = words(state.headline.cause), words(state.headline.action)
+    evidence = {name: words(text) for name, text in state.look_alike_evidence.items()}
+    return replace(
+        state, counted=unit, alerts=of(state.alerts), pending=of(state.pending),
+        headline=replace(state.headline, cause=cause, action=action), look_alike_evidence=evidence,
     )
 
 

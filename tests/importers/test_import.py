@@ -17,7 +17,7 @@ import lldscope
 from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES
-from lldscope.importers import build, console, metrics
+from lldscope.importers import build, metrics, records
 from lldscope.importers.build import Import
 from lldscope.importers.detect import sources
 from lldscope.importers.mapping import MEANINGS, SCALAR_SIGNALS, meaning
@@ -97,7 +97,7 @@ def test_verl_of_three_decimals_and_its_file_logger(run_import):
 def test_trl_console_completions_and_state_are_one_run(run_import):
     """Written by TRL itself, the three ways that it writes."""
     outcome = run_import(TRL)
-    assert outcome.formats == {"trl-console": 1, "metrics": 1, "rollouts": 4}
+    assert outcome.formats == {"console": 1, "metrics": 1, "rollouts": 4}
     assert set(outcome.rows) == {"steps", "scalars", "responses", "actions"}
     state = json.loads((TRL / "trainer_state.json").read_text())["log_history"]
     rows = signals(outcome)
@@ -271,7 +271,7 @@ def test_a_metric_is_what_its_trainer_means_by_it(run_import, text):
         outcome = run_import(text(json.dumps(row) + "\n", file), to=f"run-{file}")
         rows = query(outcome, "SELECT name, value, estimator FROM scalars")
         assert {(n, v) for n, v, _ in rows} >= {(ours, expected)}
-        estimators |= {file: e for n, _, e in rows if n == ours}
+        estimators.update((file, e) for n, _, e in rows if n == ours)
     assert "each response weighing the same" in estimators["slime.jsonl"]
     assert meaning("ppo_kl", "openrlhf").estimator != meaning("ppo_kl", "slime").estimator
 
@@ -356,7 +356,7 @@ def test_half_written_lines_and_garbage_are_counted(run_import, text):
 )
 def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, content, tmp_path):
     path = text(content, "in/train.log")
-    for choice in (None, "console", "trl-console", "metrics", "rollouts"):
+    for choice in (None, "console", "metrics", "rollouts"):
         with pytest.raises(LldscopeError):
             run_import(path, format_name=choice)
     assert [p.name for p in tmp_path.iterdir()] == ["in"]
@@ -399,15 +399,15 @@ def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text,
 
 def test_the_values_of_a_console_line():
     lines = {
-        b"a:1 - b/c:-2.5e-3 - d@x:nan": {"a": 1, "b/c": -0.0025, "d@x": math.nan},
-        b"grad_norm:mean:0.5 - a:1": {"grad_norm:mean": 0.5, "a": 1},
-        b"a:1 - b:word - c:2": {"a": 1, "c": 2},
-        b"a:1 - b:np.float64(2.0) - c:np.int64(3)": {"a": 1, "b": 2, "c": 3},
-        b"a:1 - a:2": {"a": 2},
-        b"x:1 - 2:3:4": {"x": 1, "2:3": 4},
+        "a:1 - b/c:-2.5e-3 - d@x:nan": {"a": 1, "b/c": -0.0025, "d@x": math.nan},
+        "grad_norm:mean:0.5 - a:1": {"grad_norm:mean": 0.5, "a": 1},
+        "a:1 - b:word - c:2": {"a": 1, "c": 2},
+        "a:1 - b:np.float64(2.0) - c:np.int64(3)": {"a": 1, "b": 2, "c": 3},
+        "a:1 - a:2": {"a": 2},
+        "x:1 - 2:3:4": {"x": 1, "2:3": 4},
     }
     for line, expected in lines.items():
-        assert console._verl_values(line, True, Findings()) == pytest.approx(expected, nan_ok=True)
+        assert records.verl_values(line, True, Findings()) == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from .metrics import StepReader, inner, numbers
 from .progress_bar import Bars
 from .reading import lines, number, strip_ansi
 from .rows import Candidate
-from .source import AttemptCounter, Findings, Scalars
+from .source import Findings, Scalars, in_attempts
 
 _LONGEST = 1 << 20  # bytes of a line
 SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
@@ -56,7 +56,9 @@ class Console:
         return _anywhere(file, lambda line: _may_hold_a_step(line) and _names_a_signal(line))
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        attempts_seen = AttemptCounter()
+        yield from in_attempts(self._means(paths, findings), findings)
+
+    def _means(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         for path in paths:
             is_verls = False  # then other lines that name a step are noise
             for line, is_complete in lines(path, findings, longest=_LONGEST):
@@ -71,7 +73,7 @@ class Console:
                     pair = None if is_verls else step_in(line, findings)
                 if pair:
                     step, values = pair
-                    yield Scalars(step, values, attempt=attempts_seen.of(step, values))
+                    yield Scalars(step, values)
 
 
 def _may_hold_a_step(line: bytes) -> bool:

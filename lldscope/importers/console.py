@@ -28,7 +28,7 @@ from .mapping import meaning
 from .reading import is_notebook, text_lines
 from .records import Reader, Record
 from .rows import Candidate
-from .source import AttemptCounter, Findings, Scalars
+from .source import Findings, Scalars, in_attempts
 
 _LONGEST = 1 << 20  # bytes of a line
 SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
@@ -52,10 +52,12 @@ class Console:
         return bool(_survey(file.path, 1).accepted)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        yield from in_attempts(self._means(paths, findings), findings)
+
+    def _means(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         """A row that does not name its step has that of the progress bar, or what else the file
-        says of it, or is counted. Where its epoch goes back, the run was resumed from a checkpoint;
-        so does the count."""
-        attempts_seen, attempt, epochs = AttemptCounter(), 1, list[float]()
+        says of it, or is counted. Where its epoch goes back, the count does, too."""
+        epochs = list[float]()
         layouts = {path: _survey(path, _SURVEYED) for path in paths}
         unnamed = [_steps(p, it, findings) for p, it in layouts.items() if it.is_unnamed]
         are_known = all(unnamed)
@@ -71,15 +73,14 @@ class Console:
                     step, planned = in_epochs.of(record)
                     findings.planned_steps = planned or findings.planned_steps
                     step //= layout.every.get(record.shape, 1)
-                    yield Scalars(step, values, attempt=attempts_seen.of(step, values))
+                    yield Scalars(step, values)
                     continue
                 epoch = values.pop("epoch", math.nan)
                 if epochs and epoch < epochs[-1]:
-                    attempt += 1
                     del epochs[bisect_left(epochs, epoch) :]
                 epochs.append(epoch)
                 if values:
-                    yield Scalars(next(steps, len(epochs)), values, attempt=attempt)
+                    yield Scalars(next(steps, len(epochs)), values)
         if unnamed and are_known:
             findings.note(
                 "The rows do not name their steps: these are by the progress bar, logging_steps, "

@@ -19,7 +19,7 @@ from .mapping import meaning
 from .reading import as_step, is_lost_to_rounding, natural_key, number, of_one_run, seconds_of
 from .rollouts import is_rollout
 from .rows import Candidate, rows_of, sample
-from .source import NO_NUMBER, AttemptCounter, Findings, Scalars
+from .source import NO_NUMBER, Findings, Scalars, in_attempts
 
 PROGRESS = "global_step/max_steps"  # ms-swift's: "3/200"
 # The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
@@ -64,13 +64,16 @@ class Metrics:
         exports = of_one_run(parts, findings, lambda path: _PART.sub("", path.name))
         _refuse_several_runs(others)
         for path in [*sorted(others, key=natural_key), *exports]:
-            # One counter per file: trainer and orchestrator of a run write files of their own.
-            attempts_seen, rows = AttemptCounter(), rows_of(path, findings)
-            for row, key, step in _with_steps(rows, path, findings):
-                if planned := as_step(str(row.get(PROGRESS)).partition("/")[2]):
-                    findings.planned_steps = planned
-                if values := numbers(inner(row), findings, {key, "epoch", *TIMES}):
-                    yield Scalars(step, values, time_of(row), attempts_seen.of(step, values))
+            # Each on its own: trainer and orchestrator of a run write files of their own.
+            yield from in_attempts(_means(path, findings), findings, path)
+
+
+def _means(path: Path, findings: Findings) -> Iterator[Scalars]:
+    for row, key, step in _with_steps(rows_of(path, findings), path, findings):
+        if planned := as_step(str(row.get(PROGRESS)).partition("/")[2]):
+            findings.planned_steps = planned
+        if values := numbers(inner(row), findings, {key, "epoch", *TIMES}):
+            yield Scalars(step, values, time_of(row))
 
 
 def _refuse_several_runs(paths: Sequence[Path]) -> None:
@@ -175,7 +178,7 @@ class LoggerCalls:
     """The calls of a logger in a database, in the order in which it was called."""
 
     def __init__(self, findings: Findings) -> None:
-        self._findings, self._attempts, self._steps = findings, AttemptCounter(), StepReader()
+        self._findings, self._steps = findings, StepReader()
 
     def record(self, row: Mapping[str, Any], step: Any, time: float | None) -> Scalars | None:
         """The numbers of one call; `step` is the logger's own. None for a call without a number,
@@ -186,7 +189,7 @@ class LoggerCalls:
         if pair is None:
             self._findings.skip("rows without a step")
             return None
-        return Scalars(pair[1], values, time, self._attempts.of(pair[1], values))
+        return Scalars(pair[1], values, time)
 
 
 Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
@@ -194,14 +197,12 @@ Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
 
 def group_points(points: Iterable[Point]) -> Iterator[Scalars]:
     """The means at points in the order of writing; neighbours of one step are one item."""
-    attempts_seen, now = AttemptCounter(), None
+    now = None
     for name, value, step, time in points:
-        attempt = attempts_seen.of(step, (name,))
-        full = now is not None and len(now.values) >= _MOST_NAMES
-        if now is None or full or (now.step, now.attempt) != (step, attempt):
+        if now is None or now.step != step or name in now.values or len(now.values) >= _MOST_NAMES:
             if now is not None:
                 yield now
-            now = Scalars(step, {}, time, attempt)
+            now = Scalars(step, {}, time)
         now.values[name] = value
     if now is not None:
         yield now

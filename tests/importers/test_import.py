@@ -296,12 +296,15 @@ def test_nan_and_inf_are_kept_as_they_came_and_counted(run_import, text):
     assert [rows[s]["n_nonfinite"] for s in (1, 2)] == [0, 1]
 
 
-def test_steps_that_go_back_are_attempts_and_the_last_stands(run_import, text):
+def test_a_resume_is_an_attempt_and_the_last_stands_and_a_late_value_hides_nothing(
+    run_import, text
+):
     steps = [1, 2, 3, 2, 3, 4, 4, 1]
     lines = [verl_line(s, **{"critic/score/mean": float(i)}) for i, s in enumerate(steps)]
     outcome = run_import(text("".join(lines)))
-    assert outcome.attempts == 3
-    assert {s: r["reward"] for s, r in signals(outcome).items()} == {1: 7.0}
+    assert outcome.attempts == 2
+    rewards = {s: r["reward"] for s, r in signals(outcome).items()}
+    assert rewards == {1: 3.5, 2: 3.0, 3: 4.0, 4: 5.5}
     assert query(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(8,)]
 
 

@@ -1,5 +1,6 @@
 """The language-model experiment (docs/research/language-model.md): its runs, and what they say.
 
+    python -m tests.study.language_model explore FOLDER   one run at each rate: which one degrades?
     python -m tests.study.language_model run FOLDER       make or resume what is missing, in order
     python -m tests.study.language_model report FOLDER    the tables of the page
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -35,29 +36,34 @@ ARMS: dict[str, tuple[float, tuple[str, ...]]] = {
 """Share of the configuration's learning rate, and what else an arm changes."""
 SEEDS = {"plain": 6, "llds": 4, "half": 4, "positives": 4, "holding": 4}
 """How many runs of each: seeds from 1 on, the same questions in every arm."""
+RATES, EXPLORER = (3e-5, 1e-4, 3e-4), 900
+"""Rates that are tried, lowest first, and the seed that tries them: it judges nothing."""
 SMOOTH = 10
 
 
-def plan() -> Iterator[tuple[str, int]]:
-    """(arm, seed) in the order in which they are made: first what questions a and d need, each seed
-    in all arms before the next."""
+def exploration() -> Iterator[tuple[str, list[str]]]:
+    """(name of a run, its settings)."""
+    for rate in RATES:
+        yield f"rate-{rate:g}", [f"lr={rate:g}", f"seed={EXPLORER}", f"name=rate-{rate:g}"]
+
+
+def plan() -> Iterator[tuple[str, list[str]]]:
+    """(name of a run, its settings) in the order in which they are made: first what questions a and
+    d need, each seed in all arms before the next."""
     for arms in (("plain", "llds", "half"), ("positives", "holding")):
         for seed in range(1, max(SEEDS.values()) + 1):
-            yield from ((arm, seed) for arm in arms if seed <= SEEDS[arm])
+            for arm in arms:
+                if seed <= SEEDS[arm]:
+                    share, changes = ARMS[arm]
+                    name, lr = f"{arm}-{seed}", load_config(CONFIG).lr * share
+                    yield name, [f"lr={lr:g}", *changes, f"seed={seed}", f"name={name}"]
 
 
-def settings(arm: str, seed: int) -> list[str]:
-    """What `lldscope train` is told beside the configuration."""
-    share, changes = ARMS[arm]
-    lr = load_config(CONFIG).lr * share
-    return [f"lr={lr:g}", *changes, f"seed={seed}", f"name={arm}-{seed}"]
-
-
-def command(arm: str, seed: int, run: Path) -> list[str] | None:
-    """What makes or resumes a run; None where it is done."""
+def command(settings: list[str], run: Path) -> list[str] | None:
+    """What makes or resumes a run; None where it is finished."""
     train = [str(Path(sys.executable).with_name("lldscope")), "train"]
     if not (run / "run.json").is_file():
-        return [*train, CONFIG, *settings(arm, seed), "--run", str(run)]
+        return [*train, CONFIG, *settings, "--run", str(run)]
     if json.loads((run / "run.json").read_text("utf-8")).get("status") == "finished":
         return None
     if any((run / "checkpoints").glob("step-*")):
@@ -98,10 +104,21 @@ _folder = click.argument("folder", type=click.Path(path_type=Path))
 
 @main.command()
 @_folder
+def explore(folder: Path) -> None:
+    """Make or resume the runs at each rate."""
+    _make(exploration(), folder)
+
+
+@main.command()
+@_folder
 def run(folder: Path) -> None:
     """Make or resume what is missing."""
-    for arm, seed in plan():
-        if line := command(arm, seed, folder / f"{arm}-{seed}"):
+    _make(plan(), folder)
+
+
+def _make(runs: Iterable[tuple[str, list[str]]], folder: Path) -> None:
+    for name, settings in runs:
+        if line := command(settings, folder / name):
             click.echo(" ".join(line))
             if code := subprocess.run(line).returncode:
                 sys.exit(code)
@@ -112,8 +129,8 @@ def run(folder: Path) -> None:
 def report(folder: Path) -> None:
     """The tables, from whatever has run."""
     rows, actions = [], []
-    for arm, seed in plan():
-        path = folder / f"{arm}-{seed}"
+    for name, _ in (*exploration(), *plan()):
+        path = folder / name
         if not (path / "run.json").is_file():
             continue
         opened = lldscope.open_run(path)
@@ -125,12 +142,12 @@ def report(folder: Path) -> None:
         done = len(signals)
         fate = "–" if done < load_config(CONFIG).steps else outcome(reward)
         rows.append([
-            f"{arm}-{seed}", str(done), fate, or_dash(collapse_row(reward)),
+            name, str(done), fate, or_dash(collapse_row(reward)),
             *(or_dash(step) for step in turns.values()),
             f"{signals['good_first_action_share'].mean():.2f}",
             " → ".join(f"{v:.2f}" for v in scores["value"]), ", ".join(alarms) or "–",
         ])
-        actions += _actions(opened, f"{arm}-{seed}")
+        actions += _actions(opened, name)
     head = ("run", "steps", "fate", "collapse", "reward turns", "Δ", "retention", "entropy",
             "gradient norm", "good first actions", "held-out EM", "alarms")
     click.echo(table(head, rows))

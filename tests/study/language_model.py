@@ -9,15 +9,18 @@ One process at a time; Ctrl-C stops, and the same command goes on from the last 
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pandas as pd
 from lldscope_trainer.config import load_config
+from lldscope_trainer.preflight import converted
 
 import lldscope
 from lldscope.core.errors import LldscopeError
@@ -128,7 +131,7 @@ def _make(runs: Iterable[tuple[str, list[str]]], folder: Path) -> None:
 @_folder
 def report(folder: Path) -> None:
     """The tables, from whatever has run."""
-    rows, actions = [], []
+    rows, actions, pieces = [], [], []
     for name, _ in (*exploration(), *plan()):
         path = folder / name
         if not (path / "run.json").is_file():
@@ -148,16 +151,62 @@ def report(folder: Path) -> None:
             " → ".join(f"{v:.2f}" for v in scores["value"]), ", ".join(alarms) or "–",
         ])
         actions += _actions(opened, name)
+        counts = token_counts(opened, load_tokenizer())
+        head_of_counts = tuple(counts)
+        pieces.append([name, *map(str, counts.values())])
     head = ("run", "steps", "fate", "collapse", "reward turns", "Δ", "retention", "entropy",
             "gradient norm", "good first actions", "held-out EM", "alarms")
     click.echo(table(head, rows))
     click.echo(table(("run", "action", "Δ of correct, nats/response"), actions))
+    click.echo(table(("run", *head_of_counts), pieces))
 
 
 def _actions(opened: lldscope.Run, name: str) -> list[list[str]]:
     values = opened.action_signals()
     values = values[values["correct"].astype(bool)].groupby("action_index")["delta"].mean()
     return [[name, str(index), f"{value:+.3f}"] for index, value in values.items()]
+
+
+def load_tokenizer() -> Any:
+    """The configuration's tokenizer, as the trainer converted it."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(converted(load_config(CONFIG).model))
+
+
+def token_counts(opened: lldscope.Run, tokenizer: Any) -> dict[str, int]:
+    """What the tokenizer does in the rollouts whose tokens were recorded."""
+    frame = opened.sql(
+        "SELECT step, response_id, coalesce(action_index, -1) AS action, token_id FROM tokens "
+        "ORDER BY step, response_id, position"
+    )
+    counts = dict.fromkeys(
+        ("rollouts", "actions", "written in other tokens than their text is encoded to",
+         "boundaries", "merged if encoded as one text", "control tokens in actions, ends not",
+         "tokens of actions", "that are part of a character"), 0,
+    )
+    control = set(tokenizer.all_special_ids)
+
+    def encode(ids: list[int]) -> list[int]:
+        text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    for _, rollout in frame.groupby(["step", "response_id"]):
+        number = (rollout["action"] != rollout["action"].shift()).cumsum()
+        parts = [(int(p["action"].iloc[0]), p["token_id"].tolist())
+                 for _, p in rollout.groupby(number)]
+        by_policy = [ids for action, ids in parts if action >= 0]
+        values = (
+            1, len(by_policy), sum(encode(ids) != ids for ids in by_policy), len(parts) - 1,
+            sum(encode(a + b) != encode(a) + encode(b)
+                for (_, a), (_, b) in itertools.pairwise(parts)),
+            sum(token in control for ids in by_policy for token in ids[:-1]),
+            sum(map(len, by_policy)),
+            sum("\ufffd" in tokenizer.decode([token]) for ids in by_policy for token in ids),
+        )
+        for name, value in zip(counts, values, strict=True):
+            counts[name] += value
+    return counts
 
 
 if __name__ == "__main__":

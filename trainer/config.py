@@ -45,7 +45,8 @@ class TrainConfig(Settings):
     seed: Natural = 0
     """Decides questions, sampling and minibatch order."""
     model: str = "tiny"
-    """A Hugging Face model directory, or tiny for the shipped policy."""
+    """A Hugging Face model directory, a GGUF file or a folder with one, tiny for the shipped
+    policy, or smollm2 and search-smollm2 (docs/training.md)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the policy lives; auto takes CUDA if there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"

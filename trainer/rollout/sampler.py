@@ -141,16 +141,17 @@ class Sampler:
             if turn_ended:
                 self._respond(turn_ended, environment)
 
-    def _draw(self, hidden: Tensor, of: Tensor, generator: torch.Generator) -> list[list]:
+    def _draw(self, hidden: Tensor, of: Tensor | None, generator: torch.Generator) -> list[list]:
         """Tokens drawn for B rows, with log π, entropy and ‖e_y − π‖²; B of each. `hidden` (m, H)
-        are their different states, `of` (B,) says which is whose."""
+        are their different states, `of` (B,) says which is whose, None that each has its own."""
         logits = head_logits(self._policy.model, hidden)  # (m, V)
         logps = logits.log_softmax(-1)
         probs = logps.exp()
         tokens = self._choose(logits, probs, generator, of)
-        logp = logps[of, tokens]
-        entropy = -(probs * logps).nan_to_num(0.0).sum(-1)[of]
-        error = 1 - 2 * logp.exp() + probs.square().sum(-1)[of]
+        each = torch.arange(len(tokens), device=tokens.device) if of is None else of
+        logp = logps[each, tokens]
+        entropy = -(probs * logps).nan_to_num(0.0).sum(-1)[each]
+        error = 1 - 2 * logp.exp() + probs.square().sum(-1)[each]
         return [tokens.tolist(), *torch.stack([logp, entropy, error]).tolist()]
 
     def _choose(
@@ -203,16 +204,18 @@ class _Reader:
         self._shared = getattr(policy.model, "shared_prefixes", False)
         self._assign_slots(rows)
 
-    def hidden(self, rows: list[Row]) -> tuple[Tensor, Tensor]:
-        """The different states after the rows' last tokens (m, H), and which is whose (len(rows),).
-        Where one has got a text, all that have are read with it."""
+    def hidden(self, rows: list[Row]) -> tuple[Tensor, Tensor | None]:
+        """The different states after the rows' last tokens (m, H), and which is whose (len(rows),),
+        None where each has its own. Where a row has got a text, all that have are read with it."""
         self._drop_finished()
         read = self._read_kinds if self._shared else self._read
         read([row for row in rows if row.n_uncached == 1])
         if any(row.n_uncached > 1 for row in rows):
             unfinished = [row for row in self._rows if not row.finished]
             read([row for row in unfinished if row.n_uncached > 1])
-        different, of = _kinds(rows) if self._shared else (rows, range(len(rows)))
+        if not self._shared:
+            return self._last[self._slots(rows)], None
+        different, of = _kinds(rows)
         return self._last[self._slots(different)], torch.tensor(of, device=self._device)
 
     def _read_kinds(self, rows: list[Row]) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from . import detectors as d
-from .evidence import TEST_STEPS, Evidence, Flags
-from .outcome import RISES, outcome, solved
+from .evidence import SMOOTH, Evidence, Flags
+from .outcome import LEARNS_WITHIN, RISES, outcome, solved
 from .phases import Phase
 from .rule import Alert, Measurement, Rule, Severity, Span, State
+
+START = 40  # steps: a change in these is of learning to answer at all, if the reward rises
 
 
 def condition_met(
@@ -60,14 +62,16 @@ def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
 
 
 def _risen_since(rule: Rule, e: Evidence, holds: Flags) -> Flags:
-    """The reward is clearly above what it was TEST_STEPS before the alarm that fires began."""
+    """The reward is clearly above what it was when the alarm that fires began, or LEARNS_WITHIN
+    steps ago, where that is later; of one of the first START steps, when it began."""
     level, error = outcome(e).level, outcome(e).error
     out = np.zeros(len(holds), dtype=bool)
     first = int(np.argmax(~np.isnan(level)))
     for start, end in rule.episodes(e, holds):
-        row = max(start - e.cadence.rows(TEST_STEPS), first)
-        least = level[row] + RISES * np.hypot(error[row], error[start:end])
-        out[start:end] = level[start:end] > least
+        now = np.arange(len(level))[start:end]
+        lately = now - e.cadence.rows(LEARNS_WITHIN) if start >= e.cadence.rows(START) else first
+        then = np.maximum(np.maximum(lately, start - e.cadence.rows(SMOOTH)), first)
+        out[now] = level[now] - level[then] > RISES * np.hypot(error[now], error[then])
     return out
 
 

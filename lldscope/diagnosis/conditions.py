@@ -109,14 +109,10 @@ def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
     return np.clip(gain, -LARGEST_LOSS * largest, largest)
 
 
-def _surges(e: Evidence, name: str, times: float) -> Flags:
-    """A signal has departed from its usual level, and by so much."""
-    departure = usual.risen(e, name)
-    return departure.holds & (departure.ratio >= times)
-
-
 def entropy_surges(e: Evidence) -> Flags:
-    return usual.risen(e, "entropy").holds
+    """By as much as in a collapse."""
+    entropy = usual.risen(e, "entropy")
+    return entropy.holds & (entropy.ratio >= usual.ENTROPY_COLLAPSE)
 
 
 def gradient_surges(e: Evidence) -> Flags:
@@ -126,8 +122,7 @@ def gradient_surges(e: Evidence) -> Flags:
 @once
 def unstable(e: Evidence) -> Flags:
     """Gradient norm or entropy surges, or a number is not finite."""
-    entropy = _surges(e, "entropy", usual.ENTROPY_COLLAPSE)
-    return entropy | gradient_surges(e) | (e.column("n_nonfinite") > 0)
+    return entropy_surges(e) | gradient_surges(e) | nonfinite(e)
 
 
 @once
@@ -193,8 +188,7 @@ def families(e: Evidence) -> dict[str, Flags]:
     length = usual.risen(e, "response_tokens").holds | usual.fallen(e, "response_tokens").holds
     return {
         "response_tokens": length | truncation_risen(e),
-        "entropy": _surges(e, "entropy", usual.ENTROPY_COLLAPSE)
-        | SIGNS["the entropy is nearly gone"](e),
+        "entropy": entropy_surges(e) | SIGNS["the entropy is nearly gone"](e),
         "grad_norm": gradient_surges(e) | usual.fallen(e, "grad_norm").holds,
         "kl": usual.kl_explosion(e).holds,
         (tool := tool_use(e)[0]): usual.fallen(e, tool).holds,

@@ -35,9 +35,6 @@ NEARLY, SLIPS = 0.8, 2  # × that margin, and steps: enough where another sign c
 TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high
-UNTESTED = 3.0  # × the noise of independent steps, until that can be tested
-LAGS = (10, 20, 40)  # steps over which means are compared to see whether steps are independent
-MEDIAN_BEND = 6 * d.MEDIAN_OF_NORMAL**2  # median (a − 2 b + c)² of independent a, b, c
 RISES = 2.0  # standard errors between two neighbouring means of a window
 FLAT = 1.0  # standard errors: a smaller difference is none
 RISE_WINDOWS = (10, 20)  # steps: longer ones would see a rise long after its end
@@ -132,7 +129,7 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     means = {w: _without_one(values, w, np.min) for w in windows}
     tops = {w: _without_one(values, w, np.max) for w in windows}
     highest = {w: d.row_of_highest(mean) for w, mean in tops.items()}
-    swings = _swings(values, noise, sorted({e.cadence.rows(lag) for lag in LAGS}), windows)
+    swings = _swings(values, noise, sorted({e.cadence.rows(lag) for lag in d.LAGS}), windows)
     best, beyond, beside = np.full((3, len(values)), np.nan)  # the last two in units of the margin
     for w, row in highest.items():
         best = np.fmax(best, tops[w][row] - BIAS * np.sqrt(noise[row] / w))
@@ -173,21 +170,13 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
 def _swings(
     values: d.Series, noise: d.Series, lags: Collection[int], windows: Sequence[int]
 ) -> dict[int, d.Series]:
-    """The variance of the mean of each window, times its length. More than `noise` where steps are
-    not independent, as with few questions in the order of the data: then means that are a lag
-    apart differ by more. A straight line is no swing, and neither is what shows less than half of
-    the time."""
-    tested = np.minimum(np.arange(len(values)) / (4 * max(lags)), 1.0)
-    noise = noise * (UNTESTED + (1 - UNTESTED) * tested)
-    out, longest = {}, noise
+    """The variance of the mean of each window, times its length: more than `noise` where steps are
+    not independent, as with few questions in the order of the data."""
+    longest = noise * d.untested(len(values), lags)
+    out = {}
     for w in windows:
         mean = d.trailing_mean(values, w, w)
-        longest = np.fmax(longest, noise)
-        for lag in lags:
-            if lag >= w:
-                bend = (mean - 2 * d.shifted(mean, lag) + d.shifted(mean, 2 * lag)) ** 2
-                typical = d.trailing_median(bend, d.NOISE_STEPS, lag)
-                longest = np.fmax(longest, w * typical / MEDIAN_BEND)
+        longest = np.fmax(longest, w * d.swings(mean, [lag for lag in lags if lag >= w]))
         out[w] = longest
     return out
 

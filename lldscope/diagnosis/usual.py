@@ -4,7 +4,7 @@ The usual level is the median of up to `steps` measured steps that ended GAP ste
 logarithms. What is beyond the limit and beyond noise departs from it, and that is an episode: until
 the level is back, its usual level and noise are those of before. So a change that lasts never
 becomes the usual, and its end is no alarm the other way round, unless the reward has clearly risen
-meanwhile: what was learned may be lost again. A trend is no noise (`upper_noise`), and however
+meanwhile: what was learned may be lost again. A trend is no noise (`detectors.swings`), and however
 noisy a signal is, no more than MOST limits are asked; so much is asked, too, while little is known
 of the noise. Only signals with a scale, whose 0 means nothing of it, have ratios.
 """
@@ -21,7 +21,7 @@ import numpy as np
 
 from . import detectors as d
 from .evidence import SMOOTH, Cadence, Evidence, Flags, on_measured, once
-from .outcome import RECOVERED, RISES, outcome, upper_noise
+from .outcome import RECOVERED, RISES, outcome
 
 WINDOW = 100  # steps
 GAP = 10  # steps, at first half of those so far
@@ -120,7 +120,7 @@ class _Side:
     ordered: list[float] = field(default_factory=list)  # the steps of the usual level, by size
     order: deque[float] = field(default_factory=deque)  # the same, by time
     base: float = nan
-    spread: float = nan
+    errors: list[float] = field(default_factory=list)  # of the medians of the last steps
     farthest: float = nan
     is_open: bool = False
     back: int = 0  # steps that the level has been back
@@ -135,19 +135,15 @@ class _Side:
             if len(self.order) > self.window:
                 del self.ordered[bisect_left(self.ordered, self.order.popleft())]
 
-    def error(self, rows: int) -> float:
-        """The standard error of the median of so many steps less the usual level."""
-        return float((self.spread * (1 / rows + 1 / len(self.order))) ** 0.5)
-
-    def departs(self, levels: list[float], windows: list[int], spread: float, gain: float) -> bool:
+    def departs(self, levels: list[float], errors: list[float], gain: float) -> bool:
         """Whether a median of the last steps is beyond the limit and its noise."""
         if not self.is_open:
             if (n := len(self.ordered)) < LEAST:
                 return False
             self.base = (self.ordered[(n - 1) // 2] + self.ordered[n // 2]) / 2
-            self.spread = spread if spread == spread else inf
-        for now, rows in zip(levels, windows, strict=True):
-            least = min(max(self.limit, CLEAR * self.error(rows)), MOST * self.limit)
+            self.errors = [error if error == error else inf for error in errors]
+        for now, error in zip(levels, self.errors, strict=True):
+            least = min(max(self.limit, CLEAR * error), MOST * self.limit)
             if self.sign * (now - self.base) >= least and (
                 gain == 0.0 or self.sign < 0
                 or exp(now) - exp(self.base) >= min(gain, exp(self.base))
@@ -156,10 +152,10 @@ class _Side:
         return False
 
     def hold(
-        self, now: float, smooth: float, departs: bool, reward: float, rows: int, steps: int
+        self, now: float, smooth: float, departs: bool, reward: float, steps: int
     ) -> bool:
         """Whether the signal is away from its usual level, after one more step. `smooth`: the
-        median of the last `rows` steps."""
+        median of the last SMOOTH steps."""
         if departs and not self.is_open:
             self.is_open, self.farthest, self.reward = True, now, reward
             self.waiting.clear()  # the steps just before are no part of the usual
@@ -168,7 +164,8 @@ class _Side:
         self.farthest = self.sign * max(self.sign * self.farthest, self.sign * now)
         way = self.sign * (exp(self.farthest) - exp(self.base))
         left = self.sign * (exp(smooth) - exp(self.base))
-        is_near = self.sign * (smooth - self.base) <= min(NEAR * self.error(rows), self.limit / 2)
+        near = min(NEAR * self.errors[-1], self.limit / 2)
+        is_near = self.sign * (smooth - self.base) <= near
         is_back = not departs and (is_near or left <= (1 - RECOVERED) * way)
         self.back = self.back + 1 if is_back else 0
         self.is_open = self.back < steps
@@ -180,17 +177,20 @@ def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Seri
     windows = [cadence.rows(RECENT), cadence.rows(SMOOTH)]
     logs, rewards, errors = rows
     levels = [d.trailing_median(logs, w, w) for w in windows]
-    spreads = d.shifted(upper_noise(logs), windows[0])
+    lags = sorted({cadence.rows(lag) for lag in d.LAGS})
+    unsure = d.untested(len(logs), lags)
+    variances = [d.shifted(d.swings(x, lags) * unsure, windows[0]) for x in levels]
+    spreads = np.sqrt(variances).T.tolist()
     gap, window, back = cadence.rows(GAP), cadence.rows(scale.steps, 20), cadence.rows(BACK)
     sides = [
         _Side(1.0, log(scale.high), gap, window), _Side(-1.0, -log(scale.low), gap, window)
     ]
     out = np.full((6, len(logs)), np.nan)
-    series = (x.tolist() for x in (logs, *levels, spreads, rewards, errors))
-    for t, (value, now, smooth, spread, reward, error) in enumerate(zip(*series, strict=True)):
+    series = (x.tolist() for x in (logs, *levels, rewards, errors))
+    for t, (value, now, smooth, reward, error) in enumerate(zip(*series, strict=True)):
         for i, side in enumerate(sides):
-            departs = side.departs([now, smooth], windows, spread, gain)
-            holds = side.hold(now, smooth, departs, reward, windows[1], back)
+            departs = side.departs([now, smooth], spreads[t], gain)
+            holds = side.hold(now, smooth, departs, reward, back)
             out[3 * i : 3 * i + 3, t] = now - side.base, side.base, holds
         for side, other in (sides, sides[::-1]):
             is_learned = reward - other.reward > error

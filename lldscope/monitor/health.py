@@ -22,6 +22,7 @@ from ..diagnosis.outcome import outcome, rise, trend
 from ..diagnosis.phases import Phase
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
+from ..diagnosis.rules.numerics import without_effect
 from ..diagnosis.rules.reward import unpaid
 from ..importers.mapping import like_a_reward
 from ..runs import Run
@@ -74,8 +75,6 @@ class RunState:
     phase: Phase | None
     phases: tuple[PhaseSpan, ...]
     alerts: tuple[AnyAlert, ...]
-    events: tuple[Event, ...]
-    sound_steps: dict[str, int]
     pending: tuple[AnyAlert, ...]
     look_alikes: dict[str, Answer]
     look_alike_evidence: dict[str, str]
@@ -91,6 +90,8 @@ class RunState:
     headline: Headline
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    sound_steps: dict[str, int] = field(default_factory=dict)
     basis: tuple[str, ...] = ()  # which of BASIS were measured, and "others" where others were
     trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
 
@@ -199,6 +200,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         answer, alerts, account, events, life, judged, run.damaged, rise=rise(e),
         share=float(shares[-1]) if len(shares) else math.nan, has_fallen=bool(fallen[-1:].any()),
         unpaid=unpaid(e), logged=() if judged else _logged(run),
+        is_without_effect=without_effect(e),
     )
     return RunState(
         run=run.name,
@@ -209,8 +211,6 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         phase=assessment.phase,
         phases=tuple(assessment.spans()),
         alerts=alerts,
-        events=tuple(dated),
-        sound_steps={a.rule: account.last_sound_step(a) for a in assessment.alerts},
         pending=tuple(assessment.pending),
         look_alikes={cause: finding.answer for cause, finding in findings.items()},
         look_alike_evidence={cause: finding.evidence for cause, finding in findings.items()},
@@ -223,6 +223,8 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         headline=headline(trouble),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
+        events=tuple(dated),
+        sound_steps={a.rule: account.last_sound_step(a) for a in assessment.alerts},
         basis=_basis(e),
         trend=trend(e),
     )

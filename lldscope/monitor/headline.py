@@ -83,9 +83,10 @@ def headline(t: Trouble) -> Headline:
     cause = f"{alarm.cause} ({since(onset, step, is_firing=True)})"
     decay = next((a for a in t.account.alerts if a.rule == "lld-decay"), None)
     if alarm.rule == "lld-collapse" and decay is not None:
-        firings = [fired for fired, _ in decay.episodes]
-        by = max((fired for fired in firings if fired <= step), default=firings[0])
-        cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
+        firings = t.account.start(decay), *(fired for fired, _ in decay.episodes)
+        by = max((fired for fired in firings if fired <= step), default=None)
+        also = f"; correct responses were losing likelihood by step {by}"
+        cause = f"Collapsed at step {step}{'' if by is None else also}"
     is_known = alarm.rule in ALONGSIDE or alarm.rule in t.account.causes
     if not is_known and t.share < DECLINED and t.account.fall() is not None:
         cause += f"; the reward is at {percent(max(t.share, 0.0))} of its best"
@@ -124,7 +125,7 @@ def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:
     elif alarm.rule in OUTCOME and (with_it := account.came_with_it()) is not None:
         also = f"; with it, {_sentence(with_it[1].cause)} (step {with_it[0]})"
     elif account.is_consequence(alarm):
-        action, remedy = "look at what began before the reward fell; this began after", ""
+        action, remedy = "look at what began before the reward fell; this did not", ""
     elif alarm.rule in GROWING and t.is_without_effect:
         also = "; each step moves the policy further, and the reward has not risen"
         action, remedy = "check that the engine samples with the trained weights", ""

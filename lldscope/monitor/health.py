@@ -59,7 +59,7 @@ class RunState:
     """What `check` says of a run, as of its last row.
 
     `alerts`: every alarm that ever fired, worst first; `events`: what went wrong by them, and when
-    it began; `sound_steps`: the last step before that, by rule; `pending`: alarms about to fire.
+    it began; `pending`: alarms about to fire.
     `look_alikes` and `look_alike_evidence` are by cause. `life`, `over`, `reason` and
     `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
     `dropped` what the recorders had to leave out, by reason. `headline` is cause and action in a
@@ -91,7 +91,6 @@ class RunState:
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
-    sound_steps: dict[str, int] = field(default_factory=dict)
     basis: tuple[str, ...] = ()  # which of BASIS were measured, and "others" where others were
     trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
 
@@ -224,7 +223,6 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
         events=tuple(dated),
-        sound_steps={a.rule: account.last_sound_step(a) for a in assessment.alerts},
         basis=_basis(e),
         trend=trend(e),
     )
@@ -296,10 +294,11 @@ def onset(run: Run) -> Onset | None:
     """Where the trouble of a run began: by the headline's alarm, or by one of the held-out score if
     that fell first; None where no warning has fired."""
     state = check(run)
-    alarms = [a for a in state.alerts if a.severity != "info" and a.rule in state.sound_steps]
+    alarms = [a for a in state.alerts if a.severity != "info" and isinstance(a, Alert)]
     if not alarms:
         return None
+    account = Account(alarms, state.events)
     rules = (state.headline.rule, *HELD_OUT)
     named = [a for a in alarms if a.rule in rules] or alarms[:1]
-    alarm = min(named, key=lambda a: state.sound_steps[a.rule])
-    return Onset(alarm.rule, alarm.episodes[-1][0] or 0, state.sound_steps[alarm.rule])
+    sound, alarm = min(((account.last_sound_step(a), a) for a in named), key=lambda pair: pair[0])
+    return Onset(alarm.rule, alarm.episodes[-1][0], sound)

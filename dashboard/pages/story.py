@@ -67,7 +67,7 @@ def _events(snapshot: Snapshot, events: Sequence[Event]) -> list[Any]:
 
 def _change(snapshot: Snapshot) -> list[Any]:
     """The setting to change first, by the trainer's own name."""
-    config, rule = snapshot.info.get("config"), snapshot.state.headline.of_action
+    config, rule = snapshot.info.get("config"), snapshot.state.headline.remedy
     change = first_change(trainer_of(snapshot.info), config, rule)
     if change is None or snapshot.state.verdict not in ("warning", "critical"):
         return []

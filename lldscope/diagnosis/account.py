@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -156,6 +157,13 @@ def _best_before(e: Evidence, values: d.Series, turn: int, alarm_step: int) -> i
     return int(max(e.step[best - window + 1], earliest))
 
 
+class Fall(NamedTuple):
+    """When a loss of the outcome began: by the best estimate, and at the latest."""
+
+    first: int
+    latest: int
+
+
 @dataclass(frozen=True)
 class Account:
     """The alarms of a run and its `events`, and what led to the loss of its outcome. `causes` are
@@ -188,11 +196,10 @@ class Account:
         if not alarms:
             return None
         event = self.event(alarms[0])
-        step = min(a.episodes[-1][0] for a in alarms)
-        if event is None or event.onset_step is None:  # trailing means see it late
-            return Fall(step - SMOOTH, step, step, is_dated=False)
-        onset = event.onset_step
-        return Fall(onset, onset if event.high is None else event.high, event.alarm_step)
+        if event is None or event.onset_step is None or event.high is None:
+            step = min(a.episodes[-1][0] for a in alarms)  # trailing means see it late
+            return Fall(step - SMOOTH, step)
+        return Fall(event.onset_step, event.high)
 
     def led_to_loss(self, supported: bool = True) -> list[tuple[int, Alert]]:
         """What may have led to the loss of the outcome that goes on, and where it began, the most
@@ -224,13 +231,12 @@ class Account:
         return alarm.rule in FROM_OUTSIDE or (alarm.rule in LOOK_ALIKES and at_once)
 
     def came_with_it(self) -> tuple[int, Alert] | None:
-        """What the policy did first about when the outcome began to be lost, until that was seen,
-        if nothing led to it."""
+        """What the policy did first, within SMOOTH steps of the beginning of the loss."""
         if (fall := self.fall()) is None:
             return None
         alarms = [a for a in self.alerts if a.rule in OF_THE_POLICY and a.severity != "info"]
         signs = [(start, a) for a in alarms if fall.first - SMOOTH < (start := self.start(a))]
-        during = [sign for sign in signs if sign[0] <= fall.alarm_step]
+        during = [sign for sign in signs if sign[0] <= fall.latest + SMOOTH]
         return min(during, key=lambda sign: sign[0], default=None)
 
     def restart(self) -> int | None:
@@ -240,10 +246,10 @@ class Account:
         return max((s for s in self.restarts if fall.first - LAG <= s <= fall.latest), default=None)
 
     def is_consequence(self, alarm: Alert) -> bool:
-        """It began after the reward had fallen, and the log supports it as no cause."""
+        """It began with or after the fall of the reward, and the log supports it as no cause."""
         if alarm.rule in ALONGSIDE or alarm.rule in self.causes or (fall := self.fall()) is None:
             return False
-        return self.start(alarm) >= (fall.first if fall.is_dated else fall.alarm_step)
+        return self.start(alarm) >= fall.first
 
     def sound_step(self) -> int | None:
         """The last step before all that fires and spoils the steps since; None if nothing does."""
@@ -265,14 +271,3 @@ class Account:
         if low is None and alarm.onset is not None:
             return alarm.onset - 1
         return min(alarm.step - SMOOTH, alarm.step if low is None else low - 1)
-
-
-@dataclass(frozen=True)
-class Fall:
-    """A loss of the outcome: the first step at which it may have begun, the latest, and the one at
-    which it was seen."""
-
-    first: int
-    latest: int
-    alarm_step: int
-    is_dated: bool = True

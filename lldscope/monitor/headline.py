@@ -21,6 +21,7 @@ from .liveness import Liveness
 
 Events = Sequence[Mapping[str, Any]]
 NAMED = 5  # names in a sentence
+GROWING = ("grad-explosion", "grad-sustained", "clip-share", "step-size")
 RESTARTS = {"data": "new data", "lr": "another learning rate", "resume": "the run was resumed"}
 
 
@@ -29,20 +30,15 @@ class Headline:
     """What is wrong, and what to do (empty where there is nothing to do).
 
     `rule` is the alarm that says so, `step` where the trouble began, or the alarm to fire where no
-    beginning can be seen; the words say which of the two. `because` is the alarm that the action is
-    of, where another led to this. None where there is no alarm.
+    beginning can be seen; the words say which of the two. `remedy` is the alarm that the action is
+    the remedy of: another, where that led to this. None where there is no such alarm.
     """
 
     cause: str
     action: str
     rule: str | None = None
     step: int | None = None
-    because: str | None = None
-
-    @property
-    def of_action(self) -> str | None:
-        """The alarm that the action is of."""
-        return self.because or self.rule
+    remedy: str | None = None
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.action}" if self.action else self.cause
@@ -53,7 +49,7 @@ class Trouble(NamedTuple):
     the files that cannot be read; `rise`: whether the reward has risen; `share`: what is left of
     its best, NaN where that is not known; `has_fallen`: whether the rest is lost beyond noise;
     `unpaid`: components of the reward that are always 0; `logged`: the names of the metrics where
-    none of them is judged.
+    none of them is judged; `is_without_effect`: steps get larger and the reward does not rise.
     """
 
     verdict: str
@@ -68,6 +64,7 @@ class Trouble(NamedTuple):
     has_fallen: bool = False
     unpaid: Sequence[str] = ()
     logged: Sequence[str] = ()
+    is_without_effect: bool = False
 
 
 def headline(t: Trouble) -> Headline:
@@ -86,16 +83,17 @@ def headline(t: Trouble) -> Headline:
     cause = f"{alarm.cause} ({since(onset, step, is_firing=True)})"
     decay = next((a for a in t.account.alerts if a.rule == "lld-decay"), None)
     if alarm.rule == "lld-collapse" and decay is not None:
-        firings = [fired for fired, _ in decay.episodes]
-        by = max((fired for fired in firings if fired <= step), default=firings[0])
-        cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
+        firings = t.account.start(decay), *(fired for fired, _ in decay.episodes)
+        by = max((fired for fired in firings if fired <= step), default=None)
+        also = f"; correct responses were losing likelihood by step {by}"
+        cause = f"Collapsed at step {step}{'' if by is None else also}"
     is_known = alarm.rule in ALONGSIDE or alarm.rule in t.account.causes
     if not is_known and t.share < DECLINED and t.account.fall() is not None:
         cause += f"; the reward is at {percent(max(t.share, 0.0))} of its best"
-    also, action, because = _action(t, alarm)
+    also, action, remedy = _action(t, alarm)
     if stop:
         cause, action = f"{stop.rstrip('.')}. {cause}", f"{STALLED.action}; {action}"
-    return Headline(f"{cause}{also}", f"{action}.", alarm.rule, step, because)
+    return Headline(f"{cause}{also}", f"{action}.", alarm.rule, step, remedy)
 
 
 def _causes(t: Trouble, rows: Sequence[Alert]) -> list[Alert]:
@@ -115,26 +113,28 @@ def _leading(t: Trouble, rows: Sequence[Alert]) -> Alert:
 
 
 def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:
-    """What came with it, for the cause; what to do; and the alarm that this is of, if another."""
-    account, also, because, restart = t.account, "", None, None
-    action = alarm.action
+    """What came with it, for the cause; what to do; and the alarm that this is the remedy of."""
+    account, also, action, remedy, restart = t.account, "", alarm.action, alarm.rule, None
     if alarm.rule in OUTCOME and (signs := account.led_to_loss()):
         began, sign = signs[0]
         # "If it goes on" has come true: the reward fell.
         action = f"{sign.action.partition(' if ')[0]} ({_sentence(sign.cause)}, step {began})"
-        because = sign.rule
+        remedy = sign.rule
     elif alarm.rule in OUTCOME and (restart := account.restart()) is not None:
         action = f"look at what changed at step {restart} ({RESTARTS[account.restarts[restart]]})"
     elif alarm.rule in OUTCOME and (with_it := account.came_with_it()) is not None:
         also = f"; with it, {_sentence(with_it[1].cause)} (step {with_it[0]})"
     elif account.is_consequence(alarm):
-        action = "look at what began before the reward fell; this began after"
+        action, remedy = "look at what began before the reward fell; this did not", ""
+    elif alarm.rule in GROWING and t.is_without_effect:
+        also = "; each step moves the policy further, and the reward has not risen"
+        action, remedy = "check that the engine samples with the trained weights", ""
     learns = t.rise is not None and t.rise.clear and account.fall() is None
     if learns and alarm.severity == "warning":
         also += "; the reward has risen all the same"
     elif alarm.rule in BACK:
         action += f", and {_back(t, restart)}"
-    return also, action, because
+    return also, action, remedy or None
 
 
 def _stop(t: Trouble, dead: AnyAlert) -> str:

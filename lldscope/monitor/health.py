@@ -22,6 +22,7 @@ from ..diagnosis.outcome import outcome, rise, trend
 from ..diagnosis.phases import Phase
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
+from ..diagnosis.rules.numerics import without_effect
 from ..diagnosis.rules.reward import unpaid
 from ..importers.mapping import like_a_reward
 from ..runs import Run
@@ -58,7 +59,7 @@ class RunState:
     """What `check` says of a run, as of its last row.
 
     `alerts`: every alarm that ever fired, worst first; `events`: what went wrong by them, and when
-    it began; `sound_steps`: the last step before that, by rule; `pending`: alarms about to fire.
+    it began; `pending`: alarms about to fire.
     `look_alikes` and `look_alike_evidence` are by cause. `life`, `over`, `reason` and
     `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
     `dropped` what the recorders had to leave out, by reason. `headline` is cause and action in a
@@ -75,8 +76,6 @@ class RunState:
     phase: Phase | None
     phases: tuple[PhaseSpan, ...]
     alerts: tuple[AnyAlert, ...]
-    events: tuple[Event, ...]
-    sound_steps: dict[str, int]
     pending: tuple[AnyAlert, ...]
     look_alikes: dict[str, Answer]
     look_alike_evidence: dict[str, str]
@@ -93,6 +92,7 @@ class RunState:
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
     unclear: dict[str, str] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
     basis: tuple[str, ...] = ()  # which of BASIS were measured, and "others" where others were
     trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
     counted: str = "steps"  # what the steps are: "rows" of a log that does not tell them
@@ -202,6 +202,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         answer, alerts, account, events, life, judged, run.damaged, rise=rise(e),
         share=float(shares[-1]) if len(shares) else math.nan, has_fallen=bool(fallen[-1:].any()),
         unpaid=unpaid(e), logged=() if judged else _logged(run),
+        is_without_effect=without_effect(e),
     )
     state = RunState(
         run=run.name,
@@ -212,8 +213,6 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         phase=assessment.phase,
         phases=tuple(assessment.spans()),
         alerts=alerts,
-        events=tuple(dated),
-        sound_steps={a.rule: account.last_sound_step(a) for a in assessment.alerts},
         pending=tuple(assessment.pending),
         look_alikes={cause: finding.answer for cause, finding in findings.items()},
         look_alike_evidence={cause: finding.evidence for cause, finding in findings.items()},
@@ -227,6 +226,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
         unclear=run.unclear,
+        events=tuple(dated),
         basis=_basis(e),
         trend=trend(e),
     )
@@ -315,10 +315,11 @@ def onset(run: Run) -> Onset | None:
     """Where the trouble of a run began: by the headline's alarm, or by one of the held-out score if
     that fell first; None where no warning has fired."""
     state = check(run)
-    alarms = [a for a in state.alerts if a.severity != "info" and a.rule in state.sound_steps]
+    alarms = [a for a in state.alerts if a.severity != "info" and isinstance(a, Alert)]
     if not alarms:
         return None
+    account = Account(alarms, state.events)
     rules = (state.headline.rule, *HELD_OUT)
     named = [a for a in alarms if a.rule in rules] or alarms[:1]
-    alarm = min(named, key=lambda a: state.sound_steps[a.rule])
-    return Onset(alarm.rule, alarm.episodes[-1][0] or 0, state.sound_steps[alarm.rule])
+    sound, alarm = min(((account.last_sound_step(a), a) for a in named), key=lambda pair: pair[0])
+    return Onset(alarm.rule, alarm.episodes[-1][0], sound)

@@ -67,7 +67,7 @@ def post_mortem(
         subject=subject,
         losses=losses(run, first, last),
         experiments=experiments(run),
-        change=first_change(trainer, run.info.get("config"), state.headline.of_action),
+        change=first_change(trainer, run.info.get("config"), state.headline.remedy),
         record=trainer.record,
         cost=cost(e, assessment.alerts),
     )

@@ -129,14 +129,13 @@ def test_a_failed_run_says_what_its_rows_say_and_resumes_from_before_that(tmp_pa
 
 
 def test_the_trouble_began_with_the_held_out_score_where_that_fell_first(monkeypatch) -> None:
-    cut = alert("truncation", 40, "warning")
+    cut = alert("truncation", 40, "warning", began=33)
     state = SimpleNamespace(
-        alerts=[cut], headline=SimpleNamespace(rule="truncation"), sound_steps={"truncation": 32}
+        alerts=[cut], headline=SimpleNamespace(rule="truncation"), events=()
     )
     monkeypatch.setattr(health, "check", lambda run: state)
     assert health.onset(None) == Onset("truncation", 40, 32)
     state.alerts.append(alert("eval-gap", 20, "warning"))
-    state.sound_steps["eval-gap"] = 10
     assert health.onset(None) == Onset("eval-gap", 20, 10)
 
 
@@ -144,7 +143,7 @@ def test_a_sign_that_began_after_the_reward_fell_is_not_what_to_act_on() -> None
     decline, cut = alert("reward-decline", 40, "warning"), alert("truncation", 60, "warning")
     result = headline(trouble(decline, cut, verdict="warning"))
     assert result.rule == "truncation"
-    assert result.action == "look at what began before the reward fell; this began after."
+    assert result.action == "look at what began before the reward fell; this did not."
 
 
 def test_a_decline_is_named_only_where_no_other_alarm_is_as_bad() -> None:

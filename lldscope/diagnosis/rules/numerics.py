@@ -11,6 +11,7 @@ from ...core.numbers import percent, short
 from .. import detectors as d
 from ..conditions import CUT, recently
 from ..evidence import Evidence, on_measured, once
+from ..outcome import DECLINED, outcome, rise
 from ..rule import CauseRank, Measurement, Rule, Severity
 from ..usual import TINY
 from .measures import (
@@ -40,6 +41,7 @@ STEP_KL = 0.05  # nats/token
 STEP_KL_STEPS = 10
 STEP_KL_HELD = (0.017, 0.037)  # of runs that held, on two code bases
 STEP_KL_FELL = (0.04, 0.12)  # of runs that fell
+GROWN = 30.0  # × the step_kl of the first steps
 LR_JUMP = 3.0  # × the largest rate before
 LR_LASTS = 50  # steps after which a rate counts as usual
 LR_LEAST = 5  # steps with a rate before one can be called a jump
@@ -251,6 +253,16 @@ def step_size(e: Evidence) -> Measurement:
         )
 
     return Measurement(step_kl >= STEP_KL, step_kl, d.constant(STEP_KL, step_kl), message)
+
+
+def without_effect(e: Evidence) -> bool:
+    """A step moves the policy far more than at first, and the reward has neither risen nor been
+    lost: so does a trainer whose weights do not reach the engine that samples."""
+    step_kl, change = mean(e, "step_kl", STEP_KL_STEPS), rise(e)
+    step_kl = step_kl[~np.isnan(step_kl)]
+    has_grown = len(step_kl) > 0 and step_kl[-1] >= GROWN * step_kl[: STEP_KL_STEPS][-1] > 0
+    is_lost = outcome(e).share[-1:].min(initial=1.0) < DECLINED
+    return has_grown and change is not None and not change.clear and not is_lost
 
 
 @once

@@ -44,7 +44,7 @@ GROWN = 1.5  # × the tokens of the first responses: they grow
 LONGER = "Find out why responses grow; raise the limit only if longer ones are right."
 SAME_LENGTH = "Raise the limit: responses have not grown, so it is too low for the task."
 CUT_FROM_THE_START = "Responses are cut by a length limit from the start"
-LOST, TIMES_CUT = 0.33, 4.0  # of the reward, × the responses that are cut more: not by the limit
+LOST, TIMES_CUT = 0.33, 2.0  # of the reward, × the responses that are cut more: not by the limit
 BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
 STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × the valid searches before
 

@@ -48,7 +48,6 @@ _TOOL_TEXT = "tool text counted in where the rollout has it"
 _WHOLE = "the whole loss, KL term included where there is one"
 _MAXIMUM = "share of responses as long as the batch allows"
 _AFTER = "of the policy after the step"
-_AT_THE_LOSS = "of the policy that is trained, so the age of rollouts counts too"
 _PENALTY = "by the run's kl_penalty estimator, each response weighing the same"
 
 _INSIDE = "of the policy inside the updates, over all responses, not after the last update"
@@ -69,18 +68,11 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("actor/lr", "lr", None),
     ("response_length/mean", "response_tokens", _TOOL_TEXT),
     ("response_length/clip_ratio", "truncated_share", _MAXIMUM),
-    ("rollout_corr/kl", "engine_gap", None),
-    ("rollout_corr/k3_kl", "engine_k3", None),
-    ("training/rollout_probs_diff_mean", "engine_prob_diff", None),
-    ("rollout_corr/chi2_token", "engine_chi2", None),
-    ("rollout_corr/rollout_is_eff_sample_size", "engine_ess", "of the weights after truncation"),
-    ("tool_call_counts/mean", "tool_calls", None),
     ("timing_s/gen", "seconds_rollout", None),
     ("timing_s/update_actor", "seconds_update", None),
     # ROLL e25f5fa: pipeline/base_worker.py, utils/tracking.py; others under verl's names
     ("actor/entropy_mean", "entropy", _MODE),
     ("actor/ppo_ratio_clipfrac", "clip_share", _MICRO),
-    ("actor/train_infer_ratio_token_mean", "engine_ratio", _RESPONSES),
     # rdan_grpo (a pipeline on ROLL, 2026-11): rdan_grpo/tracking.py and its pipeline
     ("reward/selected_mean", "reward", "over the responses that are trained on"),
     # Search-R1 0789f5e: verl/trainer/ppo/ray_trainer.py
@@ -103,12 +95,6 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("clip_ratio/region_mean", "clip_share", _MICRO),
     ("clip_ratio", "clip_share", _MICRO),
     ("tools/failure_frequency", "tool_fail_share", None),
-    ("tools/call_frequency", "tool_calls", None),
-    ("sampling/sampling_logp_difference/mean", "engine_diff", "ranks weigh the same"),
-    # ms-swift 4.6.0: rollout correction
-    ("rollout_correction/kl", "engine_gap", _MICRO),
-    ("rollout_correction/k3_kl", "engine_k3", f"a token counts as 10 nats at most; {_MICRO}"),
-    ("rollout_correction/chi2_token", "engine_chi2", _MICRO),
     ("eval_reward", "eval_score", _AFTER),
     ("eval/reward", "eval_score", _AFTER),
     # OpenRLHF 0.11.2: trainer/ray/ppo_actor.py, trainer/ppo_trainer.py, in TensorBoard under train/
@@ -119,7 +105,6 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("actor_grad_norm", "grad_norm", _LAST),
     ("actor_lr", "lr", None),
     ("ppo_clip_ratio", "clip_share", _RESPONSES),
-    ("vllm_kl", "engine_gap", "mean over micro-batches, weighed by responses"),
     # SkyRL 0.3.0: train/trainer.py, backends/skyrl_train/workers/worker.py; older: `raw_grad_norm`
     ("reward/avg_raw_reward", "reward", None),
     ("policy/policy_loss", "loss_policy", _MICRO),
@@ -129,7 +114,6 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("policy/raw_grad_norm", "grad_norm", _UPDATES),
     ("policy/policy_lr", "lr", None),
     ("policy/loss_metrics/clip_ratio", "clip_share", _MICRO),
-    ("policy/rollout_train_logprobs_abs_diff_mean", "engine_diff", None),
     # AReaL 1.0.4: trainer/ppo/actor.py, utils/stats_tracker.py
     ("ppo_actor/task_reward/avg", "reward", None),
     ("ppo_actor/update/entropy/avg", "entropy", None),
@@ -145,14 +129,9 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("pg_clipfrac", "clip_share", _RESPONSES),
     ("ppo_kl", "step_kl", _INSIDE),
     ("kl_loss", "kl", f"before its coefficient; {_RESPONSES}"),
-    ("train_rollout_logprob_abs_diff", "engine_diff", _RESPONSES),
-    ("tis", "engine_ratio", _RESPONSES),
-    ("lr-pg_0", "lr", None),
     # NeMo-RL 006907a: algorithms/loss/loss_functions.py, algorithms/grpo.py
     ("approx_entropy", "entropy", _WEIGHTED),
     ("mean_gen_tokens_per_sample", "response_tokens", None),
-    ("gen_kl_error", "engine_k3", "by reference_policy_kl_type, k3 unless that is set"),
-    ("sampling_importance_ratio", "engine_ratio", "as applied, after truncation"),
     # prime-rl: trainer/rl/train.py, the orchestrator and the documentation, names of 2025 and 2026
     ("train/agg/effective/reward/mean", "reward", "over the rollouts that are trained on"),
     ("train/agg/effective/agent/reward/mean", "reward", "over the rollouts that are trained on"),
@@ -160,10 +139,6 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("reward/mean", "reward", "mean over questions of their mean"),
     ("entropy/mean", "entropy", None),
     ("entropy/all/mean", "entropy", None),
-    ("mismatch_kl/all/mean", "engine_k3", _AT_THE_LOSS),
-    ("mismatch_kl/mean", "engine_k3", _AT_THE_LOSS),
-    ("off_policy_level/all/mean", "rollout_age", None),
-    ("batch/off_policy_level/mean", "rollout_age", None),
     ("optim/grad_norm", "grad_norm", None),
     ("optim/lr", "lr", None),
     # tinker-cookbook 0.6.1: rl/metric_util.py, rl/metrics.py, rl/train.py, recipes/rl_loop.py
@@ -172,7 +147,6 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("env/all/correct", "success", None),
     ("optim/entropy", "entropy", _SAMPLED),
     ("grad_norm:mean", "grad_norm", _LAST),
-    ("optim/kl_sample_train_v1", "engine_gap", _AT_THE_LOSS),
     # What loops of people's own call it, whatever trainer they are of; more in _WORDS.
     ("score", "reward", "a score that is taken for the reward"),
     ("performance", "reward", "a score that is taken for the reward"),

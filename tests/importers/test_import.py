@@ -250,7 +250,7 @@ def test_the_table_of_names_leads_to_signals_that_are_means():
     assert {name: m.signal for name in examples if (m := meaning(name))} == examples
     assert {m.signal for m in MEANINGS.values()} <= SCALAR_SIGNALS
     assert meaning("train/reward") == MEANINGS["reward"]
-    for name in ("n_responses", "val/reward", "reward_max", "policy_entropy_loss", "kl_coef",
+    for name in ("n_responses", "reward_max", "policy_entropy_loss", "kl_coef",
                  "completions/min_length", "mean_format_rewards"):
         assert meaning(name) is None
     assert "n_responses" in SIGNALS.names

@@ -284,6 +284,14 @@ def mlflow_without_runs(folder: Path) -> Path:
 
 
 @case
+def mlflow_whose_schema_is_no_text(folder: Path) -> Path:
+    path = database(folder / "mlflow.db", MLFLOW)
+    real, damaged = b"value REAL, timestamp INT,", b"value CHECK \xff , timestamp,"
+    path.write_bytes(path.read_bytes().replace(real, damaged))
+    return path
+
+
+@case
 def database_beside_a_pipe(folder: Path) -> Path:
     path = database(folder / "mlflow.db", MLFLOW)
     os.mkfifo(folder / "mlflow.db-journal")

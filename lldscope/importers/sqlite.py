@@ -32,7 +32,6 @@ _UNREADABLE = (sqlite3.Error, UnicodeDecodeError, OSError)
 _TRIES = 5
 _LONGEST = 16 << 20  # bytes of a value
 _MOST_RUNS = 10_000
-_INFINITE = 1.7976931348623157e308  # what MLflow's database holds for Inf, which SQL has not
 
 
 @dataclass(eq=False)
@@ -82,9 +81,8 @@ def _mlflow_points(
         if step is None or not isinstance(value, int | float) or not isinstance(key, str):
             findings.skip("rows without a step or a number")
             continue
-        value = math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
         seconds = at / 1000 if isinstance(at, int) else None
-        yield key, math.nan if is_nan else value, step, seconds
+        yield key, math.nan if is_nan else float(value), step, seconds
 
 
 def _trackio_rows(

@@ -13,7 +13,7 @@ from rule_cases import frame
 
 from lldscope.diagnosis.assess import Assessment, assess
 
-STEPS, ONSET, LONG = 250, 150, 2000
+STEPS, ONSET, LONG = 280, 150, 2000
 Columns = dict[str, np.ndarray]
 
 
@@ -76,7 +76,7 @@ def test_no_alarm_of_a_fault_that_stays_resolves(name):
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_alarm_of_a_fault_that_is_taken_back_resolves_and_none_begins(name):
-    back = ONSET + 60 if "decline" not in str(FAULTS[name][1]) else ONSET + 50
+    back = ONSET + 80
     alarms = begun(faulty(name, back))
     assert set(alarms) >= FAULTS[name][1], alarms
     for rule, spans in alarms.items():

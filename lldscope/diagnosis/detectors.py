@@ -41,7 +41,7 @@ NOISE_LEAST = 10  # steps before it is
 NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
 NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
 LAGS = (10, 20, 40)  # steps over which levels are compared to see whether steps are independent
-UNTESTED = 4.0  # × the variance, at first
+UNTESTED = 3.0  # × the variance, at first
 MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
 _BLOCK = 512  # windows at a time: what they take stays in the processor's cache
 

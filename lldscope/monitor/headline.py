@@ -83,10 +83,10 @@ def headline(t: Trouble) -> Headline:
     cause = f"{alarm.cause} ({since(onset, step, is_firing=True)})"
     decay = next((a for a in t.account.alerts if a.rule == "lld-decay"), None)
     if alarm.rule == "lld-collapse" and decay is not None:
-        firings = t.account.start(decay), *(fired for fired, _ in decay.episodes)
-        by = max((fired for fired in firings if fired <= step), default=None)
-        also = f"; correct responses were losing likelihood by step {by}"
-        cause = f"Collapsed at step {step}{'' if by is None else also}"
+        step = alarm.start  # as the phases have it, which were seen live
+        firings = [fired for fired, _ in decay.episodes]
+        by = max((fired for fired in firings if fired <= step), default=firings[0])
+        cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
     is_known = alarm.rule in ALONGSIDE or alarm.rule in t.account.causes
     if not is_known and t.share < DECLINED and t.account.fall() is not None:
         cause += f"; the reward is at {percent(max(t.share, 0.0))} of its best"

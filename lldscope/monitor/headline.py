@@ -97,7 +97,9 @@ def headline(t: Trouble) -> Headline:
 
 
 def _causes(t: Trouble, rows: Sequence[Alert]) -> list[Alert]:
-    return [a for a in rows if a.rule in t.account.causes and a.rule in LOOK_ALIKES]
+    """Alarms of causes that the log supports, and that did not begin with or after the fall."""
+    causes = [a for a in rows if a.rule in t.account.causes and a.rule in LOOK_ALIKES]
+    return [a for a in causes if t.account.precedes_loss(a, t.account.start(a))]
 
 
 def _leading(t: Trouble, rows: Sequence[Alert]) -> Alert:
@@ -124,8 +126,8 @@ def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:
         action = f"look at what changed at step {restart} ({RESTARTS[account.restarts[restart]]})"
     elif alarm.rule in OUTCOME and (with_it := account.came_with_it()) is not None:
         also = f"; with it, {_sentence(with_it[1].cause)} (step {with_it[0]})"
-    elif account.is_consequence(alarm):
-        action, remedy = "look at what began before the reward fell; this did not", ""
+    elif alarm.rule not in ALONGSIDE and not account.precedes_loss(alarm, account.start(alarm)):
+        action, remedy = "look for what began before the reward fell", ""
     elif alarm.rule in GROWING and t.is_without_effect:
         also = "; each step moves the policy further, and the reward has not risen"
         action, remedy = "check that the engine samples with the trained weights", ""

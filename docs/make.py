@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lldscope.core.atlas import trainers
 from lldscope.lint import CHECKS
 
 DOCS = Path(__file__).parent
@@ -43,6 +44,11 @@ def checks() -> str:
     return "\n".join(["| check | asks | needs | a fault means |", "|---|---|---|---|", *rows])
 
 
+def metrics() -> str:
+    """The atlas, trainer by trainer."""
+    return "".join(printed("schema", "--markdown", "--trainer", name) for name in trainers())
+
+
 def write_api(folder: Path) -> None:
     """The API reference, from the docstrings."""
     subprocess.run([sys.executable, "-m", "pdoc", "-o", folder, *API], check=True)
@@ -50,6 +56,7 @@ def write_api(folder: Path) -> None:
 
 if __name__ == "__main__":
     replace_table(DOCS / "schema.md", printed("schema", "--markdown"))
+    replace_table(DOCS / "metrics.md", metrics())
     replace_table(DOCS / "settings.md", printed("train", "--settings"))
     replace_block(DOCS / "alarms.md", "rules", printed("rules", "list", "--markdown"))
     replace_block(DOCS / "lint.md", "checks", checks())

@@ -1,4 +1,4 @@
-"""`lldscope schema [TABLE]`: the registry, for people and for programs."""
+"""`lldscope schema [TABLE]`: the registry, for people and for programs; of a trainer, the atlas."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from .shared import print_json
 
 @click.command()
 @click.argument("table", required=False)
+@click.option("--trainer", metavar="NAME", help="What this trainer's metrics are instead.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--markdown", is_flag=True, help="As in docs/schema.md.")
-def schema(table: str | None, as_json: bool, markdown: bool) -> None:
+@click.option("--markdown", is_flag=True, help="As in docs/schema.md and docs/metrics.md.")
+def schema(table: str | None, trainer: str | None, as_json: bool, markdown: bool) -> None:
     """Show tables and columns: type, unit, meaning. NULL means not measured."""
     from ..core.errors import UsageError
     from ..core.schema import SCHEMA_VERSION, TABLES, VIEWS
 
+    if trainer is not None:
+        if table is not None:
+            raise UsageError("Name a table or a trainer, not both.")
+        _show_metrics(trainer.casefold(), as_json, markdown)
+        return
     catalog = TABLES | VIEWS
     if table is not None and table not in catalog:
         raise UsageError(f"There is no table {table}. There are: {', '.join(catalog)}.")
@@ -65,3 +71,49 @@ def _show(selection: dict[str, Any]) -> None:
         for column in t.columns:
             table.add_row(f"  {column.name}", str(column.arrow), column.unit, column.meaning)
         out.print(table)
+
+
+def _show_metrics(trainer: str, as_json: bool, markdown: bool) -> None:
+    """What the metrics of a trainer are."""
+    from dataclasses import asdict
+    from itertools import groupby
+
+    from ..core.atlas import of_trainer, trainers
+    from ..core.errors import UsageError
+    from ..core.schema import SCHEMA_VERSION
+    from ..core.terminal import console
+
+    metrics = of_trainer(trainer)
+    if not metrics:
+        raise UsageError(f"The atlas knows no {trainer}; it has: {', '.join(trainers())}.")
+    if as_json:
+        print_json({"schema": SCHEMA_VERSION, "metrics": [asdict(m) for m in metrics]})
+        return
+    out = console()
+    for source, group in groupby(metrics, key=lambda m: m.source):
+        rows = list(group)
+        if markdown:
+            click.echo(f"## {source}\n\n{_METRICS_HEAD}")
+            for m in rows:
+                notes = "; ".join(filter(None, (m.differs, m.caution)))
+                signal = f"`{m.signal}`" if m.signal else ""
+                times = "" if m.factor == 1 else f" · {m.factor:g}"
+                cells = (f"`{m.key}`", m.quantity, m.over, m.unit, signal + times, notes, m.how)
+                click.echo(f"| {' | '.join(c.replace('|', chr(92) + '|') for c in cells)} |")
+            click.echo()
+            continue
+        out.print(source, style="bold")
+        for m in rows:
+            stands = f"  → {m.signal}" if m.signal else ""
+            out.print(f"  {m.key}{stands}", style="bold", highlight=False)
+            for text in (
+                ", over ".join(filter(None, (m.quantity, m.over))) + (m.unit and f" [{m.unit}]"),
+                m.differs, m.caution,
+            ):
+                if text:
+                    out.print(f"    {text}", style="dim", highlight=False, markup=False)
+
+
+_METRICS_HEAD = """\
+| metric | what it is | over | unit | signal | how it differs, when it misleads | known by |
+|---|---|---|---|---|---|---|"""

@@ -19,12 +19,12 @@ from ..core.numbers import short
 from .alarms import began, evaluate_rules
 from .causes import ENDS, LAG, cause_episodes, explaining, explains, falls
 from .conditions import entropy_surges, gradient_surges, least_rows, reward_crashed
-from .evidence import Evidence, Flags
+from .evidence import Evidence, Flags, is_observed
 from .phases import Phase
 from .registry import CAUSES
 from .rule import Alert, CauseRank, Rule, episodes, since
 from .rules import lld
-from .rules.measures import EARLIER_MAXIMUM, is_observed, percent
+from .rules.measures import EARLIER_MAXIMUM, percent
 
 Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
 

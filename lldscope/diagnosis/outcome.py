@@ -17,7 +17,7 @@ C(i, k) / C(n, k).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import lgamma, log
 from statistics import NormalDist
@@ -129,17 +129,22 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     means = {w: _without_one(values, w, np.min) for w in windows}
     tops = {w: _without_one(values, w, np.max) for w in windows}
     highest = {w: d.row_of_highest(mean) for w, mean in tops.items()}
-    best, beyond = np.full((2, len(values)), np.nan)  # beyond: in units of the margin
+    swings = _swings(values, noise, sorted({e.cadence.rows(lag) for lag in d.LAGS}), windows)
+    best, beyond, beside = np.full((3, len(values)), np.nan)  # the last two in units of the margin
     for w, row in highest.items():
         best = np.fmax(best, tops[w][row] - BIAS * np.sqrt(noise[row] / w))
         for recent, mean in means.items():
             # The long mean of a rising reward is under that of its last steps, so the best ends
             # before the recent mean begins, and so do the steps that the noise is of.
             fall = d.shifted(tops[w][row], recent) - mean
-            margin = z * np.sqrt(d.shifted(noise, recent) * (1 / w + 1 / recent))
+            swinging = sum(d.shifted(swings[k] / k, recent) for k in (w, recent))
+            independent = d.shifted(noise, recent) * (1 / w + 1 / recent)
             # Where there is no noise at all, any fall is beyond it.
-            over = np.where(margin > 0, fall / margin, np.where(fall > 0, np.inf, 0.0))
-            beyond = np.fmax(beyond, over)
+            none = np.where(fall > 0, np.inf, 0.0)
+            over, over_beside = (
+                np.where(x > 0, fall / (z * np.sqrt(x)), none) for x in (swinging, independent)
+            )
+            beyond, beside = np.fmax(beyond, over), np.fmax(beside, over_beside)
     best[~has_noise] = np.nan
     floor = np.fmin(np.fmin.accumulate(mean_level)[highest[smooth]], 0.0)
     height = _height(best, floor, z * np.sqrt(2 * noise / smooth))
@@ -148,8 +153,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     level = np.where(is_sharp, sharp_level, mean_level)
     error = np.sqrt(noise / np.where(is_sharp, shortest, smooth))
     fallen, slipping = (
-        d.consecutive(has_noise & (beyond > share)) >= e.cadence.rows(steps)
-        for share, steps in ((1.0, LASTS), (NEARLY, SLIPS))
+        d.consecutive(has_noise & over) >= e.cadence.rows(steps)
+        for over, steps in ((beyond > 1, LASTS), (beside > NEARLY, SLIPS))
     )
     by_noise = 2 * BIAS * np.sqrt(measured / smooth)
     unusual = best - level > DEEPER * _largest_recovered(mean_level, np.nan_to_num(by_noise))
@@ -160,6 +165,20 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     is_gone = _stays_lowest(values)
     flags = is_sharp, fallen, slipping, unusual, rises & has_noise, is_gone
     return np.stack([level, error, best, height, *flags])
+
+
+def _swings(
+    values: d.Series, noise: d.Series, lags: Collection[int], windows: Sequence[int]
+) -> dict[int, d.Series]:
+    """The variance of the mean of each window, times its length: more than `noise` where steps are
+    not independent, as with few questions in the order of the data."""
+    longest = noise * d.untested(len(values), lags)
+    out = {}
+    for w in windows:
+        mean = d.trailing_mean(values, w, w)
+        longest = np.fmax(longest, w * d.swings(mean, [lag for lag in lags if lag >= w]))
+        out[w] = longest
+    return out
 
 
 def _without_one(values: d.Series, window: int, extreme: Callable[..., d.Series]) -> d.Series:
@@ -192,22 +211,41 @@ def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
 def _stays_lowest(values: d.Series) -> Flags:
     """Where a stretch of entries at the lowest so far, under HALF of the mean before it, is longer
     than entries in any order have it, whatever their distribution; LEVEL is shared by the entries
-    with which it may begin."""
+    with which it may begin. Entries that are correlated count as so many fewer."""
     out = np.zeros(len(values), dtype=bool)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     lowest, above, start = np.inf, 0, 0  # `above` of the `start` entries before the stretch
+    alike = {0: 1.0}  # of the entries before a stretch, so many count as one
     for n, value in enumerate(values.tolist(), 1):
         if value < lowest:  # all before are above
             lowest, above, start = value, n - 1, n - 1
         elif value > lowest:
             above, start = above + 1, n
         if n - start >= LASTS and start * lowest <= HALF * max(sums[start], 0.0):
-            log_chance = _log_choose(start, above) - _log_choose(n, above)
-            out[n - 1] = log_chance < log(LEVEL / n)
+            if start not in alike:
+                alike[start] = _alike(values[:start])
+            i, k, all_of = (x / alike[start] for x in (start, above, n))
+            out[n - 1] = _log_choose(i, k) - _log_choose(all_of, k) < log(LEVEL / n)
     return out
 
 
-def _log_choose(n: int, k: int) -> float:
+def _alike(values: d.Series) -> float:
+    """How many correlated entries count as one: 1 + 2 Σ ρ over the first lags whose correlation,
+    without a straight line, is beyond its error."""
+    n = len(values)
+    x = np.arange(n) - (n - 1) / 2
+    rest = values - values.mean()
+    rest = rest - x * (x @ rest) / max(x @ x, 1.0)
+    total, square = 1.0, float(rest @ rest)
+    for lag in range(1, n // 3):
+        rho = float(rest[lag:] @ rest[:-lag]) / square if square > 0 else 0.0
+        if rho <= d.PHI_ERRORS / n**0.5:
+            break
+        total += 2 * rho
+    return total
+
+
+def _log_choose(n: float, k: float) -> float:
     return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
@@ -277,15 +315,17 @@ class Rise(NamedTuple):
 
 
 def rise(e: Evidence) -> Rise | None:
-    """Whether the reward has risen since the data last changed; None before LEARNS_WITHIN steps."""
+    """Whether the reward has risen since the data last changed; None where it has not yet, before
+    LEARNS_WITHIN steps."""
     values = reward_series(e)[int(max(e.data, default=0)) :]
     values = values[~np.isnan(values)]
     first, last = e.cadence.rows(SMOOTH), e.cadence.rows(40, SMOOTH)
-    if len(values) < max(e.cadence.rows(LEARNS_WITHIN), first + last):
+    if len(values) < first + last:
         return None
     gain = values[-last:].mean() - values[:first].mean()
     least = CLEAR_RISE * np.sqrt(d.noise_of_means(values)[-1] * (1 / first + 1 / last))
-    if not np.isfinite(least):
+    is_early = len(values) < e.cadence.rows(LEARNS_WITHIN)
+    if not np.isfinite(least) or (is_early and not gain > least):
         return None
     return Rise(bool(gain > least), first * e.cadence.stride, last * e.cadence.stride)
 

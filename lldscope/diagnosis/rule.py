@@ -115,7 +115,8 @@ class Measurement:
     do, and `words(row)` are cause and action for the headline. `per_step` is what `value` is the
     trailing mean of, where single steps can be over the threshold, too: it dates the beginning,
     which a mean sees late. `grave` is where the alarm is as severe as its rule says, where that is
-    not everywhere: elsewhere it is one degree less so.
+    not everywhere: elsewhere it is one degree less so. `back` is where what was lost is regained,
+    where more than the end of the condition is asked for the end of the alarm.
     """
 
     holds: Flags
@@ -128,6 +129,7 @@ class Measurement:
     words: Callable[[int], tuple[str, str]] | None = None
     per_step: d.Series | None = None
     grave: Flags | None = None
+    back: Flags | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,10 +155,11 @@ class Rule(Declaration):
     inside: bool = False
 
     def episodes(self, e: Evidence, holds: Flags, begins: Flags | None = None) -> list[Span]:
-        """Row spans in which the alarm fires: from where `begins` (by default `holds`)
-        has held for long enough to where the condition no longer does."""
+        """Row spans in which the alarm fires: from where `begins` (by default `holds`) has held for
+        long enough to where the condition no longer does, and what was lost is back."""
         waits = e.cadence.rows(self.for_steps), e.cadence.rows(self.clear_steps)
-        return episodes(holds, *waits, begins)
+        back = self.measure(e).back
+        return episodes(holds, *waits, begins, back)
 
 
 @dataclass(frozen=True)
@@ -216,12 +219,15 @@ def since(onset: int | None, fired: int, *, is_firing: bool = False) -> str:
 
 
 def episodes(
-    holds: Flags, for_steps: int, clear_steps: int, begins: Flags | None = None
+    holds: Flags, for_steps: int, clear_steps: int, begins: Flags | None = None,
+    back: Flags | None = None,
 ) -> list[Span]:
-    """Row spans in which an alarm fires: from `for_steps` of true to `clear_steps` of false."""
+    """Row spans in which an alarm fires: from `for_steps` of true to `clear_steps` of false that
+    are `back`."""
     begins = holds if begins is None else begins
+    over = ~holds if back is None else ~holds & back
     fires = np.flatnonzero(d.consecutive(begins) >= for_steps)
-    clears = np.flatnonzero(d.consecutive(~holds) >= clear_steps)
+    clears = np.flatnonzero(d.consecutive(over) >= clear_steps)
     spans: list[Span] = []
     while len(fires):
         start = int(fires[0])

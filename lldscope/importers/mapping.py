@@ -1,4 +1,5 @@
-"""Which of our signals a foreign metric is; one line a name, whatever logger carried it.
+"""Which of our signals a foreign metric is, whatever logger carried it: by the atlas of trainers'
+metrics (core/atlas.toml), and of what is not in it, by the table here, one line a name.
 
 A metric that only resembles a signal is not here and keeps its own name, such as LLDS' fork's
 `actor/pos_avg_old_log_prob`, which is divided by the tokens of all responses. Where it is the same
@@ -17,7 +18,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..core.atlas import metrics
 from ..core.schema import COMPONENT, SIGNALS
+from ..core.trainers import trainer_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Meaning:
 
     signal: str
     estimator: str | None = None
-    rank: int = 0  # place in the table
+    rank: int = 0  # place in the atlas or the table
+    factor: float = 1.0  # what the foreign number is multiplied by
 
 
 SIGNAL_NAMES = frozenset(SIGNALS.names)
@@ -64,17 +68,13 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("actor/lr", "lr", None),
     ("response_length/mean", "response_tokens", _TOOL_TEXT),
     ("response_length/clip_ratio", "truncated_share", _MAXIMUM),
-    ("rollout_corr/kl", "engine_gap", None),
-    ("rollout_corr/k3_kl", "engine_k3", None),
-    ("rollout_corr/chi2_token", "engine_chi2", None),
-    ("rollout_corr/rollout_is_eff_sample_size", "engine_ess", "of the weights after truncation"),
-    ("tool_call_counts/mean", "valid_searches", "calls of tools, whatever came back"),
     ("timing_s/gen", "seconds_rollout", None),
     ("timing_s/update_actor", "seconds_update", None),
     # ROLL e25f5fa: pipeline/base_worker.py, utils/tracking.py; others under verl's names
     ("actor/entropy_mean", "entropy", _MODE),
-    ("actor/approxkl", "step_kl", _INSIDE),
     ("actor/ppo_ratio_clipfrac", "clip_share", _MICRO),
+    # rdan_grpo (a pipeline on ROLL, 2026-11): rdan_grpo/tracking.py and its pipeline
+    ("reward/selected_mean", "reward", "over the responses that are trained on"),
     # Search-R1 0789f5e: verl/trainer/ppo/ray_trainer.py
     ("critic/kl", "kl", _PENALTY),
     ("env/number_of_valid_search", "valid_searches", None),
@@ -152,10 +152,20 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("performance", "reward", "a score that is taken for the reward"),
 )
 
+# By trainer and name.
+_OF_TRAINERS: dict[tuple[str, str], Meaning] = {}
+for _rank, _m in enumerate(metrics()):
+    if _m.signal is not None:
+        _OF_TRAINERS.setdefault(
+            (_m.trainer, _m.bare), Meaning(_m.signal, _m.differs, _rank, _m.factor)
+        )
+
+# By name alone: the first trainer that uses it.
 MEANINGS: dict[str, Meaning] = {
-    name: Meaning(signal, estimator, rank=rank)
+    name: Meaning(signal, estimator, len(_OF_TRAINERS) + rank)
     for rank, (name, signal, estimator) in enumerate(_TABLE)
-}
+} | {name: m for (_, name), m in reversed(_OF_TRAINERS.items())}
+_LAST_RANK = max(m.rank for m in MEANINGS.values())
 
 # A part of a name that says that it is of held-out questions, and a last part that says that it is
 # a score, such as val-core/DATA SOURCE/acc/mean@8 (verl 0.9.1), val/test_score/DATA SOURCE
@@ -169,7 +179,7 @@ _HELD_OUT = re.compile(
     re.I,
 )
 _OF_A_SOURCE = Meaning(
-    "eval_score", f"{_AFTER}; where there are several, the first of the log", rank=len(_TABLE)
+    "eval_score", f"{_AFTER}; where there are several, the first of the log", rank=_LAST_RANK
 )
 
 # Words that say nothing of which signal it is, and names of the signals without them.
@@ -177,39 +187,51 @@ _FILLING = re.compile(
     r"mean|avg|average|train|trainer|training|metrics|rollout|policy|actor|batch|step"
 )
 _WORDS: dict[str, str] = {
-    **dict.fromkeys(("reward", "rewards", "reward total", "total reward"), "reward"),
-    **dict.fromkeys(("success rate", "accuracy", "pass rate", "solve rate"), "success"),
-    **dict.fromkeys(("gradient norm", "grad norm"), "grad_norm"),
-    **dict.fromkeys(("entropy", "token entropy"), "entropy"),
-    **dict.fromkeys(("kl", "kl divergence", "kl to ref", "ref kl"), "kl"),
-    **dict.fromkeys(
-        (f"{text} {unit}" for text in ("completion", "response", "output")
-         for unit in ("length", "len", "tokens")),
-        "response_tokens",
-    ),
-    **dict.fromkeys(
-        ("truncation rate", "truncated rate", "truncation share", "truncated ratio",
-         "truncation ratio", "clipped ratio"),
-        "truncated_share",
-    ),
-    **dict.fromkeys(("clip fraction", "clip frac", "clipfrac", "clip rate"), "clip_share"),
+    words: signal
+    for signal, names in {
+        "reward": "reward|rewards|reward total|total reward|total rewards|reward score|ep rew|"
+                  "episode reward",
+        "reward_sd": "reward std|rewards std|reward sd|std reward|total rewards std",
+        "success": "success|success rate|accuracy|acc|pass rate|solve rate|correct|correct rate|"
+                   "fraction correct|correct fraction|solved",
+        "grad_norm": "gradient norm|grad norm|grad|gradnorm",
+        "entropy": "entropy|token entropy",
+        "kl": "kl|kl divergence|kl to ref|ref kl|kl ref",
+        "step_kl": "approx kl|ppo kl",
+        "loss_policy": "loss|total loss|pg loss|gradient loss|surrogate loss",
+        "lr": "lr|learning rate",
+        "response_tokens": "|".join(
+            f"{text} {unit}" for text in ("completion", "response", "output", "generation")
+            for unit in ("length", "len", "tokens")
+        ),
+        "truncated_share": "truncation rate|truncated rate|truncation share|truncated ratio|"
+                           "truncation ratio|clipped ratio|truncated|truncated share|"
+                           "truncated fraction|length clip ratio|length cap hit rate",
+        "clip_share": "clip fraction|clip frac|clipfrac|clip rate|pg clipfrac",
+        "zero_signal_share": "zero std frac|frac zero std|zero std fraction",
+        "valid_searches": "|".join(
+            f"{count}{search}" for count in ("", "valid ", "number of valid ", "number of ", "num ")
+            for search in ("search", "searches", "search calls", "search count")
+        ),
+    }.items()
+    for words in names.split("|")
 }
 
 
 def _by_words(name: str) -> Meaning | None:
     words = re.findall(r"[a-z]+", name.lower().replace("loss/", ""))
     signal = _WORDS.get(" ".join(w for w in words if not _FILLING.fullmatch(w)))
-    return Meaning(signal, "by its name", rank=len(_TABLE) + len(words)) if signal else None
+    return Meaning(signal, "by its name", rank=_LAST_RANK + len(words)) if signal else None
 
 
-def meaning(name: str) -> Meaning | None:
+def meaning(name: str, trainer: str = "") -> Meaning | None:
     """The signal that a foreign name stands for; None where it keeps its own name. `train/` before
     a name, as loggers of the Hugging Face Trainer put it, and capitals change nothing; of names
-    that no trainer is known for the words decide."""
+    that no trainer is known for the words decide. `trainer` is the id of the one that wrote it."""
     bare = name.removeprefix("train/")
     for one in (name, bare, bare.lower()):
-        if one in MEANINGS:
-            return MEANINGS[one]
+        if m := _OF_TRAINERS.get((trainer, one)) or MEANINGS.get(one):
+            return m
     if bare in SCALAR_SIGNALS:
         return Meaning(bare)
     return _OF_A_SOURCE if _HELD_OUT.fullmatch(name) else _by_words(name)
@@ -218,7 +240,7 @@ def meaning(name: str) -> Meaning | None:
 # `rewards/NAME/mean` and `rewards/NAME` of TRL, `reward/NAME` of loops of people's own.
 _COMPONENT = re.compile(r"(?:train/)?(?:rewards/(.+?)(?:/mean)?|reward/([^/]+?)(?:_mean)?)")
 _STATISTIC = re.compile(
-    r"(?:.*[/_])?(?:std|sd|var|min|max|sum|total|mean|avg|median|raw|all|count)"
+    r"(?:.*[/_])?(?:std|sd|var|min|max|sum|total|mean|avg|median|raw|all|count|selected|rate)"
     r"|(?:avg|mean)_.*|.*pass(?:_at_|@)\d+", re.I
 )
 
@@ -237,7 +259,11 @@ def assign(names: Iterable[str], choices: Mapping[str, str] | None = None) -> di
 
     choices: name in the log → the signal that somebody said it is.
     """
-    meanings = {n: Meaning(choices[n]) if choices and n in choices else meaning(n) for n in names}
+    names = list(names)
+    trainer = trainer_of(names).id
+    meanings = {
+        n: Meaning(choices[n]) if choices and n in choices else meaning(n, trainer) for n in names
+    }
     first: dict[str, str] = {}
     for name, m in sorted(meanings.items(), key=lambda item: item[1].rank if item[1] else 0):
         if m is not None:

@@ -50,13 +50,14 @@ class ScalarBuffer:
         for names in [names for a, names in self._waiting if a == attempt]:
             steps, values = self._waiting.pop((attempt, names))
             ours = self._meanings(names, findings).values()
+            factors = np.tile([m.factor for m in ours], len(steps))
             of_names = np.tile(np.arange(len(names)), len(steps))
             columns = {
                 "step": pa.array(np.repeat(steps, len(names))),
                 "attempt": pa.repeat(attempt, len(values)),
                 "rank": pa.repeat(0, len(values)),
                 "name": pa.array([m.signal for m in ours]).take(of_names),
-                "value": pa.array(np.array(values, np.float64)),
+                "value": pa.array(np.array(values, np.float64) * factors),
                 "estimator": pa.array([m.estimator for m in ours], pa.string()).take(of_names),
             }
             tables.append(pa.table([columns[n] for n in schema.names], schema.names).cast(schema))
@@ -84,7 +85,9 @@ class ScalarBuffer:
             if m.signal in SIGNAL_NAMES:
                 self.signals.add(m.signal)
                 if m.estimator:
-                    findings.differences[f"{name} stands for {m.signal}: {m.estimator}."] = None
+                    times = "" if m.factor == 1 else f" times {m.factor:g}"
+                    note = f"{name}{times} stands for {m.signal}: {m.estimator}."
+                    findings.differences[note] = None
             elif not m.signal.startswith(COMPONENT):
                 findings.names.add(name)
         return result

@@ -24,7 +24,7 @@ from ..storage.json_files import parse
 from .metrics import LoggerCalls, Point, group_points
 from .reading import as_step, choose_run, file_states, seconds_of
 from .rows import Candidate
-from .source import Findings, Scalars
+from .source import Findings, Scalars, in_attempts
 
 MAGIC = b"SQLite format 3\0"
 _TRIES = 5
@@ -59,7 +59,8 @@ class Database:
                     if not self.columns <= _columns(connection):
                         findings.skip(f"files that are not a database of {self.name}")
                         continue
-                    yield from self.rows(path, connection, findings)
+                    items = self.rows(path, connection, findings)
+                    yield from in_attempts(items, findings, path)
             except (sqlite3.Error, OSError) as error:
                 findings.skip("databases that cannot be read to their end")
                 findings.note(f"{path} cannot be read to its end: {error}.")

@@ -81,7 +81,7 @@ class LldscopeCallback(TrainerCallback):
             recorder.scalars(
                 step=step,
                 name=[m.signal for m in meanings],
-                value=list(means.values()),
+                value=[v * m.factor for v, m in zip(means.values(), meanings, strict=True)],
                 estimator=[m.estimator for m in meanings],
             )
             recorder.step(step=step)

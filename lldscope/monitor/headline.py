@@ -131,7 +131,10 @@ def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:
     elif alarm.rule in GROWING and t.is_without_effect:
         also = "; each step moves the policy further, and the reward has not risen"
         action, remedy = "check that the engine samples with the trained weights", ""
-    if alarm.rule in BACK:
+    learns = t.rise is not None and t.rise.clear and account.fall() is None
+    if learns and alarm.severity == "warning":
+        also += "; the reward has risen all the same"
+    elif alarm.rule in BACK:
         action += f", and {_back(t, restart)}"
     return also, action, remedy or None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
-from ..core.safe_text import in_one_line
+from ..core.safe_text import counted_in, in_one_line
 from ..core.schema import SIGNALS, signals_in
 from ..diagnosis.account import Account, Event, events_of
 from ..diagnosis.assess import Assessment, PhaseSpan
@@ -64,7 +64,8 @@ class RunState:
     `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
     `dropped` what the recorders had to leave out, by reason. `headline` is cause and action in a
     sentence each. `silenced`: firing alarms that somebody acknowledged (None) or snoozed (until
-    when, Unix time). `missing`: what the trainer's adapter could not record, and why.
+    when, Unix time). `missing`: what the trainer's adapter could not record, and why;
+    `unclear`: what is not known of which rows count, and why.
     """
 
     run: str
@@ -90,9 +91,11 @@ class RunState:
     headline: Headline
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
+    unclear: dict[str, str] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     basis: tuple[str, ...] = ()  # which of BASIS were measured, and "others" where others were
     trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
+    counted: str = "steps"  # what the steps are: "rows" of a log that does not tell them
 
     @property
     def firing(self) -> tuple[AnyAlert, ...]:
@@ -201,7 +204,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         unpaid=unpaid(e), logged=() if judged else _logged(run),
         is_without_effect=without_effect(e),
     )
-    return RunState(
+    state = RunState(
         run=run.name,
         id=run.info.get("id"),
         path=run.place,
@@ -222,9 +225,27 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         headline=headline(trouble),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
+        unclear=run.unclear,
         events=tuple(dated),
         basis=_basis(e),
         trend=trend(e),
+    )
+    return state if run.counted == "steps" else _counted_in(run.counted, state)
+
+
+def _counted_in(unit: str, state: RunState) -> RunState:
+    """The state of a run whose steps are something else, in sentences that say so."""
+    def words(text: str) -> str:
+        return counted_in(unit, text)
+
+    def of(alerts: Sequence[AnyAlert]) -> tuple[AnyAlert, ...]:
+        return tuple(replace(a, message=words(a.message), advice=words(a.advice)) for a in alerts)
+
+    cause, action = words(state.headline.cause), words(state.headline.action)
+    evidence = {name: words(text) for name, text in state.look_alike_evidence.items()}
+    return replace(
+        state, counted=unit, alerts=of(state.alerts), pending=of(state.pending),
+        headline=replace(state.headline, cause=cause, action=action), look_alike_evidence=evidence,
     )
 
 

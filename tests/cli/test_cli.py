@@ -207,9 +207,10 @@ ERRORS = [
     (("query", "{tmp}/run", "SELECT 1", "--json", "--csv"), 2, "Choose one"),
     (("runs", "{tmp}/none"), 1, "There is no folder"),
     (("schema", "stepz"), 2, "There is no table stepz"),
+    (("schema", "--trainer", "trll"), 2, "The atlas knows no trll"),
     (("check",), 2, "Missing argument"),
     (("check", "{tmp}/run", "--arl", "1"), 2, "--arl"),
-    (("chekc",), 2, "No such command"),
+    (("chekc",), 2, "Did you mean 'check'?"),
     (("watch", "{tmp}/newer", "--json"), 1, "Upgrade lldscope"),
 ]
 
@@ -322,6 +323,14 @@ def test_query_tells_nan_from_null_and_lists_from_values(lldscope_command, make_
     ]
     none = lldscope_command("query", path, "SELECT step FROM steps WHERE step > 9", "--csv")
     assert none.stdout == "step\n"
+
+
+def test_schema_shows_what_a_trainer_means(lldscope_command):
+    text = lldscope_command("schema", "--trainer", "TRL").stdout
+    assert "k3 of current policy to reference, times π/π_old" in text
+    answer = json.loads(lldscope_command("schema", "--trainer", "areal", "--json").stdout)
+    factors = {m["key"]: m["factor"] for m in answer["metrics"]}
+    assert factors["ppo_actor/update/approx_kl/avg"] == -1
 
 
 def test_schema_shows_the_registry(lldscope_command):

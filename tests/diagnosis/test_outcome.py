@@ -140,7 +140,8 @@ def test_the_thinned_bank_is_as_noisy_as_fewer_rollouts_make_it():
     [
         (np.linspace(0.2, 0.5, 120), None, True),
         (np.full(120, 0.3), None, False),
-        (np.linspace(0.2, 0.5, 99), None, None),
+        (np.linspace(0.2, 0.5, 99), None, True),
+        (np.full(99, 0.3), None, None),
         (np.concatenate([np.full(100, 0.2), np.full(110, 0.5)]), {100: "data"}, False),
         (np.concatenate([np.full(100, 0.2), np.full(50, 0.5)]), {100: "data"}, None),
         (np.full(120, np.nan), None, None),

@@ -380,6 +380,7 @@ def of_actions(s: Step) -> Row:
             for a in s.actions
             if finite(a["logp_behaviour_sum"]) and finite(a["logp_old_sum"])
         ),
+        **dict.fromkeys(("tool_calls", "rollout_age", "engine_diff", "engine_prob_diff")),
         **spread("engine", s.actions),
         **spread("inner", s.actions),
         "action_logp_min": median(lows) if lows else None,

@@ -54,18 +54,18 @@ def test_held_out_scores_are_known_by_their_usual_names(names, signal):
 def test_a_log_without_a_reward_says_so_and_is_never_healthy(run_import, tmp_path):
     rows = [
         {"step": s, "entropy": 1.0, "grad_norm": 0.1 + 0.001 * (s % 3), "win_rate": 0.4,
-         "episode_reward": 0.5, "reward_std": 0.1, "val/reward": 0.4}
+         "team_reward": 0.5, "reward_std": 0.1, "val/reward": 0.4}
         for s in range(200)
     ]
     path = lines(tmp_path / "metrics.jsonl", rows)
     outcome = run_import(path)
     (message,) = [note for note in outcome.findings.notes if "No reward" in note]
-    assert "episode_reward, win_rate" in message
-    assert "--map reward=episode_reward" in message
+    assert "team_reward, win_rate" in message
+    assert "--map reward=team_reward" in message
     state = check(lldscope.open_run(outcome.run))
     assert state.verdict == "insufficient"
-    assert "(logged: episode_reward, win_rate, " in state.headline.cause
-    mapped = run_import(path, to="mapped", columns={"reward": "episode_reward"})
+    assert "(logged: team_reward, win_rate, " in state.headline.cause
+    mapped = run_import(path, to="mapped", columns={"reward": "team_reward"})
     assert not [note for note in mapped.findings.notes if "No reward" in note]
     assert check(lldscope.open_run(mapped.run)).verdict == "healthy"
 

@@ -8,7 +8,15 @@ import numpy as np
 
 from ...core.numbers import short
 from .. import detectors as d
-from ..conditions import CUT, CUT_CLEAR, CUT_RISE, CUT_STEPS, recently, truncation_risen
+from ..conditions import (
+    CUT,
+    CUT_CLEAR,
+    CUT_RISE,
+    CUT_STEPS,
+    recently,
+    tool_use,
+    truncation_risen,
+)
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule
 from .groups import starved
@@ -88,6 +96,8 @@ def mask_lint(e: Evidence) -> Measurement:
     gap = engine_mismatch(e)
     never_sampled = (lowest <= IMPOSSIBLE) & ~(gap.value >= gap.threshold)
 
+    calls, called = tool_use(e)
+
     def message(row: int) -> str:
         if is_merged[row]:
             return (
@@ -102,8 +112,8 @@ def mask_lint(e: Evidence) -> Measurement:
             )
         return (
             f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × their earlier "
-            f"maximum, from one step to the next, with {e.column('valid_searches')[row]:.1f} valid "
-            "searches as usual"
+            f"maximum, from one step to the next, with {e.column(calls)[row]:.1f} "
+            f"{called} as usual"
         )
 
     def unit(row: int) -> str:
@@ -122,10 +132,10 @@ def mask_lint(e: Evidence) -> Measurement:
 
 
 def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
-    """Responses became much longer from one step to the next with as many searches as before, and
+    """Responses became much longer from one step to the next with as many calls as before, and
     stay that long. What the policy writes by itself grows over many steps, or goes with invalid or
     truncated turns."""
-    before, now, _ = change(e, "valid_searches", 1)
+    before, now, _ = change(e, tool_use(e)[0], 1)
     usual = (now >= STEADY[0] * before) & (now <= STEADY[1] * before)
     bad_share = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
     begins = usual & ~(bad_share > BROKEN_TURNS)
@@ -220,7 +230,7 @@ RULES = (
         evidence=f"One of three: fewer actions than turns in more than {percent(MERGED)} of the "
         "answered rollouts that searched; a token in half of the actions that the policy cannot "
         f"have sampled (log-probability under −{-IMPOSSIBLE:g}); rollouts that are suddenly "
-        f"{LENGTH_JUMP:g} × as long as ever with as many searches as before.",
+        f"{LENGTH_JUMP:g} × as long as ever with as many tool calls as before.",
         advice="Print one rollout with its mask, token by token: tool text, template and appended "
         "end tokens must be masked out.",
         confused_with="A length limit or prompt that was changed on purpose. An engine that "

@@ -14,6 +14,7 @@ from .. import outcome as o
 from ..conditions import MEMORY, any_sign, least_rows, reward_crashed, second_signs
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
+from ..usual import BACK
 from .measures import (
     BEFORE,
     CLEAR,
@@ -36,7 +37,7 @@ SCORE_STEPS = 80
 SCORE_RISE = 3.0  # standard errors of the reward
 NEARLY_ALL = 0.9  # of the highest score, or of 1: no more is to be gained
 READ = "read responses to see what the reward pays for"
-POLICY = ("entropy", "response_tokens", "valid_searches", "answered_share")
+POLICY = ("entropy", "response_tokens", "valid_searches", "tool_calls", "answered_share")
 # Names of components that say whether the answer is right, and not what it looks like.
 _RIGHT = re.compile(
     r"(?!.*(format|tag|length))"
@@ -79,7 +80,7 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
             f"{percent(limits[row])}){also}"
         )
 
-    return Measurement(holds, share, limits, message)
+    return Measurement(holds, share, limits, message, back=~(share < o.RECOVERED))
 
 
 @once
@@ -121,15 +122,16 @@ def _in_one_step(values: d.Series, gain: d.Series, recent: int) -> Flags:
 
 
 def _until_it_comes_back(e: Evidence, sudden: Flags) -> Flags:
-    """From each sudden fall until the reward is what it was before, nearly."""
+    """From each sudden fall until the reward is what it was before, nearly, and stays there."""
     reward, floor = change(e, "reward"), o.outcome(e).floor
-    holds, level = np.zeros(len(sudden), dtype=bool), np.nan
+    holds, level, steps = np.zeros(len(sudden), dtype=bool), np.nan, 0
     for t, starts in enumerate(sudden.tolist()):
         if starts and level != level:
-            level = reward.before[t]
+            level, steps = reward.before[t], 0
         back = reward.now[t] - floor[t] >= STEP_BACK * (level - floor[t])
         holds[t] = level == level and not back
-        level = level if holds[t] else np.nan
+        steps = steps + 1 if back else 0
+        level = np.nan if steps >= e.cadence.rows(BACK) else level
     return holds
 
 
@@ -231,12 +233,13 @@ def replaced(e: Evidence) -> Measurement:
     """A component is under DECLINED of its best beyond noise, and the reward is not."""
     names, n = _components(e), len(e.step)
     holds, share = np.zeros(n, dtype=bool), np.full(n, np.nan)
-    worst, grave = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool)
+    worst, (grave, low) = np.zeros(n, dtype=np.int64), np.zeros((2, n), dtype=bool)
     steady = ~np.isnan(o.outcome(e).level) & ~o.outcome(e).fallen
     says_right = [bool(_RIGHT.match(name)) for name in names]
     outcomes = [o.outcome_of(e, e.column(name)) for name in names] if len(names) > 1 else []
     for i, one in enumerate(outcomes):
         fallen = one.under(o.DECLINED) & steady
+        low |= np.logical_or.accumulate(fallen) & (one.share < o.RECOVERED)
         grave |= fallen & (says_right[i] or not any(says_right))
         first = fallen & ~(holds & (share <= one.share))  # of several the one that lost most
         share[first], worst[first] = one.share[first], i
@@ -251,7 +254,7 @@ def replaced(e: Evidence) -> Measurement:
             f"fallen{_rose_most(e, row, name)}"
         )
 
-    return Measurement(holds, share, d.constant(o.DECLINED, share), message, grave=grave)
+    return Measurement(holds, share, d.constant(o.DECLINED, share), message, grave=grave, back=~low)
 
 
 def unpaid(e: Evidence) -> list[str]:

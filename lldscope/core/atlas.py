@@ -1,0 +1,54 @@
+"""What the metrics of other trainers are: the rows of atlas.toml, which explains its words."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One name of one trainer's log."""
+
+    key: str
+    trainer: str
+    source: str  # trainer and version, or date of the source
+    how: str
+    date: str
+    quantity: str
+    over: str = ""
+    unit: str = ""
+    signal: str | None = None
+    factor: float = 1.0
+    differs: str | None = None
+    caution: str | None = None
+
+    @property
+    def bare(self) -> str:
+        """The key without what loggers of the Hugging Face Trainer put before it."""
+        return self.key.removeprefix("train/")
+
+
+@cache
+def metrics() -> tuple[Metric, ...]:
+    """All of them. Of several that mean one signal, the first of a trainer stands for it."""
+    atlas = tomllib.loads(files(__package__).joinpath("atlas.toml").read_text("utf-8"))
+    return tuple(
+        Metric(
+            trainer=section["trainer"], source=source, date=section["date"], quantity=row.pop("is"),
+            how="read" if row.pop("read", False) else section["how"], **row,
+        )
+        for source, section in atlas.items()
+        for row in section["metrics"]
+    )
+
+
+def trainers() -> list[str]:
+    """The ids of those that it knows."""
+    return list(dict.fromkeys(m.trainer for m in metrics()))
+
+
+def of_trainer(trainer: str) -> list[Metric]:
+    return [m for m in metrics() if m.trainer == trainer]

@@ -22,6 +22,7 @@ from .liveness import Liveness
 Events = Sequence[Mapping[str, Any]]
 NAMED = 5  # names in a sentence
 GROWING = ("grad-explosion", "grad-sustained", "clip-share", "step-size")
+OF_A_REWARD_THAT_RISES = ("score-flat", "reward-component", "eval-gap")
 RESTARTS = {"data": "new data", "lr": "another learning rate", "resume": "the run was resumed"}
 
 
@@ -132,7 +133,7 @@ def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:
         also = "; each step moves the policy further, and the reward has not risen"
         action, remedy = "check that the engine samples with the trained weights", ""
     learns = t.rise is not None and t.rise.clear and account.fall() is None
-    if learns and alarm.severity == "warning":
+    if learns and alarm.severity == "warning" and alarm.rule not in OF_A_REWARD_THAT_RISES:
         also += "; the reward has risen all the same"
     elif alarm.rule in BACK:
         action += f", and {_back(t, restart)}"

@@ -48,14 +48,15 @@ def visible(tables: Tables) -> Tables:
     for row in (r for t in ("steps", "updates", "responses", "actions") for r in tables[t]):
         began[row["attempt"]] = min(row["step"], began.get(row["attempt"], row["step"]))
 
-    again = {(r["attempt"], r["step"]) for r in tables["evals"]}
+    again = {(r["attempt"], r["rank"], r["step"]) for r in tables["evals"]}
 
     def stands(table: str, row: Row) -> bool:
-        """An evaluation at s is of the policy with which s begins: another one replaces it."""
+        """An evaluation at s is of the policy with which s begins: only another one of the rank
+        replaces it."""
         return not any(
             a > row["attempt"]
             and first <= row["step"]
-            and (table != "evals" or first < row["step"] or (a, first) in again)
+            and (table != "evals" or first < row["step"] or (a, row["rank"], first) in again)
             for a, first in began.items()
         )
 

@@ -107,10 +107,7 @@ class Starts:
         yield from groups.values()
 
     def _replaces(self, later: Owner, owner: Owner, is_eval: bool) -> bool:
-        """Whether a recorder replaces single steps of another, rather than all from one on; an
-        evaluation also those of other ranks."""
-        if is_eval and later.attempt > owner.attempt:
-            return True
+        """Whether a recorder replaces single steps of another, rather than all from one on."""
         beside = later.attempt == owner.attempt or later.attempt in self.unclear
         return owner.precedes(later) and (beside or is_eval)
 

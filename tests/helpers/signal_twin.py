@@ -52,7 +52,8 @@ def visible(tables: Tables) -> Tables:
     again = {(r["attempt"], r["rank"], r["step"]) for r in tables["evals"]}
 
     def stands(table: str, row: Row) -> bool:
-        """An evaluation at s is of the policy with which s begins: another one replaces it."""
+        """An evaluation at s is of the policy with which s begins: only another one of the rank
+        replaces it."""
         return not any(
             a > row["attempt"]
             and rank == row["rank"]

@@ -31,7 +31,7 @@ NONFINITE_STEPS = 10
 NONFINITE_OFTEN = 0.3  # of these steps, before non-finite numbers explain a fall of the likelihood
 GAP_STEPS = 3
 GAP_FIRST = 20  # measured steps
-GROWN = 2.0  # × the gap at first: it has grown, and is not a setting
+GAP_GROWN = 2.0  # × the gap at first: it is not a setting
 LEFT = 0.67  # of the reward: it had fallen
 OLD = 0.5  # versions of the policy: a smaller age explains no growth
 SHAPE_STEPS = 10  # over which the distribution of the ratios is looked at
@@ -152,14 +152,14 @@ def engine_mismatch(e: Evidence) -> Measurement:
     growth = np.abs(level / first)
     entropy = np.divide(*_now_and_first(e, "entropy"))
     fell = recently(e, reward_fell(e) & (reward_left(e) < LEFT), 1)
-    breaks = (growth >= GROWN) & (fell | (growth < GROWN * entropy))
+    breaks = (growth >= GAP_GROWN) & (fell | (growth < GAP_GROWN * entropy))
 
     def message(row: int) -> str:
         name = list(SCALES)[judged[row]]
         gap = SCALES[name].what.format(level[row])
         plus = "±" if name == "engine_gap" else ""
         kind = _likely_mismatch(e, row)
-        if not kind and growth[row] >= GROWN:
+        if not kind and growth[row] >= GAP_GROWN:
             why = ", and grew as the policy broke" if breaks[row] else f": {_older(e, row)}"
             kind = f"; it was {short(abs(first[row]), 2)} at first{why}"
         kind = kind or "; from the first step on: another temperature, precision or kernels"

@@ -60,8 +60,8 @@ class Outcome:
     level: mean of the last SMOOTH steps, or of fewer where `is_sharp`; error: its standard error.
     best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
     fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much as the noise
-    of independent steps asks, for less long. unusual: the level is under the best by more than the run has come back from before.
-    rises: the reward clearly rises.
+    of independent steps asks, for less long. unusual: the level is under the best by more than the
+    run has come back from before. rises: the reward clearly rises.
     """
 
     level: d.Series

@@ -86,9 +86,6 @@ _STEP_CELLS = _STEPS | {"update", "epoch"}
 _STATISTICS = frozenset(("mean", "avg", "average", "std", "min", "max", "median", "value"))
 
 
-_UNCOUNTED = Findings()  # of a line that is looked at more than once
-
-
 @dataclass
 class Record:
     """The numbers of a step. `shape` is the same for all that a file's program prints alike."""
@@ -135,7 +132,7 @@ def dict_values(text: str, findings: Findings) -> dict[str, float]:
     return values
 
 
-def pairs(text: str) -> tuple[dict[str, float], str]:
+def pairs(text: str, findings: Findings | None = None) -> tuple[dict[str, float], str]:
     """Names and numbers of `loss: 0.1 | reward mean = 3/4`, and the text that is neither."""
     values: dict[str, float] = {}
     rest, end = [], 0
@@ -146,7 +143,7 @@ def pairs(text: str) -> tuple[dict[str, float], str]:
             continue
         rest.append(before[: before.rindex(name)])
         end = match.end()
-        if is_lost_to_rounding(name, match["num"] or "", _UNCOUNTED):
+        if is_lost_to_rounding(name, match["num"] or "", findings or Findings()):
             continue
         if (value := _value(match)) is not None:
             values[name] = value
@@ -431,7 +428,7 @@ class Reader:
         """The record that begins with a line that names its step; None where it is one in a text,
         or the step is known."""
         before, after = text[: step.begins], text[step.ends :]
-        values = pairs(after)[0] or _by_commas(after) or pairs(before)[0]
+        values = pairs(after, self._findings)[0] or _by_commas(after) or pairs(before)[0]
         block = self._open
         is_known = block and block.is_headed and block.record.step == step.number
         if not values and (is_known or len(re.findall(r"[^\W\d]{2,}", before + after)) > _WORDS):

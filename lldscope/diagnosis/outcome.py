@@ -58,8 +58,9 @@ class Outcome:
     is_gone: more of the last steps are at the lowest than chance explains (`_stays_lowest`).
     level: mean of the last SMOOTH steps, or of fewer where `is_sharp`; error: its standard error.
     best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
-    fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much as the noise
-    of independent steps asks, for less long. unusual: the level is under the best by more than the run has come back from before.
+    fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much as that of
+    independent steps, for less long. unusual: the level is under the best by more than the run has
+    come back from before.
     rises: the reward clearly rises.
     """
 

@@ -34,6 +34,14 @@ def test_landmarks_are_means_over_ten_steps(runs):
         assert best[i] == pytest.approx(reward.rolling(10).mean().max())
 
 
+def test_what_no_run_has_measured_has_no_rows_unless_it_is_asked_for(runs):
+    measured = {signal["signal"] for signal in compare(runs)["signals"]}
+    assert "reward" in measured
+    assert "eval_score" not in measured
+    (asked,) = compare(runs, signals=["eval_score"])["signals"]
+    assert asked["values"] == [[None, None]] * 3
+
+
 def test_steps_are_matched_and_differences_are_to_the_first(runs):
     answer = compare(runs, every=50, signals=["entropy"])
     assert answer["points"] == [0.0, 50.0, 100.0]

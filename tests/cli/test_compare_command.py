@@ -34,11 +34,15 @@ def test_landmarks_are_means_over_ten_steps(runs):
         assert best[i] == pytest.approx(reward.rolling(10).mean().max())
 
 
-def test_what_no_run_has_measured_has_no_rows_unless_it_is_asked_for(runs):
-    measured = {signal["signal"] for signal in compare(runs)["signals"]}
-    assert "reward" in measured
-    assert "eval_score" not in measured
-    (asked,) = compare(runs, signals=["eval_score"])["signals"]
+def test_what_no_run_has_measured_has_no_rows_unless_it_is_asked_for(tmp_path):
+    for name in "ab":
+        with lldscope.Recorder(tmp_path / name) as recorder:
+            for step in range(3):
+                recorder.step(step=step)
+                recorder.scalars(step=step, name=["reward"], value=[0.5])
+    with lldscope.open_run(tmp_path / "a") as a, lldscope.open_run(tmp_path / "b") as b:
+        assert [signal["signal"] for signal in compare([a, b])["signals"]] == ["reward"]
+        (asked,) = compare([a, b], signals=["eval_score"])["signals"]
     assert asked["values"] == [[None, None]] * 3
 
 

@@ -145,6 +145,11 @@ class Run:
                 raise UsageError(reason) from None
             except RecursionError:
                 raise UsageError("The answer is nested too deeply: unnest it.") from None
+            except OverflowError:
+                raise UsageError(
+                    "The answer has a date, time or interval that Python cannot hold: cast it to "
+                    "VARCHAR."
+                ) from None
 
     def interrupt(self) -> None:
         """Stop the query of another thread, which then raises an error."""

@@ -121,14 +121,17 @@ def _print(out: Console, lines: Iterable[Text | str], style: str | None = None) 
 
 
 def _look_alikes(state: RunState) -> Iterator[str]:
-    """Causes that the log supports with their evidence, then in a line each the others."""
+    """What the log supports with its evidence, as the cause if the headline says so; then in a line
+    each the others."""
     by_answer: dict[str, list[str]] = {}
     for name, answer in state.look_alikes.items():
         by_answer.setdefault(answer, []).append(name)
-    is_bad = state.verdict in ("warning", "critical", "stalled")
-    caused = "cause" if is_bad else "occurred"
-    for answer, word in (("supported", caused), ("consequence", "consequence")):
+    of = {state.headline.rule, state.headline.remedy}
+    causes = of | {"lld"} if of & {"lld-decay", "lld-collapse"} else of
+    for answer in ("supported", "consequence"):
         for name in by_answer.get(answer, []):
+            occurred = "cause" if name in causes else "occurred"
+            word = occurred if answer == "supported" else answer
             yield f"{word}: {name}, {state.look_alike_evidence[name]}"
     for answer in ("not_shown", "ruled_out", "not_observable"):
         if names := by_answer.get(answer):

@@ -215,20 +215,21 @@ class Account:
                 continue
             for fired, resolved in a.episodes:
                 began = self.start(a) if fired == a.episodes[-1][0] else fired
-                event = self.event(a)
-                latest = began if event is None or event.high is None else event.high
-                before = latest < fall.first
-                before |= began <= fall.latest and self._is_from_outside(a)
-                if before and (resolved is None or resolved >= fall.latest):
+                lasted = resolved is None or resolved >= fall.latest
+                if lasted and self.precedes_loss(a, began):
                     signs.append((not is_cause, a.rule != "step-change", began, a))
         return [(began, a) for *_, began, a in sorted(signs, key=lambda sign: sign[:3])]
 
-    def _is_from_outside(self, alarm: Alert) -> bool:
-        """Of a cause that the policy can be itself: it came within one step."""
+    def precedes_loss(self, alarm: Alert, began: int) -> bool:
+        """The trouble of an alarm can have led to the loss of the outcome, by when it began; of a
+        look-alike that came within one step as if it were from outside."""
+        if (fall := self.fall()) is None:
+            return True
         event = self.event(alarm)
-        low, high = (None, None) if event is None else (event.low, event.high)
-        at_once = low is not None and high is not None and high - low <= 1
-        return alarm.rule in FROM_OUTSIDE or (alarm.rule in LOOK_ALIKES and at_once)
+        low, high = (began, began) if event is None else (event.low or began, event.high or began)
+        at_once = alarm.rule in LOOK_ALIKES and event is not None and high - low <= 1
+        is_from_outside = alarm.rule in FROM_OUTSIDE or at_once
+        return high < fall.first or (is_from_outside and began <= fall.latest)
 
     def came_with_it(self) -> tuple[int, Alert] | None:
         """What the policy did first, within SMOOTH steps of the beginning of the loss."""
@@ -244,12 +245,6 @@ class Account:
         if (fall := self.fall()) is None:
             return None
         return max((s for s in self.restarts if fall.first - LAG <= s <= fall.latest), default=None)
-
-    def is_consequence(self, alarm: Alert) -> bool:
-        """It began with or after the fall of the reward, and the log supports it as no cause."""
-        if alarm.rule in ALONGSIDE or alarm.rule in self.causes or (fall := self.fall()) is None:
-            return False
-        return self.start(alarm) >= fall.first
 
     def sound_step(self) -> int | None:
         """The last step before all that fires and spoils the steps since; None if nothing does."""

@@ -169,7 +169,7 @@ def nonfinite(e: Evidence) -> Flags:
 
 SIGNS: dict[str, Callable[[Evidence], Flags]] = {
     "correct responses lose likelihood": falling,
-    "the entropy surges": entropy_surges,
+    "the entropy surges": lambda e: usual.risen(e, "entropy").holds,
     "the entropy is nearly gone": lambda e: entropy_gone(e) | usual.fallen(e, "entropy").holds,
     "the gradient norm surges": gradient_surges,
     "responses shrink": lambda e: usual.fallen(e, "response_tokens").holds,

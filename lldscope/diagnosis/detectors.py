@@ -293,12 +293,13 @@ def swings(levels: Series, lags: Collection[int]) -> Series:
     """The variance of a level, such as a trailing mean, about a straight line over twice the lag,
     of several lags the largest: steps need not be independent, and a trend is no noise. What shows
     less than half of the time, such as one change of the level, does not count. Shape (T,); NaN
-    until three times the shortest lag."""
+    until five times the shortest lag."""
     out = np.full(len(levels), np.nan)
     for lag in lags:
-        bend = (levels - 2 * shifted(levels, lag) + shifted(levels, 2 * lag)) ** 2
-        typical = trailing_median(bend, NOISE_STEPS, lag)
-        out = np.fmax(out, typical / (6 * MEDIAN_OF_NORMAL**2))
+        bend = levels - 2 * shifted(levels, lag) + shifted(levels, 2 * lag)
+        bend = bend - trailing_median(bend, NOISE_STEPS, lag)  # a curve that is learned is no noise
+        typical = trailing_median(np.abs(bend), NOISE_STEPS, 2 * lag)
+        out = np.fmax(out, (typical / MEDIAN_OF_NORMAL) ** 2 / 6)
     return out
 
 

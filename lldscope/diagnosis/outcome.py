@@ -5,7 +5,8 @@ slow one through the noise. The best of many noisy means is too high. So a fall 
 mean is under a best that ended before it by more than the noise of the difference explains, for all
 pairs of means of the run at once, and for LASTS steps; and shares are taken of the best less its
 bias. The noise is that of the steps before the mean, because a fall enlarges the noise of its own
-steps. The level holds for independent steps. No single step decides: means leave out the lowest
+steps. It is more than that of independent steps where means that are a lag apart differ by more
+(`detectors.swings`), and until that can be seen. No single step decides: means leave out the lowest
 step when a fall is looked for, and the highest when the best is. A run that has fallen before and
 come back, as in a cycle of harder and easier questions, is judged against such falls as well.
 
@@ -31,7 +32,7 @@ from .evidence import SMOOTH, Evidence, Flags, on_measured, once
 WINDOWS = (5, 10, 20, 40, 80, 160)  # steps of the means
 LEVEL = 0.01  # probability that independent steps that do not fall are ever said to have fallen
 LASTS = 5  # steps that a fall lasts before it is one
-NEARLY, SLIPS = 0.8, 2  # × that margin, and steps: enough where another sign confirms the fall
+NEARLY, SLIPS = 0.9, 2  # × that margin, and steps: enough where another sign confirms the fall
 TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high
@@ -58,9 +59,9 @@ class Outcome:
     is_gone: more of the last steps are at the lowest than chance explains (`_stays_lowest`).
     level: mean of the last SMOOTH steps, or of fewer where `is_sharp`; error: its standard error.
     best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
-    fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much, for less
-    long. unusual: the level is under the best by more than the run has come back from before.
-    rises: the reward clearly rises.
+    fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much as noise
+    of independent steps asks, for less long. unusual: the level is under the best by more than the
+    run has come back from before. rises: the reward clearly rises.
     """
 
     level: d.Series

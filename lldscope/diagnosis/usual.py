@@ -21,7 +21,7 @@ import numpy as np
 
 from . import detectors as d
 from .evidence import SMOOTH, Cadence, Evidence, Flags, on_measured, once
-from .outcome import RECOVERED, RISES, outcome
+from .outcome import RECOVERED, RISES, outcome, upper_noise
 
 WINDOW = 100  # steps
 GAP = 10  # steps, at first half of those so far
@@ -179,8 +179,12 @@ def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Seri
     levels = [d.trailing_median(logs, w, w) for w in windows]
     lags = sorted({cadence.rows(lag) for lag in d.LAGS})
     unsure = d.untested(len(logs), lags)
-    variances = [d.shifted(d.swings(x, lags) * unsure, windows[0]) for x in levels]
-    spreads = np.sqrt(variances).T.tolist()
+    noise = upper_noise(logs)
+    spreads = []
+    for level, w in zip(levels, windows, strict=True):
+        swings = d.swings(level, lags) * unsure
+        variance = np.where(np.isnan(swings), noise / w, swings)
+        spreads.append(np.sqrt(d.shifted(variance, windows[0])).tolist())
     gap, window, back = cadence.rows(GAP), cadence.rows(scale.steps, 20), cadence.rows(BACK)
     sides = [
         _Side(1.0, log(scale.high), gap, window), _Side(-1.0, -log(scale.low), gap, window)
@@ -189,7 +193,7 @@ def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Seri
     series = (x.tolist() for x in (logs, *levels, rewards, errors))
     for t, (value, now, smooth, reward, error) in enumerate(zip(*series, strict=True)):
         for i, side in enumerate(sides):
-            departs = side.departs([now, smooth], spreads[t], gain)
+            departs = side.departs([now, smooth], [x[t] for x in spreads], gain)
             holds = side.hold(now, smooth, departs, reward, back)
             out[3 * i : 3 * i + 3, t] = now - side.base, side.base, holds
         for side, other in (sides, sides[::-1]):

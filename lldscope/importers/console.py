@@ -33,7 +33,7 @@ from .source import Findings, Scalars, in_attempts
 _LONGEST = 1 << 20  # bytes of a line
 SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
 _SURVEYED = 1000  # records with a signal that are looked at before a file is read
-_MOST_SHAPES = 1000
+_MOST_SHAPES, _MOST_NAMES = 1000, 20_000  # that are surveyed
 _LONGEST_UNKNOWN = 0.05  # of the records of a shape without a signal whose step may go back
 _SUMMARY = "train_runtime"  # of what the Trainer prints at its end
 _VERLS = frozenset(("verl",))  # beside which other lines that name a step are noise
@@ -207,6 +207,8 @@ def _survey(path: Path, most: int) -> _Layout:
             shape.last = record.step
             shape.highest = max(shape.highest, record.step)
         n_signals += bool(signals)
+        if len(signal_of) > _MOST_NAMES:
+            break
         enough = min(most, 10) if "verl" in named else most
         if n_signals >= enough and _choose(named, unnamed).accepted:
             break

@@ -26,7 +26,7 @@ _EVERY = re.compile(rb"\blogging_steps['\"]?\s*[=: ]\s*(\d{1,6})\b")  # settings
 _MOST_BARS = 8  # of different lengths that are counted
 _LEAST_FALL = 0.1  # of a learning rate that tells
 _STRAIGHT = 0.01  # how far it may be from its schedule
-_SURE = 0.04  # how far from a whole number the steps between two rows may be
+_SURE = 0.015  # how far from a whole number the steps between two rows may be
 
 
 class Bars:
@@ -89,20 +89,18 @@ class Bars:
                 every = max(1, round(float(np.median(np.diff(steps, prepend=0)))))
                 choices += [(np.rint(steps / k) * k).astype(int).tolist() for k in (every, 1)]
         is_apart = len({self._before[p] for p in places[1:]}) == 1  # from the rows
-        if self._every is not None:
-            spacings = [self._every]
-        else:
-            spacings = self._spacings(len(n), rates) if is_apart else []
-        for every in spacings:
-            choices += [(n * every).tolist(), np.maximum(1, (n - 1) * every).tolist()]
+        for first in (0, 1):  # 5, 10, 15, …, or, with logging_first_step, 1, 5, 10, …
+            spacings = self._spacings(rates[first:]) if is_apart else []
+            for every in spacings if self._every is None else [self._every]:
+                choices.append(np.maximum(1, (n - first) * every).tolist())
         agree = _agrees_with(e) if has_epochs else _is_regular
         return next((steps for steps in choices if steps and agree(np.array(steps))), [])
 
-    def _spacings(self, n_rows: int, rates: Sequence[float]) -> list[int]:
+    def _spacings(self, rates: Sequence[float]) -> list[int]:
         """How many steps may be between two rows, by the length of the run; none where several
         may."""
-        total = self.total
-        if not total or not n_rows:
+        total, n_rows = self.total, len(rates)
+        if not total or n_rows < 1:
             return []
         by_rate = _rows_in_all(rates)
         if by_rate is not None:

@@ -21,9 +21,10 @@ from .reading import is_lost_to_rounding, number, strip_ansi
 from .source import Findings
 
 MAX_TEXT = 1 << 20  # characters of a record that is wrapped
-_LINES = 2000  # of a dictionary
+_LINES = 2000  # of such a record
 _NAME = 100  # characters of a name, and …
 _WORDS = 6  # … its words
+_WRAPPED = 1 << 12  # characters of a line that is read again with what was wrapped
 _WIDE = 40  # characters of a line that may have been wrapped, at least
 _MOST_NAMES = 10_000
 _APART = 200  # lines that are no metrics, after which a record has ended
@@ -60,7 +61,7 @@ _IN_EPOCH = re.compile(  # of an epoch: Epoch:[2/3](7/9751)
 _COUNT = re.compile(r"(?:^|\])\s*(\d{1,10})/(\d{1,10})\s*\|")  # without a word for it
 _OTHER = re.compile(r"(?i)(?<![\w/.])(?:rollout|update|episode|round|batch|epoch)\b[\s:=#\[(]{0,4}"
                     r"(\d{1,10})(?!\.?\d)(?:\s*(?:/|of)\s*(\d{1,10}))?")
-_BAR = re.compile(r"\d{1,3}%\|[^|\r]{0,300}\|\s*(\d{1,10})/(\d{1,10}) \[([^\]]{0,2000})\]")
+_BAR = re.compile(r"\d{1,3}%\|[^|\r]{0,300}\|\s*(\d{1,10})/(\d{1,10}) \[([^\]]{0,500})\]")
 _MAY_BE_HEADER = re.compile(r"(?i)\b(?:step|iter|update|epoch)")
 _BULLETS = re.compile(r"^[^\w({\['\"<]+")
 _PLAIN = re.compile(r"[a-z][\w.@/-]*")
@@ -326,7 +327,7 @@ class Reader:
         assert was is not None
         was.text += f" {text}" if text.startswith("- ") else text
         was.lines += 1
-        if not is_complete or len(was.text) > MAX_TEXT:
+        if not is_complete or len(was.text) > MAX_TEXT or was.lines > _LINES:
             yield from self._verl_done(is_complete)
 
     def _verl_done(self, is_complete: bool = True) -> Iterator[Record]:
@@ -350,7 +351,7 @@ class Reader:
         assert self._open is not None
         if not text.strip() or not _FRAGMENT.fullmatch(text):
             return False
-        before = self._open.text.rstrip()
+        before = self._open.text[-_NAME:].rstrip()
         if re.match(r"\s*-\s", text) or not before:
             return ":" in text and text.lstrip().startswith("-")
         if re.search(r":" + _NUM + r"\)?$", before):  # but it may lack digits
@@ -442,9 +443,10 @@ class Reader:
     def _is_rest_of_line(self, block: _Open, text: str) -> bool:
         """Whether a line goes on where a terminal wrapped the one before, which is read again: a
         space may have been at its end."""
-        before, more = block.text.rstrip(), pairs(text)[0]
-        if len(before) < _WIDE or len(before) > MAX_TEXT or _step(text):
+        before = block.text.rstrip()
+        if not _WIDE <= len(before) <= _WRAPPED or _step(text):
             return False
+        more = pairs(text)[0]
         tail = re.split(r"[|,;]", before)[-1].strip()
         is_cut = bool(tail) and not pairs(tail)[0]
         goes_on = bool(re.match(r"\s*[|,;]\s", text)) or bool(re.match(r"[\d.eE]", text))

@@ -22,6 +22,7 @@ from .liveness import Liveness
 Events = Sequence[Mapping[str, Any]]
 NAMED = 5  # names in a sentence
 GROWING = ("grad-explosion", "grad-sustained", "clip-share", "step-size")
+OF_A_REWARD_THAT_RISES = ("score-flat", "reward-component", "eval-gap")
 RESTARTS = {"data": "new data", "lr": "another learning rate", "resume": "the run was resumed"}
 
 
@@ -83,10 +84,10 @@ def headline(t: Trouble) -> Headline:
     cause = f"{alarm.cause} ({since(onset, step, is_firing=True)})"
     decay = next((a for a in t.account.alerts if a.rule == "lld-decay"), None)
     if alarm.rule == "lld-collapse" and decay is not None:
-        firings = t.account.start(decay), *(fired for fired, _ in decay.episodes)
-        by = max((fired for fired in firings if fired <= step), default=None)
-        also = f"; correct responses were losing likelihood by step {by}"
-        cause = f"Collapsed at step {step}{'' if by is None else also}"
+        step = alarm.start  # as the phases have it, which were seen live
+        firings = [fired for fired, _ in decay.episodes]
+        by = max((fired for fired in firings if fired <= step), default=firings[0])
+        cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
     is_known = alarm.rule in ALONGSIDE or alarm.rule in t.account.causes
     if not is_known and t.share < DECLINED and t.account.fall() is not None:
         cause += f"; the reward is at {percent(max(t.share, 0.0))} of its best"
@@ -97,7 +98,9 @@ def headline(t: Trouble) -> Headline:
 
 
 def _causes(t: Trouble, rows: Sequence[Alert]) -> list[Alert]:
-    return [a for a in rows if a.rule in t.account.causes and a.rule in LOOK_ALIKES]
+    """Alarms of causes that the log supports, and that did not begin with or after the fall."""
+    causes = [a for a in rows if a.rule in t.account.causes and a.rule in LOOK_ALIKES]
+    return [a for a in causes if t.account.precedes_loss(a, t.account.start(a))]
 
 
 def _leading(t: Trouble, rows: Sequence[Alert]) -> Alert:
@@ -124,13 +127,13 @@ def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:
         action = f"look at what changed at step {restart} ({RESTARTS[account.restarts[restart]]})"
     elif alarm.rule in OUTCOME and (with_it := account.came_with_it()) is not None:
         also = f"; with it, {_sentence(with_it[1].cause)} (step {with_it[0]})"
-    elif account.is_consequence(alarm):
-        action, remedy = "look at what began before the reward fell; this did not", ""
+    elif alarm.rule not in ALONGSIDE and not account.precedes_loss(alarm, account.start(alarm)):
+        action, remedy = "look for what began before the reward fell", ""
     elif alarm.rule in GROWING and t.is_without_effect:
         also = "; each step moves the policy further, and the reward has not risen"
         action, remedy = "check that the engine samples with the trained weights", ""
     learns = t.rise is not None and t.rise.clear and account.fall() is None
-    if learns and alarm.severity == "warning":
+    if learns and alarm.severity == "warning" and alarm.rule not in OF_A_REWARD_THAT_RISES:
         also += "; the reward has risen all the same"
     elif alarm.rule in BACK:
         action += f", and {_back(t, restart)}"

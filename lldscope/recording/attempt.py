@@ -15,12 +15,17 @@ from typing import Any
 
 from ..core.errors import RunExists, UsageError
 from ..storage import heartbeats, json_files, layout
+from ..storage.file_system import check_file_system
 from ..storage.manifest import MANIFEST_DIR, manifest_names, manifest_path
 from ..storage.part import Owner
 from ..storage.url import Url
 
 log = logging.getLogger("lldscope")
 
+_INSTEAD = (
+    "Record to the address of the store (s3://BUCKET/RUN): what is sealed waits in a local spool, "
+    "from which it is sent (lldscope upload). Or record into a folder on a local disk."
+)
 Beats = Mapping[int, Mapping[str, Any]]  # rank → its last heartbeat
 
 
@@ -33,8 +38,9 @@ def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> O
         layout.read_run(path)  # raises for a run that this version must not write to
         if not resume:
             raise already_holds(path)
-    for folder in (path, path / MANIFEST_DIR, path / heartbeats.HEARTBEAT_DIR):
-        folder.mkdir(parents=True, exist_ok=True)
+    check_file_system(path, _INSTEAD)
+    for folder in (MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
+        (path / folder).mkdir(exist_ok=True)
 
     def claim(candidate: Owner) -> bool:
         try:

@@ -32,6 +32,7 @@ from pathlib import Path, PurePath
 
 from ..core.errors import LldscopeError
 from ..storage import heartbeats, json_files, layout
+from ..storage.file_system import check_file_system
 from ..storage.manifest import MANIFEST_DIR, manifest_path, owner_of
 from ..storage.objects import ObjectStore
 from ..storage.part import Owner
@@ -41,6 +42,7 @@ from .attempt import already_holds, next_owner
 log = logging.getLogger("lldscope")
 
 SPOOL_FILE, CLOSED_FILE, ERROR_FILE = "spool.json", "closed", "refused"
+_ELSEWHERE = "Set LLDSCOPE_SPOOL to a folder on a local disk."
 LOOK_SECONDS = 5.0  # between two looks whether the process that sends is alive
 
 
@@ -61,6 +63,15 @@ def claim_file(owner: Owner) -> str:
     return f"{MANIFEST_DIR}/{owner}.claim"
 
 
+@contextmanager
+def _plain_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = f"The spool {path} cannot be written ({error.strerror}). {_ELSEWHERE}"
+        raise LldscopeError(why) from error
+
+
 class Spool:
     """The spool of one recorder, `owner`, which is claimed on the store.
 
@@ -76,6 +87,8 @@ class Spool:
         has_run = any(owner.rank == 0 for owner in owners)
         if rank == 0 and not resume and (has_run or store.read([layout.RUN_FILE])):
             raise already_holds(url)
+        with _plain_errors(run_folder(url)):  # before anything is claimed
+            check_file_system(run_folder(url), _ELSEWHERE)
         claim = json_files.to_json({"token": self._token, "time": time.time()}).encode()
         names = store.listing(heartbeats.HEARTBEAT_DIR) if owners else ()
         beats = store.read(f"{heartbeats.HEARTBEAT_DIR}/{name}" for name in names)
@@ -89,18 +102,13 @@ class Spool:
         files = {} if rank or self.owner.is_first else store.read([layout.RUN_FILE])
         if self._beat in beats and not self.owner.is_first:
             files[self._beat] = beats[self._beat]
-        try:
+        with _plain_errors(self.path):
             for folder in (heartbeats.HEARTBEAT_DIR, MANIFEST_DIR):
                 (self.path / folder).mkdir(parents=True, mode=0o700)
             self.path.chmod(0o700)
             manifest_path(self.path, *self.owner).touch()
             for file, content in files.items():
                 (self.path / file).write_bytes(content)
-        except OSError as error:
-            raise LldscopeError(
-                f"The spool {self.path} cannot be written ({error.strerror}). Set LLDSCOPE_SPOOL "
-                "to a folder of this machine."
-            ) from error
 
     def open(self) -> None:
         """From here on what is sealed is sent, and what other recorders of the run have left here.

@@ -43,10 +43,11 @@ def largest(values: Iterable[float | None]) -> float | None:
 
 
 def visible(tables: Tables) -> Tables:
-    """Without the rows of an attempt from the step on at which a later one began."""
-    began: dict[int, int] = {}
+    """Without the rows of a rank from the step on at which it began a later attempt."""
+    began: dict[tuple[int, int], int] = {}
     for row in (r for t in ("steps", "updates", "responses", "actions") for r in tables[t]):
-        began[row["attempt"]] = min(row["step"], began.get(row["attempt"], row["step"]))
+        key = row["attempt"], row["rank"]
+        began[key] = min(row["step"], began.get(key, row["step"]))
 
     again = {(r["attempt"], r["rank"], r["step"]) for r in tables["evals"]}
 
@@ -55,9 +56,10 @@ def visible(tables: Tables) -> Tables:
         replaces it."""
         return not any(
             a > row["attempt"]
+            and rank == row["rank"]
             and first <= row["step"]
-            and (table != "evals" or first < row["step"] or (a, row["rank"], first) in again)
-            for a, first in began.items()
+            and (table != "evals" or first < row["step"] or (a, rank, first) in again)
+            for (a, rank), first in began.items()
         )
 
     return {name: [row for row in rows if stands(name, row)] for name, rows in tables.items()}

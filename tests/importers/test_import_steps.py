@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import pprint
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -371,3 +373,75 @@ def test_a_damaged_database_in_a_folder_is_named_and_the_rest_is_imported(run_im
     outcome = run_import(tmp_path)
     assert outcome.steps >= len(ROWS)
     assert any("mlflow.db cannot be read to its end" in note for note in outcome.findings.notes)
+
+
+# -- rows that do not name their steps, and a progress bar in a block of its own -------------------
+
+
+def sweep_log(
+    n: int, every: int, *, bars: tuple[int, ...], total: int, of_epoch: float = 230.0,
+    rate: Callable[[float], float] | None = None, decimals: int = 2, first: bool = False,
+) -> str:
+    """What a sweep wrote: the rows of standard output, then the bars of standard error."""
+    steps = [every * (i + (0 if first else 1)) or 1 for i in range(n)]
+    rows = [
+        {"loss": 0.1, "reward": 0.5 + 0.001 * s, "epoch": round(s / of_epoch, decimals)}
+        | ({"learning_rate": float(f"{1e-6 * rate(s / total):.4g}")} if rate else {})
+        for s in steps
+    ]
+    drawn = (f"\r {100 * b // total}%|██  | {b}/{total} [00:10<01:00,  2.1it/s]" for b in bars)
+    return "".join(f"{row}\n" for row in rows) + "--- stderr ---\n" + "".join(drawn) + "\n"
+
+
+def linear(x: float) -> float:
+    return 1 - x
+
+
+def cosine(x: float) -> float:
+    return (1 + math.cos(math.pi * x)) / 2
+
+
+def warm(x: float) -> float:
+    return 10 * x if x < 0.1 else cosine((x - 0.1) / 0.9)
+
+
+@pytest.mark.parametrize(
+    ("log", "steps"),
+    [
+        # the whole run: 40 rows of 200 steps, with epochs of 0.02, 0.04, 0.07, …
+        (sweep_log(40, 5, bars=(0, 100, 200), total=200), (5, 200)),
+        (sweep_log(40, 5, bars=(200,), total=200, of_epoch=9930.0), (5, 200)),
+        (sweep_log(33, 15, bars=(0, 500), total=500, decimals=4), (15, 495)),
+        # a run that ended early: as many rows as the bar got to
+        (sweep_log(24, 5, bars=(0, 123), total=200), (5, 120)),
+        # the learning rate, where the bar does not tell how far it got
+        (sweep_log(24, 10, bars=(0,), total=1000, rate=linear), (10, 240)),
+        (sweep_log(30, 10, bars=(0,), total=500, rate=cosine), (10, 300)),
+        (sweep_log(30, 20, bars=(0,), total=1000, rate=warm), (20, 600)),
+        # logging_first_step: 1, 5, 10, …
+        (sweep_log(41, 5, bars=(200,), total=200, first=True, decimals=4), (1, 200)),
+    ],
+)
+def test_rows_apart_from_their_bar_have_the_steps_that_fit(tmp_path, log, steps):
+    outcome = imported(tmp_path, "stdout-stderr.log", log)
+    with lldscope.open_run(outcome.run) as run:
+        column = run.signals()["step"].tolist()
+        assert (column[0], column[-1], run.counted) == (*steps, "steps")
+        assert run.planned_steps is not None
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        sweep_log(40, 5, bars=(), total=200),  # no bar
+        sweep_log(7, 14, bars=(100,), total=100),  # 13 or 14 steps
+        sweep_log(40, 5, bars=(0,), total=200),  # a bar that does not move, no schedule
+        sweep_log(40, 5, bars=(200,), total=200).replace("'epoch': 0.48", "'epoch': 0.61"),
+    ],
+)
+def test_rows_whose_steps_nothing_tells_are_rows(tmp_path, log, lldscope_command):
+    outcome = imported(tmp_path, "stdout-stderr.log", log)
+    assert (outcome.findings.counted, outcome.findings.planned_steps) == ("rows", None)
+    said = lldscope_command("check", str(outcome.run)).stdout
+    assert f"row {outcome.steps}" in said
+    assert not re.search(r"\bsteps?\b", said)

@@ -41,7 +41,7 @@ def test_two_runs_have_their_verdicts_values_and_settings():
         content = document(answer, [("grpo", [a]), ("grpo-llds", [b])])
         last = [run.signals()["reward"].astype(float)[-10:].mean() for run in (a, b)]
     text, page = markdown(content), html(content)
-    assert text.startswith("# grpo and grpo-llds compared\n\n- grpo: Collapsed at step 62;")
+    assert text.startswith("# grpo and grpo-llds compared\n\n- grpo: Collapsed at step 69;")
     assert "- lld-decay fired at step 54 in grpo; never in grpo-llds.\n" in text
     assert "- One setting differs: llds off in grpo, action in grpo-llds.\n" in text
     rewards = f"{number(last[0])} in grpo and {number(last[1])} in grpo-llds"

@@ -110,7 +110,8 @@ def zero_signal(e: Evidence) -> Measurement:
     return Measurement(
         share > NO_SIGNAL, share, d.constant(NO_SIGNAL, share), message,
         advice=lambda row: why(row).advice, words=words,
-        grave=~solved(e) & ~(np.isnan(column) & _trains(e)),
+        grave=~(solved(e) | (mean(e, KINDS[0], NO_SIGNAL_STEPS) >= ONE_KIND))
+        & ~(np.isnan(column) & _trains(e)),
     )
 
 

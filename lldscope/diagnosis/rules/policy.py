@@ -20,6 +20,7 @@ from ..conditions import (
     entropy_gone,
     entropy_left,
     families,
+    recently,
     truncation_risen,
 )
 from ..evidence import SMOOTH, Evidence, on_measured, once
@@ -198,8 +199,10 @@ def entropy_floor(e: Evidence) -> Measurement:
             f"be {percent(ENTROPY_FLOOR)} ({plan})"
         )
 
+    # What falls from a surge is only coming back.
+    will_be = (arrives <= left) & ~recently(e, usual.risen(e, "entropy").holds, 1)
     back = ~(above < np.log(FLOOR_BACK))
-    return Measurement((arrives <= left) | entropy_gone(e), arrives, left, message, back=back)
+    return Measurement(will_be | entropy_gone(e), arrives, left, message, back=back)
 
 
 RULES = (

@@ -11,7 +11,8 @@ from ...core.numbers import short
 from ...core.schema import COMPONENT
 from .. import detectors as d
 from .. import outcome as o
-from ..conditions import MEMORY, any_sign, least_rows, reward_crashed, second_signs
+from ..conditions import ALONE, MEMORY, any_sign, least_rows, reward_crashed, second_signs
+from ..detectors import LAGS
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
 from ..usual import BACK
@@ -268,9 +269,11 @@ def unpaid(e: Evidence) -> list[str]:
 BEYOND_NOISE = (
     f"a mean over {', '.join(map(str, o.WINDOWS[:-1]))} or {o.WINDOWS[-1]} steps is under the best "
     "such mean before it by more than the noise before it explains (confidence "
-    f"{percent(1 - o.LEVEL)} for all pairs of means at once, for independent steps), for "
-    f"{o.LASTS} steps"
+    f"{percent(1 - o.LEVEL)} for all pairs of means at once; that of independent steps, or what "
+    f"the log shows over {', '.join(map(str, LAGS[:-1]))} and {LAGS[-1]} steps where that is "
+    f"more), for {o.LASTS} steps"
 )
+UNTIL = f"It ends where the level is back at {percent(o.RECOVERED)} of the best."
 OF_BEST = (
     "Shares are of the best less two standard errors; where rewards are under 0, of the rise from "
     "the lowest level or the size of the best, whichever is more."
@@ -287,7 +290,7 @@ RULES = (
         "noise. This alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward (of fewer steps where there is little noise) "
         f"under {percent(o.DECLINED)} of its best; {BEYOND_NOISE}; and {o.DEEPER:g} × as deep as "
-        f"any fall that the run has come back from. {OF_BEST}",
+        f"any fall that the run has come back from. {UNTIL} {OF_BEST}",
         advice="Look at what began before it: Δ, entropy, gradient norm, the look-alikes. Where "
         "the held-out score falls too, lower the learning rate or go back to the best checkpoint.",
         confused_with=CURRICULUM,
@@ -305,13 +308,14 @@ RULES = (
         meaning=f"The reward stays under {percent(o.HALF)} of its best, or under "
         f"{percent(o.CONFIRMED)} while another sign shows that the policy is breaking. The "
         "run is dying; this alarm does not say why.",
-        evidence=f"{SMOOTH}-step mean of the reward under {percent(o.HALF)} of its best, and "
-        f"{BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by {percent(o.NEARLY)} of that margin "
-        f"for {o.SLIPS} steps, within {MEMORY} steps of a surge of entropy or gradient norm, of "
-        "responses that shrank, grew or are cut, of numbers that are not finite, or of correct "
-        "responses that lose likelihood. Or the reward stays at its lowest, less than half of the "
-        "mean before, for longer than steps in any order would in "
-        f"{percent(o.LEVEL)} of all runs. {OF_BEST}",
+        evidence=f"{SMOOTH}-step mean of the reward under {percent(o.HALF)} of its best, for "
+        f"{ALONE} steps, and {BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by "
+        f"{percent(o.NEARLY)} of the margin of independent steps for {o.SLIPS} steps, within "
+        f"{MEMORY} steps of a surge of entropy, gradient norm or KL, of an entropy that is nearly "
+        "gone, of responses that shrank, grew or are cut, of searches that stop, of numbers that "
+        "are not finite, or of correct responses that lose likelihood. Or the reward stays at its "
+        "lowest, less than half of the mean before, for longer than steps in any order would in "
+        f"{percent(o.LEVEL)} of all runs; correlated steps count as fewer. {UNTIL} {OF_BEST}",
         advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
         "look-alikes says which of them this log rules out.",
         confused_with=CURRICULUM,

@@ -268,7 +268,7 @@ def test_a_metric_is_what_its_trainer_means_by_it(run_import, text):
         outcome = run_import(text(json.dumps(row) + "\n", file), to=f"run-{file}")
         rows = query(outcome, "SELECT name, value, estimator FROM scalars")
         assert {(n, v) for n, v, _ in rows} >= {(ours, expected)}
-        estimators |= {file: e for n, _, e in rows if n == ours}
+        estimators[file] = next(e for n, _, e in rows if n == ours)
     assert "each response weighing the same" in estimators["slime.jsonl"]
     assert meaning("ppo_kl", "openrlhf").estimator != meaning("ppo_kl", "slime").estimator
 

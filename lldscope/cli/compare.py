@@ -125,9 +125,9 @@ def _show_signals(answer: dict[str, Any]) -> None:
     # More columns than a terminal has room for are readable only uncut.
     print_table(head, rows, range(1, len(head)), wide=len(labels) > MOST_FITTING)
     for of in answer["signals"]:
-        columns = zip(*of["values"], strict=True)
-        ways = {label: way or "as lldscope measures it" for label, way, column
-                in zip(labels, of["estimators"], columns, strict=True) if any(v is not None for v in column)}
+        there = [any(v is not None for v in column) for column in zip(*of["values"], strict=True)]
+        ways = {label: way or "as lldscope measures it" for label, way, is_there
+                in zip(labels, of["estimators"], there, strict=True) if is_there}
         if len({*ways.values()}) > 1:
             text = "; ".join(f"{label}: {plain(way)}" for label, way in ways.items())
             click.echo(f"{of['signal']} is not one quantity in these runs: {text}.")

@@ -91,8 +91,8 @@ def test_one_name_of_two_trainers_is_said_to_be_two_quantities(tmp_path, lldscop
         lines = [json.dumps({"step": i} | row) for i in range(12)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
         lldscope_command("import", tmp_path / f"{name}.jsonl", "--to", tmp_path / name)
-    said = lldscope_command("compare", tmp_path / "trl", tmp_path / "slime").stdout
-    assert "entropy is not one quantity in these runs: trl: of the policy inside" in said
-    assert "slime: of the policy inside the update, each response" in said
+    text = lldscope_command("compare", tmp_path / "trl", tmp_path / "slime").stdout
+    assert "entropy is not one quantity in these runs: trl: of the policy inside" in text
+    assert "slime: of the policy inside the update, each response" in text
     alone = lldscope_command("compare", tmp_path / "trl", tmp_path / "trl").stdout
     assert "not one quantity" not in alone

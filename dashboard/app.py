@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from dash import Dash, dcc, html
 from flask import Flask, Response, request
+from werkzeug.routing import PathConverter
 
 from lldscope.core.palette import DARK, LIGHT, variables
 
@@ -75,9 +76,16 @@ _ALIVE = ("application/json", "text/html")  # made anew for each request
 _PACKED = (*_ALIVE, "application/javascript", "text/javascript", "text/css")
 
 
+class _AnyPath(PathConverter):
+    """What a folder can be called may hold a line feed."""
+
+    regex = "(?s:[^/].*?)"
+
+
 def make_app(registry: RunRegistry) -> Dash:
     """The dashboard over the runs of a registry; `app.server` is its WSGI application."""
     server = Flask(__name__)
+    server.url_map.converters["path"] = _AnyPath
     add_answers(server)
     summaries = RunSummaries(registry)
     app = Dash(

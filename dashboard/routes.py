@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from lldscope.core import palette
 from lldscope.core.errors import LldscopeError
-from lldscope.core.terminal import plain
+from lldscope.core.terminal import plain, visible
 from lldscope.monitor.summary import Summary
 from lldscope.report import post_mortem
 from lldscope.report.document import document
@@ -36,7 +36,7 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
         except LldscopeError as error:
             return Response(f"{error}\n", 404, mimetype="text/plain")
         response = Response(text, mimetype="text/html")
-        file = f"{name.rsplit('/', 1)[-1]}.html"
+        file = f"{visible(name.rsplit('/', 1)[-1], 100)}.html"
         response.headers.set("Content-Disposition", "attachment", filename=file)
         return response
 

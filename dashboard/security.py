@@ -11,16 +11,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import traceback
 from collections.abc import Iterable
 
 import duckdb
 import pyarrow as pa
-from dash.exceptions import DependencyException, InvalidResourceError, PreventUpdate
+from dash.exceptions import (
+    DependencyException,
+    InvalidCallbackReturnValue,
+    InvalidResourceError,
+    PreventUpdate,
+)
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from lldscope.core.errors import LldscopeError
 
+_QUESTIONS = "/_dash-update-component"
 UNREADABLE = (duckdb.Error, OSError, pa.ArrowException)  # as when a run is deleted meanwhile
 
 
@@ -39,6 +46,8 @@ def add_answers(server: Flask) -> None:
     def fault(error: Exception) -> Response:
         if isinstance(error, UNREADABLE):
             return sentence("The run cannot be read now; it may have been deleted.", 404)
+        if request.path == _QUESTIONS and not _is_ours(error):
+            return sentence("This page asks what this version does not answer: reload it.", 400)
         server.logger.exception("%s %s", request.method, request.path)
         return sentence("Internal error; see the console of lldscope dash.", 500)
 
@@ -46,6 +55,14 @@ def add_answers(server: Flask) -> None:
     server.register_error_handler(PreventUpdate, lambda error: Response(status=204))
     for kind in (InvalidResourceError, DependencyException):
         server.register_error_handler(kind, lambda error: sentence("There is no such file.", 404))
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether a question got as far as our code; Dash refuses one that is malformed, or of a tab
+    that was opened before an update, by any exception."""
+    frames = traceback.walk_tb(error.__traceback__)
+    modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames}
+    return isinstance(error, InvalidCallbackReturnValue) or "lldscope_dashboard" in modules
 
 
 def sentence(text: str, status: int) -> Response:

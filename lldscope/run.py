@@ -58,7 +58,7 @@ class Run:
         try:
             self._sync()
             self.info = layout.try_read_run(self.path, {}, self.place)
-            self._contents = Contents(self.path, self.info.get("id"), self._remote, cache)
+            self._contents = Contents(self.path, self.info, self._remote, cache)
         except BaseException:
             self._release()
             raise
@@ -82,6 +82,11 @@ class Run:
     def damaged(self) -> dict[str, str]:
         """Part, file or line → why it cannot be read. It is left out of every answer."""
         return self._damaged_files | self._contents.parts.damaged
+
+    @property
+    def unclear(self) -> dict[str, str]:
+        """What the recorders leave open about which rows count → why."""
+        return self._contents.starts().sentences()
 
     def close(self) -> None:
         """Close the database; no other method may be called afterwards."""
@@ -140,6 +145,11 @@ class Run:
                 raise UsageError(reason) from None
             except RecursionError:
                 raise UsageError("The answer is nested too deeply: unnest it.") from None
+            except OverflowError:
+                raise UsageError(
+                    "The answer has a date, time or interval that Python cannot hold: cast it to "
+                    "VARCHAR."
+                ) from None
 
     def interrupt(self) -> None:
         """Stop the query of another thread, which then raises an error."""
@@ -198,7 +208,7 @@ class Run:
                 columns = self.columns()
                 if self._remote is None:  # every table of it would have to be fetched
                     columns |= self.components()
-                restarts = restarts_of(self.events(), self._contents.starts())
+                restarts = restarts_of(self.events(), self._contents.starts().resumes)
                 result = assess(columns, *arguments, restarts, n_steps)
                 self._assessed = {key: result}
             return self._assessed[key]
@@ -224,6 +234,11 @@ class Run:
         """The steps that the run is to have, where its trainer said so (`Recorder.plan`)."""
         steps = self.info.get("planned_steps")
         return steps if type(steps) is int and steps > 0 else None
+
+    @property
+    def counted(self) -> str:
+        """What its steps are: "steps", or "rows" of a log that does not tell them."""
+        return (self.info.get("imported") or {}).get("counted") or "steps"
 
     def events(self) -> list[dict[str, Any]]:
         """Events in the order they were written, as of the last refresh."""
@@ -257,13 +272,13 @@ class Run:
             self._events, self._notes = lines[layout.EVENTS_FILE], lines[layout.NOTES_FILE]
             self.info = info | about(self._notes)
             if self.info.get("id") != before[0].get("id"):
-                self._contents.reset(self.info.get("id"))
+                self._contents.reset(self.info)
                 manifest = self._contents.parts.read()
             if self._events != before[1]:
                 self._assessed.clear()  # events say where the settings of the run changed
             damaged |= manifest.damaged
             try:
-                has_changed = self._contents.ingest(manifest)
+                has_changed = self._contents.ingest(manifest, self.info)
             except duckdb.Error as error:
                 raise LldscopeError(f"The rows of {self.place} cannot be read: {error}") from error
             return has_changed or before != (self.info, self._events, self.damaged, self._notes)

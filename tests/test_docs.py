@@ -7,6 +7,7 @@ import runpy
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import click
@@ -62,6 +63,24 @@ def test_links_lead_to_files(document):
     for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (document.parent / target).exists(), f"{document}: {target}"
+
+
+def test_every_page_has_its_place_on_the_site():
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    named = [page for section in site["project"]["nav"] for page in next(iter(section.values()))]
+    pages = [str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")]
+    assert sorted(named) == sorted(pages)
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    zensical = ROOT / ".envs" / "site" / "bin" / "zensical"
+    if not zensical.exists():
+        pytest.skip("zensical is not installed: make test-all")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    subprocess.run([zensical, "build", "--strict"], cwd=tmp_path, check=True)
+    assert "retention" in (tmp_path / "build" / "site" / "search.json").read_text(encoding="utf-8")
 
 
 def commands_in(text: str) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -10,23 +11,28 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from own_environments import FOLDER, OWN, TESTS
+from own_environments import AGAIN, FOLDER, OWN, TESTS
 
 TOOL = SimpleNamespace(**runpy.run_path(str(TESTS.parent / ".ci" / "environment.py")))
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", [*OWN, *AGAIN])
 def test_in_an_environment_of_its_own(name):
     python = FOLDER / name / "bin" / "python"
     if not python.exists():
         pytest.skip(f"{FOLDER / name} is missing: make {FOLDER.name}/{name}/.ready")
-    tests = [TESTS / path for path in OWN[name]]
+    tests = [TESTS / path for path in (OWN | AGAIN)[name]]
     done = subprocess.run(
         [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=TESTS.parent, capture_output=True, text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_oldest_duckdb_is_the_oldest_allowed():
+    (floor,) = re.findall(r'"duckdb>=([\d.]+),', (TESTS.parent / "pyproject.toml").read_text())
+    assert f" duckdb=={floor}.0\n" in (TESTS.parent / "Makefile").read_text()
 
 
 def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):

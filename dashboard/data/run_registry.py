@@ -102,11 +102,9 @@ class RunRegistry:
         return fingerprint(path) if isinstance(path, Path) else self._states.get(path, "")
 
     def _name(self, path: Any) -> str:
-        """What a run is called; bytes of its folders that are not UTF-8, and line feeds, which no
-        route takes, are named by numbers."""
+        """What a run is called; bytes of its folders that are not UTF-8 are named by numbers."""
         name = path.name if path == self.root else path.relative_to(self.root).as_posix()
-        raw = str(name).replace("\n", "\\x0a").encode("utf-8", "surrogateescape")
-        return raw.decode("utf-8", "backslashreplace")
+        return str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
     def snapshot(self, name: str) -> Snapshot:
         """The run now. Raises LldscopeError with a sentence for the reader."""

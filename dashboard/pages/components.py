@@ -185,7 +185,7 @@ def page_links(snapshot: Snapshot) -> list[Any]:
 
 
 def notes(snapshot: Snapshot) -> list[Any]:
-    """Notices about the log itself: damaged parts, dropped rows."""
+    """Notices about the log itself: damaged parts, dropped rows, what they leave open."""
     damaged, drops = snapshot.state.damaged, snapshot.state.dropped
     text: list[Any] = []
     if damaged:
@@ -197,6 +197,8 @@ def notes(snapshot: Snapshot) -> list[Any]:
         text.append(html.Strong("The recorder had to drop: "))
         counts = list(drops.items())
         text.append("; ".join(f"{n} × {visible(what)}" for what, n in counts[:5]) + ". ")
+    for what, why in snapshot.state.unclear.items():
+        text += [html.Strong("Not known: "), f"{what} ({why}). "]
     if snapshot.state.last_step is None:
         text.append("No step has been recorded yet; charts appear with the first step.")
     return [html.Div(text, className="notice", role="status")] if text else []

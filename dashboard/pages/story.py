@@ -16,10 +16,9 @@ from dash import html
 from lldscope.core import palette
 from lldscope.core.safe_text import as_sentence
 from lldscope.core.terminal import visible
-from lldscope.diagnosis.changepoints import refine
+from lldscope.diagnosis.account import Event
 from lldscope.explore.responses import largest_drops_at
 from lldscope.monitor.health import RunState
-from lldscope.report.events import Event, events_of
 from lldscope.report.losses import worst_tokens
 from lldscope.report.trainers import first_change, trainer_of
 from lldscope.storage.notes import LONGEST
@@ -42,13 +41,12 @@ def story_key(snapshot: Snapshot) -> str:
 def story(snapshot: Snapshot) -> list[Any]:
     """What the page tells beside its charts; nothing where there is nothing to tell. Raises
     LldscopeError if the rows cannot be read."""
-    assessment, state = snapshot.run.assess(), snapshot.state
-    events = events_of(assessment, state.alerts, refine(assessment))
-    beside = [*_change(snapshot, events), *_tokens(snapshot), *_lacks(snapshot)]
-    return [*_events(snapshot, events), *([html.Div(beside)] if beside else [])]
+    beside = [*_change(snapshot), *_tokens(snapshot), *_lacks(snapshot)]
+    events = _events(snapshot, snapshot.state.events)
+    return [*events, *([html.Div(beside)] if beside else [])]
 
 
-def _events(snapshot: Snapshot, events: list[Event]) -> list[Any]:
+def _events(snapshot: Snapshot, events: Sequence[Event]) -> list[Any]:
     """One pair of steps for each: when it began, with hindsight, and when it was seen."""
     if not events:
         return []
@@ -67,10 +65,10 @@ def _events(snapshot: Snapshot, events: list[Event]) -> list[Any]:
     return [html.Section(table, className="card")]
 
 
-def _change(snapshot: Snapshot, events: list[Event]) -> list[Any]:
+def _change(snapshot: Snapshot) -> list[Any]:
     """The setting to change first, by the trainer's own name."""
-    config, rule = snapshot.info.get("config"), snapshot.state.headline.rule
-    change = first_change(trainer_of(snapshot.info), config, rule, events)
+    config, rule = snapshot.info.get("config"), snapshot.state.headline.remedy
+    change = first_change(trainer_of(snapshot.info), config, rule)
     if change is None or snapshot.state.verdict not in ("warning", "critical"):
         return []
     value = [] if change.value is None else [f", now {visible(change.value, 60)}"]

@@ -24,35 +24,44 @@ if TYPE_CHECKING:
     from ..monitor.health import Onset
     from ..runs import Run
 
-# Name → one line of help, so that `lldscope --help` imports no command.
-COMMANDS = {
-    "demo": "Watch a tiny policy collapse, and its cure, in the dashboard.",
-    "train": "Train with GRPO or GSPO, with or without LLDS.",
-    "runs": "List runs: verdict, phase, last step, alarms.",
-    "check": "Show the state of a run; the exit code tells scripts.",
-    "watch": "Follow a live run and report its alarms.",
-    "acknowledge": "Stop notifications of an alarm that you know about.",
-    "annotate": "Name a run, tag it, or add a note.",
-    "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
-    "diagnose": "Find what is wrong with a run, from any trainer's log.",
-    "mcp": "Serve these answers to agents (Model Context Protocol).",
-    "lint": "Compare the rows of a run with its configuration.",
-    "blame": "Repeat one recorded update, with one thing changed each time.",
-    "rescue": "Try changes from the last good checkpoint; continue with the best.",
-    "compare": "Compare runs side by side: verdicts, phases, alarms, signals.",
-    "diff": "Find the first step at which one run departs from another.",
-    "rules": "List the rules that raise alarms; test your own.",
-    "dash": "Serve the dashboard on this machine.",
-    "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",
-    "evaluate": "Score the alarms on a bank of runs whose outcome is known.",
-    "import": "Convert another trainer's logs into a run.",
-    "export": "Write tables and signals as Parquet or CSV.",
-    "query": "Query a run in SQL, read-only.",
-    "schema": "Show tables and columns: type, unit, meaning.",
-    "compact": "Merge the files of a run.",
-    "upload": "Send recorded parts that have not reached their object store.",
-    "doctor": "Check the files of a run, and repair them.",
+# Name → one line of help, so that `lldscope --help` imports no command; grouped as it shows them.
+GROUPS = {
+    "See and be alerted": {
+        "runs": "List runs: verdict, phase, last step, alarms.",
+        "check": "Show the state of a run; the exit code tells scripts.",
+        "watch": "Follow a live run and report its alarms.",
+        "acknowledge": "Stop notifications of an alarm that you know about.",
+        "annotate": "Name a run, tag it, or add a note.",
+        "dash": "Serve the dashboard on this machine.",
+    },
+    "Find out what happened": {
+        "diagnose": "Find what is wrong with a run, from any trainer's log.",
+        "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
+        "compare": "Compare runs side by side: verdicts, phases, alarms, signals.",
+        "diff": "Find the first step at which one run departs from another.",
+        "lint": "Compare the rows of a run with its configuration.",
+        "blame": "Repeat one recorded update, with one thing changed each time.",
+        "rescue": "Try changes from the last good checkpoint; continue with the best.",
+        "query": "Query a run in SQL, read-only.",
+        "mcp": "Serve these answers to agents (Model Context Protocol).",
+    },
+    "Train and record": {
+        "demo": "Watch a tiny policy collapse, and its cure, in the dashboard.",
+        "train": "Train with GRPO or GSPO, with or without LLDS.",
+        "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",
+        "import": "Convert another trainer's logs into a run.",
+        "upload": "Send recorded parts that have not reached their object store.",
+    },
+    "Files and rules of a run": {
+        "export": "Write tables and signals as Parquet or CSV.",
+        "schema": "Show tables and columns: type, unit, meaning.",
+        "compact": "Merge the files of a run.",
+        "doctor": "Check the files of a run, and repair them.",
+        "rules": "List the rules that raise alarms; test your own.",
+        "evaluate": "Score the alarms on a bank of runs whose outcome is known.",
+    },
 }
+COMMANDS = {name: words for group in GROUPS.values() for name, words in group.items()}
 _FROM_ENTRY_POINTS = ("blame", "rescue", "train", "dash", "retriever")
 
 
@@ -84,9 +93,22 @@ class _Commands(click.Group):
         module = f"{name}_" if name == "import" else name
         return getattr(import_module(f".{module}", __name__), module)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, 1)
+            words = [error.message, *(f"Did you mean '{name}'?" for name in near)]
+            raise click.UsageError(" ".join(words), ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
 
 def _monitor(run: str | os.PathLike[str]) -> object:

@@ -79,7 +79,8 @@ def nagios_line(state: RunState, code: int) -> str:
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
     phase = phase_words(state.phase)
-    summary = f"{state.sign.word}{phase and f', {phase}'}{worst}, step {state.last_step}"
+    last = f"{state.counted[:-1]} {state.last_step}"
+    summary = f"{state.sign.word}{phase and f', {phase}'}{worst}, {last}"
     word = ("OK", "WARNING", "CRITICAL", "UNKNOWN")[code]
     return f"LLDSCOPE {word} - {_clean(state.run)} {_clean(summary)}"
 

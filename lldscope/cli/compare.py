@@ -46,7 +46,6 @@ def compare(
     With -o or --format, write it as a report with charts; in these the runs of a folder, such as
     seeds, are averaged.
     """
-    from ..explore.comparison import COMPARED
     from ..explore.comparison import compare as side_by_side
     from ..runs import find_runs, open_run
     from ..user_rules.user_rules import all_rules
@@ -60,7 +59,7 @@ def compare(
     places = [find_runs(place) or [place] for place in runs]  # opening what is no run raises
     if sum(map(len, places)) < 2:
         raise click.UsageError("Name two runs or more; `lldscope check` looks at one.")
-    names = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
+    names = None if signals is None else [name.strip() for name in signals.split(",")]
     chosen_rules = all_rules(rules)
     with ExitStack() as stack:
         short = [place.name for place in runs]

@@ -96,14 +96,18 @@ def _show(answer: dict[str, Any]) -> None:
     from rich.text import Text
 
     from ..core.palette import SEVERITIES
+    from ..core.safe_text import counted_in
     from ..core.terminal import console, paragraph, plain
     from ..report.facts import Cost
+    from ..report.ordinary import in_words
     from ..report.sentences import spending
 
     out, verdict = console(), verdict_text(answer["verdict"], answer["verdict_word"])
     first, last, planned = (answer[n] for n in ("first_step", "last_step", "planned_steps"))
-    steps = "no step" if last is None else f"steps {first:,}–{last:,}"
+    counted, step = answer["counted"], answer["counted"][:-1]
+    steps = f"no {step}" if last is None else f"{counted} {first:,}–{last:,}"
     of = f" of {planned:,}" if planned and last is not None else ""
+    cost = answer["cost"]
     lines: list[Text | str] = [
         Text.assemble((plain(answer["run"]), "bold"), "  ", (verdict.plain.upper(), verdict.style),
                       f"  {steps}{of}  {answer['evidence_words']}"),
@@ -113,23 +117,25 @@ def _show(answer: dict[str, Any]) -> None:
         value = "" if change["value"] is None else f" ({change['value']} in this run)"
         lines.append(f"first change: {change['setting']}{value}, {change['change']}")
     if answer["onset"] is not None:
-        lines.append(f"first sign: step {answer['onset']}")
+        lines.append(f"first sign: {step} {answer['onset']}")
     for line in lines:
         out.print(paragraph(out, line))
     sections = {
         "why": [
             f"{SEVERITIES[g['severity']].shape} {g['rule']}"
-            f"{'' if g['step'] is None else ', step ' + str(g['step'])}"
+            f"{'' if g['step'] is None else ', ' + step + ' ' + str(g['step'])}"
             f"{'' if g['again'] is None else ' and again ' + str(g['again'])}: {g['message']}"
             for g in answer["grounds"]
         ],
         "in short": [] if answer["grounds"] else answer["summary"],
         "components of the reward": [
+            f"{c['component']}: 0 in every step" if c["unpaid"] else
             f"{c['component']}: {c['first']:.3g} at first, {c['best']:.3g} at best, "
             f"{c['last']:.3g} at the end"
             for c in answer["reward_components"]
         ],
-        "what it cost": [spending(Cost(**answer["cost"]))] if answer["cost"] else [],
+        "is this normal?": [*map(in_words, answer["usual"]), *answer["expected"]],
+        "what it cost": [counted_in(counted, spending(Cost(**cost)))] if cost else [],
         "about this log": answer["notes"],
         "what this log cannot show": answer["not_in_this_log"],
     }

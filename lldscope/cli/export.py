@@ -44,10 +44,10 @@ def export(run: Path, folder: Path, kind: str, tables: str | None, as_json: bool
     table_names = None if tables is None else [name.strip() for name in tables.split(",")]
     with open_run(run) as reader:
         exports = export_run(reader, folder, kind, table_names)
-        damaged = reader.damaged
+        damaged, unclear = reader.damaged, reader.unclear
     if as_json:
         print_json(exports)
     else:
         rows = [(row["file"], f"{row['rows']:,}", f"{row['bytes']:,}") for row in exports]
         print_table(("file", "rows", "bytes"), rows, right=(1, 2))
-    warn_of_damage(damaged)
+    warn_of_damage(damaged, unclear=unclear)

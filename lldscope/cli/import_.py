@@ -143,7 +143,7 @@ def _follow(task: Import, as_json: bool) -> None:
         if as_json:
             _show(summary, as_json)
         else:
-            click.echo(f"{summary.steps} steps", err=True)
+            click.echo(f"{summary.steps} {summary.findings.counted}", err=True)
 
     try:
         task.follow(threading.Event().wait, report)
@@ -177,7 +177,8 @@ def _show(summary: ImportSummary, as_json: bool) -> None:
     else:
         formats = ", ".join(f"{n} × {name}" for name, n in summary.formats.items())
         attempts = f", {summary.attempts} attempts" if summary.attempts > 1 else ""
-        click.echo(f"{plain(summary.run)}: {summary.steps} steps{attempts} from {formats}.")
+        steps = f"{summary.steps} {findings.counted}"
+        click.echo(f"{plain(summary.run)}: {steps}{attempts} from {formats}.")
         rows = ", ".join(f"{n:,} {table}" for table, n in summary.rows.items())
         click.echo(f"rows: {rows}")
     for note in (*findings.notes, *findings.differences):

@@ -44,8 +44,9 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
     """Run one SELECT over the tables and views of RUN.
 
     Tables: steps, updates, responses, actions, tokens, retention, evals, eval_questions, probes,
-    scalars (the last attempt where steps overlap), all_steps … all_scalars (every attempt). Views:
-    signals, action_signals and those they are built from. The run is never changed.
+    scalars (the last attempt where steps overlap), all_steps … all_scalars (every attempt),
+    attempts. Views: signals, action_signals and those they are built from. The run is never
+    changed.
 
     \b
     lldscope query runs/a "SELECT step, reward FROM signals LIMIT 5"
@@ -74,8 +75,8 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
             raise UsageError("The answer is nested too deeply: unnest it.") from None
         finally:
             last_resort.cancel()
-        damaged = reader.damaged
-    warn_of_damage(damaged)
+        damaged, unclear = reader.damaged, reader.unclear
+    warn_of_damage(damaged, unclear=unclear)
 
 
 def _answer(run: Run, sql: str, timeout: float) -> Answer:

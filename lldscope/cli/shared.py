@@ -141,11 +141,17 @@ def verdict_text(verdict: str, word: str) -> Any:
     return Text(word, (sign if word == sign.word else NO_ALARM).style)
 
 
-def warn_of_damage(damaged: Mapping[str, str], drops: Mapping[str, int] | None = None) -> None:
+def warn_of_damage(
+    damaged: Mapping[str, str],
+    drops: Mapping[str, int] | None = None,
+    unclear: Mapping[str, str] | None = None,
+) -> None:
     """What is wrong with the log itself goes to stderr, whatever the format of the data."""
     from ..core.terminal import plain
 
     for part, wrong in damaged.items():
         click.echo(f"lldscope: {plain(part)} is damaged and left out: {plain(wrong)}.", err=True)
+    for what, why in (unclear or {}).items():
+        click.echo(f"lldscope: not known: {what} ({why}).", err=True)
     for what, count in (drops or {}).items():
         click.echo(f"lldscope: the recorder dropped {count} × {plain(what)}.", err=True)

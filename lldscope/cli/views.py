@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..core.numbers import short
 from ..core.palette import ANSWERS, PHASES, SEVERITIES
-from ..core.safe_text import in_one_line
+from ..core.safe_text import counted_in, in_one_line
 from ..core.schema import signals_in
 from ..core.terminal import age, console, paragraph, plain, sparkline
 from ..diagnosis.detectors import as_recorded, floats
@@ -41,7 +41,7 @@ def _head(state: RunState) -> Text:
     return Text.assemble(
         (state.sign.word.upper(), state.sign.style),
         (f"  {phase}" if phase else "", "bold"),
-        f"  step {_or_dash(state.last_step)}",
+        f"  {state.counted[:-1]} {_or_dash(state.last_step)}",
         (f"  {state.evidence_words}", "dim"),
     )
 
@@ -53,7 +53,7 @@ def _firing(state: RunState, before: str = "") -> Text:
         return Text()
     worst = firing[0]
     sign = SEVERITIES[worst.severity]
-    words = f"{before}{sign.shape} {worst.rule} {worst.since}"
+    words = f"{before}{sign.shape} {worst.rule} {counted_in(state.counted, worst.since)}"
     more = f" and {len(firing) - 1} more" if len(firing) > 1 else ""
     return Text.assemble((words, sign.style), more)
 
@@ -91,6 +91,7 @@ def show_state(run: Run, state: RunState) -> None:
         Text.assemble((plain(run.name), "bold"), "  ", _head(state), f"  {life_text(state)}"),
         Text(f"→ {plain(state.headline)}", "bold"),
         *(f"not recorded: {what} ({why})" for what, why in state.missing.items()),
+        *(f"not known: {what} ({why})" for what, why in state.unclear.items()),
     ]
     _print(out, lines)
     if state.last_step is None:
@@ -100,10 +101,12 @@ def show_state(run: Run, state: RunState) -> None:
     out.print()
     spans = [s for s in state.phases if s.phase is not None]
     words = [f"{PHASES[s.phase].word} {s.start_step}–{s.end_step}" for s in spans]
-    _print(out, [f"phases: {' → '.join(words)}"] if words else [])
+    if any(s.phase != "warmup" for s in spans):  # the end of a warm-up alone says nothing
+        _print(out, [f"phases: {' → '.join(words)}"])
+    step = state.counted[:-1]
     for alert in state.alerts:
-        out.print(alert_text(out, alert, state.silenced))
-    _print(out, [f"· pending {a.rule}, step {a.step}: {a.message}" for a in state.pending])
+        out.print(alert_text(out, alert, state.silenced, step))
+    _print(out, [f"· pending {a.rule}, {step} {a.step}: {a.message}" for a in state.pending])
     out.print()
     _print(out, _look_alikes(state), "dim")
     _print(out, _precision(run, state), "dim")
@@ -118,14 +121,17 @@ def _print(out: Console, lines: Iterable[Text | str], style: str | None = None) 
 
 
 def _look_alikes(state: RunState) -> Iterator[str]:
-    """Causes that the log supports with their evidence, then in a line each the others."""
+    """What the log supports with its evidence, as the cause if the headline says so; then in a line
+    each the others."""
     by_answer: dict[str, list[str]] = {}
     for name, answer in state.look_alikes.items():
         by_answer.setdefault(answer, []).append(name)
-    is_bad = state.verdict in ("warning", "critical", "stalled")
-    caused = "cause" if is_bad else "occurred"
-    for answer, word in (("supported", caused), ("consequence", "consequence")):
+    of = {state.headline.rule, state.headline.remedy}
+    causes = of | {"lld"} if of & {"lld-decay", "lld-collapse"} else of
+    for answer in ("supported", "consequence"):
         for name in by_answer.get(answer, []):
+            occurred = "cause" if name in causes else "occurred"
+            word = occurred if answer == "supported" else answer
             yield f"{word}: {name}, {state.look_alike_evidence[name]}"
     for answer in ("not_shown", "ruled_out", "not_observable"):
         if names := by_answer.get(answer):
@@ -177,23 +183,25 @@ def signal_table(run: Run, width: int = 100) -> Table:
 
 
 def alert_text(
-    out: Console, alert: AnyAlert, silenced: Mapping[str, float | None] = MappingProxyType({})
+    out: Console, alert: AnyAlert, silenced: Mapping[str, float | None] = MappingProxyType({}),
+    step: str = "step",
 ) -> Text:
-    """An alarm in lines that fit: what and when, and, while it fires, what to do."""
+    """An alarm in lines that fit: what and when, and, while it fires, what to do. `step` is the
+    word for what is counted."""
     start, resolved = alert.episodes[-1]
     sign = SEVERITIES[alert.severity]
     head = f"{sign.shape} {alert.severity} {alert.rule}"
     if resolved is not None:
-        words = f", fired at step {_or_dash(start)}, resolved at step {resolved}"
+        words = f", fired at {step} {_or_dash(start)}, resolved at {step} {resolved}"
         return paragraph(out, Text.assemble((head, "dim"), words))
-    first, step = alert.first_step, alert.step  # the message has the numbers of `step`
-    also = [f"first at step {first}"] if first != step else []
-    also += [f"again since step {start}"] if start not in (first, step) else []
+    first, now = alert.first_step, alert.step  # the message has the numbers of `now`
+    also = [f"first at {step} {first}"] if first != now else []
+    also += [f"again since {step} {start}"] if start not in (first, now) else []
     when = f" ({', '.join(also)})" if also else ""
     what = Text.assemble(
         (head, sign.style),
         (_silenced(alert.rule, silenced), "dim"),
-        f", step {_or_dash(step)}{when}: {plain(alert.message)}",
+        f", {step} {_or_dash(now)}{when}: {plain(alert.message)}",
     )
     advice = Text(f"→ {plain(alert.advice)}", "dim")
     return Text("\n").join([paragraph(out, what), paragraph(out, advice, 2)])

@@ -198,7 +198,7 @@ def _plain_lines() -> Show:
                 out.print("resumed" if again else "", status_line(update.state), sep="  " * again)
         over = update is not None and update.state.over
         for event in update.events if update else ():
-            out.print(alert_text(out, event.alert, event.state.silenced))
+            out.print(alert_text(out, event.alert, event.state.silenced, event.state.counted[:-1]))
         sys.stdout.flush()
 
     return show
@@ -218,7 +218,8 @@ def _live() -> Iterator[Show]:
         def show(follower: Follower, update: RunUpdate | None) -> None:
             for event in update.events if update else ():
                 out = screen.console
-                out.print(alert_text(out, event.alert, event.state.silenced))
+                state = event.state
+                out.print(alert_text(out, event.alert, state.silenced, state.counted[:-1]))
             if update is None or follower.run is None:
                 screen.update(Text(_waiting(follower), "dim"), refresh=True)
             else:

@@ -9,6 +9,10 @@ import unicodedata
 FORMULA = r"^[=+\-@\t\r]"
 
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Exit|Interrupt|Warning)\b")
+_STEPS = re.compile(
+    r"(?<![-\w/])steps?(?= \d)|(?<=[\d–] )steps?\b|(?<=last )steps?\b|(?<=first )steps?\b"
+    r"|(?<=these )steps\b|(?<=one )step\b|(?<=few )steps\b"
+)
 _NAMED = {"\t": "→", "\r": "␍", "\x7f": "␡"}
 
 
@@ -18,6 +22,11 @@ def escape_control(text: object, lines: bool = False) -> str:
     A line feed becomes ↵, or, with `lines`, ↵ and a new line.
     """
     return "".join(_escape(c, lines) for c in str(text))
+
+
+def counted_in(unit: str, text: str) -> str:
+    """A sentence that counts steps, where what was counted is something else, such as rows."""
+    return _STEPS.sub(lambda m: unit if m[0] == "steps" else unit[:-1], text)
 
 
 def as_sentence(text: str) -> str:

@@ -310,6 +310,8 @@ signals: one row per RL step; NULL where nothing was measured
     correct_tokens          float token        Mean action tokens per correct rollout.
     incorrect_tokens        float token        Mean action tokens per incorrect rollout.
     valid_searches          float action       Mean valid searches per rollout.
+    tool_calls              float action       Mean tool calls per rollout, whatever came back.
+        Imported only.
     answered_share          float share        Share of rollouts that ended with an answer.
     truncated_share         float share        Share of rollouts cut by a length limit.
     repeat_share            float share        Mean over rollouts of the share of their 4-grams that
@@ -329,6 +331,12 @@ signals: one row per RL step; NULL where nothing was measured
     dropped_token_share     float share        Share of tokens with log π_post < log π_old in
         preserved, re-scored actions.
     engine_gap              float nat/token    Mean of log π_behaviour − log π_old.
+    engine_diff             float nat/token    Mean of |log π_behaviour − log π_old|: no KL.
+        Imported only.
+    engine_prob_diff        float -            Mean of |π_behaviour − π_old|, of probabilities.
+        Imported only.
+    rollout_age             float version      Mean number of versions of the policy made after
+        the one that sampled. Imported only.
     engine_k3               float nat/token    Mean of r − 1 − log r over the action tokens' ratios
         r = π_old/π_behaviour: the k3 estimate of KL(π_behaviour ‖ π_old).
     engine_ratio            float -            Mean of those ratios.
@@ -392,6 +400,7 @@ _ROLES: dict[str, tuple[str, str]] = {
     "kl": ("list", ""),
     "response_tokens": ("check compare report", "response tokens"),
     "valid_searches": ("check compare report", "searches"),
+    "tool_calls": ("check compare report", "tool calls"),
     "good_first_action_share": ("report", ""),
     "zero_signal_share": ("compare report", ""),
     "llds_gate_share": ("report", ""),

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from . import detectors as d
-from .evidence import Evidence, Flags
-from .outcome import outcome
+from .evidence import SMOOTH, Evidence, Flags
+from .outcome import LEARNS_WITHIN, RISES, outcome, solved
 from .phases import Phase
 from .rule import Alert, Measurement, Rule, Severity, Span, State
+
+START = 40  # steps: a change in these is of learning to answer at all, if the reward rises
 
 
 def condition_met(
@@ -48,15 +50,29 @@ def evaluate_rules(
 def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
     """The worst severity at which the alarm has fired, and the row at which it first did. An alarm
     that has not fired has the severity of the last row."""
-    ranks = np.full(len(e.step), rule.severity.rank)
+    ranks = np.where(solved(e) & rule.inside, 0, rule.severity.rank)
     if (grave := rule.measure(e).grave) is not None:
-        ranks[~grave] -= 1
+        ranks[~grave & (ranks > 0)] -= 1
     if rule.inside:
-        ranks = np.where(outcome(e).rises, Severity.INFO.rank, ranks)
+        ranks = np.where(outcome(e).rises | _risen_since(rule, e, holds), 0, ranks)
     for severity in reversed(Severity):
         if spans := rule.episodes(e, holds, holds & (ranks >= severity.rank)):
             return severity, spans[0][0]
     return list(Severity)[int(ranks[-1])], len(holds) - 1
+
+
+def _risen_since(rule: Rule, e: Evidence, holds: Flags) -> Flags:
+    """The reward is clearly above what it was when the alarm that fires began, or LEARNS_WITHIN
+    steps ago, where that is later; of one of the first START steps, when it began."""
+    level, error = outcome(e).level, outcome(e).error
+    out = np.zeros(len(holds), dtype=bool)
+    first = int(np.argmax(~np.isnan(level)))
+    for start, end in rule.episodes(e, holds):
+        now = np.arange(len(level))[start:end]
+        lately = now - e.cadence.rows(LEARNS_WITHIN) if start >= e.cadence.rows(START) else first
+        then = np.maximum(np.maximum(lately, start - e.cadence.rows(SMOOTH)), first)
+        out[now] = level[now] - level[then] > RISES * np.hypot(error[now], error[then])
+    return out
 
 
 def _sort(alerts: list[Alert]) -> list[Alert]:
@@ -67,6 +83,7 @@ def _alert(
     rule: Rule, e: Evidence, severity: Severity, row: int, state: State, spans: Sequence[Span]
 ) -> Alert:
     measurement = rule.measure(e)
+    words = measurement.words(row) if measurement.words else (rule.cause, rule.action)
     return Alert(
         rule=rule.id,
         severity=severity,
@@ -81,6 +98,8 @@ def _alert(
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
         began=began(measurement, e, row),
+        cause=words[0],
+        action=words[1],
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import detectors as d
 from . import outcome, usual
-from .evidence import SMOOTH, Evidence, Flags, Rows, on_measured, once
+from .evidence import SMOOTH, Evidence, Flags, Rows, is_observed, on_measured, once
 
 LEAST = 20  # measured steps before any phase but warmup
 ENTER_DECAY = 3  # steps
@@ -25,7 +25,18 @@ CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen, if 
 CUT_CLEAR = 4.0  # standard errors
 CUT_STEPS = 5
 ENTROPY_FLOOR = 0.05  # × the entropy of the first SMOOTH steps: nearly none
+NO_ENTROPY = 1e-4  # nats/token: none, whatever it was at first
 SIGN_STEPS = 2  # in a row, before something counts as a second sign
+ALONE = 5  # steps that the reward is lost, where nothing beside it says so
+FAMILIES = 3  # at once: the policy breaks
+
+
+@once
+def tool_use(e: Evidence) -> tuple[str, str]:
+    """The signal that counts what the policy calls, and what it counts."""
+    if is_observed(e, "tool_calls") and not is_observed(e, "valid_searches"):
+        return "tool_calls", "tool calls"
+    return "valid_searches", "valid searches"
 
 
 def least_rows(e: Evidence) -> int:
@@ -99,18 +110,19 @@ def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
 
 
 def entropy_surges(e: Evidence) -> Flags:
-    return usual.departure(e, "entropy", usual.ENTROPY_SURGE).holds
+    """By as much as in a collapse."""
+    entropy = usual.risen(e, "entropy")
+    return entropy.holds & (entropy.ratio >= usual.ENTROPY_COLLAPSE)
 
 
 def gradient_surges(e: Evidence) -> Flags:
-    return usual.departure(e, "grad_norm", usual.GRADIENT_SURGE).holds
+    return usual.risen(e, "grad_norm").holds
 
 
 @once
 def unstable(e: Evidence) -> Flags:
     """Gradient norm or entropy surges, or a number is not finite."""
-    entropy = usual.departure(e, "entropy", usual.ENTROPY_COLLAPSE)
-    return entropy.holds | gradient_surges(e) | (e.column("n_nonfinite") > 0)
+    return entropy_surges(e) | gradient_surges(e) | nonfinite(e)
 
 
 @once
@@ -134,7 +146,7 @@ def truncation_risen(e: Evidence) -> Flags:
 def entropy_left(e: Evidence) -> d.Series:
     """The entropy's logarithm above that of ENTROPY_FLOOR, median of the last SMOOTH steps."""
     entropy, rows = e.column("entropy"), e.cadence.rows(SMOOTH)
-    log = np.log(np.where(entropy > 0, entropy, np.nan))
+    log = np.log(np.where(entropy >= 0, np.fmax(entropy, NO_ENTROPY), np.nan))
 
     def left(values: d.Series) -> d.Series:
         level = d.trailing_median(values, rows, rows)
@@ -143,16 +155,45 @@ def entropy_left(e: Evidence) -> d.Series:
     return on_measured(log, left, e.data)
 
 
+@once
+def entropy_gone(e: Evidence) -> Flags:
+    """The entropy is nearly gone, by the first steps, or nearly 0 whatever it was."""
+    rows = e.cadence.rows(usual.RECENT)
+    level = on_measured(e.column("entropy"), lambda v: d.trailing_median(v, rows, rows))
+    return (entropy_left(e) <= 0.0) | (level <= NO_ENTROPY)
+
+
+def nonfinite(e: Evidence) -> Flags:
+    return e.column("n_nonfinite") > 0
+
+
 SIGNS: dict[str, Callable[[Evidence], Flags]] = {
     "correct responses lose likelihood": falling,
-    "the entropy surges": entropy_surges,
-    "the entropy is nearly gone": lambda e: entropy_left(e) <= 0.0,
+    "the entropy surges": lambda e: usual.risen(e, "entropy").holds,
+    "the entropy is nearly gone": lambda e: entropy_gone(e) | usual.fallen(e, "entropy").holds,
     "the gradient norm surges": gradient_surges,
-    "responses shrink": lambda e: usual.departure(e, "response_tokens", usual.SHRUNK).holds,
-    "responses grow": lambda e: usual.departure(e, "response_tokens", usual.GROWN).holds,
+    "responses shrink": lambda e: usual.fallen(e, "response_tokens").holds,
+    "responses grow": lambda e: usual.risen(e, "response_tokens").holds,
     "more responses are cut": truncation_risen,
-    "numbers are not finite": lambda e: e.column("n_nonfinite") > 0,
+    "the KL explodes": lambda e: usual.kl_explosion(e).holds,
+    "searches stop": lambda e: usual.fallen(e, "valid_searches").holds,
+    "numbers are not finite": nonfinite,
 }
+
+
+@once
+def families(e: Evidence) -> dict[str, Flags]:
+    """What of the policy shows at each row that it breaks, whatever the reward does: signs of one
+    family are one thing seen twice."""
+    length = usual.risen(e, "response_tokens").holds | usual.fallen(e, "response_tokens").holds
+    return {
+        "response_tokens": length | truncation_risen(e),
+        "entropy": entropy_surges(e) | SIGNS["the entropy is nearly gone"](e),
+        "grad_norm": gradient_surges(e) | usual.fallen(e, "grad_norm").holds,
+        "kl": usual.kl_explosion(e).holds,
+        (tool := tool_use(e)[0]): usual.fallen(e, tool).holds,
+        "n_nonfinite": recently(e, nonfinite(e), 1),
+    }
 
 
 def second_signs(e: Evidence, row: int) -> str:
@@ -168,9 +209,11 @@ def any_sign(e: Evidence) -> Flags:
 
 @once
 def reward_crashed(e: Evidence) -> Flags:
-    """The outcome is being lost: the reward is under half of its best, beyond its noise, or has
-    declined, where a second sign confirms it."""
-    return outcome.halved(e) | (outcome.slips(e) & any_sign(e))
+    """The outcome is being lost: the reward is under half of its best, beyond its noise, for
+    ALONE steps, or has declined, where a second sign confirms it."""
+    lost = outcome.halved(e)
+    alone = d.consecutive(lost) >= e.cadence.rows(ALONE)
+    return alone | ((lost | outcome.slips(e)) & any_sign(e))
 
 
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:

@@ -6,7 +6,7 @@ a step does not change the state of a detector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -40,6 +40,8 @@ NOISE_STEPS = 200  # steps from which the noise of a mean is estimated
 NOISE_LEAST = 10  # steps before it is
 NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
 NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
+LAGS = (10, 20, 40)  # steps over which levels are compared to see whether steps are independent
+UNTESTED = 3.0  # × the variance, at first
 MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
 _BLOCK = 512  # windows at a time: what they take stays in the processor's cache
 
@@ -285,6 +287,27 @@ def noise_of_means(values: Series, trend: int = 0) -> Series:
     phi = np.clip(1.0 - _ratio(near, far) ** 2, 0.0, NOISE_PHI)
     correlated = (far / MEDIAN_OF_NORMAL) ** 2 / 2 * (1 + phi) / (1 - phi)
     return np.fmax(square, correlated)
+
+
+def swings(levels: Series, lags: Collection[int]) -> Series:
+    """The variance of a level, such as a trailing mean, about a straight line over twice the lag,
+    of several lags the largest: steps need not be independent, and a trend is no noise. What shows
+    less than half of the time, such as one change of the level, does not count. Shape (T,); NaN
+    until five times the shortest lag."""
+    out = np.full(len(levels), np.nan)
+    for lag in lags:
+        bend = levels - 2 * shifted(levels, lag) + shifted(levels, 2 * lag)
+        bend = bend - trailing_median(bend, NOISE_STEPS, lag)  # a curve that is learned is no noise
+        typical = trailing_median(np.abs(bend), NOISE_STEPS, 2 * lag)
+        out = np.fmax(out, (typical / MEDIAN_OF_NORMAL) ** 2 / 6)
+    return out
+
+
+def untested(n: int, lags: Collection[int]) -> Series:
+    """What the variance of independent steps is multiplied by, for each of `n` rows, until it can
+    be seen whether they are."""
+    tested = np.minimum(np.arange(n) / (4 * max(lags)), 1.0)
+    return np.asarray(UNTESTED + (1 - UNTESTED) * tested)
 
 
 def shifted(values: Series, steps: int) -> Series:

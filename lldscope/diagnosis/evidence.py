@@ -119,6 +119,11 @@ class Evidence:
         return "level" if self.has_level[-1:].any() else "symptoms"
 
 
+def is_observed(e: Evidence, name: str) -> bool:
+    """Whether a signal was measured at any step."""
+    return bool(np.any(~np.isnan(e.column(name))))
+
+
 def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]) -> Restarts:
     """Steps at which baselines are reset, each with its reason.
 

@@ -1,7 +1,8 @@
 """For LLD and each cause that looks like it on the reward curve, what the log supports.
 
 A cause of a higher rank (`rule.CauseRank`) is a consequence where LLD, a cause of a lower rank, or
-a crash of the reward began first: a policy that collapses, or no longer gets documents, writes
+a crash of the reward began first, and a TERTIARY one where entropy or gradients surged first: a
+policy that collapses, or no longer gets documents, writes
 without end, writes unlikely tokens and has large gradients. (What began when the mean of the reward
 was at half of its best already cannot have halved it.)
 """
@@ -17,13 +18,13 @@ import numpy as np
 from ..core.numbers import short
 from .alarms import began, evaluate_rules
 from .causes import ENDS, LAG, cause_episodes, explaining, explains, falls
-from .conditions import least_rows, reward_crashed
-from .evidence import Evidence, Flags
+from .conditions import entropy_surges, gradient_surges, least_rows, reward_crashed
+from .evidence import Evidence, Flags, is_observed
 from .phases import Phase
 from .registry import CAUSES
 from .rule import Alert, CauseRank, Rule, episodes, since
 from .rules import lld
-from .rules.measures import EARLIER_MAXIMUM, is_observed, percent
+from .rules.measures import EARLIER_MAXIMUM, percent
 
 Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
 
@@ -115,7 +116,7 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     message = f"{when}: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
         begin, fires, _ = cause_episodes(rule, e, rule.measure(e).holds)[0]
-        earlier = _brought_about_by(e, rule, begin, displaced)
+        earlier = _brought_about_by(e, rule, begin, fires, displaced)
         grave = rule.measure(e).grave
         if earlier is None and grave is not None and (grave & ~explaining(rule, e))[fires]:
             earlier = "the reward had fallen"
@@ -124,7 +125,9 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     return Finding("supported", message)
 
 
-def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: bool) -> str | None:
+def _brought_about_by(
+    e: Evidence, consequence: Rule, begin: int, fires: int, displaced: bool
+) -> str | None:
     """What began before a possible consequence that begins at row `begin`, if anything did."""
     causes = [
         (start, f"{rule.id}, which {_began(rule, e, fires)}")
@@ -138,11 +141,23 @@ def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: boo
     before = [start for start, _ in falls(e) if displaced and start < begin - e.cadence.rows(LAG)]
     if before:
         return f"the likelihood, which fell from step {e.step[before[-1]]} on"
-    crashes = episodes(reward_crashed(e), 1, e.cadence.rows(ENDS))
-    ongoing = [
-        a for a, b in crashes if a < begin - e.cadence.rows(LAG) and (b is None or begin < b)
-    ]
-    return f"the reward, which crashed at step {e.step[ongoing[-1]]}" if ongoing else None
+    crash = _ongoing(e, reward_crashed(e), begin - e.cadence.rows(LAG), begin)
+    if crash is not None:
+        return f"the reward, which crashed at step {crash}"
+    if consequence.rank == CauseRank.TERTIARY:
+        step = began(consequence.measure(e), e, fires)
+        first = begin if step is None else int(np.searchsorted(e.step, step))
+        for name, surges in (("entropy", entropy_surges), ("gradient norm", gradient_surges)):
+            if (surge := _ongoing(e, surges(e), first, begin)) is not None:
+                return f"the {name}, which surged at step {surge}"
+    return None
+
+
+def _ongoing(e: Evidence, flags: Flags, before: int, row: int) -> int | None:
+    """The first step of what was there at a row, and began before another."""
+    spans = episodes(flags, 1, e.cadence.rows(ENDS))
+    starts = [a for a, b in spans if a < before and (b is None or row < b)]
+    return int(e.step[starts[-1]]) if starts else None
 
 
 def _nearest(rule: Rule, e: Evidence) -> Finding:

@@ -5,7 +5,8 @@ slow one through the noise. The best of many noisy means is too high. So a fall 
 mean is under a best that ended before it by more than the noise of the difference explains, for all
 pairs of means of the run at once, and for LASTS steps; and shares are taken of the best less its
 bias. The noise is that of the steps before the mean, because a fall enlarges the noise of its own
-steps. The level holds for independent steps. No single step decides: means leave out the lowest
+steps. It is more than that of independent steps where means that are a lag apart differ by more
+(`detectors.swings`), and until that can be seen. No single step decides: means leave out the lowest
 step when a fall is looked for, and the highest when the best is. A run that has fallen before and
 come back, as in a cycle of harder and easier questions, is judged against such falls as well.
 
@@ -17,7 +18,7 @@ C(i, k) / C(n, k).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import lgamma, log
 from statistics import NormalDist
@@ -31,7 +32,7 @@ from .evidence import SMOOTH, Evidence, Flags, on_measured, once
 WINDOWS = (5, 10, 20, 40, 80, 160)  # steps of the means
 LEVEL = 0.01  # probability that independent steps that do not fall are ever said to have fallen
 LASTS = 5  # steps that a fall lasts before it is one
-NEARLY, SLIPS = 0.8, 2  # × that margin, and steps: enough where another sign confirms the fall
+NEARLY, SLIPS = 0.9, 2  # × that margin, and steps: enough where another sign confirms the fall
 TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high
@@ -46,6 +47,7 @@ SIZES = 3.0  # × the size of the best, until then
 HALF = 0.5  # of the best: under it the outcome is being lost
 DECLINED = 0.8  # of the best: under it the reward has declined
 CONFIRMED = 0.75  # of the best: under it it is being lost where another sign confirms that
+SOLVED = 0.95  # of the responses are right
 LEARNS_WITHIN = 100  # steps after which a reward should have risen
 CLEAR_RISE = 2.0  # standard errors
 
@@ -57,9 +59,9 @@ class Outcome:
     is_gone: more of the last steps are at the lowest than chance explains (`_stays_lowest`).
     level: mean of the last SMOOTH steps, or of fewer where `is_sharp`; error: its standard error.
     best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
-    fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much, for less
-    long. unusual: the level is under the best by more than the run has come back from before.
-    rises: the reward clearly rises.
+    fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much as noise
+    of independent steps asks, for less long. unusual: the level is under the best by more than the
+    run has come back from before. rises: the reward clearly rises.
     """
 
     level: d.Series
@@ -128,17 +130,22 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     means = {w: _without_one(values, w, np.min) for w in windows}
     tops = {w: _without_one(values, w, np.max) for w in windows}
     highest = {w: d.row_of_highest(mean) for w, mean in tops.items()}
-    best, beyond = np.full((2, len(values)), np.nan)  # beyond: in units of the margin
+    swings = _swings(values, noise, sorted({e.cadence.rows(lag) for lag in d.LAGS}), windows)
+    best, beyond, beside = np.full((3, len(values)), np.nan)  # the last two in units of the margin
     for w, row in highest.items():
         best = np.fmax(best, tops[w][row] - BIAS * np.sqrt(noise[row] / w))
         for recent, mean in means.items():
             # The long mean of a rising reward is under that of its last steps, so the best ends
             # before the recent mean begins, and so do the steps that the noise is of.
             fall = d.shifted(tops[w][row], recent) - mean
-            margin = z * np.sqrt(d.shifted(noise, recent) * (1 / w + 1 / recent))
+            swinging = sum(d.shifted(swings[k] / k, recent) for k in (w, recent))
+            independent = d.shifted(noise, recent) * (1 / w + 1 / recent)
             # Where there is no noise at all, any fall is beyond it.
-            over = np.where(margin > 0, fall / margin, np.where(fall > 0, np.inf, 0.0))
-            beyond = np.fmax(beyond, over)
+            none = np.where(fall > 0, np.inf, 0.0)
+            over, over_beside = (
+                np.where(x > 0, fall / (z * np.sqrt(x)), none) for x in (swinging, independent)
+            )
+            beyond, beside = np.fmax(beyond, over), np.fmax(beside, over_beside)
     best[~has_noise] = np.nan
     floor = np.fmin(np.fmin.accumulate(mean_level)[highest[smooth]], 0.0)
     height = _height(best, floor, z * np.sqrt(2 * noise / smooth))
@@ -147,8 +154,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     level = np.where(is_sharp, sharp_level, mean_level)
     error = np.sqrt(noise / np.where(is_sharp, shortest, smooth))
     fallen, slipping = (
-        d.consecutive(has_noise & (beyond > share)) >= e.cadence.rows(steps)
-        for share, steps in ((1.0, LASTS), (NEARLY, SLIPS))
+        d.consecutive(has_noise & over) >= e.cadence.rows(steps)
+        for over, steps in ((beyond > 1, LASTS), (beside > NEARLY, SLIPS))
     )
     by_noise = 2 * BIAS * np.sqrt(measured / smooth)
     unusual = best - level > DEEPER * _largest_recovered(mean_level, np.nan_to_num(by_noise))
@@ -159,6 +166,20 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     is_gone = _stays_lowest(values)
     flags = is_sharp, fallen, slipping, unusual, rises & has_noise, is_gone
     return np.stack([level, error, best, height, *flags])
+
+
+def _swings(
+    values: d.Series, noise: d.Series, lags: Collection[int], windows: Sequence[int]
+) -> dict[int, d.Series]:
+    """The variance of the mean of each window, times its length: more than `noise` where steps are
+    not independent, as with few questions in the order of the data."""
+    longest = noise * d.untested(len(values), lags)
+    out = {}
+    for w in windows:
+        mean = d.trailing_mean(values, w, w)
+        longest = np.fmax(longest, w * d.swings(mean, [lag for lag in lags if lag >= w]))
+        out[w] = longest
+    return out
 
 
 def _without_one(values: d.Series, window: int, extreme: Callable[..., d.Series]) -> d.Series:
@@ -191,22 +212,41 @@ def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
 def _stays_lowest(values: d.Series) -> Flags:
     """Where a stretch of entries at the lowest so far, under HALF of the mean before it, is longer
     than entries in any order have it, whatever their distribution; LEVEL is shared by the entries
-    with which it may begin."""
+    with which it may begin. Entries that are correlated count as so many fewer."""
     out = np.zeros(len(values), dtype=bool)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     lowest, above, start = np.inf, 0, 0  # `above` of the `start` entries before the stretch
+    alike = {0: 1.0}  # of the entries before a stretch, so many count as one
     for n, value in enumerate(values.tolist(), 1):
         if value < lowest:  # all before are above
             lowest, above, start = value, n - 1, n - 1
         elif value > lowest:
             above, start = above + 1, n
         if n - start >= LASTS and start * lowest <= HALF * max(sums[start], 0.0):
-            log_chance = _log_choose(start, above) - _log_choose(n, above)
-            out[n - 1] = log_chance < log(LEVEL / n)
+            if start not in alike:
+                alike[start] = _alike(values[:start])
+            i, k, all_of = (x / alike[start] for x in (start, above, n))
+            out[n - 1] = _log_choose(i, k) - _log_choose(all_of, k) < log(LEVEL / n)
     return out
 
 
-def _log_choose(n: int, k: int) -> float:
+def _alike(values: d.Series) -> float:
+    """How many correlated entries count as one: 1 + 2 Σ ρ over the first lags whose correlation,
+    without a straight line, is beyond its error."""
+    n = len(values)
+    x = np.arange(n) - (n - 1) / 2
+    rest = values - values.mean()
+    rest = rest - x * (x @ rest) / max(x @ x, 1.0)
+    total, square = 1.0, float(rest @ rest)
+    for lag in range(1, n // 3):
+        rho = float(rest[lag:] @ rest[:-lag]) / square if square > 0 else 0.0
+        if rho <= d.PHI_ERRORS / n**0.5:
+            break
+        total += 2 * rho
+    return total
+
+
+def _log_choose(n: float, k: float) -> float:
     return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
@@ -250,6 +290,18 @@ def slips(e: Evidence) -> Flags:
 
 
 @once
+def solved(e: Evidence) -> Flags:
+    """Nearly all is right: by the share of correct responses, or by rewards from 0 to 1."""
+    values = e.column("success")
+    if np.isnan(values).all():
+        values = e.column("reward")
+    smooth = e.cadence.rows(SMOOTH)
+    level = on_measured(values, lambda v: d.trailing_mean(v, smooth, smooth), e.data)
+    outside = on_measured(values, lambda v: np.maximum.accumulate((v < 0) | (v > 1)), before=0.0)
+    return (level >= SOLVED) & (outside == 0)
+
+
+@once
 def halved(e: Evidence) -> Flags:
     """The reward is under HALF of its best, beyond its noise, or gone."""
     return outcome(e).is_gone | (outcome(e).fallen & (outcome(e).share < HALF))
@@ -264,15 +316,17 @@ class Rise(NamedTuple):
 
 
 def rise(e: Evidence) -> Rise | None:
-    """Whether the reward has risen since the data last changed; None before LEARNS_WITHIN steps."""
+    """Whether the reward has risen since the data last changed; None where it has not yet, before
+    LEARNS_WITHIN steps."""
     values = reward_series(e)[int(max(e.data, default=0)) :]
     values = values[~np.isnan(values)]
     first, last = e.cadence.rows(SMOOTH), e.cadence.rows(40, SMOOTH)
-    if len(values) < max(e.cadence.rows(LEARNS_WITHIN), first + last):
+    if len(values) < first + last:
         return None
     gain = values[-last:].mean() - values[:first].mean()
     least = CLEAR_RISE * np.sqrt(d.noise_of_means(values)[-1] * (1 / first + 1 / last))
-    if not np.isfinite(least):
+    is_early = len(values) < e.cadence.rows(LEARNS_WITHIN)
+    if not np.isfinite(least) or (is_early and not gain > least):
         return None
     return Rise(bool(gain > least), first * e.cadence.stride, last * e.cadence.stride)
 

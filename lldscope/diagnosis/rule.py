@@ -111,10 +111,12 @@ class Measurement:
     `holds` is the condition, `value` what was compared with `threshold` (NaN: not measured), and
     `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
     enough to explain a fall of the likelihood (default: where it holds); `unit(row)` is the unit
-    where it is not always the rule's, and `advice(row)` what to do where that depends on what was
-    found. `per_step` is what `value` is the trailing mean of, where single steps can be over the
-    threshold, too: it dates the beginning, which a mean sees late. `grave` is where the alarm is
-    as severe as its rule says, where that is not everywhere: elsewhere it is one degree less so.
+    where it is not always the rule's. Where they depend on what was found, `advice(row)` is what to
+    do, and `words(row)` are cause and action for the headline. `per_step` is what `value` is the
+    trailing mean of, where single steps can be over the threshold, too: it dates the beginning,
+    which a mean sees late. `grave` is where the alarm is as severe as its rule says, where that is
+    not everywhere: elsewhere it is one degree less so. `back` is where what was lost is regained,
+    where more than the end of the condition is asked for the end of the alarm.
     """
 
     holds: Flags
@@ -124,8 +126,10 @@ class Measurement:
     explains: Flags | None = None
     unit: Callable[[int], str] | None = None
     advice: Callable[[int], str] | None = None
+    words: Callable[[int], tuple[str, str]] | None = None
     per_step: d.Series | None = None
     grave: Flags | None = None
+    back: Flags | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,10 +155,11 @@ class Rule(Declaration):
     inside: bool = False
 
     def episodes(self, e: Evidence, holds: Flags, begins: Flags | None = None) -> list[Span]:
-        """Row spans in which the alarm fires: from where `begins` (by default `holds`)
-        has held for long enough to where the condition no longer does."""
+        """Row spans in which the alarm fires: from where `begins` (by default `holds`) has held for
+        long enough to where the condition no longer does, and what was lost is back."""
         waits = e.cadence.rows(self.for_steps), e.cadence.rows(self.clear_steps)
-        return episodes(holds, *waits, begins)
+        back = self.measure(e).back
+        return episodes(holds, *waits, begins, back)
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,7 @@ class Alert:
     (fired, resolved) steps, of whatever severity, so that none of them changes as the run goes on;
     resolved is None while the alarm still fires. `began` is the first of the steps up to `step`
     that, without a gap, were each over the threshold by itself; None where the rule does not judge
-    single steps.
+    single steps. `cause` and `action` are for the headline.
     """
 
     rule: str
@@ -182,6 +187,8 @@ class Alert:
     false_alarms: str
     episodes: tuple[Span, ...]
     began: int | None = None
+    cause: str = ""
+    action: str = ""
 
     @property
     def first_step(self) -> int:
@@ -212,12 +219,15 @@ def since(onset: int | None, fired: int, *, is_firing: bool = False) -> str:
 
 
 def episodes(
-    holds: Flags, for_steps: int, clear_steps: int, begins: Flags | None = None
+    holds: Flags, for_steps: int, clear_steps: int, begins: Flags | None = None,
+    back: Flags | None = None,
 ) -> list[Span]:
-    """Row spans in which an alarm fires: from `for_steps` of true to `clear_steps` of false."""
+    """Row spans in which an alarm fires: from `for_steps` of true to `clear_steps` of false that
+    are `back`."""
     begins = holds if begins is None else begins
+    over = ~holds if back is None else ~holds & back
     fires = np.flatnonzero(d.consecutive(begins) >= for_steps)
-    clears = np.flatnonzero(d.consecutive(~holds) >= clear_steps)
+    clears = np.flatnonzero(d.consecutive(over) >= clear_steps)
     spans: list[Span] = []
     while len(fires):
         start = int(fires[0])

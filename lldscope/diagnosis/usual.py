@@ -1,43 +1,79 @@
-"""The level that a signal is used to, and how far it is from it now. Causal.
+"""The level that a signal is used to, how far it is from it now, and until when. Causal: one fold.
 
-The usual level is the median of up to WINDOW measured steps that ended GAP steps ago, in
-logarithms, with the noise of those steps. Steps that are beyond the limit are no part of it, so a
-change that lasts does not become the usual; and it is not the lowest or highest of many noisy
-medians, which is biased. Only signals with a scale, whose 0 means nothing of it, have ratios.
+The usual level is the median of up to `steps` measured steps that ended GAP steps ago, in
+logarithms. What is beyond the limit and beyond noise departs from it, and that is an episode: until
+the level is back, its usual level and noise are those of before. So a change that lasts never
+becomes the usual, and its end is no alarm the other way round, unless the reward has clearly risen
+meanwhile: what was learned may be lost again. A trend is no noise (`detectors.swings`), and however
+noisy a signal is, no more than MOST limits are asked; so much is asked, too, while little is known
+of the noise. Only signals with a scale, whose 0 means nothing of it, have ratios.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from dataclasses import dataclass, field
+from math import exp, inf, log, nan
 from typing import NamedTuple
 
 import numpy as np
 
 from . import detectors as d
-from .evidence import Cadence, Evidence, Flags, on_measured, once
+from .evidence import SMOOTH, Cadence, Evidence, Flags, on_measured, once
+from .outcome import RECOVERED, RISES, outcome, upper_noise
 
 WINDOW = 100  # steps
-GAP = 10  # steps
-LEAST = 20  # steps before there is a usual level
-RECENT = 3  # steps whose median is compared
+GAP = 10  # steps, at first half of those so far
+LEAST = 5  # measured steps of the usual level
+RECENT = 3  # steps whose median is compared, and SMOOTH where that is noisy
 CLEAR = 5.0  # standard errors
+MOST = 3.0  # times the limit, in logarithms: the most that noise asks for
+NEAR = 2.0  # standard errors of the usual level that count as back, up to half of the limit
+BACK = 20  # steps in a row that the level is back before an episode is over
 NUMERIC_ZERO = 1e-6  # × the largest gradient norm so far: what rounding leaves of no gradient
 TINY = 1e-12  # a gradient norm that is rounding, whatever came before
 GRADIENT_SURGE = 3.0  # × usual
 ENTROPY_SURGE = 1.5  # × usual
 ENTROPY_COLLAPSE = 2.0  # × usual: a surge that is part of a collapse
-ENTROPY_CLEAR = 8.0  # × usual: a surge however much it was fluctuating
-ENTROPY_GAIN = 0.1  # nats/token above usual, for either: entropies near 0 have large ratios
+ENTROPY_GAIN = 0.1  # nats/token above usual, or once the usual where that is less
 SHRUNK, GROWN = 0.5, 2.0  # × the usual response length
 VANISHED = 1 / 30  # × the usual gradient norm
+ABANDONED = 0.33  # × the usual number of valid searches
+CLIP_RISE = 2.0  # × the usual share of clipped tokens
+KL_EXPLOSION = 4.0  # × the largest KL up to KL_EARLIER steps before
+KL_RECENT = 5  # steps whose median is compared
+KL_EARLIER = 30  # steps, at first a third of those so far
+KL_LEAST = 90  # steps before which a KL under KL_EARLY is small whatever it was before
+KL_EARLY = 1.0  # nats
+KL_FAR = 100.0  # nats, from the first step on: more than whole responses differ by
+
+
+class Scale(NamedTuple):
+    """The limits of a signal, × usual, and the steps of its usual level: a slow change needs more.
+    `least` stands for smaller values, such as none."""
+
+    high: float
+    low: float
+    least: float = 0.0
+    steps: int = WINDOW
+
+
+SCALES = {
+    "entropy": Scale(ENTROPY_SURGE, 0.1, least=1e-6),
+    "grad_norm": Scale(GRADIENT_SURGE, VANISHED),
+    "response_tokens": Scale(GROWN, SHRUNK, least=1.0),
+    "valid_searches": Scale(1 / ABANDONED, ABANDONED, least=0.01, steps=400),
+    "tool_calls": Scale(1 / ABANDONED, ABANDONED, least=0.01, steps=400),
+    "clip_share": Scale(CLIP_RISE, 0.1),
+}
 
 
 class Departure(NamedTuple):
     """How far a signal is from its usual level, one entry per row; NaN where that is unknown.
 
-    `ratio` of the median of the last RECENT steps to `usual`; `holds` where it is beyond the limit
-    and beyond noise.
+    `ratio` of the median of the last RECENT steps to `usual`; `holds` from where it departs until
+    it is back.
     """
 
     ratio: d.Series
@@ -45,71 +81,127 @@ class Departure(NamedTuple):
     holds: Flags
 
 
-@once
-def departure(
-    e: Evidence, name: str, limit: float, steps: int = WINDOW, least: float = 0.0
-) -> Departure:
-    """Where a signal is above `limit` × its usual level, or below it for a limit under 1; the
-    entropy by ENTROPY_GAIN as well. `steps` of the usual level: a slow change needs more. `least`
-    stands for smaller values, such as none."""
-    gain, most = (ENTROPY_GAIN, np.log(ENTROPY_CLEAR)) if name == "entropy" else (0.0, np.inf)
+def risen(e: Evidence, name: str) -> Departure:
+    """A signal against its usual level, from above."""
+    return _departures(e, name)[0]
 
-    def statistics(measured: d.Series) -> d.Series:
-        return _usual(measured, e.cadence, float(np.log(limit)), gain, float(most), steps)
 
-    change, usual, over = on_measured(_levels(e, name, least), statistics, e.parts, series=3)
-    return Departure(np.exp(change), np.exp(usual), over > 0)
+def fallen(e: Evidence, name: str) -> Departure:
+    """A signal against its usual level, from below."""
+    return _departures(e, name)[1]
 
 
 @once
-def _levels(e: Evidence, name: str, least: float) -> d.Series:
-    """The logarithm of a signal, its level, and the noise up to then: (3, N)."""
+def _departures(e: Evidence, name: str) -> tuple[Departure, Departure]:
+    scale = SCALES[name]
     values = gradient_norm(e) if name == "grad_norm" else e.column(name)
-    values = np.where(values >= 0, np.fmax(values, least), np.nan)
-    log = np.log(np.where(values > 0, values, np.nan))
-    recent = e.cadence.rows(RECENT)
+    values = np.where(values >= 0, np.fmax(values, scale.least), np.nan)
+    logs = np.log(np.where(values > 0, values, np.nan))
+    reward = outcome(e)
+    rows = np.stack([logs, reward.level, RISES * reward.error])
 
     def statistics(measured: d.Series) -> d.Series:
-        noise = d.shifted(d.noise_of_means(measured), recent)
-        return np.stack([d.trailing_median(measured, recent, recent), noise])
+        return _fold(measured, e.cadence, scale, ENTROPY_GAIN if name == "entropy" else 0.0)
 
-    return np.concatenate([log[None], on_measured(log, statistics, e.parts, series=2)])
+    out = on_measured(rows, statistics, e.parts, series=6)
+    high, low = (Departure(np.exp(x[0]), np.exp(x[1]), x[2] > 0) for x in (out[:3], out[3:]))
+    return high, low
 
 
-def _usual(
-    levels: d.Series, cadence: Cadence, limit: float, least_gain: float, most: float, steps: int
-) -> d.Series:
-    """Level − usual, usual, and 1 where that is beyond the limit, for each step: (3, N). The noise
-    asks for no more than `most`."""
-    recent, gap = cadence.rows(RECENT), cadence.rows(GAP)
-    window, least = cadence.rows(steps, LEAST), cadence.rows(LEAST, 10)
-    log, level, noise = levels.tolist()
-    out = np.full((3, len(log)), np.nan)
-    waiting: deque[float] = deque()  # the last GAP steps
-    ordered: list[float] = []  # the steps of the usual level, in order of size
-    order: deque[float] = deque()  # the same, in order of time
-    sign = 1.0 if limit > 0 else -1.0
-    spread, over = np.nan, False
-    for t, (value, now) in enumerate(zip(log, level, strict=True)):
-        n = len(ordered)
-        if n >= least:
-            base = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
-            if not over:
-                spread = noise[t]
-            margin = CLEAR * (spread * (1 / recent + 1 / n)) ** 0.5 if spread == spread else 0.0
-            gain = sign * (np.exp(now) - np.exp(base))
-            over = sign * (now - base) >= max(abs(limit), min(margin, most)) and gain >= least_gain
-            out[:, t] = now - base, base, over
-        if over:  # what lasts does not become the usual, nor do the steps just before it
-            waiting.clear()
-            continue
-        waiting.append(value)
-        if len(waiting) > gap:
-            entry = waiting.popleft()
-            order.append(entry)
-            insort(ordered, entry)
-            if len(order) > window:
-                del ordered[bisect_left(ordered, order.popleft())]
+@dataclass
+class _Side:
+    """The state of a signal in one direction: `sign` 1 above the usual level, −1 below it."""
+
+    sign: float
+    limit: float  # in logarithms, as are all levels here
+    gap: int
+    window: int
+    waiting: deque[float] = field(default_factory=deque)  # the last steps
+    ordered: list[float] = field(default_factory=list)  # the steps of the usual level, by size
+    order: deque[float] = field(default_factory=deque)  # the same, by time
+    base: float = nan
+    errors: list[float] = field(default_factory=list)  # of the medians of the last steps
+    farthest: float = nan
+    is_open: bool = False
+    back: int = 0  # steps that the level has been back
+    reward: float = nan  # where the episode began
+
+    def absorb(self, value: float) -> None:
+        self.waiting.append(value)
+        if len(self.waiting) > min(self.gap, (len(self.waiting) + len(self.order)) // 2):
+            entry = self.waiting.popleft()
+            self.order.append(entry)
+            insort(self.ordered, entry)
+            if len(self.order) > self.window:
+                del self.ordered[bisect_left(self.ordered, self.order.popleft())]
+
+    def departs(self, levels: list[float], errors: list[float], gain: float) -> bool:
+        """Whether a median of the last steps is beyond the limit and its noise."""
+        if not self.is_open:
+            if (n := len(self.ordered)) < LEAST:
+                return False
+            self.base = (self.ordered[(n - 1) // 2] + self.ordered[n // 2]) / 2
+            self.errors = [error if error == error else inf for error in errors]
+        for now, error in zip(levels, self.errors, strict=True):
+            least = min(max(self.limit, CLEAR * error), MOST * self.limit)
+            if self.sign * (now - self.base) >= least and (
+                gain == 0.0 or self.sign < 0
+                or exp(now) - exp(self.base) >= min(gain, exp(self.base))
+            ):
+                return True
+        return False
+
+    def hold(
+        self, now: float, smooth: float, departs: bool, reward: float, steps: int
+    ) -> bool:
+        """Whether the signal is away from its usual level, after one more step. `smooth`: the
+        median of the last SMOOTH steps."""
+        if departs and not self.is_open:
+            self.is_open, self.farthest, self.reward = True, now, reward
+            self.waiting.clear()  # the steps just before are no part of the usual
+        if not self.is_open:
+            return False
+        self.farthest = self.sign * max(self.sign * self.farthest, self.sign * now)
+        way = self.sign * (exp(self.farthest) - exp(self.base))
+        left = self.sign * (exp(smooth) - exp(self.base))
+        near = min(NEAR * self.errors[-1], self.limit / 2)
+        is_near = self.sign * (smooth - self.base) <= near
+        is_back = not departs and (is_near or left <= (1 - RECOVERED) * way)
+        self.back = self.back + 1 if is_back else 0
+        self.is_open = self.back < steps
+        return not is_back
+
+
+def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Series:
+    """Level − usual, usual, and 1 where it departs, for each step: above, then below, (6, N)."""
+    windows = [cadence.rows(RECENT), cadence.rows(SMOOTH)]
+    logs, rewards, errors = rows
+    levels = [d.trailing_median(logs, w, w) for w in windows]
+    lags = sorted({cadence.rows(lag) for lag in d.LAGS})
+    unsure = d.untested(len(logs), lags)
+    noise = upper_noise(logs)
+    spreads = []
+    for level, w in zip(levels, windows, strict=True):
+        swings = d.swings(level, lags) * unsure
+        variance = np.where(np.isnan(swings), noise / w, swings)
+        spreads.append(np.sqrt(d.shifted(variance, windows[0])).tolist())
+    gap, window, back = cadence.rows(GAP), cadence.rows(scale.steps, 20), cadence.rows(BACK)
+    sides = [
+        _Side(1.0, log(scale.high), gap, window), _Side(-1.0, -log(scale.low), gap, window)
+    ]
+    out = np.full((6, len(logs)), np.nan)
+    series = (x.tolist() for x in (logs, *levels, rewards, errors))
+    for t, (value, now, smooth, reward, error) in enumerate(zip(*series, strict=True)):
+        for i, side in enumerate(sides):
+            departs = side.departs([now, smooth], [x[t] for x in spreads], gain)
+            holds = side.hold(now, smooth, departs, reward, back)
+            out[3 * i : 3 * i + 3, t] = now - side.base, side.base, holds
+        for side, other in (sides, sides[::-1]):
+            is_learned = reward - other.reward > error
+            if not side.is_open and (not other.is_open or is_learned):
+                side.absorb(value)
+            elif other.is_open:
+                side.waiting.clear()
     return out
 
 
@@ -118,6 +210,43 @@ def gradient_norm(e: Evidence) -> d.Series:
     """The gradient norm before clipping, where there is a gradient: all groups with equal rewards
     leave none, or what rounding leaves of it."""
     norm = e.column("grad_norm")
-    largest = np.fmax.accumulate(norm)
+    level = on_measured(norm, lambda v: d.trailing_median(v, 5, 1))  # no single spike is the size
+    largest = np.fmax.accumulate(level)
     none = (e.column("zero_signal_share") == 1.0) | (norm <= np.fmax(NUMERIC_ZERO * largest, TINY))
     return np.where(none, np.nan, norm)
+
+
+@once
+def kl_explosion(e: Evidence) -> Departure:
+    """The KL to the reference against the largest before, until it is back; or farther than any
+    policy goes. A KL that grows as the cube of the steps is no explosion, however early."""
+    recent, earlier, least = (e.cadence.rows(n) for n in (KL_RECENT, KL_EARLIER, KL_LEAST))
+    back = e.cadence.rows(BACK)
+
+    def over_earlier(values: d.Series) -> d.Series:
+        level = d.trailing_median(values, recent, min(recent, 3)).tolist()
+        out = np.full((3, len(level)), np.nan)
+        held = [False] * len(level)
+        largest, farthest, is_open, is_back = nan, nan, False, 0
+        compared = 0  # rows that may be the largest
+        for t, now in enumerate(level):
+            while compared <= t - max(min(earlier, -(-t // 3)), 1):
+                before = level[compared]
+                if before > 0 and not held[compared] and not is_open and not before <= largest:
+                    largest = before
+                compared += 1
+            grows = now >= KL_EXPLOSION * largest and (t >= least or now >= KL_EARLY)
+            departs = grows or now >= KL_FAR
+            if departs and not is_open:
+                is_open, farthest = True, now
+            if is_open:
+                farthest = max(farthest, now)
+                base = largest if largest == largest else 0.0
+                over = not departs and now - base <= (1 - RECOVERED) * (farthest - base)
+                is_back = is_back + 1 if over else 0
+                held[t], is_open = not over, is_back < back
+            out[:, t] = now / largest, largest, held[t]
+        return out
+
+    ratio, largest, holds = on_measured(e.column("kl"), over_earlier, series=3)
+    return Departure(ratio, largest, holds > 0)

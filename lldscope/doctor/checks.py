@@ -41,7 +41,7 @@ def examine(run: Path) -> Examination:
     """Check every file of a run. Raises RunNotFound, NewerSchema."""
     findings = _check_run_file(run)
     manifest = layout.read_manifest(run)
-    status = {owner: compaction.still_writing(run, *owner, manifest) for owner in manifest.owners}
+    status = {owner: compaction.still_writing(run, owner, manifest) for owner in manifest.owners}
     recording = {owner: why for owner, why in status.items() if why}
     journals: dict[str, str] = {}
     read_journals(run, journals)
@@ -167,7 +167,7 @@ def check_unlisted_files(examination: Examination) -> Iterator[Finding]:
             yield Finding("warning", "leftover", where, f"{why}.", MOVE, move)
         else:
             message = f"{part.rows} intact rows that no manifest lists."
-            list_it = partial(commit, run, *file.name.owner, [part])
+            list_it = partial(commit, run, file.name.owner, [part])
             yield Finding("damage", "unlisted", where, message, "list them", list_it)
 
 
@@ -183,7 +183,7 @@ def _intact_part(run: Path, file: UnlistedFile) -> Part | None:
     except (OSError, pa.ArrowException, KeyError):
         return None
     ends = steps["min"], steps["max"]
-    part = Part(file.table, file.path.name, *file.name.owner, len(rows), size, *ends, crc)
+    part = Part(file.table, file.path.name, *file.name.owner[:2], len(rows), size, *ends, crc)
     return part if find_damage(run, part) is None else None
 
 
@@ -191,11 +191,11 @@ def check_writers(examination: Examination) -> Iterator[Finding]:
     """Recorders that are running or were not closed, and what they left."""
     run, manifest = examination.run, examination.manifest
     for owner in manifest.owners:
-        beat = examination.heartbeats.get(owner[1], {})
+        beat = examination.heartbeats.get(owner.rank, {})
         closed_by_heartbeat = "attempt" not in beat and bool(beat.get("closed"))  # earlier versions
         if owner in manifest.closed or closed_by_heartbeat:
             continue
-        where = "attempt {}, rank {}".format(*owner)
+        where = owner.words
         if owner in examination.recording:
             yield Finding("note", "recording", where, f"{examination.recording[owner]}.")
             continue

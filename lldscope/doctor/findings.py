@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..storage.manifest import Manifest
+from ..storage.part import Owner
 
 Severity = Literal["damage", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("damage", "warning", "note")  # worst first
-Owner = tuple[int, int]  # (attempt, rank)
 
 
 @dataclass

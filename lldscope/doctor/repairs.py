@@ -21,8 +21,7 @@ from ..storage.manifest import (
     manifest_names,
     manifest_path,
 )
-from ..storage.part import QUARANTINE_DIR, Part
-from .findings import Owner
+from ..storage.part import QUARANTINE_DIR, Owner, Part
 
 
 def quarantine(run: Path, path: Path, name: str, why: str) -> None:
@@ -80,12 +79,12 @@ def rebuild_run_file(run: Path) -> None:
         quarantine(run, path, layout.RUN_FILE, "it could not be read")
     now = time.time()
     starts: dict[int, float] = {}
-    for attempt, rank in owners:
-        modified = manifest_path(run, attempt, rank).stat().st_mtime
-        starts[attempt] = min(modified, starts.get(attempt, modified))
+    for owner in owners:
+        modified = manifest_path(run, *owner).stat().st_mtime
+        starts[owner.attempt] = min(modified, starts.get(owner.attempt, modified))
     info = layout.new_run(
         min(starts.values(), default=now),
-        world_size=1 + max((rank for _, rank in owners), default=0),
+        world_size=1 + max((owner.rank for owner in owners), default=0),
         attempts=[{"attempt": a, "started": t} for a, t in sorted(starts.items())],
         status="stopped",
         reason="run.json was lost and written anew by lldscope doctor",

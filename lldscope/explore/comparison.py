@@ -45,20 +45,21 @@ def compare(
     runs: Sequence[Run],
     align: str = "step",
     every: float | None = None,
-    signals: Sequence[str] = COMPARED,
+    signals: Sequence[str] | None = None,
     arl: float | None = None,
     rules: Sequence[Rule] | None = None,
 ) -> dict[str, Any]:
     """Runs as plain data: verdicts, phases, alarms, and each signal at matched points.
 
-    `every` is the spacing of the points in the unit of `align`. A value is None where the run was
-    not there, or had not measured the signal yet. `differences` are to the first run; `estimators`
-    say how a number differs from what lldscope would measure, None where it does not. Raises
+    `every` is the spacing of the points in the unit of `align`. `signals` are by default those of
+    COMPARED that any of the runs has measured. A value is None where the run was not there, or had
+    not measured the signal yet. `differences` are to the first run; `estimators` say how a number
+    differs from what lldscope would measure, None where it does not. Raises
     UsageError for too many runs or points, and for a name that is no signal.
     """
     if len(runs) > MOST_RUNS:
         raise UsageError(f"{len(runs)} runs are too many to compare; {MOST_RUNS} are the most.")
-    if unknown := [name for name in signals if name not in _UNITS]:
+    if unknown := [name for name in signals or () if name not in _UNITS]:
         raise UsageError(f"There is no signal {unknown[0]}; `lldscope schema` names them.")
     assessments = [run.assess(arl, rules) for run in runs]
     onsets = [onset(a, refine(a)) for a in assessments]
@@ -70,9 +71,11 @@ def compare(
     ]
     estimators = [run.estimators() for run in runs]
     rows_by_signal = []
-    for name in signals:
+    for name in COMPARED if signals is None else signals:
         columns = [means_at(a, name, r) for a, r in zip(assessments, rows, strict=True)]
         values = [list(of_point) for of_point in zip(*columns, strict=True)]
+        if signals is None and all(v is None for column in columns for v in column):
+            continue
         rows_by_signal.append({
             "signal": name, "unit": _UNITS[name], "values": values,
             "differences": [

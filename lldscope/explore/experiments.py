@@ -66,16 +66,16 @@ def rescue(answer: Any) -> Experiment:
 def attempts(run: Run) -> Experiment | None:
     """The attempts of a run that was resumed: where each began, what it changed, and up to which
     step it counts."""
-    spans = run.rows("SELECT attempt, min(step), max(step) FROM all_steps GROUP BY attempt"
-                     " ORDER BY attempt").rows
+    spans = run.rows("SELECT attempt, min(step), max(step), (SELECT max(step) FROM steps s WHERE"
+                     " s.attempt = a.attempt) FROM all_steps a GROUP BY attempt ORDER BY attempt"
+                     ).rows
     if len(spans) < 2:
         return None
     changes = {e.get("attempt"): e["changed"] for e in run.events()
                if e.get("kind") == "resume" and isinstance(e.get("changed"), dict)}
     rows = []
-    for i, (attempt, first, last) in enumerate(spans):
-        counts = min([last, *(start - 1 for _, start, _ in spans[i + 1 :])])
-        until = f"to {counts}" if counts >= first else "superseded"
+    for attempt, first, last, counts in spans:
+        until = "superseded" if counts is None else f"to {counts}"
         changed = ", ".join(f"{name}={value}" for name, value in changes.get(attempt, {}).items())
         rows.append((str(attempt), f"{first} to {last}", until, changed))
     head = ("attempt", "steps", "counts", "changed")

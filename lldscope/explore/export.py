@@ -16,6 +16,7 @@ from ..core.errors import LldscopeError, UsageError
 from ..core.safe_text import FORMULA
 from ..core.schema import TABLES, VIEWS
 from ..storage.json_files import IN_PROGRESS
+from ..storage.part import columns_without_floats
 
 if TYPE_CHECKING:
     from ..runs import Run
@@ -88,5 +89,8 @@ def _without_formulas(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _writer(suffix: str, sink: Any, schema: pa.Schema) -> Any:
     if suffix == ".parquet":
-        return pa.parquet.ParquetWriter(sink, schema, compression="zstd")
+        bounded = columns_without_floats(schema)
+        return pa.parquet.ParquetWriter(
+            sink, schema, compression="zstd", write_statistics=bounded
+        )
     return pa.csv.CSVWriter(sink, schema)

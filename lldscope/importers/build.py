@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -60,8 +61,9 @@ class Import:
         self.findings = Findings(request)
         self.groups = groups(paths, format_id, self.findings)
         self._writer: RunWriter
-        self._ingested: dict[str, int] = {}  # items of each format that are in the run …
-        self._last: dict[str, Scalars | Rows] = {}  # … and the last of them
+        # Items in the run by format, and by file where those of a format are read one by one …
+        self._ingested: Counter[tuple[str, Path | None]] = Counter()
+        self._last: dict[tuple[str, Path | None], Scalars | Rows] = {}  # … and the last of them
         self._info: dict[str, Any] = {}
         self._is_growing = False  # so that the last rows may be of a step that is half written
 
@@ -156,18 +158,19 @@ class Import:
 
     def _ingest(self, group: Group) -> None:
         """Items of a format that are not in the run yet."""
-        name = group.source.name
-        done, n, item = self._ingested.get(name, 0), 0, None
+        counts: Counter[tuple[str, Path | None]] = Counter()
         items = group.source.read(group.paths, self.findings)
-        for item in _without_last_rows(items) if self._is_growing else items:
-            n += 1
-            if n > done:
+        for item in _without_open_ends(items) if self._is_growing else items:
+            key = group.source.name, item.origin if isinstance(item, Scalars) else None
+            counts[key] += 1
+            done = self._ingested[key]
+            if counts[key] > done:
                 self._writer.write(item)
-            elif n == done and (more := _more(self._last[name], item)):
+                self._ingested[key] += 1
+            elif counts[key] == done and (more := _more(self._last[key], item)):
                 self._writer.write(more)
-        self._ingested[name] = max(n, done)
-        if item is not None and n >= done:
-            self._last[name] = item
+            if counts[key] == self._ingested[key]:
+                self._last[key] = item
 
     def _sizes(self) -> dict[str, int]:
         sizes: dict[str, int] = {}
@@ -187,9 +190,10 @@ class Import:
         now = time.time()
         description = " and ".join(g.source.description for g in self.groups)
         rows = any(table in writer.rows for table in ("responses", "actions"))
-        if len(writer.attempts) > MANY_STARTS:
+        times = len(writer.attempts) - 1 + self.findings.returns
+        if times >= MANY_STARTS:
             self.findings.note(
-                f"The steps go back {len(writer.attempts) - 1} times, more often than a run is "
+                f"The steps go back {times} times, more often than a run is "
                 "restarted: several runs seem to have been written to one log at once, and the "
                 "result mixes them. Import the log of each separately."
             )
@@ -209,6 +213,7 @@ class Import:
                 "request": request,
                 "trainer": trainer_of(self.findings.all_names).id,
                 "notes": list(self.findings.notes),
+                "counted": self.findings.counted,
             },
         )
         if self.findings.planned_steps:
@@ -244,10 +249,13 @@ class Import:
         return summary
 
 
-def _without_last_rows(items: Iterable[Scalars | Rows]) -> Iterator[Scalars | Rows]:
-    """All but rollouts at the end, which may be of a step that is half written."""
+def _without_open_ends(items: Iterable[Scalars | Rows]) -> Iterator[Scalars | Rows]:
+    """All but means whose attempt is open, and rollouts at the end, which may be of a step that is
+    half written."""
     before = None
     for item in items:
+        if isinstance(item, Scalars) and item.is_open:
+            continue
         if before is not None:
             yield before
         before = item

@@ -1,10 +1,14 @@
-"""What trainers print: a line a step.
+"""What trainers print.
+
+`records` says what a record is; here is decided which of the shapes in a file are its metrics, and
+what the steps are of those that do not name theirs. Among them
 
 - verl (0.2 to 0.9.1, `utils/logger/aggregate_logger.py`): `step:12 - actor/entropy:0.53 - …`, with
   `np.float64(0.53)` on numpy 2, anywhere in what Ray collects from many processes.
 - A dictionary or a JSON object, with its step in it or before it; ROLL's (`utils/tracking.py`) is
-  `metrics_tag: {"step": 3, "metrics": {…}}`.
-- `Step 12/200 | loss: 0.1 | reward: 0.5`, `[step 12] reward=0.5`, `[name] 12/200 | reward=0.5`.
+  `metrics_tag: {"step": 3, "metrics": {…}}`, slime's `rollout 3: {…}` and `step 3: {…}`.
+- `Step 12/200 | loss: 0.1 | reward mean: 0.5`, `Epoch:[1/2](3/100), Reward: 0.5`, or such a line
+  and its entries below it, nested (EasyR1) or not (NeMo-RL); tables, of markdown and of notebooks.
 - TRL and other Hugging Face Trainers: `{'loss': 0.1, 'reward': 0.5, …, 'epoch': 0.02}`, without the
   step.
 """
@@ -14,232 +18,252 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from ..storage.json_files import parse
 from .mapping import meaning
-from .metrics import StepReader, inner, numbers
-from .progress_bar import Bars
-from .reading import lines, number, strip_ansi
+from .reading import is_notebook, text_lines
+from .records import Reader, Record
 from .rows import Candidate
-from .source import AttemptCounter, Findings, Scalars
+from .source import Findings, Scalars, in_attempts
 
 _LONGEST = 1 << 20  # bytes of a line
 SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
-
-_VERL = re.compile(rb"(?:^|[^\w/])step:(\d{1,10}) - ([\w@./-]+:.*)")
-_NUMPY = re.compile(rb"\bnp\.\w+\(|\)")
-_DICT = re.compile(rb"\{'[\w./-]+': ")  # how a printed dictionary begins
-_EPOCH = b"'epoch': "  # what is last in it
-_ENTRY = re.compile(rb"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
-_STEP = re.compile(
-    rb"(?i)\b(?:global_)?(?:step|iter(?:ation)?)\b[\s:=#]*(\d{1,10})(?:/(\d{1,10}))?"
-)
-_COUNT = re.compile(rb"(?:^|\])\s*(\d{1,10})/(\d{1,10})\s*\|")  # without a word for it
-_IN_STEP = b"te"  # what every word for it holds
-_PAIR = re.compile(
-    rb"([A-Za-z][\w./@-]{0,99})\s?[:=]\s?([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))(?![\w:])"
-)
-_TOTAL = re.compile(rb"Total training steps: (\d{1,10})")
+_SURVEYED = 1000  # records with a signal that are looked at before a file is read
+_MOST_SHAPES, _MOST_NAMES = 1000, 20_000  # that are surveyed
+_LONGEST_UNKNOWN = 0.05  # of the records of a shape without a signal whose step may go back
 _SUMMARY = "train_runtime"  # of what the Trainer prints at its end
-
-Step = tuple[int, dict[str, float]]
+_VERLS = frozenset(("verl",))  # beside which other lines that name a step are noise
+ROWS = "rows"  # what is counted where a text does not tell the steps
 
 
 class Console:
     name = "console"
-    description = "console output with a line a step: verl's, a dictionary, or name=value"
+    description = "console output: lines, dictionaries, tables or blocks with the metrics of a step"
 
     def looks_like(self, file: Candidate) -> bool:
-        return _anywhere(file, lambda line: _may_hold_a_step(line) and _names_a_signal(line))
+        start = file.head.lstrip()
+        is_json = start.startswith((b'{"', b"{\n")) and not is_notebook(file.path)
+        if not start or is_json or b"\0" in start[:4096] or start.startswith(b"PAR1"):
+            return False
+        return bool(_survey(file.path, 1).accepted)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        attempts_seen = AttemptCounter()
-        for path in paths:
-            is_verls = False  # then other lines that name a step are noise
-            for line, is_complete in lines(path, findings, longest=_LONGEST):
-                if not _may_hold_a_step(line):
+        yield from in_attempts(self._means(paths, findings), findings)
+
+    def _means(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        """A row that does not name its step has that of the progress bar, or what else the file
+        says of it, or is counted. Where its epoch goes back, the count does, too."""
+        epochs = list[float]()
+        layouts = {path: _survey(path, _SURVEYED) for path in paths}
+        unnamed = [_steps(p, it, findings) for p, it in layouts.items() if it.is_unnamed]
+        are_known = all(unnamed)
+        steps = chain.from_iterable(unnamed if are_known else ())
+        for path, layout in layouts.items():
+            in_epochs = _Epochs()
+            reader = Reader(findings, layout.mark)
+            for record in reader.records(text_lines(path, findings, _LONGEST)):
+                if not layout.accepts(record, findings):
                     continue
-                if total := _TOTAL.search(line):
-                    findings.planned_steps = int(total[1])
-                line = strip_ansi(line)
-                if match := _VERL.search(line):
-                    is_verls, pair = True, _verls(match, is_complete, findings)
-                else:
-                    pair = None if is_verls else step_in(line, findings)
-                if pair:
-                    step, values = pair
-                    yield Scalars(step, values, attempt=attempts_seen.of(step, values))
-
-
-def _may_hold_a_step(line: bytes) -> bool:
-    return _IN_STEP in line or (b"/" in line and b"|" in line)
-
-
-def _names_a_signal(line: bytes) -> bool:
-    """Whether a line is a step with a name that is a signal's: many lines name a step."""
-    pair = step_in(line, Findings())
-    return pair is not None and any(map(meaning, pair[1]))
-
-
-def step_in(line: bytes, findings: Findings) -> Step | None:
-    """Step and numbers of a line; None where one of them is not there."""
-    if match := _VERL.search(line):
-        return _verls(match, True, findings)
-    return _dictionary(line) or _pairs(line, findings)
-
-
-def _dictionary(line: bytes) -> Step | None:
-    """Step and numbers of a dictionary in a line; None where one of them is not there."""
-    begins, ends = line.find(b"{"), line.rfind(b"}")
-    if begins < 0 or ends < begins:
-        return None
-    text, nothing = line[begins : ends + 1], Findings()
-    try:
-        row = parse(text)
-    except ValueError:
-        row = _dict_values(text, nothing)
-    if not isinstance(row, dict):
-        return None
-    before = _STEP.search(line[:begins])
-    pair = StepReader().of(row) or (("", int(before[1])) if before else None)
-    if pair is None or pair[1] >= 2**31:
-        return None
-    values = numbers(inner(row), nothing, {pair[0]})
-    return (pair[1], values) if values else None
-
-
-def _pairs(line: bytes, findings: Findings) -> Step | None:
-    """Step and numbers of a line such as `Step 3/200 | loss: 0.1 | reward: 0.5`."""
-    step = _STEP.search(line) or _COUNT.search(line)
-    if step is None or int(step[1]) >= 2**31:
-        return None
-    pairs = _PAIR.findall(line[step.end() :]) or _PAIR.findall(line[: step.start()])
-    values = {n.decode(): float(v) for n, v in pairs if v.count(b".") < 2}
-    if not values:
-        return None
-    if step[2]:
-        findings.planned_steps = int(step[2])
-    return int(step[1]), values
-
-
-def _verls(match: re.Match[bytes], is_complete: bool, findings: Findings) -> Step | None:
-    step, values = int(match[1]), _verl_values(match[2], is_complete, findings)
-    if step >= 2**31 or not values:
-        findings.skip("metric lines without a metric")
-        return None
-    return step, values
-
-
-def _verl_values(text: bytes, is_complete: bool, findings: Findings) -> dict[str, float]:
-    values: dict[str, float] = {}
-    entries = (_NUMPY.sub(b"", text) if b"np." in text else text).rstrip().split(b" - ")
-    if not is_complete and len(entries) > 1:
-        entries.pop()  # its number may lack digits
-        findings.skip("last metrics of a line that is half written")
-    for entry in entries:
-        name, _, value = entry.rpartition(b":")
-        try:
-            values[name.decode("utf-8", "replace")] = float(value)
-        except ValueError:
-            findings.skip("metrics whose value is not a number")
-    values.pop("", None)
-    return values
-
-
-class TrlConsole:
-    name = "trl-console"
-    description = "console output of TRL or another Hugging Face Trainer"
-
-    def looks_like(self, file: Candidate) -> bool:
-        return _anywhere(file, lambda line: _EPOCH in line and _printed(line) is not None)
-
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        """The step is the progress bar's where the file has it, or else the number of the printed
-        dictionary. Where the epoch goes back, the run was resumed from a checkpoint; so does the
-        count."""
-        attempt, epochs = 1, list[float]()
-        by_file = [self._steps(path, findings) for path in paths]
-        steps = chain.from_iterable(by_file if all(by_file) else ())
-        for path in paths:
-            for line, _ in lines(path, findings, _EPOCH, _LONGEST):
-                values = _metrics(line, findings)
-                if values is None:
+                values = record.values
+                if record.step is not None:
+                    step, planned = in_epochs.of(record)
+                    findings.planned_steps = planned or findings.planned_steps
+                    step //= layout.every.get(record.shape, 1)
+                    yield Scalars(step, values)
                     continue
-                epoch = values.pop("epoch")
+                epoch = values.pop("epoch", math.nan)
                 if epochs and epoch < epochs[-1]:
-                    attempt += 1
                     del epochs[bisect_left(epochs, epoch) :]
                 epochs.append(epoch)
-                yield Scalars(next(steps, len(epochs)), values, attempt=attempt)
-        if all(by_file):
-            findings.note("The steps are those of the progress bar or of logging_steps.")
-        else:
+                if values:
+                    yield Scalars(next(steps, len(epochs)), values)
+        if unnamed and are_known:
             findings.note(
-                "The text does not hold the steps: they are the printed lines, counted from 1. "
-                "With logging_steps above 1, import trainer_state.json instead."
+                "The rows do not name their steps: these are by the progress bar, logging_steps, "
+                "the epochs or the learning rate."
+            )
+        elif unnamed:
+            findings.counted = ROWS
+            findings.note(
+                "The text does not hold the steps: they are its rows, counted from 1. With "
+                "logging_steps above 1, import trainer_state.json instead."
             )
 
-    def _steps(self, path: Path, findings: Findings) -> list[int]:
-        """The steps of the dictionaries in a file; empty where neither its progress bars nor a
-        printed `logging_steps` says."""
-        bars, nothing = Bars(), Findings()
-        for line, _ in lines(path, nothing, longest=_LONGEST):
-            bars.saw(line)
-            if _EPOCH not in line:
-                continue
-            if values := _metrics(line, nothing):
-                bars.printed(values["epoch"])
-            elif printed := _printed(strip_ansi(line)):
-                summary = _dict_values(printed, nothing)
-                bars.end = summary["epoch"] if _SUMMARY in summary else bars.end
-        if steps := bars.steps():
-            findings.planned_steps = bars.total
-        return steps
+
+class _Epochs:
+    """Steps that are counted in each epoch anew, from the start of the run."""
+
+    def __init__(self) -> None:
+        self._epoch = self._last = self._before = 0
+
+    def of(self, record: Record) -> tuple[int, int | None]:
+        """The step of a record, and how many there will be."""
+        step, total = record.step or 0, record.total
+        if record.epoch is None:
+            return step, total
+        epoch, epochs = record.epoch
+        if epoch > self._epoch and step <= self._last:
+            self._before += total or self._last
+        elif epoch < self._epoch:
+            self._before = 0
+        self._epoch, self._last = epoch, step
+        return self._before + step, total and total * epochs
 
 
-def _metrics(line: bytes, findings: Findings) -> dict[str, float] | None:
-    """What was printed of a step; None for a line without that, counted where it is damaged."""
-    printed = _printed(strip_ansi(line))
-    values = _dict_values(printed, findings) if printed else {}
-    if not math.isfinite(values.get("epoch", math.nan)):
-        findings.skip("printed dictionaries that are cut, or without an epoch")
-        return None
-    is_other = _SUMMARY in values or any(n.startswith("eval_") for n in values)
-    return None if is_other else values
+@dataclass
+class _Shape:
+    """What the records of a shape have in common."""
+
+    n: int = 0
+    signals: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    first: int = 0
+    last: int = -1
+    highest: int = 0
+    back: int = 0  # how often the step went back
+
+    @property
+    def weight(self) -> int:
+        return self.n * len(self.signals)
 
 
-def _printed(line: bytes) -> bytes | None:
-    """The dictionary in a line, from its first brace to that which ends it after the epoch."""
-    begins, epoch = _DICT.search(line), line.rfind(_EPOCH)
-    ends = line.find(b"}", epoch)
-    if begins is None or not 0 <= begins.start() < epoch < ends or b"{" in line[epoch:ends]:
-        return None
-    return line[begins.start() : ends + 1]
+@dataclass
+class _Layout:
+    """The shapes of a file's metrics.
+
+    every       steps of a shape that are one of the others: updates of a rollout
+    is_unnamed  whether its rows do not name their steps, …
+    has_epochs  … but epochs
+    """
+
+    accepted: frozenset[str] = frozenset()
+    every: dict[str, int] = field(default_factory=dict)
+    is_unnamed: bool = False
+    has_epochs: bool = False
+
+    @property
+    def mark(self) -> bytes | None:
+        """What is in the first line of each record; None where nothing is in all."""
+        if self.accepted == _VERLS:
+            return b"tep"
+        return b"{" if all(re.fullmatch(r"dict(?: [\w-]+)?", n) for n in self.accepted) else None
+
+    def accepts(self, record: Record, findings: Findings) -> bool:
+        if record.shape not in self.accepted or (record.step is None) != self.is_unnamed:
+            return False
+        if _SUMMARY in record.values:
+            return False
+        if self.is_unnamed:
+            if _is_other(record):
+                return False
+            if self.has_epochs and not math.isfinite(record.values.get("epoch", math.nan)):
+                findings.skip("rows without an epoch")
+                return False
+        if record.texts:
+            findings.skip("metrics whose value is not a number", record.texts)
+        return True
 
 
-def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for name, value in _ENTRY.findall(text):
-        if (result := number(value.decode())) is None:
-            findings.skip("metrics whose value is not a number")
-        else:
-            values[name.decode("utf-8", "replace")] = result
-    return values
+def _is_other(record: Record) -> bool:
+    """Whether a row is the Trainer's summary or an evaluation."""
+    return _SUMMARY in record.values or any(n.startswith("eval_") for n in record.values)
 
 
-def _anywhere(file: Candidate, matches: Callable[[bytes], bool]) -> bool:
-    """Whether a line of the first SEARCH_BYTES of a text matches."""
-    start = file.head.lstrip()
-    if not start or b"\0" in start[:4096] or start.startswith((b'{"', b"PAR1", b"{\n")):
-        return False
-    size = 0
-    for line, _ in lines(file.path, Findings(), longest=_LONGEST):
-        size += len(line)
-        if (b":" in line or b"=" in line) and matches(strip_ansi(line)):
-            return True
-        if size > SEARCH_BYTES:
+def _survey(path: Path, most: int) -> _Layout:
+    """Which of the shapes in the beginning of a file are its metrics, by `most` records."""
+    named, unnamed = defaultdict[str, _Shape](_Shape), defaultdict[str, _Shape](_Shape)
+    size, n_signals, signal_of = 0, 0, dict[str, str | None]()
+    findings = Findings()
+
+    def lines() -> Iterator[tuple[bytes, bool]]:
+        nonlocal size
+        for line, is_complete in text_lines(path, findings, _LONGEST):
+            size += len(line)
+            if size > SEARCH_BYTES:
+                return
+            yield line, is_complete
+
+    for record in Reader(findings).records(lines()):
+        shapes = unnamed if record.step is None else named
+        if len(shapes) >= _MOST_SHAPES and record.shape not in shapes:
+            continue
+        if record.step is None and _is_other(record):
+            continue
+        shape = shapes[record.shape]
+        for name in record.values:
+            if name not in signal_of:
+                signal_of[name] = m.signal if (m := meaning(name)) else None
+        signals = {signal for name in record.values if (signal := signal_of[name])}
+        shape.n += 1
+        shape.signals |= signals
+        shape.names |= record.values.keys()
+        if record.step is not None:
+            shape.first = record.step if shape.n == 1 else min(shape.first, record.step)
+            shape.back += record.step < shape.last
+            shape.last = record.step
+            shape.highest = max(shape.highest, record.step)
+        n_signals += bool(signals)
+        if len(signal_of) > _MOST_NAMES:
             break
-    return False
+        enough = min(most, 10) if "verl" in named else most
+        if n_signals >= enough and _choose(named, unnamed).accepted:
+            break
+    return _choose(named, unnamed)
+
+
+def _choose(named: dict[str, _Shape], unnamed: dict[str, _Shape]) -> _Layout:
+    if named.get("verl") and named["verl"].signals:
+        return _Layout(_VERLS)
+    # A block that comes once is a configuration.
+    rows = {n: s for n, s in unnamed.items() if s.n > 1 or (n == "dict" and "epoch" in s.names)}
+    best_row = max(rows.values(), key=lambda s: s.weight, default=_Shape())
+    ranked = sorted(named.items(), key=lambda item: (item[0] == "bar", -item[1].weight))
+    main = ranked[0][1] if ranked else _Shape()
+    if best_row.weight > main.weight:
+        shapes = frozenset(n for n, s in rows.items() if s is best_row)
+        return _Layout(shapes, is_unnamed=True, has_epochs="epoch" in best_row.names)
+    if not main.signals:
+        return _Layout()
+    accepted, signals, names, every = set[str](), set[str](), set[str](), dict[str, int]()
+    for name, shape in ranked:
+        is_rollouts = name.startswith("dict") and shape.highest and _is_dense(shape)
+        times = round((main.highest + 1) / (shape.highest + 1)) if is_rollouts else 1
+        if shape.signals & signals or (not shape.signals and shape.names & names):
+            continue
+        if shape is not main and times > 1 and _is_dense(main) and ranked[0][0].startswith("dict"):
+            every[ranked[0][0]] = times
+        elif shape is not main and abs(shape.highest - main.highest) > main.highest / 2 + 5:
+            continue
+        if not shape.signals and shape.back > _LONGEST_UNKNOWN * shape.n:
+            continue
+        accepted.add(name)
+        signals |= shape.signals
+        names |= shape.names
+    return _Layout(frozenset(accepted), every)
+
+
+def _is_dense(shape: _Shape) -> bool:
+    return shape.n > 2 and shape.n >= 0.8 * (shape.highest - shape.first + 1)
+
+
+def _steps(path: Path, layout: _Layout, findings: Findings) -> list[int]:
+    """The steps of the rows of a file; empty where nothing in it tells them."""
+    nothing = Findings()
+    reader = Reader(nothing, layout.mark)
+    places, epochs, rates = list[int](), list[float](), list[float]()
+    for record in reader.records(text_lines(path, nothing, _LONGEST)):
+        values = record.values
+        if _SUMMARY in values and record.step is None:
+            reader.bars.end = values.get("epoch", reader.bars.end)
+        elif layout.accepts(record, nothing):
+            places.append(record.place)
+            epochs.append(values.get("epoch", math.nan))
+            lr = (v for n, v in values.items() if (m := meaning(n)) and m.signal == "lr")
+            rates.append(next(lr, math.nan))
+    if steps := reader.bars.steps(places, epochs, rates):
+        findings.planned_steps = reader.bars.total or findings.planned_steps
+    return steps

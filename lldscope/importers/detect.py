@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..core.errors import LldscopeError, UsageError
-from .console import Console, TrlConsole
+from .console import Console
 from .metrics import Metrics
 from .reading import head, natural_key
 from .rollouts import RolloutRows
@@ -50,8 +50,8 @@ def sources() -> list[Source]:
     """All formats; the first that claims a file reads it. Those of means come before that of rows,
     because rows are assigned to the attempts that the means show."""
     return [
-        TensorBoard(), WandbOffline(), MLFLOW, TRACKIO, Metrics(), TrlConsole(),
-        Console(), RolloutRows(),
+        TensorBoard(), WandbOffline(), MLFLOW, TRACKIO, Metrics(), Console(),
+        RolloutRows(),
     ]
 
 

@@ -69,16 +69,13 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("actor/lr", "lr", None),
     ("response_length/mean", "response_tokens", _TOOL_TEXT),
     ("response_length/clip_ratio", "truncated_share", _MAXIMUM),
-    ("rollout_corr/kl", "engine_gap", None),
-    ("rollout_corr/k3_kl", "engine_k3", None),
-    ("rollout_corr/chi2_token", "engine_chi2", None),
-    ("rollout_corr/rollout_is_eff_sample_size", "engine_ess", "of the weights after truncation"),
-    ("tool_call_counts/mean", "valid_searches", "calls of tools, whatever came back"),
     ("timing_s/gen", "seconds_rollout", None),
     ("timing_s/update_actor", "seconds_update", None),
     # ROLL e25f5fa: pipeline/base_worker.py, utils/tracking.py; others under verl's names
     ("actor/entropy_mean", "entropy", _MODE),
     ("actor/ppo_ratio_clipfrac", "clip_share", _MICRO),
+    # rdan_grpo (a pipeline on ROLL, 2026-11): rdan_grpo/tracking.py and its pipeline
+    ("reward/selected_mean", "reward", "over the responses that are trained on"),
     # Search-R1 0789f5e: verl/trainer/ppo/ray_trainer.py
     ("critic/kl", "kl", _PENALTY),
     ("env/number_of_valid_search", "valid_searches", None),
@@ -172,10 +169,19 @@ MEANINGS: dict[str, Meaning] = {
 } | {name: m for (_, name), m in reversed(_OF_TRAINERS.items())}
 _LAST_RANK = max(m.rank for m in MEANINGS.values())
 
-# verl 0.9.1: val-core/DATA SOURCE/acc or reward/mean@N; Search-R1: val/test_score/DATA SOURCE
-_HELD_OUT = re.compile(r"val-core/.+/(acc|reward)/mean@\d+|val/test_score/.+")
+# A part of a name that says that it is of held-out questions, and a last part that says that it is
+# a score, such as val-core/DATA SOURCE/acc/mean@8 (verl 0.9.1), val/test_score/DATA SOURCE
+# (Search-R1), eval_rewards/FUNCTION/mean (TRL), test/env/all/correct (tinker-cookbook).
+_HELD_OUT = re.compile(
+    r"(?:val|valid|validation|eval|evaluation|test|held_?out)(?:[-_](?:core|env|rewards?))?[/_-]"
+    r"(?:.+[/_-])?"
+    r"(?:acc|accuracy|correct|score|rewards?|return|success(?:[_-]rate)?|(?:pass|solve|win)[_-]rate"
+    r"|pass(?:@|_at_)1|em|exact[_-]match)(?:[/_](?:mean|avg|all|total))*(?:/?(?:mean|avg)@\d+)?"
+    r"|(?:val|eval|test)/.+/(?:mean|avg)@\d+|val/test_score/.+",
+    re.I,
+)
 _OF_A_SOURCE = Meaning(
-    "eval_score", f"{_AFTER}; of one data source, the first of the log", rank=_LAST_RANK
+    "eval_score", f"{_AFTER}; where there are several, the first of the log", rank=_LAST_RANK
 )
 
 # Words that say nothing of which signal it is, and names of the signals without them.
@@ -183,22 +189,34 @@ _FILLING = re.compile(
     r"mean|avg|average|train|trainer|training|metrics|rollout|policy|actor|batch|step"
 )
 _WORDS: dict[str, str] = {
-    **dict.fromkeys(("reward", "rewards", "reward total", "total reward"), "reward"),
-    **dict.fromkeys(("success rate", "accuracy", "pass rate", "solve rate"), "success"),
-    **dict.fromkeys(("gradient norm", "grad norm"), "grad_norm"),
-    **dict.fromkeys(("entropy", "token entropy"), "entropy"),
-    **dict.fromkeys(("kl", "kl divergence", "kl to ref", "ref kl"), "kl"),
-    **dict.fromkeys(
-        (f"{text} {unit}" for text in ("completion", "response", "output")
-         for unit in ("length", "len", "tokens")),
-        "response_tokens",
-    ),
-    **dict.fromkeys(
-        ("truncation rate", "truncated rate", "truncation share", "truncated ratio",
-         "truncation ratio", "clipped ratio"),
-        "truncated_share",
-    ),
-    **dict.fromkeys(("clip fraction", "clip frac", "clipfrac", "clip rate"), "clip_share"),
+    words: signal
+    for signal, names in {
+        "reward": "reward|rewards|reward total|total reward|total rewards|reward score|ep rew|"
+                  "episode reward",
+        "reward_sd": "reward std|rewards std|reward sd|std reward|total rewards std",
+        "success": "success|success rate|accuracy|acc|pass rate|solve rate|correct|correct rate|"
+                   "fraction correct|correct fraction|solved",
+        "grad_norm": "gradient norm|grad norm|grad|gradnorm",
+        "entropy": "entropy|token entropy",
+        "kl": "kl|kl divergence|kl to ref|ref kl|kl ref",
+        "step_kl": "approx kl|ppo kl",
+        "loss_policy": "loss|total loss|pg loss|gradient loss|surrogate loss",
+        "lr": "lr|learning rate",
+        "response_tokens": "|".join(
+            f"{text} {unit}" for text in ("completion", "response", "output", "generation")
+            for unit in ("length", "len", "tokens")
+        ),
+        "truncated_share": "truncation rate|truncated rate|truncation share|truncated ratio|"
+                           "truncation ratio|clipped ratio|truncated|truncated share|"
+                           "truncated fraction|length clip ratio|length cap hit rate",
+        "clip_share": "clip fraction|clip frac|clipfrac|clip rate|pg clipfrac",
+        "zero_signal_share": "zero std frac|frac zero std|zero std fraction",
+        "valid_searches": "|".join(
+            f"{count}{search}" for count in ("", "valid ", "number of valid ", "number of ", "num ")
+            for search in ("search", "searches", "search calls", "search count")
+        ),
+    }.items()
+    for words in names.split("|")
 }
 
 
@@ -224,7 +242,7 @@ def meaning(name: str, trainer: str = "") -> Meaning | None:
 # `rewards/NAME/mean` and `rewards/NAME` of TRL, `reward/NAME` of loops of people's own.
 _COMPONENT = re.compile(r"(?:train/)?(?:rewards/(.+?)(?:/mean)?|reward/([^/]+?)(?:_mean)?)")
 _STATISTIC = re.compile(
-    r"(?:.*[/_])?(?:std|sd|var|min|max|sum|total|mean|avg|median|raw|all|count)"
+    r"(?:.*[/_])?(?:std|sd|var|min|max|sum|total|mean|avg|median|raw|all|count|selected|rate)"
     r"|(?:avg|mean)_.*|.*pass(?:_at_|@)\d+", re.I
 )
 

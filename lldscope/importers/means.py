@@ -44,7 +44,8 @@ class ScalarBuffer:
         return len(values)
 
     def tables(self, attempt: int, findings: Findings) -> list[pa.Table]:
-        """What waits of an attempt, as rows of `scalars`."""
+        """What waits of an attempt, as rows of `scalars`. The largest number there is stands for
+        Inf: MLflow keeps that in databases, which have none, and gives it back."""
         schema = arrow_schema("scalars")
         tables = []
         for names in [names for a, names in self._waiting if a == attempt]:
@@ -52,12 +53,15 @@ class ScalarBuffer:
             ours = self._meanings(names, findings).values()
             factors = np.tile([m.factor for m in ours], len(steps))
             of_names = np.tile(np.arange(len(names)), len(steps))
+            numbers = np.array(values, np.float64)
+            largest = np.abs(numbers) >= np.finfo(np.float64).max
+            numbers[largest] = np.copysign(np.inf, numbers[largest])
             columns = {
                 "step": pa.array(np.repeat(steps, len(names))),
                 "attempt": pa.repeat(attempt, len(values)),
                 "rank": pa.repeat(0, len(values)),
                 "name": pa.array([m.signal for m in ours]).take(of_names),
-                "value": pa.array(np.array(values, np.float64) * factors),
+                "value": pa.array(numbers * factors),
                 "estimator": pa.array([m.estimator for m in ours], pa.string()).take(of_names),
             }
             tables.append(pa.table([columns[n] for n in schema.names], schema.names).cast(schema))

@@ -16,16 +16,18 @@ from typing import Any
 
 from ..core.errors import UsageError
 from .mapping import meaning
-from .reading import as_step, natural_key, number, of_one_run, seconds_of
+from .reading import as_step, is_lost_to_rounding, natural_key, number, of_one_run, seconds_of
 from .rollouts import is_rollout
 from .rows import Candidate, rows_of, sample
-from .source import NO_NUMBER, AttemptCounter, Findings, Scalars
+from .source import NO_NUMBER, Findings, Scalars, in_attempts
 
+PROGRESS = "global_step/max_steps"  # ms-swift's: "3/200"
 # The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
 # count its calls and put the step among the values, as OpenRLHF does.
 STEPS = (
     "step", "global_step", "progress/batch", "iteration", "train_step", "training_step",
     "train/global_step", "training/global_step", "trainer/global_step", "system/step", "step_idx",
+    PROGRESS,
 )
 _EVALUATED = "eval/global_step"  # of a row of evaluations, and of no other
 _LOGGERS = "_step"  # the logger's own count
@@ -62,11 +64,16 @@ class Metrics:
         exports = of_one_run(parts, findings, lambda path: _PART.sub("", path.name))
         _refuse_several_runs(others)
         for path in [*sorted(others, key=natural_key), *exports]:
-            # One counter per file: trainer and orchestrator of a run write files of their own.
-            attempts_seen, rows = AttemptCounter(), rows_of(path, findings)
-            for row, key, step in _with_steps(rows, path, findings):
-                if values := numbers(inner(row), findings, {key, "epoch", *TIMES}):
-                    yield Scalars(step, values, time_of(row), attempts_seen.of(step, values))
+            # Each on its own: trainer and orchestrator of a run write files of their own.
+            yield from in_attempts(_means(path, findings), findings, path)
+
+
+def _means(path: Path, findings: Findings) -> Iterator[Scalars]:
+    for row, key, step in _with_steps(rows_of(path, findings), path, findings):
+        if planned := as_step(str(row.get(PROGRESS)).partition("/")[2]):
+            findings.planned_steps = planned
+        if values := numbers(inner(row), findings, {key, "epoch", *TIMES}):
+            yield Scalars(step, values, time_of(row))
 
 
 def _refuse_several_runs(paths: Sequence[Path]) -> None:
@@ -160,7 +167,8 @@ def numbers(
         elif isinstance(value, dict) and "_type" not in value:
             values |= numbers(value, findings, (), f"{above}{name}/")
         elif (result := number(value)) is not None:
-            values[above + name] = result
+            if not (isinstance(value, str) and is_lost_to_rounding(name, value, findings)):
+                values[above + name] = result
         elif value is not None and not isinstance(value, bool):
             findings.skip(NO_NUMBER)
     return values
@@ -170,7 +178,7 @@ class LoggerCalls:
     """The calls of a logger in a database, in the order in which it was called."""
 
     def __init__(self, findings: Findings) -> None:
-        self._findings, self._attempts, self._steps = findings, AttemptCounter(), StepReader()
+        self._findings, self._steps = findings, StepReader()
 
     def record(self, row: Mapping[str, Any], step: Any, time: float | None) -> Scalars | None:
         """The numbers of one call; `step` is the logger's own. None for a call without a number,
@@ -181,7 +189,7 @@ class LoggerCalls:
         if pair is None:
             self._findings.skip("rows without a step")
             return None
-        return Scalars(pair[1], values, time, self._attempts.of(pair[1], values))
+        return Scalars(pair[1], values, time)
 
 
 Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
@@ -189,14 +197,12 @@ Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
 
 def group_points(points: Iterable[Point]) -> Iterator[Scalars]:
     """The means at points in the order of writing; neighbours of one step are one item."""
-    attempts_seen, now = AttemptCounter(), None
+    now = None
     for name, value, step, time in points:
-        attempt = attempts_seen.of(step, (name,))
-        full = now is not None and len(now.values) >= _MOST_NAMES
-        if now is None or full or (now.step, now.attempt) != (step, attempt):
+        if now is None or now.step != step or name in now.values or len(now.values) >= _MOST_NAMES:
             if now is not None:
                 yield now
-            now = Scalars(step, {}, time, attempt)
+            now = Scalars(step, {}, time)
         now.values[name] = value
     if now is not None:
         yield now

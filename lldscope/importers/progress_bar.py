@@ -1,87 +1,171 @@
-"""The steps of printed metrics, from the progress bar that the Hugging Face Trainer draws.
+"""The steps of rows that do not name theirs, from what else the file says.
 
-The dictionaries it prints hold the epoch and not the step. The bar, in the same file where standard
-error went there too, has the step, and is drawn anew right after each dictionary. Where the two
-streams were written in blocks of their own the bar's place says nothing; then the run's length, by
-the bar, and the epoch in the summary at its end say how many steps an epoch has. Whatever is found
-must agree with every epoch, or it is not used.
+The Hugging Face Trainer prints the epoch and not the step. Its progress bar, where standard error
+went to the same file, has the step: it is drawn right before and after each row. Where the two
+streams were written in blocks of their own the bar's place says nothing; then the length of the run
+and the number of rows say how many steps are between two, or the epoch in the summary at its end,
+or the learning rate, which falls to zero at the last step. Whatever is found must agree with every
+epoch, read as the interval that rounding leaves, or it is not used.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 # transformers 5.19, tqdm: without words before it, as those of data sets have.
-_BAR = re.compile(rb"(?:^|[\r\n]|\x1b\[A)\s*\d{1,3}%\|[^|\r]{0,300}\| (\d{1,10})/(\d{1,10}) \[")
+_BAR = re.compile(
+    rb"(?:^|[\r\n\]]|\x1b\[A)\s*\d{1,3}%\|[^|\r]{0,300}\| (\d{1,10})/(\d{1,10}) \["
+)
+_TITLE = re.compile("─ Step (\\d{1,10}) ─".encode())  # of the completions that TRL 1.16 prints
 _EVERY = re.compile(rb"\blogging_steps['\"]?\s*[=: ]\s*(\d{1,6})\b")  # settings that were printed
 _MOST_BARS = 8  # of different lengths that are counted
-_ROUNDED = 0.0051  # epochs were printed with two decimals
-_DIGITS = 1e-3  # and are printed with four significant digits, relative
+_LEAST_FALL = 0.1  # of a learning rate that tells
+_STRAIGHT = 0.01  # how far it may be from its schedule
+_SURE = 0.015  # how far from a whole number the steps between two rows may be
 
 
 class Bars:
-    """What was seen in a file, in order: `saw` gets its lines, `printed` the dictionaries."""
+    """What was seen in a file, in order: `saw` gets its lines, `mark` is called where a row is."""
 
     def __init__(self) -> None:
         self.end: float | None = None  # the epoch of the summary
-        self._every: int | None = None  # steps from one dictionary to the next, by the settings
-        self._epochs: list[float] = []
-        self._after: list[int] = []  # step of the first bar after each dictionary
+        self._every: int | None = None  # steps from one row to the next, by the settings
+        self._before: list[int] = []  # step of the last bar before each row …
+        self._after: list[int] = []  # … and of the first after it
         self._last = (0, 0)  # step and length of the last bar
+        self._done: Counter[int] = Counter()  # length of a bar → the highest step
         self._seen: Counter[int] = Counter()  # bars by their length
-        self._is_waiting = False  # for the bar after a dictionary
+        self._waiting = 0  # marks before the bar that comes
 
     def saw(self, line: bytes) -> None:
-        if (setting := _EVERY.search(line)) and int(setting[1]) > 0:
+        setting = _EVERY.search(line) if b"logging_steps" in line else None
+        if setting and int(setting[1]) > 0:
             self._every = int(setting[1])
+        if b" Step " in line and (title := _TITLE.search(line)):
+            self._moved(int(title[1]), self._last[1])
         for bar in _BAR.finditer(line) if b"%|" in line else ():
             step, total = int(bar[1]), int(bar[2])
             if step > total or (total not in self._seen and len(self._seen) >= _MOST_BARS):
                 continue
             self._seen[total] += 1
-            self._last = step, total
-            if self._is_waiting:
-                self._after[-1] = step
-                self._is_waiting = False
+            self._done[total] = max(self._done[total], step)
+            self._moved(step, total)
 
-    def printed(self, epoch: float) -> None:
-        self._epochs.append(epoch)
+    def _moved(self, step: int, total: int) -> None:
+        self._last = step, total
+        if self._waiting:
+            self._after[-self._waiting :] = [step] * self._waiting
+            self._waiting = 0
+
+    def mark(self) -> int:
+        """The number of the place of a row."""
+        self._before.append(self._last[0])
         self._after.append(self._last[0])
-        self._is_waiting = True
-
-    @np.errstate(over="ignore", invalid="ignore")  # an epoch may be any number
-    def steps(self) -> list[int]:
-        """The step of each dictionary; empty where the bars do not tell."""
-        choices = [self._after]
-        done, total = self._last
-        if self._epochs and self.end and done == total == self.total:
-            steps = np.array(self._epochs) * total / self.end
-            if (np.abs(steps) < 2**31).all():
-                every = max(1, round(float(np.median(np.diff(steps, prepend=0)))))
-                choices += [(np.rint(steps / n) * n).astype(int).tolist() for n in (every, 1)]
-        if self._every is not None:
-            choices.append([self._every * (i + 1) for i in range(len(self._epochs))])
-        return next((steps for steps in choices if steps and _agree(steps, self._epochs)), [])
+        self._waiting += 1
+        return len(self._after) - 1
 
     @property
     def total(self) -> int | None:
         """The planned steps: the length of the bar that was drawn most often."""
         return next((total for total, _ in self._seen.most_common(1)), None)
 
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # an epoch may be any number
+    def steps(
+        self, places: Sequence[int], epochs: Sequence[float], rates: Sequence[float]
+    ) -> list[int]:
+        """The step of each row, of which there are place, epoch and learning rate, NaN where it has
+        none; empty where nothing tells."""
+        choices = [[self._after[p] for p in places], [self._before[p] for p in places]]
+        n, e = np.arange(1, len(places) + 1), np.array(epochs, float)
+        total, has_epochs = self.total or 0, bool(np.isfinite(e).all() and len(e))
+        if has_epochs and self.end and total and self._done[total] == total:
+            steps = e * total / self.end
+            if (np.abs(steps) < 2**31).all():
+                every = max(1, round(float(np.median(np.diff(steps, prepend=0)))))
+                choices += [(np.rint(steps / k) * k).astype(int).tolist() for k in (every, 1)]
+        is_apart = len({self._before[p] for p in places[1:]}) == 1  # from the rows
+        for first in (0, 1):  # 5, 10, 15, …, or, with logging_first_step, 1, 5, 10, …
+            spacings = self._spacings(rates[first:]) if is_apart else []
+            for every in spacings if self._every is None else [self._every]:
+                choices.append(np.maximum(1, (n - first) * every).tolist())
+        agree = _agrees_with(e) if has_epochs else _is_regular
+        return next((steps for steps in choices if steps and agree(np.array(steps))), [])
 
-def _agree(steps: Sequence[int], epochs: Sequence[float]) -> bool:
-    """Whether epochs are as these steps would have them, and no two in a row have one step."""
-    n, e = np.array(steps, float), np.array(epochs, float)
-    if n.min() < 1 or e.min() <= 0:
+    def _spacings(self, rates: Sequence[float]) -> list[int]:
+        """How many steps may be between two rows, by the length of the run; none where several
+        may."""
+        total, n_rows = self.total, len(rates)
+        if not total or n_rows < 1:
+            return []
+        by_rate = _rows_in_all(rates)
+        if by_rate is not None:
+            every = total / by_rate
+            if round(every) >= 1 and abs(every - round(every)) <= _SURE * every:
+                return [round(every)]
+        done = self._done[total]
+        fitting = range(done // (n_rows + 1) + 1, done // n_rows + 1)
+        whole = [every for every in fitting if total % every == 0]
+        return list(fitting) if len(fitting) == 1 else whole if len(whole) == 1 else []
+
+
+def _rows_in_all(rates: Sequence[float]) -> float | None:
+    """After how many rows a learning rate is zero that falls linearly or as a cosine; None where it
+    does neither."""
+    lr = np.array(rates, float)
+    if len(lr) < 5 or not np.isfinite(lr).all() or lr.max() <= 0:
+        return None
+    top = int(lr.argmax())
+    lr = lr[top:] / lr[top]
+    if len(lr) < 5 or 1 - lr[-1] < _LEAST_FALL or (np.diff(lr) > 0).any():
+        return None
+    n, best = np.arange(top + 1, top + 1 + len(lr)), None
+    for fall in (1 - lr, np.arccos(2 * lr - 1) / math.pi):
+        x, y = n[1:], fall[1:]
+        if len(x) < 4:
+            continue
+        slope, start = np.polyfit(x, y, 1)
+        off = float(np.abs(slope * x + start - y).max())
+        if slope > 0 and off < _STRAIGHT and (best is None or off < best[0]):
+            best = off, (1 - start) / slope
+    return best[1] if best else None
+
+
+def _agrees_with(epochs: np.ndarray) -> Callable[[np.ndarray], bool]:
+    """Whether epochs are as steps would have them: with some number of steps in an epoch each is
+    within its rounding, and no two in a row have one step."""
+    half = _rounding(epochs)
+
+    def agrees(steps: np.ndarray) -> bool:
+        if steps.min() < 1 or epochs.min() < 0 or epochs.max() <= 0:
+            return False
+        if (np.diff(steps)[np.diff(epochs) >= 0] <= 0).any():
+            return False
+        least = (steps - 0.5) / (epochs + half)
+        most = (steps + 0.5) / np.maximum(epochs - half, 1e-12)
+        return bool(least.max() <= most.min())
+
+    return agrees
+
+
+def _rounding(epochs: np.ndarray) -> np.ndarray:
+    """How far each epoch may be from what was rounded, to two decimals or to some digits."""
+    texts = [f"{e:.12g}" for e in epochs]
+    decimals = max(len(text.partition(".")[2].partition("e")[0]) for text in texts)
+    if decimals <= 2:
+        return np.full(len(epochs), 0.0051)
+    digits = max(len(t.partition("e")[0].replace(".", "").strip("0")) for t in texts)
+    size = np.floor(np.log10(np.maximum(np.abs(epochs), 10.0**-decimals)))
+    return 0.51 * 10.0 ** (size - max(digits, 4) + 1)
+
+
+def _is_regular(steps: np.ndarray) -> bool:
+    """Whether steps without epochs are those of a trainer that logs every so many."""
+    apart = np.diff(steps)
+    if len(steps) < 2 or steps[0] < 1 or (apart <= 0).any():
         return False
-    rises = np.diff(e) > 0
-    if (np.diff(n)[rises] <= 0).any():
-        return False
-    of_an_epoch = n[-1] / e[-1] if len(n) == 1 else n[e.argmax()] / e.max()
-    off = np.abs(n - e * of_an_epoch)
-    # With two decimals many steps share an epoch; then it must at least rise with them.
-    return bool((off <= 0.5 + of_an_epoch * np.maximum(_ROUNDED, e * _DIGITS)).all())
+    return bool((apart[1:] == apart[1:].min()).all() if len(apart) > 1 else steps[0] <= apart[0])

@@ -18,7 +18,9 @@ from .source import Findings
 
 PACKED = (".gz", ".zst")
 _BLOCK = 1 << 20
+MAX_NOTEBOOK = 64 << 20  # bytes
 MAX_LINE = 16 << 20  # bytes; a rollout with its token ids has some hundred KB
+_CELL = re.compile(r"<t[hd][^>]{0,200}>(.*?)</t[hd]>", re.S)
 _ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
@@ -83,6 +85,43 @@ def lines(
     findings.advance(size)
 
 
+def is_notebook(path: Path) -> bool:
+    return Path(bare_name(path)).suffix == ".ipynb"
+
+
+def text_lines(path: Path, findings: Findings, longest: int) -> Iterator[tuple[bytes, bool]]:
+    """The lines of a text, as of `lines`; of a notebook, what its cells printed."""
+    if not is_notebook(path):
+        yield from lines(path, findings, longest=longest)
+        return
+    try:
+        with open_file(path) as file:
+            content = file.read(MAX_NOTEBOOK + 1)
+        cells = parse(content)["cells"] if len(content) <= MAX_NOTEBOOK else None
+        outputs = [output for cell in cells or () for output in cell.get("outputs", ())]
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError):
+        cells = None
+    if cells is None:
+        findings.skip(f"notebooks that are damaged, or of more than {MAX_NOTEBOOK >> 20} MB")
+        return
+    for output in filter(lambda value: isinstance(value, dict), outputs):
+        data = output.get("data") if isinstance(output.get("data"), dict) else {}
+        html = _joined(data.get("text/html"))
+        for row in re.findall(r"<tr.*?</tr>", html, re.S):
+            names = (re.sub(r"<[^>]*>|\s+", " ", c).strip() for c in _CELL.findall(row))
+            yield " | ".join(names).encode("utf-8", "replace"), True
+        text = _joined(output.get("text")) or ("" if html else _joined(data.get("text/plain")))
+        for line in text.split("\n"):
+            if len(line) <= longest:
+                yield line.encode("utf-8", "replace"), True
+
+
+def _joined(value: Any) -> str:
+    """The text of a notebook's field: one string, or a list of them."""
+    parts = value if isinstance(value, list) else [value]
+    return "".join(part for part in parts if isinstance(part, str))
+
+
 def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
     """The objects of a .jsonl file, whatever else is in it."""
     for line, is_complete in lines(path, findings):
@@ -125,6 +164,19 @@ def number(value: Any) -> float | None:
         return None
 
 
+# A rate or a norm that is under a thousandth is printed as 0.000: unknown, and not 0.
+_SMALL = re.compile(r"(?i)grad|learning.?rate|(?:^|[/_-])lr\b")
+_ROUNDED = re.compile(r"[-+]?0\.0{3,6}")
+
+
+def is_lost_to_rounding(name: str, text: str, findings: Findings) -> bool:
+    """Whether so few decimals were printed that nothing is left of a rate or a norm; counted."""
+    is_gone = _ROUNDED.fullmatch(text) is not None and _SMALL.search(name) is not None
+    if is_gone:
+        findings.skip("learning rates and gradient norms that were printed as 0.000")
+    return is_gone
+
+
 def seconds_of(value: Any) -> float | None:
     """Unix time of a number of seconds or milliseconds, or of an ISO date, in UTC unless it says
     otherwise; None if it is none."""
@@ -140,8 +192,8 @@ def seconds_of(value: Any) -> float | None:
 
 
 def as_step(value: Any) -> int | None:
-    """A step of a log as an int; None if it is none."""
-    step = number(value)
+    """A step of a log, `3` or `3/200`, as an int; None if it is none."""
+    step = number(value.partition("/")[0] if isinstance(value, str) else value)
     valid = step is not None and step.is_integer() and 0 <= step < 2**31
     return int(step) if step is not None and valid else None
 

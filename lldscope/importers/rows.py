@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..storage.json_files import parse
-from .reading import bare_name, first_object, head, lines, objects, open_file
+from .reading import bare_name, first_object, head, is_notebook, lines, objects, open_file
 from .source import HEAD_BYTES, Findings
 
 MAX_DOCUMENT = 64 << 20  # bytes
@@ -48,6 +48,8 @@ def form(path: Path, start: bytes) -> str | None:
         return "parquet"
     start = start.lstrip()
     suffix = Path(bare_name(path)).suffix.lower()
+    if is_notebook(path):
+        return None
     first, _, more = start.partition(b"\n")
     if start[:1] == b"[":
         return "document"

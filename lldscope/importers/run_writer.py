@@ -143,7 +143,7 @@ class RunWriter:
                 part = rows and write_part(self.run, table, name, [pa.concat_tables(rows)])
                 parts += [part] if part else []
             manifest_path(self.run, attempt, 0).touch()
-            commit(self.run, attempt, 0, parts)
+            commit(self.run, (attempt, 0), parts)
         self._waiting = 0
 
 

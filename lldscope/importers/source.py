@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from array import array
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 MAX_NOTES = 100
+MOST_OPEN = 200  # items that wait until it is known whether the run resumed
 HEAD_BYTES = 1 << 16  # of a file, for `looks_like`
 NO_NUMBER = "values that are not numbers (texts, tables, histograms)"
 
@@ -18,13 +22,17 @@ class Scalars:
 
     values   by their names in the file; NaN and Inf as they came
     time     Unix time, if the file holds it
-    attempt  which start of the run; `AttemptCounter` counts them where steps go back
+    attempt  which start of the run; `in_attempts` counts them where steps go back
+    is_open  whether what the file is yet to hold may show that it is of another attempt
+    origin   the file, where those of a format are read one by one
     """
 
     step: int
     values: dict[str, float]
     time: float | None = None
     attempt: int = 1
+    is_open: bool = False
+    origin: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,8 @@ class Findings:
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
     differences: dict[str, None] = field(default_factory=dict)  # from what lldscope would measure
     planned_steps: int | None = None  # where the log has the length of the run
+    counted: str = "steps"  # what the log's steps are: "rows" where it does not tell them
+    returns: int = 0  # how often the steps went back for one item and on from where they were
 
     def skip(self, reason: str, n: int = 1) -> None:
         self.skipped[reason] += n
@@ -80,26 +90,132 @@ class Findings:
 _STAMPS = frozenset(("step", "_step", "global_step", "ckpt_step", "epoch", "time", "timestamp"))
 
 
-class AttemptCounter:
-    """Counts the attempts of a run in a log that is read in order: a metric whose step goes back
-    begins a new one. Each metric is followed by itself, because an evaluation may be logged late,
-    with the step it belongs to, and because some stores hold all steps of one metric before those
-    of the next."""
+class _Course:
+    """The steps of an attempt so far, metric by metric, because an evaluation may be logged late,
+    with the step it belongs to.
+
+    A metric that goes back suspends judgement (`begin`). If it is logged at another of the steps it
+    had, the run has resumed; if others go on from where they were, it came late. A metric that is
+    rare beside others, as one of evaluations that are done again, says nothing alone: it must pass
+    the last step, too.
+    """
 
     def __init__(self) -> None:
-        self.attempt = 1
-        self._highest = 0
-        self._last: dict[str, int] = {}  # name → last step
+        self._firsts: list[int] = []  # the first step of each attempt
+        self._begin_attempt()
 
-    def of(self, step: int, names: Collection[str]) -> int:
-        """The attempt of metrics of these names that were logged together at a step."""
-        if step < self._highest and any(self._goes_back(name, step) for name in names):
-            self.attempt += 1
-            self._highest = 0
-            self._last.clear()
-        self._last.update(dict.fromkeys(names, step))
-        self._highest = max(self._highest, step)
-        return self.attempt
+    def _begin_attempt(self) -> None:
+        self._highest = -1
+        self._last: dict[str, int] = {}  # name → its last step
+        self._counts: Counter[str] = Counter()
+        self._steps: dict[tuple[str, ...], array[int]] = {}  # of items with these names
+        self._holding: dict[str, list[array[int]]] = defaultdict(list)  # name → some of `_steps`
 
-    def _goes_back(self, name: str, step: int) -> bool:
-        return step < self._last.get(name, step) and name.rpartition("/")[2] not in _STAMPS
+    def goes_back(self, item: Scalars) -> bool:
+        return item.step < self._highest and bool(self._back(item, item.step))
+
+    def _back(self, item: Scalars, least: int) -> list[str]:
+        """The names of an item that were logged beyond a step."""
+        last = self._last
+        names = [name for name in item.values if last.get(name, -1) > least]
+        return [name for name in names if name.rpartition("/")[2] not in _STAMPS]
+
+    def begin(self, item: Scalars) -> None:
+        """Steps go back with this item."""
+        self._suspect = item.step, self._repeats(self._back(item, item.step), item.step)
+        self._redone: set[str] = set()
+
+    def _repeats(self, names: Collection[str], step: int) -> bool:
+        """Whether one of the names had a value at a step."""
+        for steps in (steps for name in names for steps in self._holding[name]):
+            i = bisect_left(steps, step)
+            if i < len(steps) and steps[i] == step:
+                return True
+        return False
+
+    def is_resume(self, item: Scalars) -> bool | None:
+        """Whether the run has resumed, as the next item shows; None if it does not."""
+        first, repeats = self._suspect
+        back = self._back(item, item.step - 1)
+        if item.step < first:
+            return False if back else None
+        if item.step > first and back:
+            if repeats or self._repeats(back, item.step):
+                self._redone.update(back)
+            return True if any(map(self._is_frequent, self._redone)) else None
+        names = [name for name in item.values if name in self._last]
+        if item.step < self._highest or not names:
+            return None
+        return not any(map(self._is_frequent, names)) and not self._redone.isdisjoint(names)
+
+    def _is_frequent(self, name: str) -> bool:
+        return 5 * self._counts[name] >= 4 * max(self._counts.values())
+
+    def resume(self, item: Scalars) -> int:
+        """The attempt that an item begins."""
+        self._begin_attempt()
+        self._firsts.append(item.step)
+        return self.go_on(item)
+
+    def go_on(self, item: Scalars) -> int:
+        """The attempt of the next item."""
+        if not self._firsts:
+            self._firsts.append(item.step)
+        self._last.update(dict.fromkeys(item.values, item.step))
+        self._counts.update(item.values.keys())
+        self._highest = max(self._highest, item.step)
+        names = tuple(item.values)
+        if names not in self._steps:
+            self._steps[names] = array("q")
+            for name in names:
+                self._holding[name].append(self._steps[names])
+        self._steps[names].append(item.step)
+        return len(self._firsts)
+
+    def late(self, item: Scalars) -> int:
+        """The attempt of an item that comes late: the last that began at its step or before."""
+        attempts = [a for a, first in enumerate(self._firsts, 1) if first <= item.step]
+        return attempts[-1] if attempts else 1
+
+
+def in_attempts(
+    items: Iterable[Scalars], findings: Findings, origin: Path | None = None
+) -> Iterator[Scalars]:
+    """The items of a log, read in order, each in its attempt. A step that is smaller than the one
+    before is that of a value that comes late, or the first after a resume, which goes on from
+    there."""
+    course, at_end = _Course(), False
+    waiting: list[Scalars] = []  # from one that went back on, until it is known what it is
+
+    def process(item: Scalars) -> Iterator[Scalars]:
+        if not waiting and not course.goes_back(item):
+            yield place(item, course.go_on(item))
+            return
+        waiting.append(item)
+        if len(waiting) == 1:
+            course.begin(item)
+            return
+        has_resumed = course.is_resume(item)
+        if has_resumed is None and len(waiting) > MOST_OPEN:
+            has_resumed = False
+        if has_resumed is not None:
+            findings.returns += not has_resumed
+            yield from settle(has_resumed)
+
+    def settle(has_resumed: bool) -> Iterator[Scalars]:
+        first, *rest = waiting
+        waiting.clear()
+        yield place(first, course.resume(first) if has_resumed else course.late(first))
+        for item in rest:
+            yield from process(item)
+
+    def place(item: Scalars, attempt: int) -> Scalars:
+        if attempt == 1 and not at_end and origin is None:
+            return item
+        return Scalars(item.step, item.values, item.time, attempt, at_end, origin)
+
+    for item in items:
+        yield from process(item)
+    at_end = True
+    while waiting:
+        yield from settle(False)

@@ -24,13 +24,14 @@ from ..storage.json_files import parse
 from .metrics import LoggerCalls, Point, group_points
 from .reading import as_step, choose_run, file_states, seconds_of
 from .rows import Candidate
-from .source import Findings, Scalars
+from .source import Findings, Scalars, in_attempts
 
 MAGIC = b"SQLite format 3\0"
+# UnicodeDecodeError: of SQLite's message, where it quotes a damaged schema.
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError, OSError)
 _TRIES = 5
 _LONGEST = 16 << 20  # bytes of a value
 _MOST_RUNS = 10_000
-_INFINITE = 1.7976931348623157e308  # what MLflow's database holds for Inf, which SQL has not
 
 
 @dataclass(eq=False)
@@ -48,8 +49,8 @@ class Database:
         try:
             with open_copy(file.path) as connection:
                 return self.columns <= _columns(connection)
-        except (sqlite3.Error, OSError):
-            return False
+        except _UNREADABLE:  # what is wrong with one of ours, `read` says
+            return all(column.encode() in file.head for column in self.columns)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         """A file that is damaged or no such database is named and left out from there on."""
@@ -59,8 +60,9 @@ class Database:
                     if not self.columns <= _columns(connection):
                         findings.skip(f"files that are not a database of {self.name}")
                         continue
-                    yield from self.rows(path, connection, findings)
-            except (sqlite3.Error, OSError) as error:
+                    items = self.rows(path, connection, findings)
+                    yield from in_attempts(items, findings, path)
+            except _UNREADABLE as error:
                 findings.skip("databases that cannot be read to their end")
                 findings.note(f"{path} cannot be read to its end: {error}.")
 
@@ -79,9 +81,8 @@ def _mlflow_points(
         if step is None or not isinstance(value, int | float) or not isinstance(key, str):
             findings.skip("rows without a step or a number")
             continue
-        value = math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
         seconds = at / 1000 if isinstance(at, int) else None
-        yield key, math.nan if is_nan else value, step, seconds
+        yield key, math.nan if is_nan else float(value), step, seconds
 
 
 def _trackio_rows(

@@ -10,7 +10,7 @@ from typing import Any
 from .metrics import Point, group_points
 from .reading import of_one_run
 from .rows import Candidate
-from .source import Findings, Rows, Scalars
+from .source import Findings, Rows, Scalars, in_attempts
 
 _FIRST = b"brain.Event:"  # in the first record of every event file
 _FRAME = 16  # bytes of a record beside its content: length and two checksums
@@ -30,7 +30,8 @@ class TensorBoard:
         if find_spec("tensorboard") is None:
             missing = "files that need the package tensorboard: pip install 'lldscope[import]'"
             return findings.skip(missing, len(files))
-        yield from group_points(point for path in files for point in _points(path, findings))
+        points = (point for path in files for point in _points(path, findings))
+        yield from in_attempts(group_points(points), findings)
 
 
 def _points(path: Path, findings: Findings) -> Iterator[Point]:

@@ -19,7 +19,7 @@ from ..storage.json_files import parse
 from .metrics import LoggerCalls, time_of
 from .reading import of_one_run
 from .rows import Candidate
-from .source import Findings, Rows, Scalars
+from .source import Findings, Rows, Scalars, in_attempts
 
 _HEADER = b":W&B\xe1\xbe"  # and a version
 _BLOCK = 1 << 15
@@ -36,6 +36,9 @@ class WandbOffline:
         return file.head.startswith(_HEADER)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+        yield from in_attempts(self._calls(paths, findings), findings)
+
+    def _calls(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         calls = LoggerCalls(findings)
         for path in of_one_run(paths, findings, lambda path: path.stem.removeprefix("run-")):
             for data in _records(path, findings):

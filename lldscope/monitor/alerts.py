@@ -26,6 +26,8 @@ class StalledAlert:
     meaning: str = STALLED.meaning
     evidence: str = STALLED.evidence
     advice: str = STALLED.advice
+    cause: str = STALLED.cause
+    action: str = STALLED.action
     false_alarms: str = STALLED.false_alarms
     episodes: tuple[tuple[int | None, int | None], ...]
     onset: None = None

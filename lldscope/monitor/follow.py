@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -14,7 +15,9 @@ from urllib.parse import quote
 import duckdb
 
 from ..core.errors import LldscopeError, RunNotFound
+from ..diagnosis.registry import STALLED
 from ..runs import Run, open_run
+from ..storage.json_files import to_json
 from .alerts import AnyAlert
 from .health import CHECK_SCHEMA, RunState, check, vanished
 
@@ -41,6 +44,18 @@ class AlertEvent:
     ended: float | None
     link: str | None = None
 
+    @property
+    def event_id(self) -> str:
+        """The same however often the event is sent, also by another `watch`. A run may stall twice
+        after one step, so that its age belongs to it."""
+        alert = self.alert
+        key = [
+            self.state.id or self.state.path, alert.rule, alert.state, alert.severity,
+            alert.episodes[-1], self.started, self.ended,
+            alert.value if alert.rule == STALLED.id else None,
+        ]
+        return hashlib.sha256(to_json(key).encode()).hexdigest()[:16]
+
     def alert_dict(self) -> dict[str, Any]:
         """The alarm and its times as plain data, as `alerts.jsonl` holds it."""
         return {**asdict(self.alert), "started": self.started, "ended": self.ended}
@@ -50,6 +65,7 @@ class AlertEvent:
         names = ("run", "id", "path", "verdict", "phase", "last_step")
         return {
             "type": "alert",
+            "event_id": self.event_id,
             "time": self.time,
             "schema": CHECK_SCHEMA,
             **{name: getattr(self.state, name) for name in names},

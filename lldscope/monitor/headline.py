@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..core.numbers import percent
 from ..core.safe_text import in_one_line
-from ..diagnosis.causes import LAG
+from ..diagnosis.account import ALONGSIDE, BACK, OUTCOME, Account
 from ..diagnosis.conditions import LEAST
-from ..diagnosis.evidence import SMOOTH, Restarts
 from ..diagnosis.outcome import DECLINED, Rise
-from ..diagnosis.registry import LOOK_ALIKES, RULES, STALLED
-from ..diagnosis.rule import Alert
+from ..diagnosis.registry import LOOK_ALIKES, STALLED
+from ..diagnosis.rule import Alert, since
+from ..importers.reading import listing
 from ..storage.events import checkpoint_number, last_checkpoint
 from .alerts import AnyAlert
 from .liveness import Liveness
 
 Events = Sequence[Mapping[str, Any]]
-
-
-DECLARATION = {rule.id: rule for rule in (*RULES, STALLED)}
+NAMED = 5  # names in a sentence
+GROWING = ("grad-explosion", "grad-sustained", "clip-share", "step-size")
+OF_A_REWARD_THAT_RISES = ("score-flat", "reward-component", "eval-gap")
+RESTARTS = {"data": "new data", "lr": "another learning rate", "resume": "the run was resumed"}
 
 
 @dataclass(frozen=True)
@@ -31,161 +31,119 @@ class Headline:
     """What is wrong, and what to do (empty where there is nothing to do).
 
     `rule` is the alarm that says so, `step` where the trouble began, or the alarm to fire where no
-    beginning can be seen; the words say which of the two. None where there is no alarm.
+    beginning can be seen; the words say which of the two. `remedy` is the alarm that the action is
+    the remedy of: another, where that led to this. None where there is no such alarm.
     """
 
     cause: str
     action: str
     rule: str | None = None
     step: int | None = None
+    remedy: str | None = None
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.action}" if self.action else self.cause
 
 
 class Trouble(NamedTuple):
-    """What a headline is made from. `causes`: the look-alikes that the log supports; `damaged`: the
-    files that cannot be read; `rise`: whether the reward has risen; `share`: what is left of its
-    best, NaN where that is not known; `restarts`: the steps from which on it trained differently.
+    """What a headline is made from. `alerts`: those of `account`, and that of the clock; `damaged`:
+    the files that cannot be read; `rise`: whether the reward has risen; `share`: what is left of
+    its best, NaN where that is not known; `has_fallen`: whether the rest is lost beyond noise;
+    `unpaid`: components of the reward that are always 0; `logged`: the names of the metrics where
+    none of them is judged; `is_without_effect`: steps get larger and the reward does not rise.
     """
 
     verdict: str
     alerts: Sequence[AnyAlert]
-    causes: Collection[str]
+    account: Account
     events: Events
     life: Liveness
     judged: bool = True  # whether a reward or a likelihood was measured, if anything was
     damaged: Collection[str] = ()
     rise: Rise | None = None
     share: float = math.nan
-    restarts: Restarts = MappingProxyType({})
+    has_fallen: bool = False
+    unpaid: Sequence[str] = ()
+    logged: Sequence[str] = ()
+    is_without_effect: bool = False
 
 
 def headline(t: Trouble) -> Headline:
-    """Cause and action: of the cause that the log supports if its alarm fires, or else of the worst
-    alarm."""
+    """Cause and action of the worst alarm; of equally bad ones that of a cause that the log
+    supports."""
     firing = [a for a in t.alerts if a.state == "firing" and a.severity != "info"]
     if not firing:
         return _quiet(t)
-    matches = [a for a in firing if a.rule in t.causes and a.rule in LOOK_ALIKES]
     dead = next((a for a in firing if a.rule == STALLED.id), None)
-    rows = [a for a in firing if a is not dead]
+    rows = [a for a in firing if isinstance(a, Alert)]
     stop = "" if dead is None else _stop(t, dead)
-    if dead is not None and not (matches or (rows and t.verdict == "critical")):
+    if dead is not None and not (rows and (t.verdict == "critical" or _causes(t, rows))):
         return Headline(stop, _sentence(dead.advice), dead.rule, dead.step)
-    # Of equally bad ones the first, but any before one that says less than another.
+    alarm = _leading(t, rows)
+    onset, step = t.account.onset(alarm), t.account.start(alarm)
+    cause = f"{alarm.cause} ({since(onset, step, is_firing=True)})"
+    decay = next((a for a in t.account.alerts if a.rule == "lld-decay"), None)
+    if alarm.rule == "lld-collapse" and decay is not None:
+        step = alarm.start  # as the phases have it, which were seen live
+        firings = [fired for fired, _ in decay.episodes]
+        by = max((fired for fired in firings if fired <= step), default=firings[0])
+        cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
+    is_known = alarm.rule in ALONGSIDE or alarm.rule in t.account.causes
+    if not is_known and t.share < DECLINED and t.account.fall() is not None:
+        cause += f"; the reward is at {percent(max(t.share, 0.0))} of its best"
+    also, action, remedy = _action(t, alarm)
+    if stop:
+        cause, action = f"{stop.rstrip('.')}. {cause}", f"{STALLED.action}; {action}"
+    return Headline(f"{cause}{also}", f"{action}.", alarm.rule, step, remedy)
+
+
+def _causes(t: Trouble, rows: Sequence[Alert]) -> list[Alert]:
+    """Alarms of causes that the log supports, and that did not begin with or after the fall."""
+    causes = [a for a in rows if a.rule in t.account.causes and a.rule in LOOK_ALIKES]
+    return [a for a in causes if t.account.precedes_loss(a, t.account.start(a))]
+
+
+def _leading(t: Trouble, rows: Sequence[Alert]) -> Alert:
+    """The alarm to begin with: the worst; of equally bad ones the first cause, or else the first,
+    but any before one that says less than another."""
+    worst = [a for a in rows if a.severity == rows[0].severity]
+    if causes := _causes(t, worst):
+        return min(causes, key=t.account.start)
     vague = {"reward-decline"}  # it only says that something is
     if any(a.rule == "grad-sustained" for a in rows):
         vague.add("grad-explosion")  # it goes on, and is not of a few steps
-    others = [a for a in rows if a.severity == rows[0].severity and a.rule not in vague]
-    alarm = min(matches, key=_start) if matches else (others or rows)[0]
-    step = alarm.start
-    words = DECLARATION.get(alarm.rule)
-    cause = f"{words.cause if words is not None else f'Rule {alarm.rule}'} ({alarm.since})"
-    decay = next((a for a in t.alerts if a.rule == "lld-decay"), None)
-    if alarm.rule == "lld-collapse" and decay is not None and step is not None:
-        firings = [fired for fired, _ in decay.episodes if fired is not None]
-        by = max((fired for fired in firings if fired <= step), default=firings[0])
-        cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
-    is_known = alarm.rule in ALONGSIDE or alarm.rule in t.causes
-    if not is_known and t.share < DECLINED and _fall(t.alerts) is not None:
-        cause += f"; the reward is at {percent(max(t.share, 0.0))} of its best"
-    advice = alarm.advice.split(". ")[0].rstrip(".")
-    action = words.action if words is not None else _sentence(advice)
-    restart = None
-    if (earlier := _before_the_fall(t, alarm)) is not None:
-        began, sign = earlier[0], DECLARATION[earlier[1].rule]
+    return next((a for a in worst if a.rule not in vague), rows[0])
+
+
+def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:
+    """What came with it, for the cause; what to do; and the alarm that this is the remedy of."""
+    account, also, action, remedy, restart = t.account, "", alarm.action, alarm.rule, None
+    if alarm.rule in OUTCOME and (signs := account.led_to_loss()):
+        began, sign = signs[0]
         # "If it goes on" has come true: the reward fell.
         action = f"{sign.action.partition(' if ')[0]} ({_sentence(sign.cause)}, step {began})"
-    elif (restart := _restart(t, alarm)) is not None:
-        action = f"look at what changed at step {restart} ({RESTARTS[t.restarts[restart]]})"
-    elif _is_consequence(t, alarm):
-        action = "look at what began before the reward fell; this began after"
-    if words is not None and words.back:
+        remedy = sign.rule
+    elif alarm.rule in OUTCOME and (restart := account.restart()) is not None:
+        action = f"look at what changed at step {restart} ({RESTARTS[account.restarts[restart]]})"
+    elif alarm.rule in OUTCOME and (with_it := account.came_with_it()) is not None:
+        also = f"; with it, {_sentence(with_it[1].cause)} (step {with_it[0]})"
+    elif alarm.rule not in ALONGSIDE and not account.precedes_loss(alarm, account.start(alarm)):
+        action, remedy = "look for what began before the reward fell", ""
+    elif alarm.rule in GROWING and t.is_without_effect:
+        also = "; each step moves the policy further, and the reward has not risen"
+        action, remedy = "check that the engine samples with the trained weights", ""
+    learns = t.rise is not None and t.rise.clear and account.fall() is None
+    if learns and alarm.severity == "warning" and alarm.rule not in OF_A_REWARD_THAT_RISES:
+        also += "; the reward has risen all the same"
+    elif alarm.rule in BACK:
         action += f", and {_back(t, restart)}"
-    if stop:
-        cause, action = f"{stop.rstrip('.')}. {cause}", f"{STALLED.action}; {action}"
-    return Headline(cause, f"{action}.", alarm.rule, step)
+    return also, action, remedy or None
 
 
 def _stop(t: Trouble, dead: AnyAlert) -> str:
     why = in_one_line(t.life.reason or "") or "no reason was recorded"
     word = "Failed" if t.life.life == "failed" else STALLED.cause
     return f"{word}{'' if dead.step is None else f' after step {dead.step}'}: {why}"
-
-
-OUTCOME = ("reward-crash", "reward-decline")
-"""Rules that say that the outcome is lost, and not why."""
-
-ALONGSIDE = {*OUTCOME, "step-change", "eval-gap", "eval-loss", "lld-decay", "lld-collapse"}
-"""Rules of the fall itself, and those that see later than the reward what began before it."""
-
-RESTARTS = {"data": "new data", "lr": "another learning rate", "resume": "the run was resumed"}
-
-
-def _start(alarm: AnyAlert) -> int:
-    """Where the trouble first began, or the alarm to fire where that cannot be seen."""
-    return (alarm.first_step or 0) if alarm.onset is None else alarm.onset
-
-
-def _fall(alerts: Sequence[AnyAlert]) -> int | None:
-    """The step at which the loss of the outcome that goes on was first seen."""
-    firing = [a for a in alerts if a.rule in OUTCOME and a.state == "firing"]
-    return min((a.episodes[-1][0] or 0 for a in firing), default=None)
-
-
-def _signs(
-    alerts: Sequence[AnyAlert], causes: Collection[str] | None = None
-) -> list[tuple[int, Alert]]:
-    """What may have led to the loss of the outcome, and where it began: a cause (by default any
-    that there is) or a sudden change that was there by the fall, or a sign from inside from well
-    before it, because what began with it or after it is no cause. What has been resolved since
-    counts as well: in time the values of a broken run are the usual ones."""
-    if (fall := _fall(alerts)) is None:
-        return []
-    signs = []
-    for a in alerts:
-        until = fall if a.rule in (EXPLAINS if causes is None else causes) else fall - SMOOTH - 1
-        if not isinstance(a, Alert) or a.severity == "info" or a.rule not in EXPLAINS | INSIDE:
-            continue
-        for fired, resolved in a.episodes:
-            began = fired if a.onset is None else a.onset
-            if began <= until and (resolved is None or resolved >= fall):
-                signs.append((began, a))
-    return signs
-
-
-def _before_the_fall(t: Trouble, alarm: AnyAlert) -> tuple[int, Alert] | None:
-    """Of what led to the loss of the outcome, if the alarm is of that, the cause that the log
-    supports, or else the first."""
-    causes = {*t.causes, "step-change"}
-    signs = _signs(t.alerts, causes) if alarm.rule in OUTCOME else []
-    signs = [s for s in signs if s[1].rule in INSIDE | causes]
-
-    def certainty(sign: tuple[int, Alert]) -> tuple[bool, bool, int]:
-        rule = sign[1].rule
-        return rule not in t.causes, rule != "step-change", sign[0]
-
-    return min(signs, key=certainty, default=None)
-
-
-def _restart(t: Trouble, alarm: AnyAlert) -> int | None:
-    """The restart at which the outcome was lost, as far as trailing means can tell."""
-    if alarm.rule not in OUTCOME or (fall := _fall(t.alerts)) is None:
-        return None
-    return max((s for s in t.restarts if fall - SMOOTH - LAG <= s <= fall), default=None)
-
-
-def _is_consequence(t: Trouble, alarm: AnyAlert) -> bool:
-    """It began after the reward had fallen, which goes on, and the log supports it as no cause."""
-    if alarm.rule in ALONGSIDE or alarm.rule in t.causes:
-        return False
-    fall = _fall(t.alerts)
-    return fall is not None and fall <= (alarm.start or 0)
-
-
-INSIDE = {rule.id for rule in RULES if rule.inside} | {"step-size"}
-EXPLAINS = {*LOOK_ALIKES, "step-change"}
 
 
 def _quiet(t: Trouble) -> Headline:
@@ -200,8 +158,10 @@ def _quiet(t: Trouble) -> Headline:
     if t.verdict == "insufficient" and t.damaged:
         return Headline(f"Too little of this run can be read to judge it ({hurt})", repair)
     if t.verdict == "insufficient" and not t.judged:
+        logged = f"logged: {listing(t.logged, NAMED)}" if t.logged else "nothing else was logged"
         return Headline(
-            "Neither a reward nor a likelihood is recorded, so this run cannot be judged",
+            "No metric has the name of a reward or of a likelihood, so this run cannot be judged "
+            f"({logged})",
             "record one of them; of an imported log, say which metric it is with --map.",
         )
     if t.verdict == "insufficient":
@@ -212,20 +172,31 @@ def _quiet(t: Trouble) -> Headline:
         fires = f"No warning fires; for information: {', '.join(information)}"
     if t.damaged:
         return Headline(f"{fires}{unseen}; but {hurt}", repair)
-    if t.rise is not None and not t.rise.clear:
+    but = f"; but {'; '.join(doubts)}" if (doubts := _doubts(t)) else ""
+    return Headline(f"{fires}{unseen}{but}", "")
+
+
+def _doubts(t: Trouble) -> list[str]:
+    """What the reward does not do although no alarm fires. A best that is the best of noise is not
+    spoken of where the reward has not risen."""
+    has_risen = t.rise is None or t.rise.clear
+    doubts = []
+    if t.share < DECLINED and (has_risen or t.has_fallen):
+        why = "as it has fluctuated before" if t.has_fallen else "which its noise can explain"
+        doubts.append(f"the reward is at {percent(max(t.share, 0.0))} of its best, {why}")
+    if t.rise is not None and not has_risen:
         last, first = f"the last {t.rise.last} steps", f"the first {t.rise.first}"
-        flat = f"the reward of {last} is not clearly above that of {first}"
-        return Headline(f"{fires}{unseen}; but {flat}", "")
-    if t.share < DECLINED:
-        left = f"the reward is at {percent(max(t.share, 0.0))} of its best"
-        usual = "as it has fluctuated before"
-        return Headline(f"{fires}{unseen}; but {left}, {usual}", "")
-    return Headline(f"{fires}{unseen}", "")
+        doubts.append(f"the reward of {last} is not clearly above that of {first}")
+    if t.unpaid:
+        were, they = ("was", "it pays") if len(t.unpaid) == 1 else ("were", "they pay")
+        names = listing(t.unpaid, NAMED)
+        doubts.append(f"{names} {were} 0 in every step: {they} for nothing")
+    return doubts
 
 
 def _back(t: Trouble, restart: int | None) -> str:
     """Where to go back to: before a restart at which the outcome was lost, if there is one."""
-    sound = sound_step(t.alerts)
+    sound = t.account.sound_step()
     if sound is not None and restart is not None:
         sound = min(sound, restart - 1)
     checkpoint = last_checkpoint(t.events, sound)
@@ -233,27 +204,6 @@ def _back(t: Trouble, restart: int | None) -> str:
         return f"go back to checkpoint {checkpoint_number(checkpoint)}"
     again = "restart" if t.life.over else "stop and restart"
     return f"{again} (no earlier checkpoint is recorded)"
-
-
-def sound_step(alerts: Sequence[AnyAlert]) -> int | None:
-    """The last step before all that fires and spoils the steps since; None if nothing does."""
-    firing = [a for a in alerts if a.state == "firing" and a.severity != "info"]
-    spoils = [a for a in firing if (rule := DECLARATION.get(a.rule)) is not None and rule.back]
-    return min((last_sound_step(alerts, a) for a in spoils), default=None)
-
-
-def last_sound_step(alerts: Sequence[AnyAlert], alert: AnyAlert) -> int:
-    """The last step that counts as before the trouble of an alarm: before the beginning, where that
-    is seen. Otherwise trailing means see a fault late, so only steps from SMOOTH before the alarm
-    on count; of a collapse, before the alarm of the decay; of a lost outcome, before what led to
-    it."""
-    led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
-    first = min(a.step for a in alerts if a.rule in led_to and a.step is not None)
-    signs = _signs(alerts) if alert.rule in OUTCOME else []
-    return min([
-        first - SMOOTH if alert.onset is None else alert.onset - 1,
-        *(began - SMOOTH if a.onset is None else began - 1 for began, a in signs),
-    ])
 
 
 def missing(events: Events, only_failures: bool = False) -> dict[str, str]:

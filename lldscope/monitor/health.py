@@ -11,28 +11,37 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
-from ..core.safe_text import in_one_line
+from ..core.safe_text import counted_in, in_one_line
+from ..core.schema import SIGNALS, signals_in
+from ..diagnosis.account import Account, Event, events_of
 from ..diagnosis.assess import Assessment, PhaseSpan
-from ..diagnosis.evidence import Grade
+from ..diagnosis.changepoints import refine
+from ..diagnosis.evidence import Evidence, Grade
 from ..diagnosis.look_alikes import Answer
 from ..diagnosis.outcome import outcome, rise, trend
 from ..diagnosis.phases import Phase
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
+from ..diagnosis.rules.numerics import without_effect
+from ..diagnosis.rules.reward import unpaid
+from ..importers.mapping import like_a_reward
 from ..runs import Run
 from ..storage.events import checkpoint_number, last_checkpoint
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
-from .headline import Headline, Trouble, headline, last_sound_step, missing, sound_step
+from .headline import Headline, Trouble, headline, missing
 from .liveness import Life, Liveness, liveness
 
 if TYPE_CHECKING:
     from ..diagnosis.registry import Rule
 
 CHECK_SCHEMA = 1
-BASIS = {  # what a run is judged by where no likelihood was logged
+BASIS = {  # what a run without likelihoods is mainly judged by
     "reward": "reward", "entropy": "entropy", "grad_norm": "gradients",
     "response_tokens": "lengths",
+}
+_NO_BASIS = {
+    "reward_sd", *signals_in("apart"), *(c.name for c in SIGNALS.columns if c.kind != "float")
 }
 
 Verdict = Literal["healthy", "warning", "critical", "stalled", "insufficient"]
@@ -49,12 +58,14 @@ def verdict(assessment: Assessment, life: Liveness) -> Verdict:
 class RunState:
     """What `check` says of a run, as of its last row.
 
-    `alerts`: every alarm that ever fired, worst first; `pending`: alarms about to fire.
+    `alerts`: every alarm that ever fired, worst first; `events`: what went wrong by them, and when
+    it began; `pending`: alarms about to fire.
     `look_alikes` and `look_alike_evidence` are by cause. `life`, `over`, `reason` and
     `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
     `dropped` what the recorders had to leave out, by reason. `headline` is cause and action in a
     sentence each. `silenced`: firing alarms that somebody acknowledged (None) or snoozed (until
-    when, Unix time). `missing`: what the trainer's adapter could not record, and why.
+    when, Unix time). `missing`: what the trainer's adapter could not record, and why;
+    `unclear`: what is not known of which rows count, and why.
     """
 
     run: str
@@ -80,8 +91,11 @@ class RunState:
     headline: Headline
     silenced: dict[str, float | None]
     missing: dict[str, str] = field(default_factory=dict)
-    basis: tuple[str, ...] = ()  # which of BASIS were measured
+    unclear: dict[str, str] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    basis: tuple[str, ...] = ()  # which of BASIS were measured, and "others" where others were
     trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
+    counted: str = "steps"  # what the steps are: "rows" of a log that does not tell them
 
     @property
     def firing(self) -> tuple[AnyAlert, ...]:
@@ -99,7 +113,7 @@ class RunState:
             return "only the reward was logged"
         *others, last = self.basis or ("",)
         words = f"{', '.join(others)} and {last}" if others else last
-        return f"no Δ ({words} only)" if last else "no Δ"
+        return f"no Δ ({words})" if last else "no Δ"
 
     @property
     def coverage(self) -> tuple[int, int]:
@@ -135,6 +149,9 @@ class RunState:
         fields["basis"] = tuple(plain["basis"])
         for name in ("alerts", "pending"):
             fields[name] = tuple(map(_alert_from_dict, plain[name]))
+        fields["events"] = tuple(
+            Event(**{**event, "severity": Severity(event["severity"])}) for event in plain["events"]
+        )
         fields["headline"] = Headline(**plain["headline"])
         return cls(**fields)
 
@@ -169,21 +186,25 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     """The state of a run; `rules` are those that raise alarms, by default the built-in ones."""
     assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
-    events, last_step = run.events(), assessment.last_step
+    e, events, last_step = assessment.evidence, run.events(), assessment.last_step
+    findings = assessment.look_alikes()
+    causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
+    dated = events_of(e, assessment.alerts, refine(assessment))
+    account = Account(assessment.alerts, dated, causes, e.restarts)
     alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
     if life.life in ("stalled", "failed"):
-        alerts = (_stalled_alert(life, last_step, events, sound_step(alerts)), *alerts)
-    findings = assessment.look_alikes()
+        alerts = (_stalled_alert(life, last_step, events, account.sound_step()), *alerts)
     answer = verdict(assessment, life)
-    causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
-    shares = outcome(assessment.evidence).share
+    judged = assessment.judged or last_step is None
+    shares, fallen = outcome(e).share, outcome(e).fallen
     trouble = Trouble(
-        answer, alerts, causes, events, life, assessment.judged or last_step is None, run.damaged,
-        rise=rise(assessment.evidence), share=float(shares[-1]) if len(shares) else math.nan,
-        restarts=assessment.evidence.restarts,
+        answer, alerts, account, events, life, judged, run.damaged, rise=rise(e),
+        share=float(shares[-1]) if len(shares) else math.nan, has_fallen=bool(fallen[-1:].any()),
+        unpaid=unpaid(e), logged=() if judged else _logged(run),
+        is_without_effect=without_effect(e),
     )
-    return RunState(
+    state = RunState(
         run=run.name,
         id=run.info.get("id"),
         path=run.place,
@@ -204,12 +225,40 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         headline=headline(trouble),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
-        basis=tuple(
-            word for signal, word in BASIS.items()
-            if np.isfinite(assessment.evidence.column(signal)).any()
-        ),
-        trend=trend(assessment.evidence),
+        unclear=run.unclear,
+        events=tuple(dated),
+        basis=_basis(e),
+        trend=trend(e),
     )
+    return state if run.counted == "steps" else _counted_in(run.counted, state)
+
+
+def _counted_in(unit: str, state: RunState) -> RunState:
+    """The state of a run whose steps are something else, in sentences that say so."""
+    def words(text: str) -> str:
+        return counted_in(unit, text)
+
+    def of(alerts: Sequence[AnyAlert]) -> tuple[AnyAlert, ...]:
+        return tuple(replace(a, message=words(a.message), advice=words(a.advice)) for a in alerts)
+
+    cause, action = words(state.headline.cause), words(state.headline.action)
+    evidence = {name: words(text) for name, text in state.look_alike_evidence.items()}
+    return replace(
+        state, counted=unit, alerts=of(state.alerts), pending=of(state.pending),
+        headline=replace(state.headline, cause=cause, action=action), look_alike_evidence=evidence,
+    )
+
+
+def _logged(run: Run) -> list[str]:
+    """The names of the metrics of a run, first those that may be of its reward."""
+    names = [*run.sql("SELECT DISTINCT name FROM scalars ORDER BY name")["name"]]
+    return list(dict.fromkeys([*like_a_reward(names), *names]))
+
+
+def _basis(e: Evidence) -> tuple[str, ...]:
+    measured = {name for name in SIGNALS.names if np.isfinite(e.column(name)).any()}
+    others = measured - {*BASIS} - _NO_BASIS
+    return *(word for name, word in BASIS.items() if name in measured), *["others"][: len(others)]
 
 
 def _bound(run: Run, assessment: Assessment) -> float | None:
@@ -266,12 +315,11 @@ def onset(run: Run) -> Onset | None:
     """Where the trouble of a run began: by the headline's alarm, or by one of the held-out score if
     that fell first; None where no warning has fired."""
     state = check(run)
-    alarms = [a for a in state.alerts if a.severity != "info" and a.step is not None]
+    alarms = [a for a in state.alerts if a.severity != "info" and isinstance(a, Alert)]
     if not alarms:
         return None
+    account = Account(alarms, state.events)
     rules = (state.headline.rule, *HELD_OUT)
-    sound, alarm = min(
-        ((last_sound_step(state.alerts, a), a) for a in alarms if a.rule in rules),
-        key=lambda pair: pair[0], default=(last_sound_step(state.alerts, alarms[0]), alarms[0]),
-    )
-    return Onset(alarm.rule, alarm.episodes[-1][0] or 0, sound)
+    named = [a for a in alarms if a.rule in rules] or alarms[:1]
+    sound, alarm = min(((account.last_sound_step(a), a) for a in named), key=lambda pair: pair[0])
+    return Onset(alarm.rule, alarm.episodes[-1][0], sound)

@@ -10,11 +10,10 @@ from typing import Any, Literal
 
 from ..diagnosis.assess import Assessment
 from ..runs import Run
-from ..storage.heartbeats import process_exited
+from ..storage.heartbeats import HEARTBEAT_LOST, process_exited
 
 Life = Literal["live", "finished", "failed", "stopped", "stalled"]
 
-HEARTBEAT_LOST = 30.0  # seconds without a heartbeat before its process counts as lost
 # A run counts as stalled after both limits without a step: in seconds, and in usual steps.
 ROW_LOST = 120.0
 ROW_LOST_STEPS = 10.0

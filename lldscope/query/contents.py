@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,10 +11,10 @@ import duckdb
 
 from ..core.schema import TABLES
 from ..storage.manifest import Manifest
-from ..storage.part import attempt_spans
 from .database import Database
 from .part_index import PartIndex, step_ranges
 from .signal_engine import SignalEngine
+from .starts import Starts, sizes_of
 from .views import SIGNAL_TABLES
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .signal_cache import SignalCache
 
 _T = TypeVar("_T")
+Info = Mapping[str, Any]  # what run.json holds
 
 CACHE_ROWS = 250_000  # new rows, at least, before the cache is written again
 
@@ -30,9 +31,9 @@ class Contents:
     """Tables and signals of the valid parts of one run, starting from those in the `cache`."""
 
     def __init__(
-        self, run: Path, run_id: Any, remote: RemoteCopy | None, cache: SignalCache | None
+        self, run: Path, info: Info, remote: RemoteCopy | None, cache: SignalCache | None
     ) -> None:
-        self._id, self._cache = run_id, cache
+        self._id, self._cache = info.get("id"), cache
         self._uncached_rows = 0  # rows whose signals are not in the cache
         self.parts = PartIndex(run, remote)
         self.db = Database(run)
@@ -40,7 +41,9 @@ class Contents:
         self._engine: SignalEngine | None = None
         self._defined: int | None = None  # the version of the parts that tables are defined over
         if cache is not None:
-            self.parts.parts = cache.load(run_id, self.db)
+            self.parts.parts = cache.load(self._id, self.db)
+        self._sizes = sizes_of(info)
+        self._limits = Starts(self.parts.parts, self._sizes).limits  # that the signals rest on
         # The last step that has signals, if all went well.
         self._last = max((p.last_step for p in self.parts.parts), default=-(2**31))
 
@@ -49,17 +52,18 @@ class Contents:
         if self._engine is not None:
             self._engine.close()
 
-    def reset(self, run_id: Any) -> None:
+    def reset(self, info: Info) -> None:
         """Start over: there is another run at the path now."""
-        self._id = run_id
+        self._id, self._limits = info.get("id"), {}
         self.parts.reset()
         self.db.forget_signals()
 
-    def ingest(self, manifest: Manifest) -> bool:
+    def ingest(self, manifest: Manifest, info: Info) -> bool:
         """Read what the manifests list now; True if rows or signals have changed.
 
         Raises duckdb.Error if the rows cannot be read at all.
         """
+        self._sizes = sizes_of(info)
         self.parts.recheck_missing()
         has_changed = self.parts.update(manifest)
         has_changed = self._compute_dirty() or has_changed
@@ -70,6 +74,12 @@ class Contents:
 
     def _compute_dirty(self) -> bool:
         """Compute signals from the first dirty step on, and check new parts; True if any was."""
+        limits = self.starts().limits
+        for key in limits.keys() | self._limits.keys():
+            if limits.get(key) != self._limits.get(key):
+                steps = (limits.get(key), self._limits.get(key))
+                self.parts.mark_dirty(min(step for step in steps if step is not None))
+        self._limits = limits
         dirty = self.parts.dirty_from is not None
         if dirty:
             self.without_damaged(self._compute)
@@ -102,17 +112,16 @@ class Contents:
             self._cache.store(self._id, self.parts.parts, self.db)
             self._uncached_rows = 0
 
-    def starts(self) -> dict[int, int]:
-        """Attempt → its first step."""
-        spans = attempt_spans(self.parts.trusted())
-        return {attempt: first for attempt, (first, _) in spans.items()}
+    def starts(self) -> Starts:
+        """The recorders of the run, as of now."""
+        return Starts(self.parts.trusted(), self._sizes)
 
     def define(self) -> None:
         """Define the tables over the rows that count."""
         if self._defined == self.parts.version:
             return
         self.parts.fetch(tuple(TABLES), -(2**31), 2**31)
-        self.db.define_tables(self.parts.trusted())
+        self.db.define_tables(self.parts.trusted(), self.starts())
         self._defined = self.parts.version
 
     def without_damaged(self, action: Callable[[], _T]) -> _T:

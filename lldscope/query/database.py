@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..core.schema import SIGNALS, TABLES, VIEWS, Kind, arrow_schema
-from ..storage.part import Part, attempt_spans
+from ..storage.part import Part
 from .sandbox import confine, quote
+from .starts import Starts
 from .views import ROLLOUT_VIEWS, view_sql
 
 # Types of stored signals that are not those of recorded columns: counts and means of many rows.
 # (DuckDB's sums of integers have 128 bits, which pandas would hold as objects.)
 STORED_TYPES: dict[Kind, str] = {"count": "int64", "float": "double"}
 MOST_CHUNKS = 64  # of stored signals, before they become one
+DUCKDB_2 = int(duckdb.__version__.split(".")[0]) >= 2
 
 
 class Database:
@@ -40,7 +42,10 @@ class Database:
             connection = duckdb.connect(":memory:")
             confine(connection, self._run)
             connection.execute("SET lock_configuration=true")
-            connection.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
+            connection.execute(
+                "CREATE TABLE attempts (attempt INT, rank INT, start INT, first_step INT,"
+                " last_step INT, given_up_from INT)"
+            )
             connection.execute(view_sql("macros"))
             create_empty(connection, TABLES)
             for name in VIEWS:
@@ -74,13 +79,15 @@ class Database:
         nothing = np.broadcast_to(np.nan, len(table))
         return dict.fromkeys(SIGNALS.names, nothing) | arrays
 
-    def define_tables(self, parts: list[Part]) -> None:
-        """Define tables over the valid parts, the views that read them, and `attempts`: first and
-        last step of each start."""
-        spans = dict(sorted(attempt_spans(parts).items()))
-        starts = {attempt: first for attempt, (first, _) in spans.items()}
+    def define_tables(self, parts: list[Part], starts: Starts) -> None:
+        """Define tables over the valid parts, the views that read them, and `attempts`: what each
+        recorder recorded, and from which step on it was given up."""
         self.execute("DELETE FROM attempts")
-        if rows := ", ".join(f"({a}, {first}, {last})" for a, (first, last) in spans.items()):
+        if rows := ", ".join(
+            f"({', '.join(map(str, owner))}, {first}, {last}, "
+            f"{starts.limits.get(owner[:2], 'NULL')})"
+            for owner, (first, last) in starts.spans.items()
+        ):
             self.execute(f"INSERT INTO attempts VALUES {rows}")
         for table in TABLES:
             rows = define_rows(self.connection, self._run, table, parts, starts)
@@ -122,7 +129,8 @@ class Database:
         rows = f"FROM stored_{name}"
         if (table := self._stored.get(name)) is not None:
             self._connection.register(f"stored_{name}_rows", table)
-            rows += f" UNION ALL BY NAME FROM stored_{name}_rows"
+            columns = ", ".join(map(_comparable, table.schema))
+            rows += f" UNION ALL BY NAME SELECT {columns} FROM stored_{name}_rows"
         order = "ORDER BY 1, 2, 3"  # no two rows of either share the first three columns
         self.execute(f"CREATE OR REPLACE VIEW {name} AS FROM ({rows}) {order}")
 
@@ -130,7 +138,8 @@ class Database:
         """DuckDB's error on reading every value of a part; None if it can."""
         file = quote(str(part.path(self._run)))
         try:
-            self.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({file})")
+            # Bounds would answer for a mere max(COLUMNS(*)).
+            self.execute(f"SELECT max(hash(COLUMNS(*))) FROM read_parquet({file})")
         except (duckdb.OutOfMemoryException, duckdb.InterruptException):
             raise
         except duckdb.Error as error:
@@ -155,35 +164,45 @@ def define_rows(
     connection: duckdb.DuckDBPyConnection,
     run: Path,
     table: str,
-    parts: Iterable[Part],
-    starts: Mapping[int, int],
+    parts: Sequence[Part],
+    starts: Starts,
 ) -> str:
     """Define `all_TABLE`, the rows of a table in parts of a run, and return a query for those that
-    count; `starts` are the first steps of the attempts.
+    count.
 
     The columns are the registry's: those that a part lacks are NULL, those that this version does
-    not know are ignored.
+    not know are ignored. Parts of earlier versions state bounds of floats that leave NaN out
+    (`part.columns_without_floats`); DuckDB is kept from believing them.
     """
-    columns = ", ".join(TABLES[table].names)
-    paths = ", ".join(quote(str(p.path(run))) for p in parts if p.table == table)
-    parquet = f"read_parquet([{paths}], union_by_name=true)"
-    union = f"UNION ALL BY NAME FROM {parquet}" if paths else ""
-    rows = f"SELECT {columns} FROM (FROM empty_{table} {union})"
-    connection.execute(f"CREATE OR REPLACE VIEW all_{table} AS {rows}")
-    return f"FROM all_{table} {_standing(table, starts)}"
+    columns = ", ".join(map(_comparable, arrow_schema(table)))
+    nan = ", can_have_nan=true" if DUCKDB_2 else ""
+
+    def rows(of: Iterable[Part], select: str = "FROM") -> str:
+        paths = ", ".join(quote(str(p.path(run))) for p in of)
+        return f"{select} read_parquet([{paths}], union_by_name=true{nan})"
+
+    def table_of(*queries: str) -> str:
+        union = "".join(f" UNION ALL BY NAME ({query})" for query in queries)
+        return f"SELECT {columns} FROM (FROM empty_{table}{union})"
+
+    every = [p for p in parts if p.table == table]
+    everything = table_of(*([rows(every)] if every else []))
+    connection.execute(f"CREATE OR REPLACE VIEW all_{table} AS {everything}")
+    groups = list(starts.groups(table, parts))
+    if sum(len(g.parts) for g in groups if g.is_whole) == len(every):
+        return f"FROM all_{table}"
+    queries = []
+    for group in groups:
+        conditions = [] if group.limit is None else [f"step < {group.limit}"]
+        if group.replaced:
+            conditions.append(f"step NOT IN ({rows(group.replaced, 'SELECT step FROM')})")
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        queries.append(rows(group.parts) + where)
+    return table_of(*queries)
 
 
-def _standing(table: str, starts: Mapping[int, int]) -> str:
-    """The clause for rows that were not superseded: no later attempt began at or before their step.
-
-    An evaluation at step s is of the policy with which step s begins. An attempt that resumes at s
-    resumes with that policy, so the evaluation still counts, unless the attempt repeated it.
-    """
-    superseded = []
-    for attempt, first in starts.items():
-        since = f"step >= {first}"
-        if table in ("evals", "eval_questions"):
-            again = f"SELECT 1 FROM all_{table} WHERE attempt = {attempt} AND step = {first}"
-            since = f"(step > {first} OR step = {first} AND EXISTS ({again}))"
-        superseded.append(f"(attempt < {attempt} AND {since})")
-    return f"WHERE NOT ({' OR '.join(superseded)})" if len(superseded) > 1 else ""
+def _comparable(column: pa.Field) -> str:
+    """A column for a SELECT. DuckDB 1 compares one that was computed row by row, and leaves others
+    to a file's bounds or to pyarrow, which know no NaN; x − 0 is x, −0 and NaN included."""
+    is_float = pa.types.is_floating(column.type)
+    return f"{column.name} - 0 AS {column.name}" if is_float and not DUCKDB_2 else column.name

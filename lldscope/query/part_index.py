@@ -76,9 +76,9 @@ class PartIndex:
                 if sum(q.rows for q in pieces) == p.rows:
                     removals = [q for q in removals if q not in pieces]
                 else:
-                    self._mark_dirty(p.first_step)
+                    self.mark_dirty(p.first_step)
         for p in removals:  # with rows that are in no part any more
-            self._mark_dirty(p.first_step)
+            self.mark_dirty(p.first_step)
         self.parts = parts
         self.version += 1
         return True
@@ -100,9 +100,10 @@ class PartIndex:
             if part.path(self._run).exists():
                 del self.damaged[f"{part.table}/{part.file}"]
                 self._checked.discard((part.table, part.file))
-                self._mark_dirty(part.first_step)
+                self.mark_dirty(part.first_step)
 
-    def _mark_dirty(self, step: int) -> None:
+    def mark_dirty(self, step: int) -> None:
+        """Signals change from a step on."""
         self.dirty_from = step if self.dirty_from is None else min(step, self.dirty_from)
         self.version += 1
 

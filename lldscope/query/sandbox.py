@@ -7,6 +7,7 @@ at all, and they are run in a transaction that cannot write.
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -95,15 +96,15 @@ class Answer(NamedTuple):
 
 def rows(db: duckdb.DuckDBPyConnection, query: str) -> Answer:
     """The answer as Python values, taken piece by piece; raises UsageError if it gets too large. Of
-    columns with one name the later ones get a number. Times with a zone are texts, in UTC."""
+    columns with one name the later ones get a number. Dates, times and intervals are texts, in UTC:
+    Python has no infinite ones, no months, and few years."""
     db.execute(query)
-    kinds = [str(kind) for _, kind, *_ in db.description or ()]
-    if any("TIME ZONE" in kind for kind in kinds):  # DuckDB would need pytz
-        columns = [f"c{i}" for i in range(len(kinds))]
+    exact = [_is_exact(kind) for _, kind, *_ in db.description or ()]
+    if not all(exact):
+        columns = [f"c{i}" for i in range(len(exact))]
         texts = [
-            f"{c}::VARCHAR AS {quote_name(name[0])}" if "TIME ZONE" in kind
-            else f"{c} AS {quote_name(name[0])}"
-            for c, kind, name in zip(columns, kinds, db.description or (), strict=True)
+            f"{c if is_exact else f'{c}::VARCHAR'} AS {quote_name(name[0])}"
+            for c, is_exact, name in zip(columns, exact, db.description or (), strict=True)
         ]
         # The line end closes a comment at the end of the query.
         inner = f"FROM ({query.rstrip().rstrip(';')}\n) AS answer({', '.join(columns)})"
@@ -123,3 +124,10 @@ def rows(db: duckdb.DuckDBPyConnection, query: str) -> Answer:
             )
         answer.rows.extend(piece)
     return answer
+
+
+def _is_exact(kind: Any) -> bool:
+    """Whether Python has every value of a type of DuckDB."""
+    if kind.id in ("list", "array", "struct", "map", "union"):
+        return all(_is_exact(child) for _, child in kind.children if not isinstance(child, int))
+    return not re.search("date|time|interval|variant", kind.id)

@@ -6,7 +6,7 @@ Actions, by far the most rows, stay in their files; each view that needs them re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import duckdb
@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from ..core.schema import SIGNALS, VIEWS
 from ..storage.part import Part
-from .database import create_empty, define_rows, stored_columns
+from .database import DUCKDB_2, create_empty, define_rows, stored_columns
 from .sandbox import confine
+from .starts import Starts
 from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
 FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
@@ -34,7 +35,7 @@ class SignalEngine:
         create_empty(self._db, SIGNAL_TABLES)
         confine(self._db, run)
         self._db.execute("SET preserve_insertion_order=false")  # no signal depends on it
-        if int(duckdb.__version__.split(".")[0]) >= 2:
+        if DUCKDB_2:
             # It would group the actions of every response before it joins their class.
             self._db.execute("SET disabled_optimizers='partial_aggregate_pushdown'")
         self._db.execute(view_sql("macros"))
@@ -45,7 +46,7 @@ class SignalEngine:
     def signals(
         self,
         parts: Sequence[Part],
-        starts: Mapping[int, int],
+        starts: Starts,
         first: int,
         last: int,
         tokens_before: float | None,
@@ -53,8 +54,7 @@ class SignalEngine:
         """For each of VIEWS those columns that were measured from step `first` to `last`, in the
         order of steps.
 
-        `parts` are the valid ones of the run, `starts` the first step of each attempt,
-        `tokens_before` the tokens of earlier steps.
+        `parts` are the valid ones of the run, `tokens_before` the tokens of earlier steps.
         """
         parts = [p for p in parts if p.last_step >= first and p.first_step <= last]
         few = sum(p.rows for p in parts) <= FEW_ROWS

@@ -1,7 +1,7 @@
-"""Start and end of an attempt: the run directory, the attempt's manifest, and run.json.
+"""Start and end of an attempt: the run directory, the manifest of a recorder, and run.json.
 
-Two processes that start the same run need no lock: creating the manifest of an attempt is atomic.
-The first process succeeds; the second is refused, or becomes the next attempt if it resumes.
+Two processes that start the same run need no lock: creating a manifest is atomic. The first process
+succeeds; the second is refused, or begins the next attempt if it resumes.
 """
 
 from __future__ import annotations
@@ -9,20 +9,28 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import RunExists, UsageError
 from ..storage import heartbeats, json_files, layout
-from ..storage.manifest import MANIFEST_DIR, manifest_path
+from ..storage.file_system import check_file_system
+from ..storage.manifest import MANIFEST_DIR, manifest_names, manifest_path
+from ..storage.part import Owner
 from ..storage.url import Url
 
 log = logging.getLogger("lldscope")
 
+_INSTEAD = (
+    "Record to the address of the store (s3://BUCKET/RUN): what is sealed waits in a local spool, "
+    "from which it is sent (lldscope upload). Or record into a folder on a local disk."
+)
+Beats = Mapping[int, Mapping[str, Any]]  # rank → its last heartbeat
 
-def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
-    """Create the directory, and this rank's manifest of a new attempt; return the attempt.
+
+def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> Owner:
+    """Create the directory, and the manifest of this process; return what it records as.
 
     Raises RunExists, LldscopeError, OSError.
     """
@@ -30,70 +38,81 @@ def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> i
         layout.read_run(path)  # raises for a run that this version must not write to
         if not resume:
             raise already_holds(path)
-    for folder in (path, path / MANIFEST_DIR, path / heartbeats.HEARTBEAT_DIR):
-        folder.mkdir(parents=True, exist_ok=True)
+    check_file_system(path, _INSTEAD)
+    for folder in (MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
+        (path / folder).mkdir(exist_ok=True)
 
-    def claim(candidate: int) -> bool:
+    def claim(candidate: Owner) -> bool:
         try:
-            manifest_path(path, candidate, rank).touch(exist_ok=False)
+            manifest_path(path, *candidate).touch(exist_ok=False)
         except FileExistsError:
             return False
         return True
 
-    return next_attempt(path, lambda: _who(path, rank), rank, resume, attempt, claim)
+    beats = heartbeats.read_heartbeats(path)
+    return next_owner(path, manifest_names(path), beats, rank, resume, attempt, claim)
 
 
 def already_holds(place: Path | Url) -> RunExists:
     return RunExists(f"{place} already holds a run. Resume it, or choose another directory.")
 
 
-def next_attempt(
+def next_owner(
     place: Path | Url,
-    who: Callable[[], str],
+    owners: Collection[Owner],
+    beats: Beats,
     rank: int,
     resume: bool,
     attempt: int | None,
-    claim: Callable[[int], bool],
-) -> int:
-    """The first attempt that this process could claim as a rank. Raises RunExists.
+    claim: Callable[[Owner], bool],
+) -> Owner:
+    """What a process records as. Raises RunExists.
 
-    `claim` creates what says that an attempt is taken, and returns whether it was not there before;
-    `who` names the process that has it.
+    A rank that resumes and is not told its attempt joins the last one of its sisters, if it is not
+    in it yet or they still record it. Otherwise it begins the next one. `owners` and `beats` are
+    those of the run so far; `claim` creates what says that a recorder is taken, and returns whether
+    it was not there before.
     """
-    candidate = attempt or 1
+    last = max((owner.attempt for owner in owners), default=0)
+    is_behind = all(owner.attempt < last for owner in owners if owner.rank == rank)
+    joins = attempt is not None or is_behind or _sisters_record(beats, rank, last)
+    is_told, beat = attempt is not None, beats.get(rank, {})
+    if attempt is None:
+        attempt = max(1, last if joins else last + 1) if resume else 1
+    candidate = Owner(attempt, rank)
     while not claim(candidate):
-        if attempt is not None:
+        runs = heartbeats.is_of(beat, candidate) and heartbeats.process_runs(beat)
+        if not resume or (is_told and runs):
+            process = f" ({beat['pid']})" if isinstance(beat.get("pid"), int) else ""
             raise RunExists(
-                f"Attempt {attempt} of {place} is already recorded by a rank {rank}. Give each "
-                "process a rank of its own."
+                f"Another process{process} has started to record {place} as rank {rank} of attempt "
+                f"{candidate.attempt}. Choose another directory, give each process a rank of its "
+                "own, or resume if that process has ended."
             )
-        if not resume:
-            raise RunExists(
-                f"{who()} has started to record {place} as rank {rank}. Choose "
-                "another directory, give each process a rank of its own, or resume if that "
-                "process has ended."
-            )
-        candidate += 1
+        again = Owner(candidate.attempt, rank, candidate.start + 1)
+        candidate = again if joins else Owner(candidate.attempt + 1, rank)
     return candidate
 
 
-def _who(path: Path, rank: int) -> str:
-    """The process that records as a rank, as its heartbeat names it."""
-    pid = heartbeats.read_heartbeats(path).get(rank, {}).get("pid")
-    return f"Another process ({pid})" if isinstance(pid, int) else "Another process"
+def _sisters_record(beats: Beats, rank: int, attempt: int) -> bool:
+    """Whether other ranks go on with an attempt. Of those on another machine that is not known, as
+    they may have been killed a moment ago: rank 0, with which a whole run resumes, does not count
+    on it."""
+    sisters = [beat for r, beat in beats.items() if r != rank and beat.get("attempt") == attempt]
+    record = heartbeats.may_run if rank else heartbeats.process_runs
+    return any(map(record, sisters))
 
 
-def warn_of_live_writer(path: Path, attempt: int, rank: int) -> None:
-    """Warn if the process of an earlier attempt is alive: both are recorded, one is shown."""
-    beat = heartbeats.read_heartbeats(path).get(rank, {})
-    local = beat.get("space") is not None and beat.get("space") == heartbeats.pid_namespace()
-    if attempt > 1 and local and not beat.get("closed") and not heartbeats.process_exited(beat):
+def warn_of_live_writer(path: Path, owner: Owner) -> None:
+    """Warn if an earlier process of the rank is alive: both are recorded, one is shown."""
+    beat = heartbeats.read_heartbeats(path).get(owner.rank, {})
+    if not owner.is_first and heartbeats.process_runs(beat):
         log.warning(
-            "lldscope: process %s still records %s as an earlier attempt. Rows are not mixed, but "
-            "from the first step of attempt %d on only this attempt is shown. Stop one of them.",
+            "lldscope: process %s still records %s as rank %d, too. Rows are not mixed: of the "
+            "steps that both record, only those of this process are shown. Stop one of them.",
             beat.get("pid"),
             path,
-            attempt,
+            owner.rank,
         )
 
 
@@ -143,17 +162,21 @@ def to_plain(**info: Any) -> dict[str, Any]:
     return plain
 
 
-def write_run_file(path: Path, attempt: int, world_size: int, fields: dict[str, Any]) -> None:
-    """Write run.json of a new attempt; fields that are not given stay as they were.
+def write_run_file(path: Path, owner: Owner, world_size: int, fields: dict[str, Any]) -> None:
+    """Write run.json at the start of rank 0; fields that are not given stay as they were.
 
     Raises OSError, LldscopeError.
     """
     now = json_files.now()
-    old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
+    resumes = not owner.is_first and (path / layout.RUN_FILE).exists()
+    old = layout.read_run(path) if resumes else {}
     info = layout.new_run(now) | old | {k: v for k, v in fields.items() if v is not None}
-    entry = {"attempt": attempt, "started": now, "host": socket.gethostname(), "pid": os.getpid()}
-    attempts = [*(info.get("attempts") or []), entry]
-    info |= {"world_size": world_size, "attempts": attempts}
+    entry = {
+        "attempt": owner.attempt, "started": now, "world_size": world_size,
+        "host": socket.gethostname(), "pid": os.getpid(),
+    }
+    others = [a for a in info.get("attempts") or [] if a.get("attempt") != owner.attempt]
+    info |= {"world_size": world_size, "attempts": [*others, entry]}
     info |= {"status": "running", "reason": None, "ended": None}
     layout.write_run(path, info)
 

@@ -176,15 +176,17 @@ class Recorder(NullRecorder):
             from .spool import Spool  # and with it asyncio
 
             self._spool = Spool(self.place, self.rank, resume, attempt)
-            self.path, attempt = self._spool.path, self._spool.attempt
+            self.path = self._spool.path
         else:
             self.path = self.place
         try:
-            self.attempt = start_attempt(self.path, self.rank, resume, attempt)
+            started = self._spool and self._spool.owner
+            owner = started or start_attempt(self.path, self.rank, resume, attempt)
+            self.attempt = owner.attempt
             self.path = self.path.absolute()  # the program may change its working directory
-            warn_of_live_writer(self.path, self.attempt, self.rank)
+            warn_of_live_writer(self.path, owner)
             if self.rank == 0:
-                write_run_file(self.path, self.attempt, world_size, info)
+                write_run_file(self.path, owner, world_size, info)
         except OSError as error:
             raise LldscopeError(
                 f"The run directory {self.path} cannot be written ({error.strerror})."
@@ -192,7 +194,7 @@ class Recorder(NullRecorder):
         # From here on this process, and none that it forks, may call.
         self._closed, self._forks = False, _forks
         _warm_up()
-        self._writer = Writer(self.path, self.attempt, self.rank, self.dropped, self._spool)
+        self._writer = Writer(self.path, owner, self.dropped, self._spool)
         self._writer.beat()
         if self._spool:
             self._spool.open()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..storage import json_files, manifest, part
-from ..storage.part import Part, PartName
+from ..storage.part import Owner, Part, PartName
 from .calls import DropCounter
 
 log = logging.getLogger("lldscope")
@@ -35,8 +35,8 @@ class Sealer:
     `refused` is True while the disk refuses writes.
     """
 
-    def __init__(self, run: Path, attempt: int, rank: int, losses: DropCounter) -> None:
-        self._run, self._attempt, self._rank, self._losses = run, attempt, rank, losses
+    def __init__(self, run: Path, owner: Owner, losses: DropCounter) -> None:
+        self._run, self._owner, self._losses = run, owner, losses
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
         self.bytes = 0  # of the rows that wait
         self._lines: deque[tuple[str, str]] = deque()  # (file, JSON)
@@ -78,7 +78,8 @@ class Sealer:
                 file, text = self._lines[0]
                 json_files.append_text(self._run / file, text)
                 self._lines.popleft()
-            name = PartName(self._attempt, self._rank, self._seals + 1, self._seals + 1)
+            seal = self._seals + 1
+            name = PartName(*self._owner[:2], seal, seal, start=self._owner.start)
             for table in sorted(self._rows, key=lambda t: t == "steps"):
                 rows = pa.concat_tables(self._rows[table])
                 new = part.write_part(self._run, table, name, [rows])
@@ -102,7 +103,7 @@ class Sealer:
     def commit(self, parts: list[Part], *, closed: bool = False) -> None:
         """Add a line to the manifest. Raises OSError."""
         self.commits = manifest.commit(
-            self._run, self._attempt, self._rank, parts, closed=closed, after=self.commits
+            self._run, self._owner, parts, closed=closed, after=self.commits
         )
 
     def _report_failure(self, error: Exception) -> None:

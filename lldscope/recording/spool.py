@@ -32,14 +32,17 @@ from pathlib import Path, PurePath
 
 from ..core.errors import LldscopeError
 from ..storage import heartbeats, json_files, layout
-from ..storage.manifest import MANIFEST_DIR, owner_of
+from ..storage.file_system import check_file_system
+from ..storage.manifest import MANIFEST_DIR, manifest_path, owner_of
 from ..storage.objects import ObjectStore
+from ..storage.part import Owner
 from ..storage.url import Url
-from .attempt import already_holds, next_attempt
+from .attempt import already_holds, next_owner
 
 log = logging.getLogger("lldscope")
 
 SPOOL_FILE, CLOSED_FILE, ERROR_FILE = "spool.json", "closed", "refused"
+_ELSEWHERE = "Set LLDSCOPE_SPOOL to a folder on a local disk."
 LOOK_SECONDS = 5.0  # between two looks whether the process that sends is alive
 
 
@@ -55,51 +58,64 @@ def run_folder(url: Url) -> Path:
     return spool_root() / hashlib.sha256(str(url).encode()).hexdigest()[:16]
 
 
-def claim_file(attempt: int, rank: int) -> str:
-    """The object that says who records as a rank of an attempt; no reader looks at it."""
-    return f"{MANIFEST_DIR}/a{attempt}-r{rank}.claim"
+def claim_file(owner: Owner) -> str:
+    """The object that says which process records as an owner; no reader looks at it."""
+    return f"{MANIFEST_DIR}/{owner}.claim"
+
+
+@contextmanager
+def _plain_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = f"The spool {path} cannot be written ({error.strerror}). {_ELSEWHERE}"
+        raise LldscopeError(why) from error
 
 
 class Spool:
-    """The spool of one recorder, of an attempt that is claimed on the store.
+    """The spool of one recorder, `owner`, which is claimed on the store.
 
     `path` is the run directory that it writes, `url` the run's place on the store. Raises
     RunExists, or LldscopeError if the store or the spool cannot be written.
     """
 
     def __init__(self, url: Url, rank: int, resume: bool, attempt: int | None) -> None:
-        self.url, self._rank, self._token = url, rank, uuid.uuid4().hex
+        self.url, self._token = url, uuid.uuid4().hex
         store = ObjectStore(url)
-        owners = [owner_of(f"{PurePath(file).stem}.jsonl") for file in store.listing(MANIFEST_DIR)]
-        has_run = any(owner and owner[1] == 0 for owner in owners)
+        stems = {PurePath(file).stem for file in store.listing(MANIFEST_DIR)}
+        owners = {owner for stem in stems if (owner := owner_of(f"{stem}.jsonl"))}
+        has_run = any(owner.rank == 0 for owner in owners)
         if rank == 0 and not resume and (has_run or store.read([layout.RUN_FILE])):
             raise already_holds(url)
+        with _plain_errors(run_folder(url)):  # before anything is claimed
+            check_file_system(run_folder(url), _ELSEWHERE)
         claim = json_files.to_json({"token": self._token, "time": time.time()}).encode()
-        self.attempt = next_attempt(
-            url, lambda: "Another process", rank, resume, attempt,
-            lambda n: (n, rank) not in owners and store.create(claim_file(n, rank), claim),
+        names = store.listing(heartbeats.HEARTBEAT_DIR) if owners else ()
+        beats = store.read(f"{heartbeats.HEARTBEAT_DIR}/{name}" for name in names)
+        self.owner = next_owner(
+            url, owners, heartbeats.parse(beats), rank, resume, attempt,
+            lambda owner: owner not in owners and store.create(claim_file(owner), claim),
         )
-        self.path = run_folder(url) / f"a{self.attempt}-r{rank}-{self._token[:8]}"
+        self.path = run_folder(url) / f"{self.owner}-{self._token[:8]}"
         self._beat = heartbeats.file_of(rank)
-        # What the recorder of an attempt reads of the one before.
-        files = store.read([layout.RUN_FILE, self._beat] if self.attempt > 1 else [])
-        try:
-            (self.path / heartbeats.HEARTBEAT_DIR).mkdir(parents=True, mode=0o700)
+        # What a recorder reads of the one before: run.json is that of rank 0 alone.
+        files = {} if rank or self.owner.is_first else store.read([layout.RUN_FILE])
+        if self._beat in beats and not self.owner.is_first:
+            files[self._beat] = beats[self._beat]
+        with _plain_errors(self.path):
+            for folder in (heartbeats.HEARTBEAT_DIR, MANIFEST_DIR):
+                (self.path / folder).mkdir(parents=True, mode=0o700)
             self.path.chmod(0o700)
+            manifest_path(self.path, *self.owner).touch()
             for file, content in files.items():
                 (self.path / file).write_bytes(content)
-        except OSError as error:
-            raise LldscopeError(
-                f"The spool {self.path} cannot be written ({error.strerror}). Set LLDSCOPE_SPOOL "
-                "to a folder of this machine."
-            ) from error
 
     def open(self) -> None:
         """From here on what is sealed is sent, and what other recorders of the run have left here.
         Raises OSError, or LldscopeError if the store refuses that there is a run."""
         state = {
             "address": self.url.address, "token": self._token,
-            "attempt": self.attempt, "rank": self._rank,
+            "owner": str(self.owner),
         }
         json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(state))
         files = (file for file in (layout.RUN_FILE, self._beat) if (self.path / file).exists())

@@ -19,6 +19,7 @@ from ..storage import heartbeats, json_files, layout
 from ..storage.compaction import SILENT_SECONDS
 from ..storage.manifest import ManifestFile, manifest_file
 from ..storage.objects import ObjectStore
+from ..storage.part import Owner
 from ..storage.url import Url
 from .spool import CLOSED_FILE, ERROR_FILE, SPOOL_FILE, claim_file
 
@@ -37,12 +38,12 @@ class Sender:
         self.path = path
         try:
             state = json_files.parse((path / SPOOL_FILE).read_bytes())
-            self._owner = state["attempt"], state["rank"]
+            self._owner = Owner.parse(state["owner"])
             self._store, self._token = ObjectStore(Url(state["address"])), state["token"]
         except (OSError, ValueError, KeyError, TypeError):
             raise LldscopeError(f"{path / SPOOL_FILE} cannot be read.") from None
         self._manifest = manifest_file(*self._owner)
-        self._beat = heartbeats.file_of(self._owner[1])
+        self._beat = heartbeats.file_of(self._owner.rank)
         self._contents: dict[str, bytes] = {}  # small file → what was sent of it
         self._sent: set[str] | None = None  # parts on the store; None until it was asked
         self._all_sent = 0.0  # when all small files were sent
@@ -103,7 +104,7 @@ class Sender:
     def _read_store(self) -> set[str]:
         """The parts that its manifest on the store has named: they were sent before it. Raises
         LldscopeError if the run there is not that of this recorder."""
-        claim = claim_file(*self._owner)
+        claim = claim_file(self._owner)
         content = self._store.read([claim, self._manifest])
         if json_files.parse(content.get(claim, b"{}")).get("token") != self._token:
             raise LldscopeError(f"{self._store.url} is another run by now.")
@@ -116,7 +117,7 @@ class Sender:
         """Whether nothing more will come from the recorder, as far as can be known."""
         if (self.path / CLOSED_FILE).exists():
             return True
-        beat = heartbeats.read_heartbeats(self.path).get(self._owner[1], {})
+        beat = heartbeats.read_heartbeats(self.path).get(self._owner.rank, {})
         if beat.get("space") == heartbeats.pid_namespace() is not None:
             return heartbeats.process_exited(beat)
         return time.time() - beat.get("time", 0.0) > SILENT_SECONDS

@@ -20,6 +20,7 @@ from ..core.schema import TABLES
 from ..storage import heartbeats
 from ..storage.compaction import due, newest
 from ..storage.manifest import ManifestFile, manifest_names
+from ..storage.part import Owner
 from .buffers import to_arrow
 from .calls import CallQueue, DropCounter
 from .merging import Merger
@@ -38,27 +39,28 @@ CLOSE_MERGE_BYTES = 64 << 20  # `close` waits for a merge of at most this size
 
 
 class Writer(threading.Thread):
-    """Writes queued calls into one run, as one rank of one attempt.
+    """Writes queued calls into one run, as one of its recorders.
 
     `spool` is what the run directory is, if the run belongs on an object store.
     """
 
     def __init__(
-        self, run: Path, attempt: int, rank: int, drops: Counter[str], spool: Spool | None = None
+        self, run: Path, owner: Owner, drops: Counter[str], spool: Spool | None = None
     ) -> None:
         super().__init__(name="lldscope-recorder", daemon=True)
-        self.run_path, self.attempt, self.rank = run, attempt, rank
+        self.run_path, self.owner = run, owner
         self.calls, self.losses = CallQueue(), DropCounter(drops)
         # The heartbeat of the writer before: its losses and line counts are carried over.
-        self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if attempt > 1 else {}
+        beats = {} if owner.is_first else heartbeats.read_heartbeats(run)
+        self._earlier = beats.get(owner.rank, {})
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the current step
         self._open_since = 0.0  # when the first of them arrived
         self._open_bytes = 0
-        self._manifest = ManifestFile(run, attempt, rank)
+        self._manifest = ManifestFile(run, *owner)
         self._last_step: int | None = None
         self._last_beat = 0.0
         self._spool = spool
-        self._sealer = Sealer(run, attempt, rank, self.losses)
+        self._sealer = Sealer(run, owner, self.losses)
         self._merger = Merger(run, self._manifest, self.losses)
         self._closed = False
         self.wrote_everything = False  # as far as that is known
@@ -81,21 +83,23 @@ class Writer(threading.Thread):
         return True
 
     def beat(self) -> None:
-        """Write a heartbeat, unless a later attempt does. Losses of earlier attempts are added."""
+        """Write a heartbeat, unless a later recorder of the rank does. Losses of earlier ones are
+        added."""
         self._last_beat = time.monotonic()
         with contextlib.suppress(OSError):
             self._manifest.read()
-            if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
+            if any(map(self.owner.precedes, manifest_names(self.run_path))):
                 return
-            # Lines of this rank's manifests, also of earlier attempts: readers notice if any is
+            # Lines of this rank's manifests, also of earlier recorders: readers notice if any is
             # lost.
             lines = _counts(self._earlier.get("lines"))
             lines[self._manifest.path.name] = max(self._manifest.lines, self._sealer.commits)
             heartbeats.write_heartbeat(
                 self.run_path,
-                self.rank,
+                self.owner.rank,
                 closed=self._closed,
-                attempt=self.attempt,
+                attempt=self.owner.attempt,
+                start=self.owner.start,
                 step=self._last_step,
                 dropped=self.losses.counts + Counter(_counts(self._earlier.get("dropped"))),
                 lines=lines,
@@ -139,7 +143,7 @@ class Writer(threading.Thread):
         if kind not in TABLES:
             self._sealer.add_line(kind, value)
             return
-        rows = to_arrow(kind, value, self.attempt, self.rank, self.losses.drop)
+        rows = to_arrow(kind, value, *self.owner[:2], self.losses.drop)
         if rows is None:
             return
         if kind in ("evals", "eval_questions"):

@@ -27,7 +27,6 @@ from ..figures.series import smooth
 from ..figures.view import subject_of
 from ..monitor.health import check
 from ..runs import Run
-from .events import events_of
 from .facts import Cost, Outline, PostMortem, RunFacts
 from .losses import losses
 from .sentences import course, gaps, reward
@@ -48,8 +47,8 @@ def post_mortem(
     """
     assessment, state = run.assess(arl, rules), check(run, arl, rules)
     e = assessment.evidence
-    boundaries, spans = refine(assessment), assessment.spans()
-    fall, events = onset(assessment, boundaries), events_of(assessment, state.alerts, boundaries)
+    spans = assessment.spans()
+    fall, events = onset(assessment, refine(assessment)), list(state.events)
     first, last = _window(assessment, fall)
     trainer, subject = trainer_of(run.info), subject_of(run.name, run, state)
     facts = PostMortem(
@@ -68,7 +67,7 @@ def post_mortem(
         subject=subject,
         losses=losses(run, first, last),
         experiments=experiments(run),
-        change=first_change(trainer, run.info.get("config"), state.headline.rule, events),
+        change=first_change(trainer, run.info.get("config"), state.headline.remedy),
         record=trainer.record,
         cost=cost(e, assessment.alerts),
     )

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.safe_text import counted_in
 from ..core.schema import COMPONENT
 from ..diagnosis.evidence import SMOOTH
 from ..diagnosis.registry import STALLED
 from ..runs import Run
 from .facts import PostMortem
+from .ordinary import identities, ordinary
 from .trainers import trainer_of
 
 BRIEF_SCHEMA = 1
@@ -42,14 +44,17 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
         "first_step": facts.run.first_step,
         "last_step": state.last_step,
         "planned_steps": run.planned_steps,
+        "counted": run.counted,
         "grounds": [
             {"rule": a.rule, "severity": a.severity, "state": a.state,
              "step": a.first_step, "message": a.message,
              "again": None if (step := facts.alarm_step(a)) == a.first_step else step}
             for a in serious[:LISTED]
         ],
-        "summary": facts.summary[:LISTED],
+        "summary": [counted_in(run.counted, text) for text in facts.summary[:LISTED]],
         "reward_components": _components(run),
+        "usual": ordinary(run, trainer_of(run.info)),
+        "expected": [] if any(a.rule == "no-update" for a in serious) else identities(run),
         "cost": facts.cost and asdict(facts.cost),
         "not_in_this_log": facts.gaps[:LISTED],
         "record_next_time": list(facts.record),
@@ -67,5 +72,8 @@ def _components(run: Run) -> list[dict[str, Any]]:
         means = np.convolve(values, np.full(n, 1 / n), "valid")
         first, best, last = (float(m) for m in (means[0], means.max(), means[-1]))
         component = name.removeprefix(COMPONENT)
-        answer.append({"component": component, "first": first, "best": best, "last": last})
+        answer.append({
+            "component": component, "first": first, "best": best, "last": last,
+            "unpaid": not values.any(),
+        })
     return answer

@@ -8,6 +8,7 @@ from itertools import chain
 
 from ..core import palette
 from ..core.charts import EVIDENCE, Chart, select_charts
+from ..diagnosis.account import Event
 from ..diagnosis.assess import PhaseSpan
 from ..diagnosis.evidence import SMOOTH
 from ..figures.chart_figures import is_measured, make_chart, make_overlay
@@ -25,7 +26,6 @@ from ..figures.svg import (
 )
 from ..figures.view import Subject, View
 from .blocks import Strip
-from .events import Event
 from .facts import PostMortem
 
 CHARTS = select_charts(

@@ -9,7 +9,6 @@ from ..core.numbers import percent, true_minus
 from ..core.safe_text import as_sentence
 from ..explore.settings import flat
 from ..figures.svg import Drawing
-from ..monitor.headline import DECLARATION
 from . import charts
 from .blocks import (
     Block,
@@ -111,7 +110,7 @@ def _alarms(facts: PostMortem) -> Iterator[Block]:
         [palette.SEVERITIES[a.severity], a.rule,
          "–" if (step := facts.alarm_step(a)) is None else f"{step:,}",
          f"{'' if (a.step or 0) >= (step or 0) else f'at step {a.step}, '}{true_minus(a.message)}",
-         as_sentence(rule.action if (rule := DECLARATION.get(a.rule)) else a.advice),
+         as_sentence(a.action),
          a.false_alarms]
         for a in sorted(facts.alarms, key=lambda a: starts.get(a.rule, a.start or 0))
     ]

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..diagnosis.account import Event
 from ..diagnosis.assess import PhaseSpan
 from ..diagnosis.look_alikes import Finding
 from ..explore.experiments import Experiment
 from ..figures.view import Subject
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
-from .events import Event
 from .losses import Losses
 from .trainers import SettingChange
 

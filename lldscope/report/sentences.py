@@ -9,9 +9,9 @@ import numpy as np
 
 from ..core.numbers import number, percent
 from ..core.safe_text import in_one_line
+from ..diagnosis.account import Event
 from ..diagnosis.assess import Assessment
-from ..diagnosis.rules.measures import is_observed
-from .events import Event
+from ..diagnosis.evidence import is_observed
 from .facts import Cost, PostMortem
 
 
@@ -125,5 +125,6 @@ def gaps(assessment: Assessment, facts: PostMortem) -> list[str]:
         lacking.append("The settings of the trainer are not recorded.")
     if state.damaged:
         lacking.append(f"{plural(len(state.damaged), 'damaged part')} could not be read.")
+    lacking += [f"Not known: {what} ({why})." for what, why in state.unclear.items()]
     lacking += [f"The recorder dropped {n} × {what}." for what, n in state.dropped.items()]
     return lacking

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.trainers import OTHER, SETTINGS, TRAINERS, Trainer, trainer_called
 from ..explore.settings import flat
-from .events import Event
-
-OUTCOME = ("reward-crash", "reward-decline", "eval-loss")
 
 # Rule → the setting, as ours is called, that is the first to change, and how.
 _FIRST = {
@@ -50,18 +47,13 @@ def trainer_of(info: Mapping[str, Any]) -> Trainer:
 
 
 def first_change(
-    trainer: Trainer, config: Mapping[str, Any] | None, rule: str | None, events: Sequence[Event]
+    trainer: Trainer, config: Mapping[str, Any] | None, rule: str | None
 ) -> SettingChange | None:
     """The one setting to change, if the cause is one that a setting cures. `rule` is that of the
-    headline; of a lost outcome, what began before it is the cause."""
-    rules = [rule]
-    if rule in OUTCOME:
-        end = min((e.start for e in events if e.rule in OUTCOME), default=0)
-        rules = [e.rule for e in events if e.start < end]
-    kinds = [_FIRST[name] for name in rules if name in _FIRST]
-    if not kinds:
+    headline's action."""
+    if rule not in _FIRST:
         return None
-    ours, change = kinds[0]
+    ours, change = _FIRST[rule]
     name, value = find_setting(config, ours)
     name = name or trainer.setting(ours)
     return SettingChange(name, value, change) if name else None

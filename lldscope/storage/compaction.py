@@ -24,7 +24,7 @@ from ..core.schema import arrow_schema
 from . import heartbeats, layout
 from .integrity import REMOVABLE, UNPUBLISHED, is_removable, unlisted_files
 from .manifest import Manifest, commit, manifest_file, manifest_names, manifest_path
-from .part import Part, PartName, remove_parts, write_part
+from .part import Owner, Part, PartName, remove_parts, write_part
 
 FAN_IN = 16
 ROW_GROUP = 131_072  # rows; a merge holds about this many in memory
@@ -77,19 +77,19 @@ class Compacted:
     skipped: dict[str, str] = field(default_factory=dict)  # manifest or part → reason
 
 
-def still_writing(run: Path, attempt: int, rank: int, manifest: Manifest) -> str | None:
+def still_writing(run: Path, owner: Owner, manifest: Manifest) -> str | None:
     """Why a manifest's recorder may still be alive; None if it has ended."""
-    if (attempt, rank) in manifest.closed:
+    if owner in manifest.closed:
         return None
-    if any(a > attempt and r == rank for a, r in manifest_names(run)):
-        return None  # a later attempt has replaced it
-    beat = heartbeats.read_heartbeats(run).get(rank, {})
-    if beat.get("attempt", attempt) == attempt:
+    if any(map(owner.precedes, manifest_names(run))):
+        return None  # a later recorder of its rank has replaced it
+    beat = heartbeats.read_heartbeats(run).get(owner.rank, {})
+    if heartbeats.is_of(beat, owner):
         if beat.get("closed") or heartbeats.process_exited(beat):
             return None
         last = beat.get("time")
     else:
-        last = manifest_path(run, attempt, rank).stat().st_mtime  # no heartbeat of its own yet
+        last = manifest_path(run, *owner).stat().st_mtime  # no heartbeat of its own yet
     silent = time.time() - last if isinstance(last, int | float) else SILENT_SECONDS
     if silent >= SILENT_SECONDS:
         return None
@@ -108,7 +108,7 @@ def compact(run: Path) -> Compacted:
     owners = set()
     for owner in manifest_names(run):
         file = manifest_file(*owner)
-        if why := still_writing(run, *owner, manifest):
+        if why := still_writing(run, owner, manifest):
             result.skipped[file] = why
             continue
         if why := manifest.damaged.get(file):
@@ -155,7 +155,7 @@ def _groups(parts: Sequence[Part]) -> list[list[Part]]:
     return groups
 
 
-def _remove_leftovers(run: Path, owners: set[tuple[int, int]], result: Compacted) -> list[Part]:
+def _remove_leftovers(run: Path, owners: set[Owner], result: Compacted) -> list[Part]:
     """Remove what ended recorders and this compaction left behind; return the parts that count.
 
     Readers that are using a removed file read the manifests again.
@@ -189,11 +189,11 @@ def merge(run: Path, group: Sequence[Part]) -> None:
     """
     first, last = group[0].name, group[-1].name
     kept_from = max(p.name.kept_from for p in group)
-    name = PartName(first.attempt, first.rank, first.first, last.last, kept_from)
+    name = PartName(*first.owner[:2], first.first, last.last, kept_from, first.start)
     new_part = write_part(run, group[0].table, name, _row_groups(run, group))
     parts = [new_part] if new_part else []
     try:
-        commit(run, name.attempt, name.rank, parts, remove=group)
+        commit(run, name.owner, parts, remove=group)
     except OSError:
         if new_part and new_part not in layout.read_manifest(run).parts:
             remove_parts(run, parts)

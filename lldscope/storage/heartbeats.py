@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePath
 from typing import Any
 
 from . import json_files
+from .part import Owner
 
 HEARTBEAT_DIR = "heartbeat"
+HEARTBEAT_LOST = 30.0  # seconds without a heartbeat before its process counts as lost
 
 HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
 
@@ -42,16 +45,48 @@ def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[in
         if (match := HEARTBEAT_NAME.fullmatch(path.name)) is None:
             continue
         try:
-            beat = json_files.parse(json_files.read_bytes(path, run))
-            if not isinstance(beat, dict) or not json_files.is_time(beat.get("time")):
-                raise ValueError("it is not a heartbeat")
-            beats[int(match[1])] = beat
+            beats[int(match[1])] = _parse(json_files.read_bytes(path, run))
         except FileNotFoundError:  # removed since the directory was listed
             continue
         except (ValueError, OSError) as error:
             if damaged is not None:
                 damaged[f"{HEARTBEAT_DIR}/{path.name}"] = json_files.reason(error)
     return beats
+
+
+def parse(files: Mapping[str, bytes]) -> dict[int, dict[str, Any]]:
+    """The heartbeats in such files, by rank; without those that cannot be read."""
+    beats = {}
+    for name, content in files.items():
+        if match := HEARTBEAT_NAME.fullmatch(PurePath(name).name):
+            with suppress(ValueError):
+                beats[int(match[1])] = _parse(content)
+    return beats
+
+
+def _parse(content: bytes) -> dict[str, Any]:
+    beat = json_files.parse(content)
+    if not isinstance(beat, dict) or not json_files.is_time(beat.get("time")):
+        raise ValueError("it is not a heartbeat")
+    return beat
+
+
+def is_of(beat: Mapping[str, Any], owner: Owner) -> bool:
+    """Whether a rank's heartbeat is of this recorder; one that does not say so is."""
+    mine = owner.attempt, owner.start
+    return (beat.get("attempt", owner.attempt), beat.get("start", 1)) == mine
+
+
+def process_runs(beat: Mapping[str, Any]) -> bool:
+    """True only if the heartbeat's process is known to run on this machine."""
+    here = beat.get("space") == pid_namespace() is not None
+    return here and not beat.get("closed") and not process_exited(beat)
+
+
+def may_run(beat: Mapping[str, Any]) -> bool:
+    """Whether the heartbeat's process was alive a moment ago and is not known to have ended."""
+    is_fresh = json_files.now() - float(beat["time"]) < HEARTBEAT_LOST
+    return is_fresh and not beat.get("closed") and not process_exited(beat)
 
 
 def process_exited(beat: Mapping[str, Any]) -> bool:

@@ -9,10 +9,11 @@
       notes.jsonl                       what people said of the run; see `notes`
       quarantine/…                      damaged parts that `lldscope doctor --repair` moved away
 
-The number in a part's name is that of its seal, counted per attempt and rank. A merged part is
-named after the first and the last seal it holds (`a1-r0-000001-000016`), with `-k120` if the rows
-before step 120 were removed on purpose. Readers take the parts from the manifests alone: a file
-that no manifest lists does not count.
+The number in a part's name is that of its seal, counted per recorder; a rank that came back alone
+in attempt 1 has files of its own, `a1-r1-s2…` (`part.Owner`). A merged part is named after the
+first and the last seal it holds (`a1-r0-000001-000016`), with `-k120` if the rows before step 120
+were removed on purpose. Readers take the parts from the manifests alone: a file that no manifest
+lists does not count.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from .manifest import (
     manifest_names,
     owner_of,
 )
+from .part import Owner
 
 RUN_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
@@ -184,13 +186,13 @@ def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
 def missing_heartbeats(manifest: Manifest, ranks: Collection[int]) -> dict[str, str]:
     """Heartbeat → that it is missing, of those ranks that have sealed something, but are not among
     the `ranks` with a heartbeat: it is written before anything else."""
-    sealed = {rank for (_, rank), lines in manifest.owners.items() if lines}
+    sealed = {owner.rank for owner, lines in manifest.owners.items() if lines}
     return {file_of(rank): MISSING for rank in sealed - {*ranks}}
 
 
-def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[tuple[int, int], int]:
-    """(attempt, rank) → how many lines its manifest has at least, as the heartbeats report."""
-    reported: dict[tuple[int, int], int] = {}
+def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[Owner, int]:
+    """Recorder → how many lines its manifest has at least, as the heartbeats report."""
+    reported: dict[Owner, int] = {}
     for beat in beats.values():
         lines = beat.get("lines")
         for name, n in lines.items() if isinstance(lines, dict) else ():

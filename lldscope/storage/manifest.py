@@ -1,6 +1,6 @@
 """Which parts of a run count: the manifests, append-only logs of commits, and how to add to one.
 
-There is one manifest per attempt and rank, `manifest/a1-r0.jsonl`. Each line is a commit: it adds
+There is one manifest per recorder, `manifest/a1-r0.jsonl`. Each line is a commit: it adds
 parts of several tables, so that a step becomes visible in all tables at once, and removes the parts
 that a merged part replaces. The recorder of that rank writes it; after the end of that process
 `lldscope compact`, rank 0 of the next attempt, and the doctor may append to it. If two processes
@@ -23,11 +23,11 @@ from typing import Any
 
 from ..core.schema import TABLES
 from . import json_files
-from .part import Part, part_name
+from .part import OWNER, Owner, Part, part_name
 
 MANIFEST_DIR = "manifest"
 
-_MANIFEST_NAME = re.compile(r"a(\d+)-r(\d+)\.jsonl")
+_MANIFEST_NAME = re.compile(f"({OWNER})" + r"\.jsonl")
 _NUMBER = re.compile(rb', "n": (\d{1,12}), "crc": \d{1,10}\}\Z')
 _TABLE_NAME = re.compile(r"[a-z_]{1,64}")
 _MAX_COUNT = 2**50  # rows and bytes that an entry may claim
@@ -41,42 +41,41 @@ class Manifest:
     damaged    manifest, as in `manifest_file` → reason
     replaced   (table, file) that merged parts replace → the checksum it was listed with (None if
                it had none, or its line cannot be read)
-    closed     (attempt, rank) whose recorder committed everything before it ended
-    owners     (attempt, rank) → how many complete lines its manifest has
+    closed     the recorders that committed everything before they ended
+    owners     recorder → how many complete lines its manifest has
     """
 
     parts: list[Part] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
     replaced: dict[tuple[str, str], int | None] = field(default_factory=dict)
-    closed: set[tuple[int, int]] = field(default_factory=set)
-    owners: dict[tuple[int, int], int] = field(default_factory=dict)
+    closed: set[Owner] = field(default_factory=set)
+    owners: dict[Owner, int] = field(default_factory=dict)
 
 
-def manifest_file(attempt: int, rank: int) -> str:
+def manifest_file(attempt: int, rank: int, start: int = 1) -> str:
     """The path of a manifest in its run."""
-    return f"{MANIFEST_DIR}/a{attempt}-r{rank}.jsonl"
+    return f"{MANIFEST_DIR}/{Owner(attempt, rank, start)}.jsonl"
 
 
-def manifest_path(run: Path, attempt: int, rank: int) -> Path:
-    return run / manifest_file(attempt, rank)
+def manifest_path(run: Path, attempt: int, rank: int, start: int = 1) -> Path:
+    return run / manifest_file(attempt, rank, start)
 
 
-def owner_of(file: str) -> tuple[int, int] | None:
-    """(attempt, rank) of a manifest, by its name; None if it is none."""
+def owner_of(file: str) -> Owner | None:
+    """Whose manifest it is, by its name; None if it is none."""
     match = _MANIFEST_NAME.fullmatch(file)
-    return (int(match[1]), int(match[2])) if match else None
+    return Owner.parse(match[1]) if match else None
 
 
-def manifest_names(run: Path) -> list[tuple[int, int]]:
-    """The (attempt, rank) that have a manifest, in order."""
+def manifest_names(run: Path) -> list[Owner]:
+    """The recorders that have a manifest, in order."""
     owners = (owner_of(path.name) for path in (run / MANIFEST_DIR).glob("*.jsonl"))
     return sorted(owner for owner in owners if owner)
 
 
 def commit(
     run: Path,
-    attempt: int,
-    rank: int,
+    owner: tuple[int, ...],
     add: Sequence[Part],
     *,
     remove: Sequence[Part] = (),
@@ -94,7 +93,7 @@ def commit(
         line["replaces"] = {t: [p.file for p in remove if p.table == t] for t in tables}
     if closed:
         line["closed"] = True
-    path = manifest_path(run, attempt, rank)
+    path = manifest_path(run, *owner)
     number = max(after, _cut_torn_line(path)) + 1
     json_files.append_line(path, line | {"n": number})
     return number
@@ -126,7 +125,7 @@ class ManifestReader:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self._files: dict[tuple[int, int], ManifestFile] = {}
+        self._files: dict[Owner, ManifestFile] = {}
 
     def read(self) -> Manifest:
         names = manifest_names(self._run)
@@ -151,9 +150,9 @@ class ManifestFile:
     is how many bytes have been read; `damage` is what is wrong with the file, if anything is.
     """
 
-    def __init__(self, run: Path, attempt: int, rank: int) -> None:
-        self.run, self.path = run, manifest_path(run, attempt, rank)
-        self.attempt, self.rank = attempt, rank
+    def __init__(self, run: Path, attempt: int, rank: int, start: int = 1) -> None:
+        self.owner = Owner(attempt, rank, start)
+        self.run, self.path = run, manifest_path(run, *self.owner)
         self._inode = -1
         self._reset()
 
@@ -243,7 +242,7 @@ class ManifestFile:
         if crc is not None and not has_checksum:
             raise ValueError("it has lost its checksum")
         name = part_name(file)
-        if table not in TABLES or name is None or name.owner != (self.attempt, self.rank):
+        if table not in TABLES or name is None or name.owner != self.owner:
             raise ValueError(f"it lists no part of this attempt and rank: {table}/{file}")
         numbers = (rows, size, first, last, 0 if crc is None else crc)
         if (
@@ -252,4 +251,4 @@ class ManifestFile:
             or not (0 <= rows <= _MAX_COUNT and 0 <= size <= _MAX_COUNT)
         ):
             raise ValueError(f"the numbers of a part are not valid: {numbers}")
-        return Part(table, file, *name.owner, rows, size, first, last, crc)
+        return Part(table, file, name.attempt, name.rank, rows, size, first, last, crc)

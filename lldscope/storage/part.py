@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.schema import arrow_schema
 from . import json_files
@@ -25,15 +25,51 @@ PART_KEY = b"lldscope.part"  # metadata of a part: the path it was written to
 QUARANTINE_DIR = "quarantine"
 STEP_TABLES = ("steps", "updates", "responses", "actions")  # their rows begin a step
 
-_PART_NAME = re.compile(r"a(\d+)-r(\d+)-(\d+)(?:-(\d+))?(?:-k(\d+))?\.parquet")
+OWNER = r"a(\d+)-r(\d+)(?:-s(\d+))?"
+_PART_NAME = re.compile(OWNER + r"-(\d+)(?:-(\d+))?(?:-k(\d+))?\.parquet")
+
+
+class Owner(NamedTuple):
+    """The recorder of a manifest and its parts. A rank that comes back alone, while its sisters go
+    on, records the attempt that they are in: `start` counts its starts in that attempt."""
+
+    attempt: int
+    rank: int
+    start: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Owner:
+        """The opposite of `str`. Raises ValueError."""
+        if (match := re.fullmatch(OWNER, text)) is None:
+            raise ValueError(f"no owner: {text}")
+        return cls(int(match[1]), int(match[2]), int(match[3] or 1))
+
+    def __str__(self) -> str:
+        """As it is in the names of its files."""
+        return f"a{self.attempt}-r{self.rank}" + (f"-s{self.start}" if self.start > 1 else "")
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        again = f", start {self.start}" if self.start > 1 else ""
+        return f"attempt {self.attempt}, rank {self.rank}{again}"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its rank cannot have recorded before."""
+        return self.attempt == self.start == 1
+
+    def precedes(self, other: Owner) -> bool:
+        """Whether the other is a later recorder of the same rank."""
+        return self.rank == other.rank and self < other
 
 
 @dataclass(frozen=True)
 class PartName:
     """The content of a part's file name: `a1-r0-000001-000016-k120.parquet`.
 
-    The part holds the rows of the seals `first` to `last` of a rank in an attempt, except those
-    before the step `kept_from`, which retention removed.
+    The part holds the rows of the seals `first` to `last` of its owner, except those before the
+    step `kept_from`, which retention removed.
     """
 
     attempt: int
@@ -41,17 +77,17 @@ class PartName:
     first: int
     last: int
     kept_from: int = 0
+    start: int = 1
 
     @property
-    def owner(self) -> tuple[int, int]:
-        """(attempt, rank)"""
-        return self.attempt, self.rank
+    def owner(self) -> Owner:
+        return Owner(self.attempt, self.rank, self.start)
 
     @property
     def file(self) -> str:
         last = "" if self.last == self.first else f"-{self.last:06d}"
         removal = f"-k{self.kept_from}" if self.kept_from else ""
-        return f"a{self.attempt}-r{self.rank}-{self.first:06d}{last}{removal}.parquet"
+        return f"{self.owner}-{self.first:06d}{last}{removal}.parquet"
 
     def covers(self, other: PartName) -> bool:
         """Whether every row that counts in the other part is in this one."""
@@ -71,8 +107,9 @@ def part_name(file: str) -> PartName | None:
     match = _PART_NAME.fullmatch(file)
     if match is None:
         return None
-    attempt, rank, first, last, removal = match.groups()
-    return PartName(int(attempt), int(rank), int(first), int(last or first), int(removal or 0))
+    attempt, rank, start, first, last, removal = match.groups()
+    ends = int(first), int(last or first)
+    return PartName(int(attempt), int(rank), *ends, int(removal or 0), int(start or 1))
 
 
 @dataclass(frozen=True)
@@ -109,14 +146,12 @@ class Part:
         return entry if self.crc is None else entry | {"crc": self.crc}
 
 
-def attempt_spans(parts: Iterable[Part]) -> dict[int, tuple[int, int]]:
-    """Attempt → its first and last step. An incomplete step counts: its rows must not be mixed with
-    those of the attempt before."""
-    spans: dict[int, tuple[int, int]] = {}
-    for p in (p for p in parts if p.table in STEP_TABLES):
-        first, last = spans.get(p.attempt, (p.first_step, p.last_step))
-        spans[p.attempt] = (min(first, p.first_step), max(last, p.last_step))
-    return spans
+def columns_without_floats(schema: pa.Schema) -> list[str]:
+    """The columns whose bounds a Parquet file may state. Of floats pyarrow states them without NaN,
+    and DuckDB and polars, which sort NaN above all numbers, would not look for it beyond them."""
+    import pyarrow as pa
+
+    return [field.name for field in schema if not pa.types.is_floating(field.type)]
 
 
 def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table]) -> Part | None:
@@ -124,7 +159,6 @@ def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table
 
     Raises OSError, and then leaves nothing behind.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = run / table / name.file
@@ -132,13 +166,14 @@ def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table
     temporary = path.with_name(f"{path.name}.{os.getpid()}{json_files.IN_PROGRESS}")
     schema = arrow_schema(table)
     # Measured numbers hardly repeat: a dictionary of them is larger than the numbers themselves.
-    repeating = [f.name for f in schema if not pa.types.is_floating(f.type)]
+    no_floats = columns_without_floats(schema)
     schema = schema.with_metadata({**schema.metadata, PART_KEY: f"{table}/{name.file}"})
     rows, ends = 0, []
     try:
         with open(temporary, "w+b") as sink:
             with pq.ParquetWriter(
-                sink, schema, compression="zstd", use_dictionary=repeating, write_page_checksum=True
+                sink, schema, compression="zstd", use_dictionary=no_floats,
+                write_statistics=no_floats, write_page_checksum=True,
             ) as writer:
                 for batch in batches:
                     writer.write_table(batch.combine_chunks())
@@ -158,7 +193,9 @@ def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table
         with contextlib.suppress(OSError):  # a full disk can refuse this as well
             temporary.unlink(missing_ok=True)
         raise
-    return Part(table, name.file, *name.owner, rows, size, min(ends), max(ends), crc)
+    return Part(
+        table, name.file, name.attempt, name.rank, rows, size, min(ends), max(ends), crc
+    )
 
 
 def remove_parts(run: Path, parts: Iterable[Part]) -> None:

@@ -155,12 +155,20 @@ def _rule(table: dict[str, Any], query: RuleQuery, where: str) -> Rule:
         needs=query.needs,
         meaning=table["message"],
         advice=table["advice"],
+        cause=f"Rule {table['id']}",
+        action=_first_sentence(table["advice"]),
         measure=measure,
         unit=unit,
         for_steps=table.get("for_steps", 1),
         clear_steps=table.get("clear_steps", 20),
         false_alarms=NO_RATE,
     )
+
+
+def _first_sentence(text: str) -> str:
+    """To go on after a colon."""
+    first = text.split(". ")[0].rstrip(".")
+    return first[:1].lower() + first[1:]
 
 
 def looks_ahead(query: RuleQuery, signals: Any) -> int | None:

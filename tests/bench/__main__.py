@@ -2,6 +2,7 @@
 and their ratios.
 
 python -m tests.bench [NAME …]     only those named
+python -m tests.bench trl --model smollm2   the same with a language model
 python -m tests.bench --help       every benchmark and what it measures
 """
 
@@ -91,12 +92,18 @@ def main() -> None:
         epilog=listing(), formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="[default: all of the first list]")
-    names = parser.parse_args().names
+    parser.add_argument(
+        "--model", choices=trl.LANGUAGE_MODELS, help="trl alone: with this language model"
+    )
+    arguments = parser.parse_args()
+    names = arguments.names
+    if arguments.model and names != ["trl"]:
+        parser.error("--model is for trl alone")
     if unknown := [name for name in names if name not in BY_NAME]:
         parser.error(f"there is no {unknown[0]} to run by name; --help lists all")
     for name in names or BENCHMARKS:
         print(f"== {name}", flush=True)
-        BY_NAME[name]()
+        BY_NAME[name](*filter(None, [arguments.model]))
 
 
 if __name__ == "__main__":

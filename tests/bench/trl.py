@@ -1,8 +1,9 @@
 """The same GRPO task in TRL's GRPOTrainer and here: one process, one thread, in turns.
 
 A task both can do: one turn per rollout, 16 prompts × 8 rollouts, then 8 AdamW updates of 16
-rollouts. TRL's own train loop runs, and a callback takes one of our steps after each of its
-rollout batches, so both meet the same load of the machine.
+rollouts; with `--model smollm2`, a language model, 4 × 8 and 4 updates of 8. TRL's own train loop
+runs, and a callback takes one of our steps after each of its rollout batches, so both meet the same
+load of the machine.
 
 What is equal: weights at the start, prompts, where a rollout ends, reward, plain sampling from the
 full distribution, clip, token-mean loss per minibatch, AdamW, learning rate (so small that lengths
@@ -34,9 +35,10 @@ import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import load_config
 from lldscope_trainer.data.datasets import Question
-from lldscope_trainer.environment.protocol import CLOSING, Environment, Episode, prompt_text
+from lldscope_trainer.environment.protocol import CLOSING, Environment, Episode
 from lldscope_trainer.policy.logprobs import action_logps, pad
 from lldscope_trainer.policy.model import load_policy
+from lldscope_trainer.rollout.tokens import Sampling, TokenProtocol
 from lldscope_trainer.train import Trainer
 from torch import Tensor
 from transformers import PrinterCallback, TrainerCallback
@@ -68,6 +70,12 @@ class Case:
     rounds: int
     device: str = "cpu"
     dtype: str = "float32"
+    model: str = "tiny"
+    prompts: int = PROMPTS
+    updates: int = UPDATES
+    warm_up: int = WARM_UP
+    settings: tuple[str, ...] = ()
+    """Of our trainer alone: what makes it faster without changing what it computes."""
 
 
 CASES = (
@@ -75,12 +83,24 @@ CASES = (
     Case("4 layers of 128, random weights, up to 100 tokens", 4, 100, 6),
 )
 
+LANGUAGE_MODELS = {
+    "smollm2": Case(
+        "SmolLM2-135M-Instruct, up to 24 tokens", None, 24, 2, model="smollm2", prompts=4,
+        updates=4, warm_up=1, settings=("shared_prefixes=true", "micro_tokens=1024"),
+    )
+}
+"""By name: `python -m tests.bench trl --model NAME`."""
 
-def main() -> None:
+
+def main(model: str = "") -> None:
     if find_spec("trl") is None:
         print(MISSING)
         return
     warnings.filterwarnings("ignore", category=FutureWarning)
+    if model:
+        with tempfile.TemporaryDirectory() as folder:
+            race(LANGUAGE_MODELS[model], Path(folder))
+        return
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
             race(case, Path(folder))
@@ -90,11 +110,11 @@ def main() -> None:
 
 def race(case: Case, folder: Path) -> None:
     """Both trainers in turns, then both losses on one minibatch."""
-    model = "tiny"
+    model = case.model
     if case.layers:
         model = str(folder / "model")
         new_policy(seed=0, hidden=128, layers=case.layers).save(Path(model))
-    questions = draw_questions(WARM_UP + case.rounds)
+    questions = draw_questions(case.warm_up + case.rounds, case.prompts)
     ours = Ours(case, model, questions, folder)
     theirs, clock = their_trainer(case, model, questions, folder, ours)
     theirs.train()
@@ -128,9 +148,9 @@ def record_cost(case: Case, folder: Path) -> None:
         )
 
 
-def draw_questions(steps: int) -> list[Question]:
+def draw_questions(steps: int, prompts: int = PROMPTS) -> list[Question]:
     rng, world = Random(0), World.real()
-    return [q for _ in range(steps) for q in world.questions(rng, PROMPTS)]
+    return [q for _ in range(steps) for q in world.questions(rng, prompts)]
 
 
 def reward(text: str) -> float:
@@ -193,7 +213,8 @@ class Ours:
             [
                 f"model={model}", f"turn_tokens={case.tokens}",
                 f"device={case.device}", f"dtype={case.dtype}",
-                f"prompts={PROMPTS}", f"group_size={GROUP}", f"updates={UPDATES}", f"lr={LR}",
+                f"prompts={case.prompts}", f"group_size={GROUP}", f"updates={case.updates}",
+                f"lr={LR}", *case.settings,
                 "warmup_steps=0", "top_p=1", "eval_questions=0", f"weight_decay={WEIGHT_DECAY}",
                 f"clip_low={CLIP}", f"clip_high={CLIP}", f"grad_clip={MAX_NORM}",
             ],
@@ -212,8 +233,9 @@ class Ours:
 class Clock(TrainerCallback):
     """Times TRL from rollout batch to rollout batch, and lets us take a step in between."""
 
-    def __init__(self, ours: Ours | None) -> None:
+    def __init__(self, ours: Ours | None, updates: int) -> None:
         self._ours = ours
+        self._updates = updates
         self._started = now()
         self.seconds: list[Seconds] = []
         self.tokens: list[int] = []
@@ -223,7 +245,7 @@ class Clock(TrainerCallback):
         self._started = now()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step % UPDATES == 0:
+        if state.global_step % self._updates == 0:
             self.seconds.append(since(self._started))
             if self._ours is not None:
                 self._ours.step()
@@ -251,10 +273,13 @@ def their_trainer(
 
     policy = load_policy(model, torch.device(case.device))
     tokenizer = policy.tokenizer
-    # The tags are single tokens, so ending at them is ending where our turns end.
-    ends = [policy.eos_id, *tokenizer.convert_tokens_to_ids(list(CLOSING))]
+    # Where the tags are single tokens, ending at them is ending where our turns end. A language
+    # model that was not taught the protocol does not write them.
+    tags = [ids for tag in CLOSING if len(ids := policy.encode(tag)) == 1]
+    ends = [policy.eos_id, *(token for (token,) in tags)]
     policy.model.generation_config.eos_token_id = ends
-    clock = Clock(ours)
+    protocol = TokenProtocol(policy, Sampling())
+    clock = Clock(ours, case.updates)
 
     def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
         clock.tokens.append(sum(map(len, completion_ids)))
@@ -263,9 +288,10 @@ def their_trainer(
     config = GRPOConfig(
         output_dir=str(folder / "trl"), use_cpu=case.device == "cpu", bf16=case.dtype == "bfloat16",
         gradient_checkpointing=False,
-        per_device_train_batch_size=PROMPTS * GROUP // UPDATES, gradient_accumulation_steps=1,
-        steps_per_generation=UPDATES, num_iterations=1, num_generations=GROUP,
-        max_steps=len(questions) // PROMPTS * UPDATES, max_completion_length=case.tokens,
+        per_device_train_batch_size=case.prompts * GROUP // case.updates,
+        gradient_accumulation_steps=1, steps_per_generation=case.updates, num_iterations=1,
+        num_generations=GROUP, max_steps=len(questions) // case.prompts * case.updates,
+        max_completion_length=case.tokens,
         learning_rate=LR, lr_scheduler_type="constant", weight_decay=WEIGHT_DECAY,
         max_grad_norm=MAX_NORM, epsilon=CLIP, beta=0.0, loss_type="bnpo", scale_rewards="group",
         temperature=1.0, top_p=1.0, top_k=0, shuffle_dataset=False,
@@ -276,7 +302,9 @@ def their_trainer(
         args=config,
         processing_class=tokenizer,
         reward_funcs=rewards,
-        train_dataset=Dataset.from_list([{"prompt": prompt_text(q.text)} for q in questions]),
+        train_dataset=Dataset.from_list(
+            [{"prompt": policy.decode(protocol.prompt(q))} for q in questions]
+        ),
         callbacks=[clock],
     )
     trainer.remove_callback(PrinterCallback)
@@ -286,16 +314,16 @@ def their_trainer(
 
 
 def report(case: Case, clock: Clock, ours: Ours) -> None:
-    a, b = (zip(*side.seconds[WARM_UP:], strict=True) for side in (ours, clock))
+    a, b = (zip(*side.seconds[case.warm_up:], strict=True) for side in (ours, clock))
     (a_wall, a_cpu), (b_wall, b_cpu) = a, b
-    rates = sum(ours.recorder.sampled[WARM_UP:]), sum(clock.tokens[WARM_UP:])
+    rates = sum(ours.recorder.sampled[case.warm_up:]), sum(clock.tokens[case.warm_up:])
     print(
         f"| a GRPO step, {case.name} | {median(a_wall):.2f} s, {rates[0] / sum(a_wall):.0f} "
         f"tokens/s; TRL {median(b_wall):.2f} s, {rates[1] / sum(b_wall):.0f} tokens/s: "
         f"{ratios(a_wall, b_wall)} of its time; processor time {ratios(a_cpu, b_cpu)} | "
         "at most 0.7 |"
     )
-    sampling, rollout = (median(seconds[WARM_UP:]) for seconds in clock.parts.values())
+    sampling, rollout = (median(seconds[case.warm_up:]) for seconds in clock.parts.values())
     steps = ours.recorder.seconds
     parts = {name: sum(s[name] for s in steps) / len(steps) for name in steps[0]}
     print(

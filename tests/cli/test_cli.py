@@ -210,7 +210,7 @@ ERRORS = [
     (("schema", "--trainer", "trll"), 2, "The atlas knows no trll"),
     (("check",), 2, "Missing argument"),
     (("check", "{tmp}/run", "--arl", "1"), 2, "--arl"),
-    (("chekc",), 2, "No such command"),
+    (("chekc",), 2, "Did you mean 'check'?"),
     (("watch", "{tmp}/newer", "--json"), 1, "Upgrade lldscope"),
 ]
 

@@ -62,7 +62,21 @@ def test_text_that_a_spreadsheet_would_compute_is_quoted_and_numbers_are_not(
         ("SELECT to_timestamp(0) AS x", "1970-01-01 00:00:00+00"),
         ("SELECT [to_timestamp(0)] AS x; ", "1970-01-01 00:00:00+00"),
         ("SELECT to_timestamp(0) AS x -- a remark", "1970-01-01 00:00:00+00"),
-        ("SELECT INTERVAL 26 HOUR AS x", "1 day, 2:00:00"),
+        ("SELECT INTERVAL 26 HOUR AS x", "26:00:00"),
+        ("SELECT INTERVAL '178000000 years' AS x", "178000000 years"),
+        ("SELECT INTERVAL '-5 months' AS x", "-5 months"),
+        ("SELECT {'a': [INTERVAL '178000000 years']} AS x", "178000000 years"),
+        ("SELECT union_value(k := INTERVAL '178000000 years') AS x", "178000000 years"),
+        ("SELECT INTERVAL '178000000 years'::VARIANT AS x", "178000000 years"),
+        ("SELECT DATE '12000-01-01' AS x", "12000-01-01"),
+        ("SELECT '-infinity'::DATE AS x", "-infinity"),
+        ("SELECT MAP {'infinity'::TIMESTAMP: 1} AS x", "infinity"),
+        ("SELECT TIMESTAMP '290000-01-01 (BC)' AS x", "290000-01-01 (BC)"),
+        ("SELECT TIMESTAMPTZ '120000-01-01' AS x", "120000-01-01"),
+        ("SELECT TIMETZ '10:00:00+15:59:59' AS x", "10:00:00+15:59:59"),
+        ("SELECT TIME '24:00:00' AS x", "24:00:00"),
+        ("SELECT 340282366920938463463374607431768211455::UHUGEINT AS x", "768211455"),
+        ("SELECT [1, 2]::INT[2] AS x", "1"),
         ("SELECT MAP {[1]: {'a': (1, 2)}} AS x", "[1]"),
     ],
 )
@@ -70,6 +84,16 @@ def test_text_that_a_spreadsheet_would_compute_is_quoted_and_numbers_are_not(
 def test_times_and_nested_values_are_answered(path, sql, answer, options):
     text = run("query", path, sql, *options).replace("\\", "")
     assert answer in text or (options == ["--json"] and json.loads(text)["x"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["INTERVAL '178000000 years'", "[INTERVAL '178000000 years']", "'infinity'::DATE",
+     "{'a': INTERVAL '178000000 years'}", "INTERVAL '178000000 years'::VARIANT"],
+)
+def test_what_python_cannot_hold_is_a_sentence_in_a_frame(path, value):
+    with lldscope.open_run(path) as reader, pytest.raises(UsageError, match=r"convert|cannot hold"):
+        reader.sql(f"SELECT {value} AS x")
 
 
 def test_what_is_too_deep_gets_a_sentence(path):

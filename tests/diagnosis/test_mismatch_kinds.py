@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rule_cases import frame
 
 import lldscope
 from lldscope.diagnosis.evidence import gather
@@ -104,7 +105,23 @@ def test_an_engine_that_agrees_is_close_in_every_measure(tmp_path):
     assert row["engine_far_share"] == 0
 
 
-def test_without_the_distribution_the_message_names_nothing(tmp_path):
-    table = signals(tmp_path / "run", "stale")
-    table[["engine_k3", "engine_ratio"]] = np.nan
-    assert engine_mismatch(gather(table, 2000)).message(STEPS - 1).endswith(")")
+LARGER = np.linspace(0.001, 0.3, 40)
+STAYS = np.full(40, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"engine_diff": LARGER}, "older weights (new ones do not reach the engine, or rollouts "
+                                  "are old on purpose)"),
+        ({"engine_k3": LARGER, "rollout_age": 0 * STAYS}, "older weights (new ones do not reach "
+                                                          "the engine)"),
+        ({"engine_k3": LARGER, "rollout_age": 10 * STAYS}, "old on purpose: 3.0 versions)"),
+        ({"engine_diff": LARGER, "entropy": LARGER}, "grew as the policy broke"),
+        ({"engine_prob_diff": STAYS, "entropy": LARGER}, "from the first step on"),
+        ({"engine_gap": STAYS, "engine_diff": LARGER}, "from the first step on"),
+    ],
+)
+def test_without_the_distribution_the_message_tells_a_setting_from_older_weights(columns, named):
+    message = engine_mismatch(gather(frame(columns), 2000)).message(39)
+    assert named in message, message

@@ -43,10 +43,53 @@ def slow_noise(values: list[float]) -> float:
     return variance / (1 - 2 / (9 * n) - 1.645 * math.sqrt(2 / (9 * n))) ** 3
 
 
+def slow_swings(level: list[float]) -> list[float]:
+    """The variance of a level about a straight line, at each entry; NaN where unknown."""
+    out = [math.nan] * len(level)
+    for lag in d.LAGS:
+        bends: dict[int, float] = {}
+        off: dict[int, float] = {}
+        for t in range(2 * lag, len(level)):
+            bend = level[t] - 2 * level[t - lag] + level[t - 2 * lag]
+            if bend == bend:
+                bends[t] = bend
+            last = [bends[i] for i in range(t - d.NOISE_STEPS + 1, t + 1) if i in bends]
+            if bend == bend and len(last) >= lag:
+                off[t] = abs(bend - median(last))
+            sizes = [off[i] for i in range(t - d.NOISE_STEPS + 1, t + 1) if i in off]
+            if len(sizes) >= 2 * lag:
+                out[t] = np.fmax(out[t], (median(sizes) / 0.6745) ** 2 / 6)
+    return out
+
+
+def slow_variances(values: list[float], noise: list[float]) -> dict[int, list[float]]:
+    """Of the mean of each window, times its length, without the independence of steps."""
+    longest = [
+        x * (d.UNTESTED + (1 - d.UNTESTED) * min(t / (4 * max(d.LAGS)), 1))
+        for t, x in enumerate(noise)
+    ]
+    out = {}
+    for w in o.WINDOWS:
+        mean = [
+            sum(values[t - w + 1 : t + 1]) / w if t >= w - 1 else math.nan
+            for t in range(len(values))
+        ]
+        if w <= max(d.LAGS):
+            lags = [lag for lag in d.LAGS if lag >= w]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(d, "LAGS", lags)
+                swings = slow_swings(mean)
+            longest = [float(np.fmax(x, w * y)) for x, y in zip(longest, swings, strict=True)]
+        out[w] = longest
+    return out
+
+
 def slow_bounds(values: list[float]) -> list[tuple[float, bool]]:
     """(the best less its bias, whether it has fallen) at each entry, of positive values."""
     noise = [slow_noise(values[: t + 1]) for t in range(len(values))]
     first = next(x for x in noise if not math.isnan(x))
+    known = [first if math.isnan(x) else x for x in noise]
+    variances = slow_variances(values, known)
     out, steps = [], 0
     for t in range(len(values)):
         if math.isnan(noise[t]):
@@ -61,14 +104,15 @@ def slow_bounds(values: list[float]) -> list[tuple[float, bool]]:
                 continue
             tops = [(sum(part) - max(part)) / (window - 1) for part in parts]
             row = tops.index(max(tops)) + window - 1
-            before = first if math.isnan(noise[row]) else noise[row]
+            before = known[row]
             best = max(best, max(tops) - o.BIAS * math.sqrt(before / window))
             for recent in o.WINDOWS:
                 if earlier := tops[: max(t + 2 - window - recent, 0)]:  # before the recent ones
-                    before = first if math.isnan(noise[t - recent]) else noise[t - recent]
+                    before = variances[window][t - recent] / window
+                    before += variances[recent][t - recent] / recent
                     last = values[t - recent + 1 : t + 1]
                     now = (sum(last) - min(last)) / (recent - 1)
-                    margin = z * math.sqrt(before * (1 / window + 1 / recent))
+                    margin = z * math.sqrt(before)
                     fallen |= max(earlier) - now > margin
         steps = steps + 1 if fallen else 0
         out.append((best, steps >= o.LASTS))
@@ -140,7 +184,8 @@ def test_the_thinned_bank_is_as_noisy_as_fewer_rollouts_make_it():
     [
         (np.linspace(0.2, 0.5, 120), None, True),
         (np.full(120, 0.3), None, False),
-        (np.linspace(0.2, 0.5, 99), None, None),
+        (np.linspace(0.2, 0.5, 99), None, True),
+        (np.full(99, 0.3), None, None),
         (np.concatenate([np.full(100, 0.2), np.full(110, 0.5)]), {100: "data"}, False),
         (np.concatenate([np.full(100, 0.2), np.full(50, 0.5)]), {100: "data"}, None),
         (np.full(120, np.nan), None, None),

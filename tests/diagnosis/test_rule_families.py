@@ -177,10 +177,10 @@ def without_signal(right: float, wrong: float, **more: np.ndarray) -> Assessment
 @pytest.mark.parametrize(
     ("right", "wrong", "advice"),
     [
-        (0.97, 0.02, groups.ALL_RIGHT),
-        (0.0, 1.0, groups.ALL_WRONG),
-        (0.5, 0.48, groups.BOTH_KINDS),
-        (NAN, NAN, groups.BOTH_KINDS),
+        (0.97, 0.02, groups.RIGHT.advice),
+        (0.0, 1.0, groups.WRONG.advice),
+        (0.5, 0.48, groups.BOTH.advice),
+        (NAN, NAN, groups.BOTH.advice),
     ],
 )
 def test_what_is_advised_goes_by_which_groups_they_are(right, wrong, advice):

@@ -34,6 +34,7 @@ from lldscope.recording import recorder, writer
 from lldscope.storage import compaction, layout
 from lldscope.storage.compaction import compact
 from lldscope.storage.manifest import manifest_names, manifest_path
+from lldscope.storage.part import Owner
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.truncate"}
 STEPS = 40  # of a process that is not killed
@@ -113,12 +114,12 @@ class Trial:
     def __init__(self, folder: Path, choose: random.Random) -> None:
         self.path, self.journals, self.choose = folder / "run", folder, choose
         self.kills: Counter[str] = Counter()
-        self.killed: set[tuple[int, int]] = set()
+        self.killed: set[Owner] = set()
 
     def attempt(self) -> None:
         """All ranks record; some are killed."""
         names = manifest_names(self.path) if self.path.exists() else []
-        number = 1 + max((attempt for attempt, _ in names), default=0)
+        number = 1 + max((owner.attempt for owner in names), default=0)
         last = max(
             (s for f in self.journals.glob("*.journal") for s in _sealed_steps(f)), default=-1
         )
@@ -130,7 +131,7 @@ class Trial:
             at = self.choose.randrange(1, 400) if self.choose.random() < 0.5 else None
             seed = self.choose.randrange(2**32)
             arguments = (self.path, rank, number, steps, journal, seed)
-            children[in_child(lambda a=arguments: record(*a), self.path, at)] = (number, rank)
+            children[in_child(lambda a=arguments: record(*a), self.path, at)] = Owner(number, rank)
             while not manifest_path(self.path, number, rank).exists() and not at:
                 time.sleep(0.001)  # rank 0 creates the run, the others join it
         time.sleep(self.choose.random() * 0.3)
@@ -205,7 +206,7 @@ class Trial:
         manifest = layout.read_manifest(self.path)
         reported = {(f.what, f.where) for f in result.findings}
         for name in self.killed & set(manifest_names(self.path)) - manifest.closed:
-            where = "attempt {}, rank {}".format(*name)
+            where = name.words
             # Before its first heartbeat a recorder cannot be told from one that is starting.
             early = not manifest.owners[name]
             findings = {("not-closed", where), *([("recording", where)] if early else [])}

@@ -117,6 +117,22 @@ def steps_without_end(folder: Path) -> Path:
 
 
 @case
+def records_that_are_wrapped_without_end(folder: Path) -> Path:
+    step = b"step 1 | loss: 0.1 | reward: 0.5 | a name that goes on\n"
+    ends = (b"step:1\n" + b" - a:1\n" * 19_999, b"| b: 1\n" * 19_999, b"{'a': 1,\n" * 19_999)
+    return put(folder / "train.log", step + step.join(ends))
+
+
+@case
+def notebook_that_is_damaged(folder: Path) -> Path:
+    cell = b'{"outputs": [{"text": ["step:1 - critic/score/mean:0.5\\n", 1]}, 2, {"data": 3}]}'
+    put(folder / "a.ipynb", b'{"cells": [' + b"[" * 99_999)
+    put(folder / "c.ipynb", b'{"cells": [7]}')
+    put(folder / "b.ipynb", b'{"cells": [' + cell + b"]}")
+    return folder
+
+
+@case
 def half_printed_dictionaries(folder: Path) -> Path:
     line = b"{'a': " * 170_000 + b"'epoch': {\n"
     return put(folder / "trl.log", b"{'loss': 0.1, 'reward': 0.5, 'epoch': 0.02}\n" + line * 20)
@@ -281,6 +297,14 @@ def mlflow_without_rowids(folder: Path) -> Path:
 def mlflow_without_runs(folder: Path) -> Path:
     script = MLFLOW + "INSERT INTO metrics VALUES ('reward', .5, 1, 1, 0, 'r'); DROP TABLE runs;"
     return database(folder / "mlflow.db", script)
+
+
+@case
+def mlflow_whose_schema_is_no_text(folder: Path) -> Path:
+    path = database(folder / "mlflow.db", MLFLOW)
+    real, damaged = b"value REAL, timestamp INT,", b"value CHECK \xff , timestamp,"
+    path.write_bytes(path.read_bytes().replace(real, damaged))
+    return path
 
 
 @case

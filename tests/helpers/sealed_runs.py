@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from lldscope.recording.buffers import to_arrow
-from lldscope.storage import layout
-from lldscope.storage.manifest import commit
+from lldscope.storage import json_files, layout
+from lldscope.storage.manifest import MANIFEST_DIR, commit
 from lldscope.storage.part import PartName, write_part
 
 
@@ -38,4 +38,19 @@ def sealed(path: Path, seals: range, rows: int = 3, table: str = "responses") ->
             columns["response_id"] = list(range(rows))
         arrow = to_arrow(table, columns, 1, 0, lambda *details: None)
         part = write_part(path, table, name, [arrow])
-        commit(path, 1, 0, [part])
+        commit(path, (1, 0), [part])
+
+
+def rewrite(path: Path, change) -> None:
+    """Rewrite each part of a run as `change(table, rows)` returns it, with its manifest line, as
+    another version would have written it."""
+    for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
+        lines = []
+        for entry in json_files.read_lines(manifest)[0]:
+            for table, listed in entry["parts"].items():
+                part = path / table / listed["file"]
+                pq.write_table(change(table, pq.read_table(part)), part)
+                with open(part, "rb") as file:
+                    listed |= {"crc": json_files.checksum(file), "bytes": part.stat().st_size}
+            lines.append(json_files.with_checksum(json_files.to_json(entry)))
+        manifest.write_bytes(b"".join(lines))

@@ -43,20 +43,23 @@ def largest(values: Iterable[float | None]) -> float | None:
 
 
 def visible(tables: Tables) -> Tables:
-    """Without the rows of an attempt from the step on at which a later one began."""
-    began: dict[int, int] = {}
+    """Without the rows of a rank from the step on at which it began a later attempt."""
+    began: dict[tuple[int, int], int] = {}
     for row in (r for t in ("steps", "updates", "responses", "actions") for r in tables[t]):
-        began[row["attempt"]] = min(row["step"], began.get(row["attempt"], row["step"]))
+        key = row["attempt"], row["rank"]
+        began[key] = min(row["step"], began.get(key, row["step"]))
 
-    again = {(r["attempt"], r["step"]) for r in tables["evals"]}
+    again = {(r["attempt"], r["rank"], r["step"]) for r in tables["evals"]}
 
     def stands(table: str, row: Row) -> bool:
-        """An evaluation at s is of the policy with which s begins: another one replaces it."""
+        """An evaluation at s is of the policy with which s begins: only another one of the rank
+        replaces it."""
         return not any(
             a > row["attempt"]
+            and rank == row["rank"]
             and first <= row["step"]
-            and (table != "evals" or first < row["step"] or (a, first) in again)
-            for a, first in began.items()
+            and (table != "evals" or first < row["step"] or (a, rank, first) in again)
+            for (a, rank), first in began.items()
         )
 
     return {name: [row for row in rows if stands(name, row)] for name, rows in tables.items()}
@@ -380,6 +383,7 @@ def of_actions(s: Step) -> Row:
             for a in s.actions
             if finite(a["logp_behaviour_sum"]) and finite(a["logp_old_sum"])
         ),
+        **dict.fromkeys(("tool_calls", "rollout_age", "engine_diff", "engine_prob_diff")),
         **spread("engine", s.actions),
         **spread("inner", s.actions),
         "action_logp_min": median(lows) if lows else None,

@@ -17,7 +17,7 @@ import lldscope
 from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES
-from lldscope.importers import build, console, metrics
+from lldscope.importers import build, metrics, records
 from lldscope.importers.build import Import
 from lldscope.importers.detect import sources
 from lldscope.importers.mapping import MEANINGS, SCALAR_SIGNALS, meaning
@@ -97,7 +97,7 @@ def test_verl_of_three_decimals_and_its_file_logger(run_import):
 def test_trl_console_completions_and_state_are_one_run(run_import):
     """Written by TRL itself, the three ways that it writes."""
     outcome = run_import(TRL)
-    assert outcome.formats == {"trl-console": 1, "metrics": 1, "rollouts": 4}
+    assert outcome.formats == {"console": 1, "metrics": 1, "rollouts": 4}
     assert set(outcome.rows) == {"steps", "scalars", "responses", "actions"}
     state = json.loads((TRL / "trainer_state.json").read_text())["log_history"]
     rows = signals(outcome)
@@ -241,13 +241,16 @@ def test_the_table_of_names_leads_to_signals_that_are_means():
         "completion_tokens": "response_tokens", "truncation_rate": "truncated_share",
         "clip_fraction": "clip_share", "kl_divergence": "kl", "success_rate": "success",
         "actor/kl_loss": "kl", "actor/ppo_kl": "step_kl", "actor/pg_clipfrac": "clip_share",
-        "tool_call_counts/mean": "valid_searches", "rollout_corr/kl": "engine_gap",
+        "tool_call_counts/mean": "tool_calls", "rollout_corr/kl": "engine_gap",
         "rollout_corr/rollout_is_eff_sample_size": "engine_ess",
+        "tools/call_frequency": "tool_calls", "train/gen_kl_error": "engine_k3",
+        "sampling/sampling_logp_difference/mean": "engine_diff", "mismatch_kl/mean": "engine_k3",
+        "train/train_rollout_logprob_abs_diff": "engine_diff", "train/lr-pg_0": "lr",
     }
     assert {name: m.signal for name in examples if (m := meaning(name))} == examples
     assert {m.signal for m in MEANINGS.values()} <= SCALAR_SIGNALS
     assert meaning("train/reward") == MEANINGS["reward"]
-    for name in ("n_responses", "val/reward", "reward_max", "policy_entropy_loss", "kl_coef",
+    for name in ("n_responses", "reward_max", "policy_entropy_loss", "kl_coef",
                  "completions/min_length", "mean_format_rewards"):
         assert meaning(name) is None
     assert "n_responses" in SIGNALS.names
@@ -268,7 +271,7 @@ def test_a_metric_is_what_its_trainer_means_by_it(run_import, text):
         outcome = run_import(text(json.dumps(row) + "\n", file), to=f"run-{file}")
         rows = query(outcome, "SELECT name, value, estimator FROM scalars")
         assert {(n, v) for n, v, _ in rows} >= {(ours, expected)}
-        estimators[file] = next(e for n, _, e in rows if n == ours)
+        estimators.update((file, e) for n, _, e in rows if n == ours)
     assert "each response weighing the same" in estimators["slime.jsonl"]
     assert meaning("ppo_kl", "openrlhf").estimator != meaning("ppo_kl", "slime").estimator
 
@@ -293,12 +296,15 @@ def test_nan_and_inf_are_kept_as_they_came_and_counted(run_import, text):
     assert [rows[s]["n_nonfinite"] for s in (1, 2)] == [0, 1]
 
 
-def test_steps_that_go_back_are_attempts_and_the_last_stands(run_import, text):
+def test_a_resume_is_an_attempt_and_the_last_stands_and_a_late_value_hides_nothing(
+    run_import, text
+):
     steps = [1, 2, 3, 2, 3, 4, 4, 1]
     lines = [verl_line(s, **{"critic/score/mean": float(i)}) for i, s in enumerate(steps)]
     outcome = run_import(text("".join(lines)))
-    assert outcome.attempts == 3
-    assert {s: r["reward"] for s, r in signals(outcome).items()} == {1: 7.0}
+    assert outcome.attempts == 2
+    rewards = {s: r["reward"] for s, r in signals(outcome).items()}
+    assert rewards == {1: 3.5, 2: 3.0, 3: 4.0, 4: 5.5}
     assert query(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(8,)]
 
 
@@ -317,6 +323,20 @@ def test_rollouts_belong_to_the_attempt_whose_step_stands(run_import):
     rows = signals(run_import(VERL / "console.log", VERL / "rollouts"))
     assert [rows[s]["n_responses"] for s in (1, 2, 10)] == [4, 4, 4]
     assert rows[5]["entropy"] == pytest.approx(0.85)
+
+
+@pytest.mark.parametrize("line", [
+    "step:{} - actor/lr:{} - actor/grad_norm:0.000 - critic/score/mean:0.000\n",
+    "Step {}/9 | lr: {} | grad_norm: 0.0000 | reward: 0.000\n",
+])
+@pytest.mark.parametrize(("lr", "rate"), [("0.000", {}), ("0.0", {"lr": 0.0})])
+def test_a_rate_of_which_rounding_leaves_nothing_is_not_0(run_import, text, line, lr, rate):
+    outcome = run_import(text("".join(line.format(step, lr) for step in (1, 2))))
+    row = {name: v for name, v in signals(outcome)[2].items() if v == v and v is not None}
+    assert {name: row[name] for name in ("lr", "grad_norm", "reward") if name in row} == {
+        "reward": 0.0, **rate
+    }
+    assert sum(outcome.findings.skipped.values()) == (2 if rate else 4)
 
 
 def test_half_written_lines_and_garbage_are_counted(run_import, text):
@@ -339,7 +359,7 @@ def test_half_written_lines_and_garbage_are_counted(run_import, text):
 )
 def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, content, tmp_path):
     path = text(content, "in/train.log")
-    for choice in (None, "console", "trl-console", "metrics", "rollouts"):
+    for choice in (None, "console", "metrics", "rollouts"):
         with pytest.raises(LldscopeError):
             run_import(path, format_name=choice)
     assert [p.name for p in tmp_path.iterdir()] == ["in"]
@@ -382,15 +402,15 @@ def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text,
 
 def test_the_values_of_a_console_line():
     lines = {
-        b"a:1 - b/c:-2.5e-3 - d@x:nan": {"a": 1, "b/c": -0.0025, "d@x": math.nan},
-        b"grad_norm:mean:0.5 - a:1": {"grad_norm:mean": 0.5, "a": 1},
-        b"a:1 - b:word - c:2": {"a": 1, "c": 2},
-        b"a:1 - b:np.float64(2.0) - c:np.int64(3)": {"a": 1, "b": 2, "c": 3},
-        b"a:1 - a:2": {"a": 2},
-        b"x:1 - 2:3:4": {"x": 1, "2:3": 4},
+        "a:1 - b/c:-2.5e-3 - d@x:nan": {"a": 1, "b/c": -0.0025, "d@x": math.nan},
+        "grad_norm:mean:0.5 - a:1": {"grad_norm:mean": 0.5, "a": 1},
+        "a:1 - b:word - c:2": {"a": 1, "c": 2},
+        "a:1 - b:np.float64(2.0) - c:np.int64(3)": {"a": 1, "b": 2, "c": 3},
+        "a:1 - a:2": {"a": 2},
+        "x:1 - 2:3:4": {"x": 1, "2:3": 4},
     }
     for line, expected in lines.items():
-        assert console._verl_values(line, True, Findings()) == pytest.approx(expected, nan_ok=True)
+        assert records.verl_values(line, True, Findings()) == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(

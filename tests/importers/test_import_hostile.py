@@ -33,6 +33,7 @@ SAID = {
     "mlflow_with_rowids_far_apart": "4 steps. ",
     "mlflow_without_rowids": "no such column: rowid",
     "mlflow_without_runs": "no such table: runs",
+    "mlflow_whose_schema_is_no_text": "mlflow.db cannot be read to its end",
     "name_that_is_no_number": "1 steps. ",
     "events_of_a_length_beyond_any_file": "bytes after the last whole record",
 }

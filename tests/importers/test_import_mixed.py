@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import sqlite3
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from imported import query
 
 import lldscope
 from lldscope.core.errors import UsageError
-from lldscope.importers.build import ImportSummary
-from lldscope.importers.source import AttemptCounter
+from lldscope.importers.build import Import, ImportSummary
+from lldscope.importers.source import Findings, ImportRequest, Scalars, in_attempts
 from lldscope.monitor.health import check
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -34,13 +35,54 @@ def alarms(outcome: ImportSummary) -> set[str]:
 # -- evaluations and tables in a log --------------------------------------------------------------
 
 
-def test_each_metric_tells_of_a_restart_by_itself():
-    starts = AttemptCounter()
-    rows = [
-        (1, ["a", "b"]), (2, ["a", "b"]), (1, ["late"]), (2, ["late"]), (3, ["a", "b"]),
-        (2, ["late", "train/global_step"]), (4, ["a"]), (2, ["a", "b"]), (2, ["late"]), (3, ["a"]),
-    ]
-    assert [starts.of(step, names) for step, names in rows] == [1, 1, 1, 1, 1, 1, 1, 2, 2, 2]
+ROWS = ["r", "e"]
+STARTS = {  # steps in the order of the log, with names where they are not those of ROWS → attempts
+    "a value for step 0 at the end": ([1, 2, 3, 4, 0], [1, 1, 1, 1, 1]),
+    "a second value for a step": ([0, 1, 2, 1], [1, 1, 1, 1]),
+    "one that is followed by the next step": ([0, 1, 2, 3, 1, 4, 5], [1] * 7),
+    "two that swapped places": ([0, 1, 2, 4, 3, 5, 6], [1] * 7),
+    "steps between the others, at the end": ([0, 2, 4, 6, 8, 1, 3, 5], [1] * 8),
+    "steps between the others, and on": ([0, 2, 4, 6, 1, 3, 5, 8, 10], [1] * 9),
+    "the last step again": ([0, 1, 2, 2, 3], [1] * 5),
+    "a resume": ([0, 1, 2, 3, 2, 3, 4], [1, 1, 1, 1, 2, 2, 2]),
+    "a resume at the last step": ([0, 1, 2, 1, 2, 3], [1, 1, 1, 2, 2, 2]),
+    "a resume that is two steps long": ([0, 1, 2, 3, 4, 1, 2], [1] * 5 + [2, 2]),
+    "a new start": ([0, 1, 2, 0, 1, 2, 3], [1, 1, 1, 2, 2, 2, 2]),
+    "a resume where every tenth step is logged": ([10, 20, 30, 40, 30, 40, 50], [1] * 4 + [2] * 3),
+    "two resumes": ([0, 1, 2, 3, 2, 3, 2, 3, 4], [1] * 4 + [2, 2, 3, 3, 3]),
+    "a resume that ended after a step": ([0, 1, 2, 3, 4, 3, 2, 3, 4, 5], [1] * 6 + [2] * 4),
+    "a late value after a resume": ([0, 1, 2, 3, 2, 3, 4, 0], [1] * 4 + [2, 2, 2, 1]),
+    "a late value of the attempt": ([0, 1, 2, 3, 2, 3, 4, 3], [1] * 4 + [2] * 4),
+    "evaluations that come late": (
+        [1, 2, (1, "v"), (2, "v"), 3, (2, "v"), 4, 2, (2, "v"), 3], [1] * 7 + [2, 2, 2]
+    ),
+    "a metric that is new": ([1, 2, 3, (1, "v"), (2, "v"), 4], [1] * 6),
+    "evaluations that are done again": (
+        [0, (0, "v"), 1, 2, (2, "v"), 3, 4, (4, "v"), (0, "v"), (2, "v")], [1] * 10
+    ),
+    "the same while the training goes on": (
+        [0, (0, "v"), 1, 2, (2, "v"), 3, 4, (4, "v"), (0, "v"), (2, "v"), 5], [1] * 11
+    ),
+    "a resume with an evaluation": (
+        [0, 1, (1, "v"), 2, 3, (3, "v"), 1, (1, "v"), 2, 3], [1] * 6 + [2] * 4
+    ),
+    "a metric after the other": ([0, 1, 2, (0, "v"), (1, "v"), (2, "v")], [1] * 6),
+    "one step at several calls": ([0, 1, (1, "v"), 2, 1, (1, "v"), 2, (2, "v")], [1] * 4 + [2] * 4),
+    "a stamp": ([1, 2, 3, (2, "train/global_step"), (1, "train/global_step")], [1] * 5),
+}
+
+
+@pytest.mark.parametrize("case", STARTS)
+def test_a_smaller_step_is_a_resume_only_where_the_log_goes_on_from_it(case):
+    steps, attempts = STARTS[case]
+    pairs = [step if isinstance(step, tuple) else (step, None) for step in steps]
+    rows = [Scalars(step, dict.fromkeys([name] if name else ROWS, 0.0)) for step, name in pairs]
+    result = list(in_attempts(rows, Findings()))
+    assert [item.attempt for item in result] == attempts
+    assert [(item.step, item.values) for item in result] == [(r.step, r.values) for r in rows]
+    for n in range(len(rows)):  # what a live import takes for certain stays true
+        so_far = [i.attempt for i in in_attempts(rows[:n], Findings()) if not i.is_open]
+        assert so_far == attempts[: len(so_far)]
 
 
 def dying_run_of_trl(steps: int = 70) -> list[dict]:
@@ -206,3 +248,75 @@ def test_logs_of_several_seeds_are_not_averaged_and_checkpoints_of_one_run_are_o
     state("other-seed", 0.2, 10)
     with pytest.raises(UsageError, match="are of several runs"):
         run_import(tmp_path / "all", to="mixed")
+
+
+# -- following -------------------------------------------------------------------------------------
+
+
+def any_log(choose: random.Random) -> list[tuple[int, dict[str, float]]]:
+    """Rows of a run that is resumed at times, with values that come late."""
+    rows: list[tuple[int, dict[str, float]]] = []
+    step = 0
+    for number in range(choose.randrange(5, 40)):
+        rows.append((step, {"reward": number / 8, "entropy": 1.0}))
+        if step % 3 == 0:
+            rows.append((max(0, step - choose.randrange(3)), {"eval/score": number / 8}))
+        if choose.random() < 0.15:
+            rows.append((choose.randrange(step + 1), {"reward": -number / 8}))
+        step = choose.randrange(step + 1) if choose.random() < 0.1 else step + 1
+    return rows
+
+
+def write_rows(path: Path, rows: list[tuple[int, dict[str, float]]]) -> None:
+    if path.suffix == ".log":
+        lines = [f"step:{s} - " + " - ".join(f"{k}:{v}" for k, v in row.items()) for s, row in rows]
+        path.write_text("".join(f"{line}\n" for line in lines))
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"step": s} | row) + "\n" for s, row in rows))
+    else:
+        with sqlite3.connect(path) as db:
+            columns = "key, value, timestamp, step, is_nan, run_uuid"
+            db.execute("CREATE TABLE IF NOT EXISTS runs (run_uuid, name, lifecycle_stage)")
+            db.execute(f"CREATE TABLE IF NOT EXISTS metrics ({columns})")
+            db.execute("DELETE FROM runs")
+            db.execute("INSERT INTO runs VALUES ('r', 'r', 'active')")
+            (n,) = db.execute("SELECT count(*) FROM metrics").fetchone()
+            points = [(k, v, i, s, 0, "r") for i, (s, row) in enumerate(rows)
+                      for k, v in row.items()]
+            db.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", points[n:])
+
+
+@pytest.mark.parametrize("names", [["a.log"], ["m.jsonl", "n.jsonl"], ["mlflow.db"]])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_that_is_followed_is_the_log_that_is_imported_whole(tmp_path, names, seed):
+    choose = random.Random(seed)
+    logs = {tmp_path / "logs" / name: any_log(choose) for name in names}
+    (tmp_path / "logs").mkdir()
+    lengths = dict.fromkeys(logs, 3)
+
+    def write() -> None:
+        for path, rows in logs.items():
+            write_rows(path, rows[: lengths[path]])
+
+    def stop(seconds: float) -> bool:
+        if all(lengths[path] >= len(rows) for path, rows in logs.items()):
+            return True
+        for path in logs:
+            lengths[path] += choose.randrange(8)
+        write()
+        return False
+
+    write()
+    live = Import([tmp_path / "logs"], tmp_path / "live", ImportRequest(), None)
+    live.build(lambda n: None, live=True)
+    live.follow(stop, lambda outcome: None)
+    live.close("over")
+    whole = Import([tmp_path / "logs"], tmp_path / "whole", ImportRequest(), None)
+    whole.build(lambda n: None)
+    answers = []
+    for name in ("live", "whole"):
+        with lldscope.open_run(tmp_path / name) as run:
+            order = "SELECT attempt, step, name, value FROM {} ORDER BY ALL"
+            answers.append([run.rows(order.format(t)).rows for t in ("scalars", "all_scalars")])
+            answers[-1].append(run.signals()[["step", "reward", "entropy"]].to_numpy().tolist())
+    assert answers[0] == answers[1]

@@ -17,7 +17,7 @@ from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.core.safe_text import in_one_line
 from lldscope.importers import addresses
-from lldscope.importers.mapping import like_a_reward
+from lldscope.importers.mapping import like_a_reward, meaning
 from lldscope.monitor.health import check
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -30,24 +30,42 @@ def lines(path: Path, rows: list[Any]) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("names", "signal"),
+    [
+        (["eval/accuracy", "eval_accuracy", "eval_reward", "eval_rewards/accuracy_reward/mean",
+          "val/gsm8k/mean@1", "val-core/nq/acc/mean@8", "val/test_score/nq", "val/reward_mean",
+          "test/env/all/correct", "eval/all/avg_score", "eval/all/pass_at_1", "eval/aime24/avg@16",
+          "heldout_accuracy", "test/env/all/reward/total"], "eval_score"),
+        (["eval_loss", "eval_runtime", "eval_reward_std", "eval_completions/mean_length",
+          "eval/global_step", "val/response_length/mean", "val-core/nq/acc/best@8/mean",
+          "eval_entropy", "contest_score", "test_time", "latest_reward"], None),
+        (["train/accuracy", "accuracy"], "success"),
+    ],
+)
+def test_held_out_scores_are_known_by_their_usual_names(names, signal):
+    meanings = {name: meaning(name) for name in names}
+    assert {name: m and m.signal for name, m in meanings.items()} == dict.fromkeys(names, signal)
+
+
 # -- rewards ---------------------------------------------------------------------------------------
 
 
 def test_a_log_without_a_reward_says_so_and_is_never_healthy(run_import, tmp_path):
     rows = [
         {"step": s, "entropy": 1.0, "grad_norm": 0.1 + 0.001 * (s % 3), "win_rate": 0.4,
-         "episode_reward": 0.5, "reward_std": 0.1, "val/reward": 0.4}
+         "team_reward": 0.5, "reward_std": 0.1, "val/reward": 0.4}
         for s in range(200)
     ]
     path = lines(tmp_path / "metrics.jsonl", rows)
     outcome = run_import(path)
     (message,) = [note for note in outcome.findings.notes if "No reward" in note]
-    assert "episode_reward, win_rate" in message
-    assert "--map reward=episode_reward" in message
+    assert "team_reward, win_rate" in message
+    assert "--map reward=team_reward" in message
     state = check(lldscope.open_run(outcome.run))
     assert state.verdict == "insufficient"
-    assert "Neither a reward nor a likelihood" in state.headline.cause
-    mapped = run_import(path, to="mapped", columns={"reward": "episode_reward"})
+    assert "(logged: team_reward, win_rate, " in state.headline.cause
+    mapped = run_import(path, to="mapped", columns={"reward": "team_reward"})
     assert not [note for note in mapped.findings.notes if "No reward" in note]
     assert check(lldscope.open_run(mapped.run)).verdict == "healthy"
 

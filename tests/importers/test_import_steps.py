@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import pprint
+import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,6 +73,39 @@ def objects(of_row: Callable[[Row], object]) -> str:
     return "".join(json.dumps(of_row(row)) + "\n" for row in ROWS)
 
 
+def wrapped(line: str, width: int) -> str:
+    """A line as a terminal's copy has it, without the spaces at the ends."""
+    starts = range(0, len(line), width)
+    return "\n".join(line[i : i + width].strip("\n").rstrip() for i in starts) + "\n"
+
+
+def megatron_line(row: Row) -> str:
+    return (
+        f" iteration {row['step']:8d}/ {PLANNED} | consumed samples:         512 | elapsed time "
+        f"per iteration (ms): 12.6 | reward mean: {row['reward']:.16E} | "
+        f"entropy: {row['entropy']!r} | grad norm: {row['grad_norm']!r} | "
+        "number of nan iterations:   0 |\n"
+    )
+
+
+def notebook(output: dict) -> str:
+    return json.dumps({"cells": [{"source": [], "outputs": [output]}], "nbformat": 4}, indent=1)
+
+
+def html_table() -> str:
+    rows = [["<th>Step</th>", *(f"<th>{name}</th>" for name in metrics(ROWS[0]))]]
+    rows += [[f"<td>{value!r}</td>\n" for value in row.values()] for row in ROWS]
+    return "<table>" + "".join(f"<tr>\n{''.join(row)}</tr>" for row in rows)
+
+
+def table_of(between: str) -> str:
+    """As people paste it, with a column that is hardly logged."""
+    header = ["Step", *metrics(ROWS[0]), "kl"]
+    lines = [header, ["--"] * len(header)]
+    lines += [[*map(repr, row.values()), "No Log"] for row in ROWS]
+    return "\n".join(map(between.join, lines)) + "\n"
+
+
 # Name of the file → its content.
 LOGS: dict[str, Callable[[], str]] = {
     "metrics.jsonl": lambda: objects(lambda row: row),
@@ -108,6 +145,78 @@ LOGS: dict[str, Callable[[], str]] = {
         + json.dumps({"step": r["step"], "metrics": metrics(r)}) + "\n"
         for r in ROWS
     ),
+    # one record over several lines, and names of several words
+    "verl-below.log": lambda: "".join(
+        verl_line(r).replace(" - ", "\n - ") + "(WorkerDict pid=8) saved\n" for r in ROWS
+    ),
+    "verl-wrapped.log": lambda: "".join(wrapped(verl_line(r), 60) + bar(r) + "\n" for r in ROWS),
+    "verl-words.log": lambda: "".join(textwrap.fill(verl_line(r), 50) + "\n" for r in ROWS),
+    "verl.ipynb": lambda: notebook(
+        {"output_type": "stream", "text": [f"\x1b[36m{verl_line(r)}" for r in ROWS]}
+    ),
+    "table.ipynb": lambda: notebook({"data": {"text/html": html_table()}}),
+    "blocks.log": lambda: "".join(
+        f"{bar(r)}\n📊 Logging 44 metrics\n{'=' * 60}\n🎯 Reward Metrics:\n"
+        f"   reward: {r['reward']!r}\n   ... and 7 more\n📈 Other Metrics:\n"
+        f"   entropy: {r['entropy']!r}\n   grad_norm: {r['grad_norm']!r}\n{'=' * 60}\n"
+        for r in ROWS
+    ),
+    "nested.log": lambda: "Config\nactor:\n  lr: 1e-6\n" + "".join(
+        f"Step {r['step']}\nactor:\n  entropy: {r['entropy']!r}\n"
+        f"  grad_norm: {r['grad_norm']!r}\ncritic:\n  rewards:\n    max: 1.0\n"
+        f"    mean: {r['reward']!r}\n" for r in ROWS
+    ),
+    "bullets.log": lambda: "".join(
+        f"\n===== Step {r['step']}/{PLANNED} =====\n▶ Training policy...\n📊 Training Results:\n"
+        f"  • Avg Reward: {r['reward']!r}\n  • Entropy: {r['entropy']!r}\n"
+        f"  • Grad. Norm:             {r['grad_norm']!r}\n⏱️  Timing:\n  • Total step time: 3.1s\n"
+        for r in ROWS
+    ),
+    "megatron.log": lambda: "".join(map(megatron_line, ROWS)),
+    "megatron-wrapped.log": lambda: "".join(wrapped(megatron_line(r), 80) for r in ROWS),
+    "titled-table.log": lambda: "".join(
+        f"   Step {r['step']}\n┏━━━━┳━━━━┓\n┃ Metric ┃ Value ┃\n┡━━━━╇━━━━┩\n"
+        f"│ env/all/reward/total │ {r['reward']!r} │\n│ optim/grad_norm │ {r['grad_norm']!r} │\n"
+        f"│ entropy │ {r['entropy']!r} │\n└────┴────┘\n" for r in ROWS
+    ),
+    "key-values.log": lambda: "".join(
+        f"{'-' * 20}\n| rollout/ | |\n|    ep_rew_mean | {r['reward']!r} |\n| time/ | |\n"
+        f"|    iterations | {r['step']} |\n| train/ | |\n|    entropy | {r['entropy']!r} |\n"
+        f"|    grad_norm | {r['grad_norm']!r} |\n" for r in ROWS
+    ),
+    "step-last.log": lambda: "".join(f"{pairs(r, ': ')}\nstep: {r['step']}\n---\n" for r in ROWS),
+    "below-its-step.log": lambda: "".join(
+        f"step {r['step']}\n{pprint.pformat(metrics(r), width=30)}\n" for r in ROWS
+    ),
+    "indented.log": lambda: "".join(
+        "[rank0] " + json.dumps({"step": r["step"], "metrics": metrics(r)}, indent=2) + "\n"
+        for r in ROWS
+    ),
+    "bar-postfix.log": lambda: "".join(
+        bar(r)[:-1] + ", " + pairs(r, "=").replace("  ", ", ") + "]" for r in ROWS
+    ),
+    "commas.log": lambda: "".join(
+        f"Iter {r['step']}: " + pairs(r, " ").replace(" | ", ", ") + ", It/sec 0.1\n" for r in ROWS
+    ),
+    "lists.log": lambda: "".join(
+        f"[step {r['step']}] correct=3/4 rewards=['{r['reward']!r}'] entropy={r['entropy']!r} "
+        f"grad_norm={r['grad_norm']!r} t=3.2s\n" for r in ROWS
+    ),
+    # slime: rollouts beside updates; minimind: an epoch and its steps, and samples between
+    "slime.log": lambda: "".join(
+        f"(M pid=7) [2026-05-18 10:00:01] model.py:660 - step {r['step']}: "
+        f"{{'train/entropy': {r['entropy']!r}, 'train/grad_norm': {r['grad_norm']!r}}}\n"
+        f"(R pid=8) [2026-05-18 10:00:00] rollout.py:990 - rollout {r['step']}: "
+        f"{{'rollout/raw_reward': {r['reward']!r}}}\nperf {r['step']}: {{'perf/time': 3.0}}\n"
+        for r in ROWS
+    ),
+    "minimind.log": lambda: "".join(
+        f"Epoch:[1/1]({r['step']}/{PLANNED}), Reward: {r['reward']!r}, Entropy: {r['entropy']!r}, "
+        f"Grad Norm: {r['grad_norm']!r}\n[DEBUG] step={r['step']}, sample[0]\nStep 1: x = 2\n"
+        f"[DEBUG] gen[0] reward=-1.3\n" for r in ROWS
+    ),
+    "bare-table.txt": lambda: table_of(" | "),
+    "tabs.txt": lambda: table_of("\t"),
     "json-dicts.log": lambda: "".join(
         f"[train] step {r['step']}: {json.dumps(metrics(r))}\n" for r in ROWS
     ),
@@ -182,7 +291,7 @@ def test_a_configuration_beside_a_log_is_no_step(run_import, tmp_path):
 def test_components_of_the_reward_are_kept_as_such(tmp_path):
     """TRL's names, old and new, and those of loops of people's own."""
     names = {"rewards/acc/mean": 0.5, "rewards/acc/std": 0.1, "train/rewards/format": 0.25,
-             "reward/length": -0.5, "reward/std": 0.1, "reward/aime/mean": 0.1, "reward": 0.25}
+             "reward/length": -0.5, "reward/aime/mean": 0.1, "reward": 0.25}
     outcome = imported(tmp_path, "m.jsonl", json.dumps({"step": 1, **names}) + "\n")
     with lldscope.open_run(outcome.run) as run:
         frame = run.sql("SELECT name, value FROM scalars WHERE name LIKE 'component/%'")
@@ -190,7 +299,7 @@ def test_components_of_the_reward_are_kept_as_such(tmp_path):
         "component/acc": 0.5, "component/format": 0.25, "component/length": -0.5,
     }
     assert not {"rewards/acc/mean", "reward/length"} & set(outcome.findings.names)
-    assert {"rewards/acc/std", "reward/std", "reward/aime/mean"} <= set(outcome.findings.names)
+    assert {"rewards/acc/std", "reward/aime/mean"} <= set(outcome.findings.names)
 
 
 def test_miniverls_trajectories_have_levels_of_the_engine(run_import):
@@ -264,3 +373,75 @@ def test_a_damaged_database_in_a_folder_is_named_and_the_rest_is_imported(run_im
     outcome = run_import(tmp_path)
     assert outcome.steps >= len(ROWS)
     assert any("mlflow.db cannot be read to its end" in note for note in outcome.findings.notes)
+
+
+# -- rows that do not name their steps, and a progress bar in a block of its own -------------------
+
+
+def sweep_log(
+    n: int, every: int, *, bars: tuple[int, ...], total: int, of_epoch: float = 230.0,
+    rate: Callable[[float], float] | None = None, decimals: int = 2, first: bool = False,
+) -> str:
+    """What a sweep wrote: the rows of standard output, then the bars of standard error."""
+    steps = [every * (i + (0 if first else 1)) or 1 for i in range(n)]
+    rows = [
+        {"loss": 0.1, "reward": 0.5 + 0.001 * s, "epoch": round(s / of_epoch, decimals)}
+        | ({"learning_rate": float(f"{1e-6 * rate(s / total):.4g}")} if rate else {})
+        for s in steps
+    ]
+    drawn = (f"\r {100 * b // total}%|██  | {b}/{total} [00:10<01:00,  2.1it/s]" for b in bars)
+    return "".join(f"{row}\n" for row in rows) + "--- stderr ---\n" + "".join(drawn) + "\n"
+
+
+def linear(x: float) -> float:
+    return 1 - x
+
+
+def cosine(x: float) -> float:
+    return (1 + math.cos(math.pi * x)) / 2
+
+
+def warm(x: float) -> float:
+    return 10 * x if x < 0.1 else cosine((x - 0.1) / 0.9)
+
+
+@pytest.mark.parametrize(
+    ("log", "steps"),
+    [
+        # the whole run: 40 rows of 200 steps, with epochs of 0.02, 0.04, 0.07, …
+        (sweep_log(40, 5, bars=(0, 100, 200), total=200), (5, 200)),
+        (sweep_log(40, 5, bars=(200,), total=200, of_epoch=9930.0), (5, 200)),
+        (sweep_log(33, 15, bars=(0, 500), total=500, decimals=4), (15, 495)),
+        # a run that ended early: as many rows as the bar got to
+        (sweep_log(24, 5, bars=(0, 123), total=200), (5, 120)),
+        # the learning rate, where the bar does not tell how far it got
+        (sweep_log(24, 10, bars=(0,), total=1000, rate=linear), (10, 240)),
+        (sweep_log(30, 10, bars=(0,), total=500, rate=cosine), (10, 300)),
+        (sweep_log(30, 20, bars=(0,), total=1000, rate=warm), (20, 600)),
+        # logging_first_step: 1, 5, 10, …
+        (sweep_log(41, 5, bars=(200,), total=200, first=True, decimals=4), (1, 200)),
+    ],
+)
+def test_rows_apart_from_their_bar_have_the_steps_that_fit(tmp_path, log, steps):
+    outcome = imported(tmp_path, "stdout-stderr.log", log)
+    with lldscope.open_run(outcome.run) as run:
+        column = run.signals()["step"].tolist()
+        assert (column[0], column[-1], run.counted) == (*steps, "steps")
+        assert run.planned_steps is not None
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        sweep_log(40, 5, bars=(), total=200),  # no bar
+        sweep_log(7, 14, bars=(100,), total=100),  # 13 or 14 steps
+        sweep_log(40, 5, bars=(0,), total=200),  # a bar that does not move, no schedule
+        sweep_log(40, 5, bars=(200,), total=200).replace("'epoch': 0.48", "'epoch': 0.61"),
+    ],
+)
+def test_rows_whose_steps_nothing_tells_are_rows(tmp_path, log, lldscope_command):
+    outcome = imported(tmp_path, "stdout-stderr.log", log)
+    assert (outcome.findings.counted, outcome.findings.planned_steps) == ("rows", None)
+    said = lldscope_command("check", str(outcome.run)).stdout
+    assert f"row {outcome.steps}" in said
+    assert not re.search(r"\bsteps?\b", said)

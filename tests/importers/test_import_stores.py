@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import os
 import shutil
@@ -33,7 +34,8 @@ from lldscope.importers.sqlite import MLFLOW, TRACKIO
 from lldscope.importers.tensorboard import TensorBoard
 from lldscope.importers.wandb_offline import WandbOffline
 
-HERE = Path(os.environ.get("LLDSCOPE_STORES") or Path(__file__).parents[1] / "fixtures")
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+HERE = Path(os.environ.get("LLDSCOPE_STORES") or FIXTURES)
 PLAIN = sorted((HERE / "tensorboard/plain").iterdir())
 TENSORS = sorted((HERE / "tensorboard/tensors").iterdir())
 OFFLINE = HERE / "wandb/run-m4d3up.wandb"
@@ -64,8 +66,10 @@ def read(source: Source, *paths: Path, run: str | None = None):
     findings = Findings(request=ImportRequest(run=run))
     rows = list(source.read(paths, findings))
     together: dict[tuple[int, int], dict[str, float]] = {}
+    largest = {sys.float_info.max: math.inf, -sys.float_info.max: -math.inf}  # MLflow's
     for row in rows:
-        together.setdefault((row.attempt, row.step), {}).update(row.values)
+        row_values = {name: largest.get(value, value) for name, value in row.values.items()}
+        together.setdefault((row.attempt, row.step), {}).update(row_values)
     return together, rows, findings
 
 
@@ -148,6 +152,71 @@ def test_wandb_history_as_csv(tmp_path):
     actual, _, findings = read(Metrics(), path)
     assert same(actual, {(1, 3): {"reward": math.nan}, (1, 4): {"reward": math.inf}})
     assert findings.skipped == {NO_NUMBER: 1, "rows without a step": 1}
+
+
+WORDS = {  # how loggers write the numbers that JSON has not
+    "python": lambda value: repr(value),
+    "JavaScript": lambda value: json.dumps(value),
+    "text": lambda value: json.dumps(value if math.isfinite(value) else str(value)),
+    "JavaScript's text": lambda v: json.dumps(v if math.isfinite(v) else json.dumps(v)),
+    "MLflow's export": lambda v: repr(math.copysign(sys.float_info.max, v) if math.isinf(v) else v),
+}
+TEXTS = {  # file → how a line begins, how a pair is written, what is between pairs, how it ends
+    "a.jsonl": ('{{"step": {}, ', '"{}": {}', ", ", "}}"),
+    "verl.log": ("step:{} - ", "{}:{}", " - ", ""),
+    "printed.log": ("{{'step': {}, ", "'{}': {}", ", ", "}}"),
+    "pairs.log": ("step {} | ", "{}: {}", " | ", ""),
+}
+LOGS = {
+    "TensorBoard of torch": PLAIN, "TensorBoard of TensorFlow": TENSORS, "W&B": [OFFLINE],
+    "W&B's export": [HISTORY], "MLflow": [HERE / "mlflow/mlflow.db.gz"],
+    "Trackio": [HERE / "trackio/made-up.db.gz"], "dvclive": [FIXTURES / "dvclive"],
+    **{file: [file, "python"] for file in TEXTS if file.endswith("log")},
+    **{
+        f"{file} with {words}": [file, words]
+        for file, some in {
+            "a.jsonl": ["JavaScript", "text", "JavaScript's text"], "a.csv": WORDS, "a.tsv": WORDS,
+        }.items() for words in some
+    },
+    "trainer_state.json": ["trainer_state.json", "JavaScript"],
+}
+
+
+def written(name: str, words: str, folder: Path) -> Path:
+    """The fixtures' run as a logger of texts writes it."""
+    word, path, names = WORDS[words], folder / name, ["train/reward", "train/grad_norm"]
+    rows = [{n: word(values(step)[n]) for n in names} for step in range(12)]
+    if name in TEXTS:
+        start, pair, between, end = TEXTS[name]
+        lines = [start.format(step) + between.join(pair.format(*p) for p in row.items())
+                 + end.format() for step, row in enumerate(rows)]
+    elif name == "trainer_state.json":
+        items = [f'{{"step": {step}, ' + ", ".join(f'"{n}": {v}' for n, v in row.items()) + "}"
+                 for step, row in enumerate(rows)]
+        lines = [f'{{"log_history": [{", ".join(items)}]}}']
+    else:
+        sep = "," if name.endswith("csv") else "\t"
+        lines = [sep.join(["step", *names])]
+        lines += [sep.join([str(s), *(v.strip('"') for v in row.values())])
+                  for s, row in enumerate(rows)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_nan_and_infinity_are_the_same_from_whatever_kept_them(log, tmp_path):
+    paths = LOGS[log]
+    if isinstance(paths[0], str):
+        paths = [written(*paths, tmp_path)]
+    elif paths[0].suffix == ".gz":
+        paths = [unpacked(str(paths[0].relative_to(HERE).with_suffix("")), tmp_path)]
+    request = ImportRequest(run="second" if log in ("MLflow", "Trackio") else None)
+    Import(paths, tmp_path / "run", request, None).build(lambda n: None)
+    with open_run(tmp_path / "run") as run:
+        norms = run.rows("SELECT step, value FROM scalars WHERE name = 'grad_norm' ORDER BY step")
+    steps = range(len(norms.rows))
+    assert len(steps) >= 10
+    assert str(norms.rows) == str([(step, values(step)["train/grad_norm"]) for step in steps])
 
 
 def test_mlflow_and_trackio(mlflow_db, trackio_db):

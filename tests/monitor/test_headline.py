@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import lldscope
+from lldscope.diagnosis.account import Account
 from lldscope.diagnosis.outcome import Rise
 from lldscope.diagnosis.registry import RULES
 from lldscope.diagnosis.rule import Alert, Severity
@@ -27,23 +28,32 @@ SAMPLES = Path(__file__).parents[2] / "sample_runs"
 LIVE = Liveness("live", None, 1.0)
 
 
-def alert(rule: str, step: int, severity: str = "critical", advice: str = "Do this. Then that."):
-    episodes = ((step, None),)
+RULE = {rule.id: rule for rule in RULES}
+
+
+def alert(rule: str, step: int, severity: str = "critical", began: int | None = None):
+    episodes, (cause, action) = ((step, None),), (f"Rule {rule}", "do this")
+    if rule in RULE:
+        cause, action = RULE[rule].cause, RULE[rule].action
     return Alert(
-        rule, Severity(severity), "firing", step, 1.0, 0.5, "", "", "", advice, "", episodes
+        rule, Severity(severity), "firing", step, 1.0, 0.5, "", "", "", "", "", episodes,
+        began, cause, action,
     )
 
 
-def trouble(*alerts, causes=(), events=(), verdict="critical", life=LIVE) -> Trouble:
-    return Trouble(verdict, alerts, set(causes), events, life)
+def trouble(
+    *alerts, causes=(), events=(), verdict="critical", life=LIVE, restarts=None, dated=()
+) -> Trouble:
+    account = Account(alerts, dated, set(causes), restarts or {})
+    return Trouble(verdict, alerts, account, events, life)
 
 
 def test_the_cause_that_the_log_supports_comes_before_a_graver_alarm() -> None:
-    crash, outage = alert("reward-crash", 30), alert("tool-outage", 34)
+    crash, outage = alert("reward-crash", 30), alert("tool-outage", 29)
     assert headline(trouble(crash, outage)).rule == "reward-crash"
     result = headline(trouble(crash, outage, causes={"tool-outage"}))
-    assert (result.rule, result.step) == ("tool-outage", 34)
-    assert str(result).startswith("Retriever or tool dead (firing since step 34): fix it, and ")
+    assert (result.rule, result.step) == ("tool-outage", 29)
+    assert str(result).startswith("Retriever or tool dead (firing since step 29): fix it, and ")
 
 
 def test_what_began_before_a_loss_is_what_to_change_and_what_began_after_it_is_not() -> None:
@@ -88,7 +98,7 @@ def test_what_led_to_a_loss_that_goes_on_is_named_though_it_is_over(sign, end, c
 def test_a_restart_at_the_loss_is_what_to_look_at() -> None:
     events = [{"kind": "checkpoint", "step": step} for step in (45, 49)]
     late, early = (
-        headline(trouble(alert("reward-crash", 60), events=events)._replace(restarts=restarts))
+        headline(trouble(alert("reward-crash", 60), events=events, restarts=restarts))
         for restarts in ({20: "lr", 48: "resume"}, {20: "lr"})
     )
     assert late.action == (
@@ -119,8 +129,10 @@ def test_a_failed_run_says_what_its_rows_say_and_resumes_from_before_that(tmp_pa
 
 
 def test_the_trouble_began_with_the_held_out_score_where_that_fell_first(monkeypatch) -> None:
-    cut = replace(alert("truncation", 40, "warning"), began=33)
-    state = SimpleNamespace(alerts=[cut], headline=SimpleNamespace(rule="truncation"))
+    cut = alert("truncation", 40, "warning", began=33)
+    state = SimpleNamespace(
+        alerts=[cut], headline=SimpleNamespace(rule="truncation"), events=()
+    )
     monkeypatch.setattr(health, "check", lambda run: state)
     assert health.onset(None) == Onset("truncation", 40, 32)
     state.alerts.append(alert("eval-gap", 20, "warning"))
@@ -131,7 +143,9 @@ def test_a_sign_that_began_after_the_reward_fell_is_not_what_to_act_on() -> None
     decline, cut = alert("reward-decline", 40, "warning"), alert("truncation", 60, "warning")
     result = headline(trouble(decline, cut, verdict="warning"))
     assert result.rule == "truncation"
-    assert result.action == "look at what began before the reward fell; this began after."
+    assert result.action == "look for what began before the reward fell."
+    supported = headline(trouble(decline, cut, verdict="warning", causes={"truncation"}))
+    assert supported.action == result.action
 
 
 def test_a_decline_is_named_only_where_no_other_alarm_is_as_bad() -> None:
@@ -178,9 +192,16 @@ def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:
         "No alarm fires; but the reward of the last 40 steps is not clearly above that of the "
         "first 10"
     )
-    # What has not risen has no best that it could be under.
-    low = trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40), share=0.59)
+    # What has not risen has no best that it could be under, if it has not fallen beyond its noise.
+    low = trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40), share=0.49)
     assert headline(low) == result
+    assert headline(low._replace(has_fallen=True)).cause == (
+        "No alarm fires; but the reward is at 49 % of its best, as it has fluctuated before; the "
+        "reward of the last 40 steps is not clearly above that of the first 10"
+    )
+    assert headline(low._replace(rise=None)).cause == (
+        "No alarm fires; but the reward is at 49 % of its best, which its noise can explain"
+    )
 
 
 def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
@@ -232,13 +253,16 @@ def test_every_verdict_has_a_headline() -> None:
     assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
     blind = headline(trouble(verdict="insufficient")._replace(judged=False))
     assert str(blind).startswith(
-        "Neither a reward nor a likelihood is recorded, so this run cannot"
+        "No metric has the name of a reward or of a likelihood, so this run cannot be judged "
+        "(nothing else was logged): record one of them"
     )
+    named = headline(trouble(verdict="insufficient")._replace(judged=False, logged=["a", "b"]))
+    assert "(logged: a, b): record one" in str(named)
     custom = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
     assert str(custom) == "Rule my-rule (firing since step 5): do this."
     for rule in RULES:
         if rule.severity != "info":
-            result = headline(trouble(alert(rule.id, 7, rule.severity, rule.advice)))
+            result = headline(trouble(alert(rule.id, 7, rule.severity)))
             assert result.rule == rule.id
             assert "since step 7" in result.cause
             assert result.action

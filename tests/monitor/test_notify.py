@@ -130,6 +130,24 @@ def test_a_webhook_gets_the_alarm(server):
     assert "Authorization" not in server.headers[0]
 
 
+def test_an_event_has_the_same_id_however_often_it_is_sent(server, tmp_path):
+    """Of two deliveries the first counts as failed, because the answer comes late."""
+    server.answers = [503, 503, 200]
+    out = tmp_path / "events"
+    with Notifier([url(server)], f"cat >> {out}", repeat=60) as notifier:
+        notifier.send([event()])
+    assert len(server.posts) == 3
+    ids = {post["alert"]["event_id"] for post in server.posts}
+    assert ids == {json.loads(out.read_text())["event_id"]} == {event(time=1.8e9).event_id}
+    stall = {"rule": "stalled", "episodes": ((91, None),)}
+    others = [
+        event(state="resolved"), event(rule="kl-surge"), event(severity="critical"),
+        event(episodes=((91, 95), (99, None))), event(id="another run"),
+        event(**stall, value=130.0), event(**stall, value=131.0),
+    ]
+    assert len({event().event_id, *(other.event_id for other in others)}) == 1 + len(others)
+
+
 def test_a_name_and_password_in_the_address_become_a_header(server):
     Service(f"http://me:p%40ss@127.0.0.1:{server.port}/x", 1).deliver(event())
     code = server.headers[0]["Authorization"].removeprefix("Basic ")

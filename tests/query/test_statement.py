@@ -16,6 +16,8 @@ from recorded_steps import record_steps
 
 import lldscope
 from lldscope.core.errors import UsageError
+from lldscope.query import sandbox
+from lldscope.query import statement as statements
 from lldscope.query.sandbox import confine
 from lldscope.query.statement import insist_on_select
 
@@ -311,6 +313,54 @@ def test_a_query_that_explodes_ends_with_a_message(place, statement, monkeypatch
     well, text = answer(place, statement, 1.0)
     assert well or re.search("longer|memory|Add a LIMIT|Error", text, re.I)
     assert place.is_unchanged(), "and the run can be asked again"
+
+
+@pytest.mark.parametrize(
+    ("limit", "statement", "said"),
+    [
+        ({}, "SELECT sum(hash(i)) FROM range(100000000000) t(i)", "longer than 1 s"),
+        ({"MEMORY": "60MB"}, "SELECT len(list(range)) FROM range(50000000)", "than 60MB of memory"),
+        ({"ANSWER_BYTES": 1 << 20}, "FROM range(200000)", "more than 1 MB"),
+    ],
+)
+def test_each_limit_of_an_answer_has_its_sentence(make_run, monkeypatch, limit, statement, said):
+    for name, value in limit.items():
+        monkeypatch.setattr(sandbox, name, value)
+    with lldscope.open_run(make_run(steps=range(2))) as run:
+        with pytest.raises(UsageError, match=said):
+            run.rows(statement, 1.0 if not limit else 60.0)
+        assert run.rows("SELECT 1").rows == [(1,)]
+
+
+JOINS = "SELECT 1 FROM range(1)" + " CROSS JOIN range(1)" * 30
+TEXT = f"SELECT '{'x' * 99_991}'"
+
+
+@pytest.mark.parametrize(
+    ("statement", "longer", "said"),
+    [
+        (JOINS, " CROSS JOIN range(1)", "31 × join; 30 are"),
+        (f"WITH {', '.join(f'c{i} AS (SELECT 1)' for i in range(299))} SELECT 1",
+         " WHERE (SELECT true)", "301 × select; 300 are"),
+        (TEXT, " ", "100,001 characters; 100,000 are"),
+    ],
+)
+def test_what_takes_long_to_plan_is_refused(place, statement, longer, said):
+    assert place.run.rows(statement).rows
+    with pytest.raises(UsageError, match=said):
+        place.run.rows(statement + longer)
+
+
+def test_the_limits_are_those_of_the_docs():
+    text = (Path(__file__).parents[2] / "docs/security.md").read_text("utf-8")
+    section = " ".join(text.partition("## SQL")[2].partition("## ")[0].split())
+    for limit in (
+        f"after {sandbox.SECONDS:g} s", f"with {sandbox.MEMORY[:-2]} GB of DuckDB's memory",
+        f"with {sandbox.ANSWER_BYTES >> 30} GB of result",
+        f"{statements.MOST['JOIN']} joins, {statements.MOST['SELECT_NODE']} selects, "
+        f"or {statements.MOST_CHARACTERS:,} characters",
+    ):
+        assert limit in section
 
 
 NESTED = {

@@ -96,7 +96,7 @@ class Hostile:
         raise RuntimeError("no text")
 
     __len__ = __iter__ = __eq__ = __hash__ = __int__ = __float__ = __str__
-    __getattr__ = __array__ = __index__ = __bool__ = __str__
+    __getattr__ = __array__ = __index__ = __bool__ = __sizeof__ = __str__
 
 
 class Colour(Enum):
@@ -144,6 +144,8 @@ def test_nothing_raises_into_training_whatever_it_is_given(tmp_path):
         assert reason is None or isinstance(reason, str)
 
     call()
+    for odd in ODD:
+        run.responses(step=6, response_id=odd, text=odd)
     run.step(step=7)
     run.flush()
     run.close("stopped", Hostile())

@@ -130,6 +130,22 @@ def test_a_run_is_claimed_by_one():
         assert run.name == "again"
 
 
+def test_a_rank_that_comes_back_alone_joins_its_sister():
+    first = lldscope.Recorder(PLACE, world_size=2)
+    for steps in (range(6), range(4, 9)):
+        with lldscope.Recorder(PLACE, rank=1, world_size=2, resume=True) as second:
+            assert second.attempt == 1
+            record_steps(second, steps)
+    record_steps(first, range(9))
+    first.close()
+    for sender in senders()[::-1]:  # that of rank 0 first, and last those that were there before
+        sender.round()
+    with lldscope.open_run(PLACE) as run:
+        steps = run.rows("SELECT rank, count(*), count(DISTINCT step) FROM steps GROUP BY rank")
+        assert sorted(steps.rows) == [(0, 9, 9), (1, 9, 9)]
+        assert (run.info["status"], run.unclear, run.damaged) == ("finished", {}, {})
+
+
 def test_a_directory_that_was_copied_to_a_store_is_a_run_there(here):
     with lldscope.Recorder(here / "local") as recorder:
         record_steps(recorder, range(2))

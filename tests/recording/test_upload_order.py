@@ -17,7 +17,6 @@ from lldscope.core.errors import LldscopeError
 from lldscope.core.schema import arrow_schema
 from lldscope.query.remote import RemoteCopy
 from lldscope.recording import spool, upload
-from lldscope.recording.attempt import start_attempt
 from lldscope.recording.upload import Sender
 from lldscope.storage import heartbeats, json_files, layout, manifest, part
 from lldscope.storage.part import PartName
@@ -32,7 +31,6 @@ class HandMadeRun:
     def __init__(self) -> None:
         self._spool = spool.Spool(PLACE, rank=0, resume=False, attempt=1)
         self.path, self.steps = self._spool.path, 0
-        start_attempt(self.path, 0, False, 1)
         layout.write_run(self.path, layout.new_run(0.0, status="running"))
         self.beat()
         self._spool.open()
@@ -51,7 +49,7 @@ class HandMadeRun:
         file = part.write_part(self.path, "steps", PartName(1, 0, seal, seal), [row])
         event = {"kind": "note", "step": self.steps, "time": float(seal), "attempt": 1, "rank": 0}
         json_files.append_line(self.path / layout.EVENTS_FILE, event)
-        manifest.commit(self.path, 1, 0, [file])
+        manifest.commit(self.path, (1, 0), [file])
         self.steps = seal
         self.beat()
 

@@ -13,6 +13,7 @@ import pytest
 
 import lldscope
 from lldscope.core.numbers import number
+from lldscope.diagnosis.account import GRAVER
 from lldscope.diagnosis.detectors import floats
 from lldscope.monitor.health import check
 from lldscope.report import post_mortem
@@ -133,7 +134,7 @@ def test_all_say_the_same(runs: list[tuple[str, Path]]) -> None:
         assert f"{line.cause.split(' (')[0]}" in text, (path, line)
         if serious:
             assert line.rule in firing, (path, line)
-            event = facts.event(line.rule or "")
+            event = facts.event(line.rule or "") or facts.event(GRAVER.get(line.rule or "", ""))
             steps = () if event is None else (event.onset_step, event.alarm_step)
             assert line.step in (*steps, facts.alarm_step(firing[line.rule])), (path, line, event)
         assert {e.rule for e in facts.events} <= {a.rule for a in state.alerts}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from lldscope.core.schema import SIGNALS
+from lldscope.diagnosis.account import Event, events_of
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.changepoints import SEGMENT_STEPS, Curve, fit, refine
 from lldscope.diagnosis.evidence import SMOOTH
-from lldscope.report.events import Event, events_of
 from tests.study.arms import BANK
 from tests.study.bank import assess_exported
 
@@ -27,7 +27,7 @@ FAULTS = [
 @cache
 def events_in(run: str) -> tuple[Assessment, dict[str, Event]]:
     assessment = assess_exported(run)
-    events = events_of(assessment, assessment.alerts, refine(assessment))
+    events = events_of(assessment.evidence, assessment.alerts, refine(assessment))
     return assessment, {event.rule: event for event in events}
 
 
@@ -50,7 +50,7 @@ def test_a_crash_began_before_the_decline_was_seen() -> None:
     assessment = assess(signals | {"step": steps, "reward": reward})
     fired_at = {alert.rule: alert.step for alert in assessment.alerts}
     assert fired_at["reward-decline"] < 140 < fired_at["reward-crash"]
-    (event,) = events_of(assessment, assessment.alerts, refine(assessment))
+    (event,) = events_of(assessment.evidence, assessment.alerts, refine(assessment))
     assert (event.rule, event.alarm_step) == ("reward-crash", fired_at["reward-decline"])
     assert 90 <= event.low <= event.onset_step <= event.high <= fired_at["reward-decline"]
 

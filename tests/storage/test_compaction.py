@@ -86,10 +86,10 @@ def test_rows_that_were_merged_before_they_could_be_read_have_signals(ended):
     sealed(ended, range(1, 21), rows=1, table="steps")
     old = time.time() - 2 * compaction.SILENT_SECONDS
     os.utime(manifest_path(ended, 1, 0), (old, old))
-    contents = Contents(ended, None, None, None)
+    contents = Contents(ended, {}, None, None)
     manifest = contents.parts.read()
     compact(ended)
-    assert contents.ingest(manifest)
+    assert contents.ingest(manifest, {})
     steps = contents.db.connection.sql("SELECT step FROM signals").fetchall()
     assert [step for (step,) in steps] == list(range(1, 21))
 

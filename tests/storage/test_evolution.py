@@ -5,33 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from sealed_runs import rewrite
 
 import lldscope
 from lldscope.core.errors import NewerSchema
 from lldscope.core.schema import SCHEMA_VERSION, TABLES
 from lldscope.storage import json_files, layout
 from lldscope.storage.manifest import MANIFEST_DIR, manifest_path
-
-
-def rewrite(path: Path, change) -> None:
-    """Rewrite each part of a run as `change(table, rows)` returns it, with its manifest line, as
-    another version would have written it."""
-    for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
-        lines = []
-        for entry in json_files.read_lines(manifest)[0]:
-            for table, listed in entry["parts"].items():
-                part = path / table / listed["file"]
-                pq.write_table(change(table, pq.read_table(part)), part)
-                with open(part, "rb") as file:
-                    listed |= {"crc": json_files.checksum(file), "bytes": part.stat().st_size}
-            lines.append(json_files.with_checksum(json_files.to_json(entry)))
-        manifest.write_bytes(b"".join(lines))
 
 
 def test_what_an_older_version_did_not_record_is_null(make_run):

@@ -119,9 +119,9 @@ def rows(table: str, step: int) -> pa.Table:
 
 def record(run: Path, disk: Disk, steps: int) -> None:
     """What a recorder does, without its thread and its clock."""
-    start_attempt(run, 0, False, None)
-    write_run_file(run, 1, 1, {"config": {"lr": 1}})
-    sealer = Sealer(run, 1, 0, DropCounter(Counter()))
+    owner = start_attempt(run, 0, False, None)
+    write_run_file(run, owner, 1, {"config": {"lr": 1}})
+    sealer = Sealer(run, owner, DropCounter(Counter()))
     for step in range(steps):
         for table in ("steps", "actions"):
             sealer.add(table, rows(table, step))

@@ -7,25 +7,21 @@ import os
 import re
 from pathlib import Path
 
+import promises
 import pytest
 
 import lldscope
 from lldscope.storage import json_files
 
 ROOT = Path(__file__).parents[2]
-LINK = re.compile(r"\]\(\.\./tests/([\w/]+\.py)#test_(\w+)\)")
 END_OF_SENTENCE = re.compile(r"(?<=[.:;])\s+(?=[A-Z`])")
 
 
 def table() -> dict[str, dict[str, list[str]]]:
     """Document → how a sentence begins → its tests."""
     documents: dict[str, dict[str, list[str]]] = {}
-    for line in (ROOT / "tests/cases/promises.txt").read_text("utf-8").splitlines():
-        if line.endswith(".md"):
-            documents[line] = {}
-        elif line and not line.startswith("#"):
-            begins, tests = line.split(" => ")
-            documents[[*documents][-1]][begins] = [] if tests == "-" else tests.split(", ")
+    for document, (begins, tests) in promises.table(promises.PROMISES):
+        documents.setdefault(document, {})[begins] = [] if tests == "-" else tests.split(", ")
     return documents
 
 
@@ -50,7 +46,7 @@ def test_every_promise_has_a_test(document):
     for sentence in sentences(document):
         matching = [begin for begin in begins if sentence.startswith(begin)]
         names_its_test = sentence.startswith("|") and (
-            LINK.search(sentence.split("|")[-2]) or sentence.rstrip("| ").endswith("test")
+            promises.LINK.search(sentence.split("|")[-2]) or sentence.rstrip("| ").endswith("test")
         )
         assert names_its_test or len(matching) == 1, f"{document}: {sentence}"
         used |= {*matching}
@@ -60,12 +56,27 @@ def test_every_promise_has_a_test(document):
 def test_the_tests_exist():
     names = {test for begins in table().values() for tests in begins.values() for test in tests}
     text = (ROOT / "docs/store.md").read_text("utf-8")
-    names |= {f"{file}::{name}" for file, name in LINK.findall(text)}
+    names |= {f"{file}::{name}" for file, name in promises.LINK.findall(text)}
     assert len(names) > 80
     for test in names:
         file, name = test.split("::")
         source = (ROOT / "tests" / file).read_text("utf-8")
         assert f"\ndef test_{name}(" in source, f"{file} has no {name}"
+
+
+def test_every_promise_names_the_line_that_keeps_it():
+    """What `python -m tests.promises --mutate` takes out, and that the lines are still there."""
+    mutations = promises.mutations()
+    assert {(m.document, m.begins) for m in mutations} == promises.tests_of().keys()
+    for m in mutations:
+        assert (ROOT / m.file).read_text("utf-8").count(m.old) == 1, m
+
+
+def test_no_line_that_keeps_a_promise_can_be_taken_out():
+    """The table of the last time that it was tried."""
+    rows = promises.RESULTS.read_text("utf-8")
+    assert [m for m in promises.mutations() if promises.key_of(m) not in rows] == []
+    assert "**nothing**" not in rows
 
 
 def test_a_part_is_durable_before_it_is_listed(tmp_path, monkeypatch):

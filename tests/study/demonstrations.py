@@ -18,7 +18,6 @@ from lldscope_trainer.builtin.world import (
     Hop,
     World,
     WorldQuestion,
-    load_facts,
 )
 from lldscope_trainer.environment.protocol import Environment, Episode, prompt_text
 
@@ -222,22 +221,6 @@ class _Stage:
         self.segments.append((text, True))
         if observation:
             self.segments.append((observation, False))
-
-
-def counterfactual(rng: random.Random) -> World:
-    """Every attribute column permuted among the countries."""
-    facts = load_facts()
-    columns = {}
-    for relation in RELATIONS:
-        values = [fact[relation] for fact in facts]
-        rng.shuffle(values)
-        columns[relation] = values
-    return World(
-        tuple(
-            {"name": fact["name"], **{r: columns[r][i] for r in RELATIONS}}
-            for i, fact in enumerate(facts)
-        )
-    )
 
 
 def statement(world: World, document: Document) -> tuple[str, str, str]:

@@ -26,7 +26,7 @@ from lldscope_trainer.rollout.tokens import Sampling
 from rich.progress import Progress
 from torch import Tensor
 
-from .demonstrations import Demonstration, Teacher, counterfactual
+from .demonstrations import Demonstration, Teacher
 from .tiny import new_policy
 
 STEPS = 3000
@@ -55,7 +55,7 @@ def batches(
 
     for first in range(0, steps, POOL_BATCHES):
         clean = first < CLEAN_SHARE * steps
-        world = counterfactual(rng)
+        world = World.counterfactual(rng)
         retriever = Bm25Retriever(
             world.documents, seed=rng.getrandbits(30), miss_rate=0.0 if clean else MISS_RATE
         )

@@ -26,7 +26,7 @@ from lldscope_trainer.environment.protocol import (
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import load_policy
 
-from tests.study.demonstrations import Teacher, counterfactual, statement
+from tests.study.demonstrations import Teacher, statement
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_held_out_questions_do_not_mix_with_training(world):
 
 
 def test_counterfactual_world_keeps_the_values_and_moves_them(world):
-    other = counterfactual(random.Random(0))
+    other = World.counterfactual(random.Random(0))
     for relation in RELATIONS:
         real, shift = ([f[relation] for f in w.facts] for w in (world, other))
         assert sorted(real) == sorted(shift)

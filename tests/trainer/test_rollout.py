@@ -293,7 +293,7 @@ def test_rows_that_fit_the_cache_are_played_at_once_and_the_others_after_them(
 def test_a_token_of_a_row_takes_its_keys_and_values(dtype):
     """Under autocast, too, where rotary embeddings hand over keys in float32."""
     policy = load_policy("tiny", torch.device("cpu"), dtype)
-    cache = RowCache(policy.model.config.num_hidden_layers, 128)
+    cache = RowCache(policy.model.config.num_hidden_layers, 128, 3)
     cache.choose(0)
     with torch.no_grad(), compute(policy.model):
         policy.model.get_decoder()(

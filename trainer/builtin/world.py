@@ -121,9 +121,24 @@ class World:
         """The world as it is."""
         return cls(load_facts(), two_hop)
 
+    @classmethod
+    def counterfactual(cls, rng: random.Random, two_hop: float = 0.65) -> World:
+        """Another world: the values of every attribute change hands among the countries."""
+        facts = [dict(fact) for fact in load_facts()]
+        for relation in RELATIONS:
+            values = [fact[relation] for fact in facts]
+            rng.shuffle(values)
+            for fact, value in zip(facts, values, strict=True):
+                fact[relation] = value
+        return cls(tuple(facts), two_hop)
+
     def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
         """`n` different questions about facts that are not held out."""
         return list(self.questions(rng, n, held_out=False))
+
+    def document_of(self, country: str, relation: str) -> int:
+        """Id of the document that states this relation of a country."""
+        return self._document_of[country, relation]
 
     def held_out(self, n: int) -> list[Question]:
         """`n` different questions about the other facts, the same ones for every run."""

@@ -16,11 +16,13 @@ class _Layer(DynamicLayer):
     keys: Tensor
     values: Tensor
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, n_rows: int) -> None:
         super().__init__()
         self.capacity = capacity
+        self.n_rows = n_rows
         self.start = 0
         self.rows: Tensor | None = None
+        self.positions: Tensor | None = None
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -30,12 +32,18 @@ class _Layer(DynamicLayer):
         key_states = key_states.to(value_states.dtype)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+            # Not empty: where a mask hides a value, 0 times NaN would still be NaN.
             self.keys, self.values = (
-                states.new_empty((*states.shape[:2], self.capacity, states.shape[3]))
+                states.new_zeros((self.n_rows, states.shape[1], self.capacity, states.shape[3]))
                 for states in (key_states, value_states)
             )
         end = self.start + key_states.shape[2]
         rows = slice(None) if self.rows is None else self.rows
+        if self.positions is not None:
+            assert self.rows is not None
+            for states, new in ((self.keys, key_states), (self.values, value_states)):
+                states[self.rows[:, None], :, self.positions] = new.transpose(1, 2)
+            return self.keys[rows, :, :end], self.values[rows, :, :end]
         self.keys[rows, :, self.start : end] = key_states
         self.values[rows, :, self.start : end] = value_states
         return self.keys[rows, :, :end], self.values[rows, :, :end]
@@ -46,21 +54,33 @@ class _Layer(DynamicLayer):
     def keep(self, rows: Tensor) -> None:
         self.keys, self.values = self.keys[rows], self.values[rows]
 
+    def copy(self, source: Tensor, to: Tensor, positions: Tensor) -> None:
+        for states in (self.keys, self.values):
+            states[to[:, None], :, positions] = states[source[:, None], :, positions]
+
 
 class RowCache(Cache):
-    """Cache of `n_layers` layers, with room for `capacity` positions. A forward pass is given the
-    same positions of some rows, which `choose` names before it; what a row holds beyond them is
-    written anew when it gets there."""
+    """Cache of `n_layers` layers, with room for `capacity` positions of `n_rows` rows. A forward
+    pass is given the same positions of some rows, which `choose` names before it; what a row holds
+    beyond them is written anew when it gets there."""
 
-    def __init__(self, n_layers: int, capacity: int) -> None:
-        self._rows = [_Layer(capacity) for _ in range(n_layers)]
+    def __init__(self, n_layers: int, capacity: int, n_rows: int) -> None:
+        self._rows = [_Layer(capacity, n_rows) for _ in range(n_layers)]
         super().__init__(layers=list(self._rows))
 
-    def choose(self, start: int, rows: Tensor | None = None) -> None:
+    def choose(
+        self, start: int, rows: Tensor | None = None, positions: Tensor | None = None
+    ) -> None:
         """The next pass begins at position `start` of these rows, None for all of them; choosing
-        some copies what they hold, in every layer."""
+        some copies what they hold, in every layer. With `positions` (rows, T) each row gets its T
+        tokens at its own ones, of which `start` + T − 1 is the last; the pass then needs a mask."""
         for layer in self._rows:
-            layer.start, layer.rows = start, rows
+            layer.start, layer.rows, layer.positions = start, rows, positions
+
+    def copy(self, source: Tensor, to: Tensor, positions: Tensor) -> None:
+        """Give the rows `to` (B,) what the rows `source` (B,) hold at these positions (B, T)."""
+        for layer in self._rows:
+            layer.copy(source, to, positions)
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows, in this order."""

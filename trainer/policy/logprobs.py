@@ -27,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .head import head_logits
 from .packing import packed_hidden
+from .prefixes import tree_hidden
 
 LOGITS_BYTES = 512 * 2**20
 """Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
@@ -61,8 +62,13 @@ def action_scores(
     """
     # (n,) positions of action tokens in B · T, found once: a GPU is waited for to know how many.
     where = action_mask.flatten().nonzero()[:, 0]
-    before = hidden_before(model, ids, where)  # (n, H)
-    targets = ids.flatten().index_select(0, where)  # (n,)
+    back = None
+    if getattr(model, "shared_prefixes", False) and len(where):
+        with compute(model), _recomputing(model):
+            before, targets, back = tree_hidden(model, ids, where)  # (m, H), (m,), (n,)
+    else:
+        before = hidden_before(model, ids, where)  # (n, H)
+        targets = ids.flatten().index_select(0, where)  # (n,)
     size = logits_rows(model)
     # With several chunks their logits would all wait for the backward pass; recompute instead.
     many = torch.is_grad_enabled() and len(targets) > size
@@ -78,7 +84,8 @@ def action_scores(
         if not pieces:
             return None
         zeros = torch.zeros(ids.numel(), dtype=torch.float32, device=ids.device)
-        return zeros.index_copy(0, where, torch.cat(pieces)).view(ids.shape)
+        scores = torch.cat(pieces) if back is None else torch.cat(pieces)[back]
+        return zeros.index_copy(0, where, scores).view(ids.shape)
 
     logp, *others = map(whole, zip(*chunks, strict=True))
     assert logp is not None

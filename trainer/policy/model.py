@@ -73,6 +73,7 @@ def load_policy(
     half_layers: bool = False,
     head_dtype: str = "float32",
     packing: bool = False,
+    shared_prefixes: bool = False,
 ) -> Policy:
     """The policy saved at `path`, or the shipped one for "tiny", in evaluation mode.
 
@@ -83,8 +84,8 @@ def load_policy(
     gradient_checkpointing: keep only the inputs of layers for the backward pass; less memory,
     about a third more computing. half_layers: keep the decoder's linear layers in `dtype`, for a
     policy that is not trained or whose optimizer has float32 copies. Autocast would round them so
-    in every pass: the result is the same, in half the memory. head_dtype, packing: see
-    `policy.head`, `policy.packing`.
+    in every pass: the result is the same, in half the memory. head_dtype, packing,
+    shared_prefixes: see `policy.head`, `policy.packing`, `policy.prefixes`.
 
     Raises UsageError if the directory is not a complete causal language model with its tokenizer,
     or if its log-probabilities are not what the sampler and the scorer would compute. Nothing in
@@ -112,6 +113,7 @@ def load_policy(
     if dtype != torch.float32:
         model.compute_dtype = dtype
     model.head_dtype = head_dtype
+    model.shared_prefixes = shared_prefixes
     if packing:
         _load(path, "it with packing=true", lambda: use_packing(model))
     return Policy(model, tokenizer)
@@ -165,7 +167,7 @@ def _check(model: Any, tokenizer: Any) -> None:
     without a key-value cache), and whatever a broken chat template raises."""
     ids = torch.arange(4, device=model.device)[None]
     whole = model(input_ids=ids, use_cache=False).logits.float()
-    cache = RowCache(model.config.num_hidden_layers, 4)
+    cache = RowCache(model.config.num_hidden_layers, 4, 1)
     decoder = model.get_decoder()
     pieces = []
     for start, end in ((0, 2), (2, 4)):

@@ -3,9 +3,11 @@
 Position by position: the rows that are furthest behind are running and get their next token, the
 others are waiting until these have come as far. Text that is not sampled goes through the model in
 one pass: all prompts together, and what a tool answers together with the token that ended the turn.
-So rows that run together share one position in the key-value cache, and need no mask. Every sampled
-token keeps its log-probability under the *full* distribution at temperature 1, whatever the
-sampling settings were: with an in-process policy that is `logp_old`.
+So rows that run together share one position in the key-value cache, and need no mask. With
+`shared_prefixes` all rows run together, each at its own position: a pass of a language model takes
+as long as reading its weights, so fewer passes win; and of rows with the same tokens one runs for
+all. Every sampled token keeps its log-probability under the *full* distribution at temperature 1,
+whatever the sampling settings were: with an in-process policy that is `logp_old`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..data.datasets import Question
 from ..environment.protocol import Environment
 from ..policy.head import head_logits
 from ..policy.kvcache import RowCache, bytes_per_token
-from ..policy.logprobs import compute
+from ..policy.logprobs import compute, pad
 from ..policy.model import Policy
 from .tokens import Rollout, Sampling, TokenProtocol
 
@@ -75,12 +77,22 @@ class Row:
         return self.length - self.n_cached
 
 
-def _running(rows: Sequence[Row]) -> list[Row]:
-    """The rows that get a token now: those furthest behind of the unfinished ones. None where all
-    are finished."""
+def _running(rows: Sequence[Row], together: bool) -> list[Row]:
+    """The rows that get a token now: those furthest behind of the unfinished ones, or all of these.
+    None where all are finished."""
     unfinished = [row for row in rows if not row.finished]
+    if together:
+        return unfinished
     position = min((row.length for row in unfinished), default=0)
     return [row for row in unfinished if row.length == position]
+
+
+def _kinds(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
+    """One row of each kind, where rows with the same tokens are of one kind; the kind of each."""
+    kinds: dict[tuple[int, ...], int] = {}
+    of = [kinds.setdefault(tuple(row.rollout.ids), len(kinds)) for row in rows]
+    first = dict(zip(reversed(of), reversed(rows), strict=True))
+    return [first[kind] for kind in range(len(kinds))], of
 
 
 class Sampler:
@@ -117,9 +129,10 @@ class Sampler:
 
     def _play(self, rows: list[Row], environment: Environment, generator: torch.Generator) -> None:
         reader = _Reader(self._policy, rows, self._sampling.sequence_tokens)
-        while running := _running(rows):
+        shared = getattr(self._policy.model, "shared_prefixes", False)
+        while running := _running(rows, together=shared):
             turn_ended = []
-            draws = self._draw(reader.hidden(running), generator)
+            draws = self._draw(*reader.hidden(running), generator)
             for row, token, logp, entropy, error in zip(running, *draws, strict=True):
                 row.append(token, len(row.rollout.episode.actions), logp, entropy, error)
                 row.turn.append(token)
@@ -128,29 +141,35 @@ class Sampler:
             if turn_ended:
                 self._respond(turn_ended, environment)
 
-    def _draw(self, hidden: Tensor, generator: torch.Generator) -> list[list]:
-        """Tokens drawn for hidden states (B, H), with log π, entropy and ‖e_y − π‖²; B of each."""
-        logits = head_logits(self._policy.model, hidden)  # (B, V)
+    def _draw(self, hidden: Tensor, of: Tensor | None, generator: torch.Generator) -> list[list]:
+        """Tokens drawn for B rows, with log π, entropy and ‖e_y − π‖²; B of each. `hidden` (m, H)
+        are their different states, `of` (B,) says which is whose, None that each has its own."""
+        logits = head_logits(self._policy.model, hidden)  # (m, V)
         logps = logits.log_softmax(-1)
         probs = logps.exp()
-        tokens = self._choose(logits, probs, generator)
-        logp = logps.gather(-1, tokens[:, None])[:, 0]
-        entropy = -(probs * logps).nan_to_num(0.0).sum(-1)
-        error = 1 - 2 * logp.exp() + probs.square().sum(-1)
+        tokens = self._choose(logits, probs, generator, of)
+        each = torch.arange(len(tokens), device=tokens.device) if of is None else of
+        logp = logps[each, tokens]
+        entropy = -(probs * logps).nan_to_num(0.0).sum(-1)[each]
+        error = 1 - 2 * logp.exp() + probs.square().sum(-1)[each]
         return [tokens.tolist(), *torch.stack([logp, entropy, error]).tolist()]
 
-    def _choose(self, logits: Tensor, probs: Tensor, generator: torch.Generator) -> Tensor:
-        s = self._sampling
+    def _choose(
+        self, logits: Tensor, probs: Tensor, generator: torch.Generator, of: Tensor | None = None
+    ) -> Tensor:
+        """A token for each row; `of` says which of the distributions is whose, in their order if
+        it is None."""
+        s, each = self._sampling, slice(None) if of is None else of
         if s.temperature == 0:
-            return logits.argmax(-1)
+            return logits.argmax(-1)[each]
         if s.temperature != 1:
             probs = (logits / s.temperature).softmax(-1)
         if s.top_p < 1:
             probs = _nucleus(probs, s.top_p)
         # One random number per row. torch.multinomial draws one per token of the vocabulary, and on
         # another kind of processor, or with another build of torch, others.
-        cdf = probs.cumsum(-1, dtype=torch.float64)
-        u = torch.rand(len(probs), 1, dtype=torch.float64, device=probs.device, generator=generator)
+        cdf = probs.cumsum(-1, dtype=torch.float64)[each]
+        u = torch.rand(len(cdf), 1, dtype=torch.float64, device=probs.device, generator=generator)
         tokens = torch.searchsorted(cdf, u * cdf[:, -1:], right=True)
         return tokens[:, 0].clamp(max=probs.shape[-1] - 1)
 
@@ -180,18 +199,55 @@ class _Reader:
     def __init__(self, policy: Policy, rows: list[Row], capacity: int) -> None:
         self._decoder = policy.model.get_decoder()
         self._device = policy.device
-        self._cache = RowCache(policy.model.config.num_hidden_layers, capacity)
+        self._cache = RowCache(policy.model.config.num_hidden_layers, capacity, len(rows))
+        self._capacity = capacity
+        self._shared = getattr(policy.model, "shared_prefixes", False)
         self._assign_slots(rows)
 
-    def hidden(self, rows: list[Row]) -> Tensor:
-        """(len(rows), H) after their last token. Where one has got a text, all that have are read
-        with it."""
+    def hidden(self, rows: list[Row]) -> tuple[Tensor, Tensor | None]:
+        """The different states after the rows' last tokens (m, H), and which is whose (len(rows),),
+        None where each has its own. Where a row has got a text, all that have are read with it."""
         self._drop_finished()
-        self._read([row for row in rows if row.n_uncached == 1])
+        read = self._read_kinds if self._shared else self._read
+        read([row for row in rows if row.n_uncached == 1])
         if any(row.n_uncached > 1 for row in rows):
             unfinished = [row for row in self._rows if not row.finished]
-            self._read([row for row in unfinished if row.n_uncached > 1])
-        return self._last[self._slots(rows)]
+            read([row for row in unfinished if row.n_uncached > 1])
+        if not self._shared:
+            return self._last[self._slots(rows)], None
+        different, of = _kinds(rows)
+        return self._last[self._slots(different)], torch.tensor(of, device=self._device)
+
+    def _read_kinds(self, rows: list[Row]) -> None:
+        """Run one row of each kind to its end from where it is, padded on the right; the others get
+        what it gets."""
+        if not rows:
+            return
+        different, of = _kinds(rows)
+        starts = torch.tensor([row.n_cached for row in different], device=self._device)
+        pieces = [row.rollout.ids[row.n_cached :] for row in different]
+        ids = pad(pieces, 0, self._device)  # (B, T)
+        # Behind a row's end there is padding, which nothing looks at before it is overwritten.
+        positions = starts[:, None] + torch.arange(ids.shape[1], device=self._device)
+        positions = positions.clamp(max=self._capacity - 1)
+        end = int(positions.max()) + 1
+        sees = torch.arange(end, device=self._device) <= positions[:, None, :, None]
+        slots = self._slots(different)
+        self._cache.choose(end - ids.shape[1], slots, positions)
+        hidden = self._decoder(
+            input_ids=ids, position_ids=positions, attention_mask=sees,
+            past_key_values=self._cache, use_cache=True,
+        ).last_hidden_state  # (B, T, H)
+        ends = torch.tensor([len(piece) - 1 for piece in pieces], device=self._device)
+        last = hidden[torch.arange(len(ends), device=self._device), ends]  # (B, H)
+        if not hasattr(self, "_last"):
+            self._last = hidden.new_empty(len(self._rows), hidden.shape[-1])
+        whose, to = torch.tensor(of, device=self._device), self._slots(rows)
+        self._last[to] = last[whose]
+        if len(different) < len(rows):
+            self._cache.copy(slots[whose], to, positions[whose])
+        for row in rows:
+            row.n_cached = row.length
 
     def _read(self, rows: list[Row]) -> None:
         """Run the rows to their ends, from where the first of them has to be, padded on the

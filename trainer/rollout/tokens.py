@@ -88,10 +88,26 @@ class TokenProtocol:
         text = self._prompt(question)
         return environment.begin(question, text), self._encoded(question, text)
 
+    def prompt(self, question: Question) -> list[int]:
+        """The tokens of a question's prompt. Raises UsageError as `begin`."""
+        return self._encoded(question, self._prompt(question))
+
     def check(self, questions: Iterable[Question]) -> None:
-        """Raise UsageError if the prompt of one of the questions leaves no room for a turn, or the
-        chat template refuses it. No token is shorter than a byte, but for a few that tokenizers
-        add: short prompts are not encoded."""
+        """Raise UsageError if the tokenizer cannot end a turn, the prompt of one of the questions
+        leaves no room for one, or the chat template refuses it. No token is shorter than a byte,
+        but for a few that tokenizers add: short prompts are not encoded."""
+        policy = self._policy
+        for tag in CLOSING:
+            if tag not in (text := policy.decode(policy.encode(tag))):
+                raise UsageError(
+                    f"The model's tokenizer cannot write {tag}, which becomes {text!r}: the "
+                    "protocol needs a model that can"
+                )
+        if policy.tokenizer.chat_template and policy.eos_id is None:
+            raise UsageError(
+                "The model's tokenizer has a chat template and no end-of-turn token (eos_token in "
+                "tokenizer_config.json): name the one that the template ends a turn with"
+            )
         for question in questions:
             text = self._prompt(question)
             if len(text.encode()) + _TAIL >= self._sampling.sequence_tokens:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ...core.numbers import short
 from .. import detectors as d
-from ..evidence import Evidence, on_measured, once
-from ..outcome import outcome
+from ..conditions import CUT_STEPS
+from ..evidence import Evidence, Flags, on_measured, once
+from ..outcome import halved, outcome, solved
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, percent, restarts
 
@@ -24,18 +27,52 @@ CENTRED = 0.01  # mean advantage of a group that is relative to it
 CENTRED_LEAST = 5  # steps with such advantages before others are called wrong
 OFF_CENTRE = 0.05  # mean advantage of a group that is not relative to it
 
-ALL_RIGHT = (
-    "The questions are too easy for it: take harder ones, or a curriculum that leaves out what is "
-    "always solved."
+TRAINS = 0.05  # gradient norm that neither rounding nor a small KL term leaves
+AS_USUAL = 0.3  # × the median gradient norm of steps whose groups differ
+
+
+class Why(NamedTuple):
+    """Why the rewards of each group are equal: in a headline, and what to do."""
+
+    cause: str
+    action: str
+    advice: str
+
+
+ANOTHER = Why(
+    "Another reward than the logged one trains",
+    "log the reward that trains",
+    "The logged rewards of each group are equal, and the gradient is not 0: another reward trains, "
+    "or a KL or entropy term alone. Log the reward that the advantages are made from.",
 )
-ALL_WRONG = (
-    "The questions are too hard for it: take easier ones, reward parts of an answer, or sample "
-    "more rollouts of each. Check the reward and the answer format first."
+CUT_OFF = Why(
+    "responses are cut before they can be right",
+    "raise the length limit",
+    "Raise the length limit: most responses are cut before they can be right.",
 )
-BOTH_KINDS = (
+LOST = Why(
+    "all responses are wrong, and were not before",
+    "look for what broke first",
+    "Responses were right before, so the questions are not too hard: look for what broke first.",
+)
+RIGHT = Why(
+    "all responses are right",
+    "take harder questions",
+    "The questions are solved: take harder ones, or a curriculum that leaves out what is always "
+    "solved.",
+)
+WRONG = Why(
+    "all responses are wrong",
+    "check the reward and the answer format, then take easier questions",
+    "Check the reward and the answer format first. If they are right, the questions are too hard: "
+    "take easier ones, reward parts of an answer, or sample more rollouts of each.",
+)
+BOTH = Why(
+    "their rewards are equal",
+    "change the difficulty or the reward",
     "All right: take harder questions. All wrong: check the reward and the answer format; take "
     "easier questions, reward parts of an answer, or sample more rollouts of each. Either way: "
-    "leave such groups out and sample others instead."
+    "leave such groups out and sample others instead.",
 )
 
 
@@ -63,8 +100,37 @@ def zero_signal(e: Evidence) -> Measurement:
             f"all rewards were equal (limit {percent(NO_SIGNAL)}); {_kinds(e, row)}"
         )
 
-    limit = d.constant(NO_SIGNAL, share)
-    return Measurement(share > NO_SIGNAL, share, limit, message, advice=lambda row: _advice(e, row))
+    def why(row: int) -> Why:
+        return ANOTHER if _trains(e)[row] else _why(e, row)
+
+    def words(row: int) -> tuple[str, str]:
+        cause, action, _ = why(row)
+        return cause if _trains(e)[row] else f"Groups teach nothing: {cause}", action
+
+    return Measurement(
+        share > NO_SIGNAL, share, d.constant(NO_SIGNAL, share), message,
+        advice=lambda row: why(row).advice, words=words,
+        grave=~(solved(e) | (mean(e, KINDS[0], NO_SIGNAL_STEPS) >= ONE_KIND))
+        & ~(np.isnan(column) & _trains(e)),
+    )
+
+
+@once
+def _trains(e: Evidence) -> Flags:
+    """The gradient is not 0, and not much smaller than where groups differ."""
+    norm, rows = e.column("grad_norm"), e.cadence.rows(NO_SIGNAL_STEPS)
+    level = on_measured(norm, lambda v: d.trailing_median(v, rows, rows))
+    usual = norm[(e.column("zero_signal_share") < WASTED) & ~np.isnan(norm)]
+    return level > max(AS_USUAL * float(np.median(usual)) if len(usual) else 0.0, TRAINS)
+
+
+@once
+def starved(e: Evidence) -> Flags:
+    """No group has a signal, because responses are cut before they can be right."""
+    lowest = np.fmin(np.fmin.accumulate(e.reward), 0.0)
+    wrong = mean(e, "all_wrong_share", NO_SIGNAL_STEPS)
+    fail = np.where(np.isnan(wrong), e.reward <= lowest, wrong >= ONE_KIND)
+    return zero_signal(e).holds & fail & (mean(e, "truncated_share", CUT_STEPS) >= ONE_KIND)
 
 
 @once
@@ -81,8 +147,10 @@ def wasted(e: Evidence) -> Measurement:
             f"{_kinds(e, row)}"
         )
 
-    limit = d.constant(WASTED, share)
-    return Measurement(share > WASTED, share, limit, message, advice=lambda row: _advice(e, row))
+    return Measurement(
+        share > WASTED, share, d.constant(WASTED, share), message,
+        advice=lambda row: _why(e, row).advice,
+    )
 
 
 def _cost(e: Evidence, row: int) -> str:
@@ -112,16 +180,21 @@ def _kinds(e: Evidence, row: int) -> str:
     return f"{percent(right)} were all right and {percent(wrong)} all wrong"
 
 
-def _advice(e: Evidence, row: int) -> str:
+def _why(e: Evidence, row: int) -> Why:
     right, wrong = (mean(e, name, NO_SIGNAL_STEPS)[row] for name in KINDS)
     if np.isnan(right + wrong):  # of groups that are all right or all wrong, the mean reward says
         right = outcome(e).level[row]
         if not 0 <= right <= 1:
-            return ALL_WRONG if right < 0 else BOTH_KINDS
-        wrong = 1 - right
+            right, wrong = (0.0, 1.0) if right < 0 else (0.5, 0.5)
+        else:
+            wrong = 1 - right
     if right >= ONE_KIND * (right + wrong):
-        return ALL_RIGHT
-    return ALL_WRONG if wrong >= ONE_KIND * (right + wrong) else BOTH_KINDS
+        return RIGHT
+    if starved(e)[row]:
+        return CUT_OFF
+    if not wrong >= ONE_KIND * (right + wrong):
+        return BOTH
+    return LOST if halved(e)[row] else WRONG
 
 
 @once
@@ -170,14 +243,15 @@ RULES = (
     Rule(
         "zero-signal",
         needs=("zero_signal_share", "reward"),
-        cause="Groups teach nothing: their rewards are equal",
-        action="change the difficulty or the reward",
+        cause=f"Groups teach nothing: {BOTH.cause}",
+        action=BOTH.action,
         meaning="Nearly all groups have equal rewards and carry no gradient: the step trains on "
         "almost nothing.",
         evidence=f"Share of groups whose rewards are all equal, mean over {NO_SIGNAL_STEPS} steps: "
         f"above {percent(NO_SIGNAL)}. In a log without groups: a mean reward that is the same to "
-        f"the last digit for {NO_SIGNAL_STEPS} steps, without a spread.",
-        advice=BOTH_KINDS,
+        f"the last digit for {NO_SIGNAL_STEPS} steps, without a spread. Info where nearly all "
+        f"responses are right, and where such a log has a gradient: then another reward trains.",
+        advice=BOTH.advice,
         confused_with="Without groups, a reward that is logged with few digits.",
         measure=zero_signal,
         unit="of the groups",
@@ -188,14 +262,14 @@ RULES = (
         "wasted-rollouts",
         severity=Severity.INFO,
         needs=("zero_signal_share",),
-        cause="Most groups teach nothing: their rewards are equal",
-        action="change the difficulty or the reward",
+        cause=f"Most groups teach nothing: {BOTH.cause}",
+        action=BOTH.action,
         meaning=f"More than {percent(WASTED)} of the rollouts are sampled for nothing, because all "
         "rewards of their group are equal. A policy that has learned most questions gets here.",
         evidence="Share of groups whose rewards are all equal, mean over "
         f"{WASTED_STEPS} steps: above {percent(WASTED)}. The cost is that of their action tokens, "
         "and of that share of the seconds of sampling and updates.",
-        advice=BOTH_KINDS,
+        advice=BOTH.advice,
         confused_with="Nothing: it counts what was recorded.",
         measure=wasted,
         unit="of the groups",

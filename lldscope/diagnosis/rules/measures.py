@@ -8,7 +8,7 @@ import numpy as np
 
 from ...core.numbers import percent
 from .. import detectors as d
-from ..evidence import Evidence, Flags, RestartKind, on_measured, once
+from ..evidence import Evidence, Flags, RestartKind, is_observed, on_measured, once
 from ..outcome import outcome, reward_series
 from ..rule import Measurement
 
@@ -70,11 +70,6 @@ def reward_left(e: Evidence) -> d.Series:
 def reward_fell(e: Evidence) -> Flags:
     reward = change(e, "reward")
     return reward.before - reward.now > CLEAR * reward.error
-
-
-def is_observed(e: Evidence, name: str) -> bool:
-    """Whether a signal was measured at any step."""
-    return bool(np.any(~np.isnan(e.column(name))))
 
 
 def over_former_max(

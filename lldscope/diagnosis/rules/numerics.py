@@ -1,22 +1,39 @@
-"""Numbers that are not finite, or differ in engine and trainer; a learning rate that jumped."""
+"""Numbers that are not finite, or differ in engine and trainer; updates of nothing; a learning rate
+that jumped."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from ...core.numbers import percent, short
 from .. import detectors as d
-from ..evidence import Evidence, once
+from ..conditions import CUT, recently
+from ..evidence import Evidence, on_measured, once
+from ..outcome import DECLINED, outcome, rise
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, restarts
+from ..usual import TINY
+from .measures import (
+    EARLIER_MAXIMUM,
+    REPORTS,
+    mean,
+    over_former_max,
+    restarts,
+    reward_fell,
+    reward_left,
+)
 
+IDLE_STEPS = 10  # without an update
+IDLE_CHANCE = 0.01  # that these are steps whose groups all have equal rewards, at most
+EQUAL_GROUPS = 0.9  # chance of such a step where the log does not say whether rewards differ
 NONFINITE_STEPS = 10
 NONFINITE_OFTEN = 0.3  # of these steps, before non-finite numbers explain a fall of the likelihood
-GAP = 0.05  # nats/token between engine and trainer
 GAP_STEPS = 3
-GAP_GROWN = 0.02  # the limit where engine and trainer agreed closely at first, nats/token
-GAP_AGREED = 0.002  # median over the first steps that counts as close agreement, nats/token
 GAP_FIRST = 20  # measured steps
+GAP_GROWN = 2.0  # × the gap at first: it is not a setting
+LEFT = 0.67  # of the reward: it had fallen
+OLD = 0.5  # versions of the policy: a smaller age explains no growth
 SHAPE_STEPS = 10  # over which the distribution of the ratios is looked at
 SHAPE_NOISE = 4.0  # standard errors
 FAR_SLACK = 0.05  # share of tokens
@@ -24,6 +41,7 @@ STEP_KL = 0.05  # nats/token
 STEP_KL_STEPS = 10
 STEP_KL_HELD = (0.017, 0.037)  # of runs that held, on two code bases
 STEP_KL_FELL = (0.04, 0.12)  # of runs that fell
+GROWN = 30.0  # × the step_kl of the first steps
 LR_JUMP = 3.0  # × the largest rate before
 LR_LASTS = 50  # steps after which a rate counts as usual
 LR_LEAST = 5  # steps with a rate before one can be called a jump
@@ -48,25 +66,149 @@ def nonfinite(e: Evidence) -> Measurement:
 
 
 @once
-def engine_mismatch(e: Evidence) -> Measurement:
-    gap, recent = e.column("engine_gap"), mean(e, "engine_gap", GAP_STEPS)
-    has_gap = ~np.isnan(gap)
-    first = np.abs(gap[has_gap][:GAP_FIRST])
-    agreed = len(first) == GAP_FIRST and float(np.median(first)) < GAP_AGREED
-    limit = np.where((np.cumsum(has_gap) > GAP_FIRST) & agreed, GAP_GROWN, GAP)
+def idle(e: Evidence) -> Measurement:
+    """Steps up to each row whose gradient, or learning rate, was 0 and whose rewards differed."""
+    stride, least = e.cadence.stride, e.cadence.rows(IDLE_STEPS)
+    norm, deviation = e.column("grad_norm"), e.column("reward_sd")
+    # A row may stand for several steps, or a part of its batch: the share is the chance at most
+    # that the gradient of one of them is rightly 0.
+    chance = on_measured(e.column("zero_signal_share"), lambda share: share)
+    by_spread = np.where(np.isnan(deviation), EQUAL_GROUPS, np.where(deviation > 0, 0.0, 1.0))
+    chance = np.where(np.isnan(chance), by_spread, chance)
+
+    def stretches(values: d.Series) -> d.Series:
+        on = d.consecutive(values[0] <= TINY)
+        log = np.cumsum(np.log(np.fmax(values[1], 1e-9)))
+        before = np.arange(len(on)) - on  # the last row before the stretch
+        log -= np.where(before < 0, 0.0, log[before])
+        return np.where(log <= np.log(IDLE_CHANCE), on, 0.0)
+
+    def zero_rows(rate: d.Series) -> d.Series:
+        return d.consecutive(rate == 0).astype(np.float64)
+
+    lr = e.column("lr")
+    without_gradient = on_measured(np.stack([norm, chance]), stretches, before=0.0)
+    at_rate_0 = on_measured(lr, zero_rows, before=0.0)
+    rows, by_rate = np.fmax(without_gradient, at_rate_0), at_rate_0 >= without_gradient
+    steps = np.where(np.isnan(norm) & np.isnan(lr), np.nan, rows * stride)
 
     def message(row: int) -> str:
-        return (
-            f"log π of the engine that sampled is {recent[row]:+.3f} nats/token away from the "
-            f"trainer's on the same tokens (limit ±{limit[row]:g})" + _likely_mismatch(e, row)
-        )
+        zero = f"was 0 in each of {steps[row]:,.0f} steps"
+        if by_rate[row]:
+            return f"the learning rate {zero}: the weights did not change"
+        differ = "" if chance[row] == EQUAL_GROUPS else ", and rewards differed within groups"
+        cut = mean(e, "truncated_share", IDLE_STEPS)[row]
+        share = f"; {percent(cut)} of the responses were cut" if cut >= CUT else ""
+        return f"the gradient norm {zero}{differ}: the weights did not change{share}"
 
-    return Measurement(np.abs(recent) > limit, np.abs(recent), limit, message)
+    return Measurement(
+        rows >= least, steps, d.constant(least * stride, steps), message,
+        advice=lambda row: RATE_0 if by_rate[row] else NO_GRADIENT,
+        per_step=np.where((norm <= TINY) | (lr == 0), np.inf, 0.0),
+    )
+
+
+RATE_0 = (
+    "Look at the schedule: warm-up and total steps, the optimizer's groups, what a resume loaded."
+)
+NO_GRADIENT = (
+    "Look for weights that are frozen or an adapter that is not attached, a loss mask that covers "
+    "every token (or every truncated response), and updates that are skipped."
+)
+
+
+class Scale(NamedTuple):
+    """How far apart engine and trainer may be by one signal: `limit` at any time, from which on it
+    is an alarm; after GAP_FIRST steps `growth` × their median as well, or `least` if that is more.
+    `what` names it, with its value."""
+
+    limit: float
+    least: float
+    growth: float
+    what: str
+    unit: str = "nats/token"
+
+
+# The first that is recorded is judged. A divergence grows as the square of a difference.
+SCALES = {
+    "engine_gap": Scale(0.05, 0.02, 5.0, "log π of the engine that sampled is {:+.3f} nats/token "
+                        "away from the trainer's on the same tokens"),
+    "engine_k3": Scale(0.05, 0.005, 5.0, "the KL between the engine that samples and the trainer "
+                       "is {:.2g} nats/token"),
+    "engine_diff": Scale(0.1, 0.05, 3.0, "log π of engine and trainer differ by {:.2g} nats/token "
+                         "on average"),
+    "engine_prob_diff": Scale(0.05, 0.02, 3.0, "the probabilities that engine and trainer give to "
+                              "a token differ by {:.2g} on average", "of probability"),
+}
+
+
+@once
+def engine_mismatch(e: Evidence) -> Measurement:
+    """A gap that grew explains nothing where the reward had fallen before, or the entropy grew as
+    much: a policy that breaks makes larger differences."""
+    each = np.stack([_gap(e, name, scale) for name, scale in SCALES.items()])
+    judged = np.argmax(~np.isnan(each[:, 0]), axis=0)  # of SCALES, at each row
+    level, first, limit = np.take_along_axis(each, judged[None, None], 0)[0]
+    growth = np.abs(level / first)
+    entropy = np.divide(*_now_and_first(e, "entropy"))
+    fell = recently(e, reward_fell(e) & (reward_left(e) < LEFT), 1)
+    breaks = (growth >= GAP_GROWN) & (fell | (growth < GAP_GROWN * entropy))
+
+    def message(row: int) -> str:
+        name = list(SCALES)[judged[row]]
+        gap = SCALES[name].what.format(level[row])
+        plus = "±" if name == "engine_gap" else ""
+        kind = _likely_mismatch(e, row)
+        if not kind and growth[row] >= GAP_GROWN:
+            why = ", and grew as the policy broke" if breaks[row] else f": {_older(e, row)}"
+            kind = f"; it was {short(abs(first[row]), 2)} at first{why}"
+        kind = kind or "; from the first step on: another temperature, precision or kernels"
+        return f"{gap} (limit {plus}{short(limit[row], 2)}){kind}"
+
+    over = np.abs(level) > limit
+    return Measurement(
+        over, np.abs(level), limit, message, explains=over & ~breaks, grave=over,
+        unit=lambda row: list(SCALES.values())[judged[row]].unit,
+    )
+
+
+def _now_and_first(e: Evidence, name: str) -> d.Series:
+    """The median of the last steps, because a KL can be large for one token, and of the first:
+    (2, N)."""
+    rows = e.cadence.rows(GAP_STEPS)
+
+    def statistics(values: d.Series) -> d.Series:
+        level = d.trailing_median(values, rows, 1)
+        early = np.arange(len(level)) < rows
+        return np.stack([level, np.where(early, level, level[min(rows, len(level)) - 1])])
+
+    return on_measured(e.column(name), statistics, series=2)
+
+
+def _gap(e: Evidence, name: str, scale: Scale) -> d.Series:
+    """`_now_and_first`, and the limit: (3, N)."""
+    least = e.cadence.rows(GAP_FIRST)
+
+    def limit(values: d.Series) -> d.Series:
+        usual = np.median(np.abs(values[:least]))
+        later = min(scale.limit, max(scale.growth * usual, scale.least))
+        return np.where(np.arange(len(values)) < least, scale.limit, later)
+
+    return np.stack([*_now_and_first(e, name), on_measured(e.column(name), limit)])
+
+
+def _older(e: Evidence, row: int) -> str:
+    """Why the weights may be older, by the age of rollouts where it is known."""
+    age, why = mean(e, "rollout_age", SHAPE_STEPS)[row], "new ones do not reach the engine"
+    if not age < OLD:
+        why += ", or rollouts are old on purpose"
+        why += "" if np.isnan(age) else f": {age:.1f} versions"
+    return f"older weights ({why})"
 
 
 def _likely_mismatch(e: Evidence, row: int) -> str:
     """What keeps engine and trainer apart, by how the ratios r = π_old/π_behaviour are distributed
-    (docs/engines.md); empty where that was not measured."""
+    (docs/engines.md); empty where they do not say."""
     names = ("gap", "k3", "ratio", "chi2", "far_share")
     gap, k3, ratio, chi2, far = (mean(e, f"engine_{n}", SHAPE_STEPS)[row] for n in names)
     if np.isnan(k3 + ratio + far):
@@ -82,17 +224,14 @@ def _likely_mismatch(e: Evidence, row: int) -> str:
         )
     if 1 - ratio > max(gap / 2, noise) and chi2 < 0:
         return f"; sampling that is cut off (top-p, top-k, min-p) at {percent(ratio)} of the mass"
-    by_step = mean(e, "engine_k3", GAP_STEPS)
-    now, step_kl = by_step[row], mean(e, "step_kl", STEP_KL_STEPS)[row]
+    now = mean(e, "engine_k3", GAP_STEPS)[row]
+    step_kl = mean(e, "step_kl", STEP_KL_STEPS)[row]
     if now < step_kl / 4:
         return (
             f"; their KL of {short(now, 2)} is far less than a step's, {short(step_kl, 2)}: "
             "precision or kernels"
         )
-    first = by_step[np.flatnonzero(~np.isnan(by_step))[:GAP_STEPS][-1]]
-    if first > now / 2:
-        return "; from the first step on: another temperature, or precision"
-    return f"; their KL was {short(first, 2)} at first and is {short(now, 2)}: older weights"
+    return ""
 
 
 def _noise(e: Evidence, row: int, k3: float) -> float:
@@ -114,6 +253,16 @@ def step_size(e: Evidence) -> Measurement:
         )
 
     return Measurement(step_kl >= STEP_KL, step_kl, d.constant(STEP_KL, step_kl), message)
+
+
+def without_effect(e: Evidence) -> bool:
+    """A step moves the policy far more than at first, and the reward has neither risen nor been
+    lost: so does a trainer whose weights do not reach the engine that samples."""
+    step_kl, change = mean(e, "step_kl", STEP_KL_STEPS), rise(e)
+    step_kl = step_kl[~np.isnan(step_kl)]
+    has_grown = len(step_kl) > 0 and step_kl[-1] >= GROWN * step_kl[: STEP_KL_STEPS][-1] > 0
+    is_lost = outcome(e).share[-1:].min(initial=1.0) < DECLINED
+    return has_grown and change is not None and not change.clear and not is_lost
 
 
 @once
@@ -151,20 +300,44 @@ RULES = (
         rank=CauseRank.SECONDARY,
     ),
     Rule(
+        "no-update",
+        needs=("grad_norm", "lr"),
+        cause="Nothing is trained",
+        action="look at what is frozen, the loss mask and the schedule",
+        meaning="The steps do not change the policy: the gradient or the learning rate is 0, and "
+        "it is not because all rewards of each group are equal.",
+        evidence=f"A gradient norm, or a learning rate, of exactly 0 in {IDLE_STEPS} steps in a "
+        "row. Gradients count where rewards differ within groups: so often that steps whose groups "
+        f"all have equal rewards explain it with a chance of {percent(IDLE_CHANCE)} at most.",
+        advice=f"{NO_GRADIENT} {RATE_0}",
+        confused_with="A log that rounds: a learning rate printed as 0.000; a name that is logged "
+        "and never measured.",
+        measure=idle,
+        unit="steps",
+        inside=True,
+    ),
+    Rule(
         "engine-mismatch",
-        needs=("engine_gap",),
+        needs=tuple(SCALES),
         label="Sampling engine and trainer disagree",
         cause="Sampling engine and trainer disagree",
         action="check weight sync and precision",
         back=True,
         meaning="The engine that samples and the trainer give the same tokens different "
         "probabilities.",
-        evidence=f"Mean of log π_behaviour − log π_old over action tokens, {GAP_STEPS} steps: "
-        f"beyond ±{GAP:g} nats/token, or ±{GAP_GROWN:g} where the median of the first {GAP_FIRST} "
-        f"steps was within ±{GAP_AGREED:g}. Its expectation is KL(behaviour ‖ old).",
-        advice="Check weight sync, precision and the sampling settings of the engine.",
+        evidence=f"Median of {GAP_STEPS} steps of the first that is recorded of: mean log "
+        "π_behaviour − log π_old (`engine_gap`, whose expectation is KL(behaviour ‖ old)), that KL "
+        "by k3, mean |log π_behaviour − log π_old|, which is no KL, and the same of probabilities. "
+        "Limits, from the first step on: "
+        f"{', '.join(f'`{n}` {s.limit:g}' for n, s in SCALES.items())}. Growth: after {GAP_FIRST} "
+        "steps also at 5 × their median, 3 × for differences, and at least "
+        f"{', '.join(f'{s.least:g}' for s in SCALES.values())}.",
+        advice="From the first step on: compare temperature, top-p, precision, kernels and chat "
+        "template of both. Growing: check that new weights, or the adapter, reach the engine.",
         confused_with="Asynchronous training, where the engine is some versions behind on purpose; "
-        "log-probabilities that the engine reports after top-p or temperature.",
+        "log-probabilities that the engine reports after top-p or temperature; a policy that "
+        f"breaks: where the reward had lost {percent(1 - LEFT)} by then, or the entropy grows as "
+        "much, a gap that grows is no cause.",
         measure=engine_mismatch,
         unit="nats/token",
         for_steps=3,

@@ -13,41 +13,46 @@ import numpy as np
 from ...core.numbers import short
 from .. import detectors as d
 from .. import usual
-from ..conditions import ENTROPY_FLOOR, entropy_left, truncation_risen
+from ..conditions import (
+    ENTROPY_FLOOR,
+    FAMILIES,
+    NO_ENTROPY,
+    entropy_gone,
+    entropy_left,
+    families,
+    recently,
+    truncation_risen,
+)
 from ..evidence import SMOOTH, Evidence, on_measured, once
-from ..rule import Measurement, Rule
+from ..outcome import RECOVERED
+from ..rule import Measurement, Rule, Severity
 from .measures import EARLIER_MAXIMUM, percent
 
 SUSTAINED = 5.0  # × the usual gradient norm
-KL_EXPLOSION = 4.0  # × the largest KL up to KL_EARLIER steps before
-KL_RECENT = 5  # steps whose median is compared
-KL_EARLIER = 30  # steps
-KL_LEAST = 90  # steps; a KL that grows as the cube of the steps takes longer then to quadruple
 CLIPPED = 0.01  # of the tokens
-CLIP_RISE = 2.0  # × usual
 CLIP_STEPS = 10
 FALL_STEPS = 40  # steps over which the slope is taken
 UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number is planned
+FLOOR_BACK = 2.0  # × the floor: then it is over
 CLEAR_FALL = 3.0  # standard errors of the slope
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of the mean, normal distribution
 BATCH = "A smaller batch, or a loss that sums over the tokens of growing responses."
 NO_GRADIENT = "Steps whose groups all have equal rewards have no gradient and are left out."
 USUAL = (
-    f"the median of the last {usual.RECENT} steps against that of up to {usual.WINDOW} steps up to "
-    f"{usual.GAP} steps ago that were not beyond the limit themselves, and by {usual.CLEAR:g} "
-    "standard errors"
+    f"the median of the last {usual.RECENT} or {SMOOTH} steps against that of up to {usual.WINDOW} "
+    f"steps up to {usual.GAP} steps ago, and by {usual.CLEAR:g} standard errors, at most "
+    f"{usual.MOST:g} times the limit; until {percent(RECOVERED)} of the way is made up"
 )
 
 
 def _against_usual(
-    name: str, limit: float, what: str, unit: str = "", surge: float = 0.0
+    name: str, limit: float, what: str, unit: str = ""
 ) -> Callable[[Evidence], Measurement]:
-    """A signal against the level it is used to; `what` names it in the message. `surge`: the limit
-    beyond which steps are no part of that level, where it is another."""
+    """A signal against the level it is used to; `what` names it in the message."""
 
     @once
     def measure(e: Evidence) -> Measurement:
-        ratio, level, holds = usual.departure(e, name, surge or limit)
+        ratio, level, holds = (usual.risen if limit > 1 else usual.fallen)(e, name)
         bound = short(limit, 2) if limit >= 1 else f"1/{1 / limit:.0f}"
 
         def message(row: int) -> str:
@@ -57,14 +62,63 @@ def _against_usual(
                 f"{short(base)} (limit {bound} ×)"
             )
 
-        beyond = ratio >= limit if limit > 1 else ratio <= limit
-        return Measurement(holds & beyond, ratio, d.constant(limit, ratio), message)
+        return Measurement(holds, ratio, d.constant(limit, ratio), message)
 
     return measure
 
 
 LENGTH = ("the response length", " tokens")
 longer = _against_usual("response_tokens", usual.GROWN, *LENGTH)
+
+
+@once
+def sustained(e: Evidence) -> Measurement:
+    """A surge of the gradient norm that is as large as that now."""
+    surge = _against_usual("grad_norm", usual.GRADIENT_SURGE, "the gradient norm")(e)
+    limit = d.constant(SUSTAINED, surge.value)
+    return replace(surge, holds=surge.holds & (surge.value >= limit), threshold=limit)
+
+
+NOW = {
+    "response_tokens": "responses of {} tokens",
+    "entropy": "an entropy of {} nats/token",
+    "grad_norm": "a gradient norm of {}",
+    "kl": "a KL to the reference of {} nats/token",
+    "valid_searches": "{} valid searches per rollout",
+    "tool_calls": "{} tool calls per rollout",
+    "n_nonfinite": "numbers that are not finite",
+}
+
+
+def _now(e: Evidence, name: str, row: int) -> str:
+    """What a signal of `families` is at a row, and was before."""
+    if name == "n_nonfinite":
+        return NOW[name]
+    if name == "kl":
+        departure = usual.kl_explosion(e)
+    else:
+        high, departure = usual.risen(e, name), usual.fallen(e, name)
+        departure = high if high.holds[row] else departure
+    base = float(departure.usual[row])
+    if not base > 0:
+        values = e.column(name)[: row + 1]
+        return NOW[name].format(short(values[~np.isnan(values)][-1], 2))
+    before = f" (usually {short(base, 2)})"
+    return NOW[name].format(short(base * float(departure.ratio[row]), 2)) + before
+
+
+@once
+def collapse(e: Evidence) -> Measurement:
+    """Signs of so many families at once, until at most one is left."""
+    of = families(e)
+    count = np.sum([*of.values()], axis=0, dtype=float)
+
+    def message(row: int) -> str:
+        shows = ", ".join(_now(e, name, row) for name, flags in of.items() if flags[row])
+        return f"the policy now has {shows}"
+
+    limit = d.constant(float(FAMILIES), count)
+    return Measurement(count >= FAMILIES, count, limit, message, back=count <= 1)
 
 
 @once
@@ -78,7 +132,7 @@ def clipping(e: Evidence) -> Measurement:
     """More tokens than usual are clipped, and more than a few."""
     rows = e.cadence.rows(CLIP_STEPS)
     share = on_measured(e.column("clip_share"), lambda v: d.trailing_mean(v, rows, rows))
-    growth = usual.departure(e, "clip_share", CLIP_RISE)
+    growth = usual.risen(e, "clip_share")
 
     def message(row: int) -> str:
         now = f"{percent(share[row])} of the tokens of {e.cadence.spans(CLIP_STEPS)} steps were "
@@ -91,36 +145,24 @@ def clipping(e: Evidence) -> Measurement:
 
 @once
 def kl_explosion(e: Evidence) -> Measurement:
-    recent, earlier, least = (e.cadence.rows(n) for n in (KL_RECENT, KL_EARLIER, KL_LEAST))
-
-    def over_earlier(values: d.Series) -> d.Series:
-        level = d.trailing_median(values, recent, recent).tolist()
-        out, largest = [np.nan] * len(level), np.nan
-        for t in range(earlier, len(level)):
-            before = level[t - earlier]
-            exploded = out[t - earlier] >= KL_EXPLOSION  # and does not become the usual
-            if before > 0 and not exploded and not before <= largest:
-                largest = before
-            if t >= least:
-                out[t] = level[t] / largest
-        return np.array(out)
-
-    ratio = on_measured(e.column("kl"), over_earlier)
+    ratio, largest, holds = usual.kl_explosion(e)
 
     def message(row: int) -> str:
+        now, steps = e.column("kl")[row], e.cadence.spans(usual.KL_RECENT)
+        if not ratio[row] >= usual.KL_EXPLOSION:
+            return f"the KL to the reference is {short(now, 2)} (limit {usual.KL_FAR:g})"
         return (
-            f"the KL to the reference over {e.cadence.spans(KL_RECENT)} steps is {ratio[row]:.1f} "
-            f"× the largest up to {e.cadence.spans(KL_EARLIER)} steps before (limit "
-            f"{KL_EXPLOSION:g} ×)"
+            f"the KL to the reference over {steps} steps is {short(ratio[row] * largest[row], 2)}, "
+            f"{ratio[row]:.1f} × the largest before (limit {usual.KL_EXPLOSION:g} ×)"
         )
 
-    return Measurement(ratio >= KL_EXPLOSION, ratio, d.constant(KL_EXPLOSION, ratio), message)
+    return Measurement(holds, ratio, d.constant(usual.KL_EXPLOSION, ratio), message)
 
 
 @once
 def entropy_floor(e: Evidence) -> Measurement:
     entropy = e.column("entropy")
-    log = np.log(np.where(entropy > 0, entropy, np.nan))
+    log = np.log(np.where(entropy >= 0, np.fmax(entropy, NO_ENTROPY), np.nan))
     smooth = e.cadence.rows(SMOOTH)
     apart = e.cadence.rows(FALL_STEPS - SMOOTH)  # rows between the medians compared
 
@@ -137,9 +179,9 @@ def entropy_floor(e: Evidence) -> Measurement:
 
     above = entropy_left(e)
     falls, errors = (on_measured(log, f, e.data) for f in (slope, error))
-    fastest, slowest = falls - CLEAR_FALL * errors, falls + CLEAR_FALL * errors
+    slowest = falls + CLEAR_FALL * errors
     arrives = np.where(slowest < 0, np.maximum(above, 0.0) / -slowest, np.nan)  # steps from now
-    arrives = np.where((above <= 0) & ~(fastest > 0), 0.0, arrives)
+    arrives = np.where(above <= 0, 0.0, arrives)
     n_steps = e.planned_steps or 0
     left = np.where(e.step < n_steps, n_steps - 1 - e.step, UNPLANNED * e.step)
 
@@ -157,10 +199,33 @@ def entropy_floor(e: Evidence) -> Measurement:
             f"be {percent(ENTROPY_FLOOR)} ({plan})"
         )
 
-    return Measurement(arrives <= left, arrives, left, message)
+    # What falls from a surge is only coming back.
+    will_be = (arrives <= left) & ~recently(e, usual.risen(e, "entropy").holds, 1)
+    back = ~(above < np.log(FLOOR_BACK))
+    return Measurement(will_be | entropy_gone(e), arrives, left, message, back=back)
 
 
 RULES = (
+    Rule(
+        "policy-collapse",
+        severity=Severity.CRITICAL,
+        needs=("response_tokens", "entropy", "grad_norm", "kl"),
+        cause="The policy breaks",
+        action="read responses of these steps",
+        back=True,
+        meaning=f"Signs of {FAMILIES} kinds at once show that the policy breaks, whatever the "
+        "reward does: length, entropy, gradient norm, KL, searches, numbers that are not finite.",
+        evidence="At once: responses shrink, grow or are cut more; the entropy is "
+        f"{usual.ENTROPY_COLLAPSE:g} × usual or nearly gone; the gradient norm surges or vanishes; "
+        "the KL explodes; the policy stops searching; numbers were not finite lately. "
+        f"{FAMILIES} of these, each as its own rule has it; until at most one is left.",
+        advice="Read responses of these steps. Go back to a checkpoint from before; lower the "
+        "learning rate, or add KL.",
+        confused_with="A change of data or settings from some step on: declare it as an event.",
+        measure=collapse,
+        unit="kinds of signs",
+        for_steps=5,
+    ),
     Rule(
         "entropy-surge",
         needs=("entropy",),
@@ -168,7 +233,7 @@ RULES = (
         action="lower the learning rate if it goes on",
         meaning="The policy has become much less certain than it was. This can pass by itself.",
         evidence=f"Mean entropy over action tokens: {usual.ENTROPY_SURGE:g} × usual and "
-        f"{usual.ENTROPY_GAIN:g} nats/token above it: {USUAL}, or {usual.ENTROPY_CLEAR:g} × usual.",
+        f"{usual.ENTROPY_GAIN:g} nats/token above it, or twice it where that is less: {USUAL}.",
         advice="Read samples and look at Δ; lower the learning rate if the entropy keeps rising.",
         confused_with="Other data or another temperature; tool text in the loss (mask-lint).",
         measure=_against_usual("entropy", usual.ENTROPY_SURGE, "the entropy", " nats/token"),
@@ -222,9 +287,7 @@ RULES = (
         evidence=f"As grad-explosion, {SUSTAINED:g} × usual.",
         advice="Lower the learning rate; look for long or unlikely incorrect responses.",
         confused_with=BATCH,
-        measure=_against_usual(
-            "grad_norm", SUSTAINED, "the gradient norm", surge=usual.GRADIENT_SURGE
-        ),
+        measure=sustained,
         unit="× usual",
         for_steps=10,
         inside=True,
@@ -287,8 +350,10 @@ RULES = (
         cause="The policy leaves the reference fast",
         action="read responses of these steps",
         meaning="The KL to the reference grows much faster than before.",
-        evidence=f"Median KL of the last {KL_RECENT} steps: at least {KL_EXPLOSION:g} × the "
-        f"largest such median up to {KL_EARLIER} steps before, after {KL_LEAST} steps.",
+        evidence=f"Median KL of the last {usual.KL_RECENT} steps: at least "
+        f"{usual.KL_EXPLOSION:g} × the largest such median up to {usual.KL_EARLIER} steps before "
+        f"(at first a third of the steps so far; in the first {usual.KL_LEAST} steps where it is "
+        f"{usual.KL_EARLY:g} nats or more); or {usual.KL_FAR:g} nats, from the first step on.",
         advice="Read responses of these steps: what does the reward pay for? Lower the learning "
         "rate, or raise the KL coefficient.",
         confused_with="A reference that was replaced, or a KL coefficient that was lowered.",
@@ -305,7 +370,7 @@ RULES = (
         meaning="Updates move the policy beyond the clip range. Info if that was so from "
         "the start, a warning if the share has risen.",
         evidence=f"Share of clipped tokens, mean of {CLIP_STEPS} steps: above {percent(CLIPPED)}; "
-        f"a warning at {CLIP_RISE:g} × usual: {USUAL}.",
+        f"a warning at {usual.CLIP_RISE:g} × usual: {USUAL}.",
         advice="Halve the learning rate, or make fewer updates per batch.",
         confused_with="A narrower clip range; asynchronous training with old rollouts.",
         measure=clipping,

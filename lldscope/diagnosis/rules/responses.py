@@ -6,10 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...core.numbers import short
 from .. import detectors as d
-from ..conditions import CUT, CUT_CLEAR, CUT_RISE, CUT_STEPS, recently, truncation_risen
+from ..conditions import (
+    CUT,
+    CUT_CLEAR,
+    CUT_RISE,
+    CUT_STEPS,
+    recently,
+    tool_use,
+    truncation_risen,
+)
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule
+from .groups import starved
 from .measures import (
     EARLIER_MAXIMUM,
     change,
@@ -30,7 +40,11 @@ MERGED = 0.5  # of the rollouts with fewer actions than turns
 IMPOSSIBLE = -20.0
 LENGTH_JUMP = 1.4  # × the longest mean response before
 LENGTH_LEAST = 10  # measured steps before a length can be called a jump
-LOST, TIMES_CUT = 0.33, 4.0  # of the reward, × the responses that are cut more: not by the limit
+GROWN = 1.5  # × the tokens of the first responses: they grow
+LONGER = "Find out why responses grow; raise the limit only if longer ones are right."
+SAME_LENGTH = "Raise the limit: responses have not grown, so it is too low for the task."
+CUT_FROM_THE_START = "Responses are cut by a length limit from the start"
+LOST, TIMES_CUT = 0.33, 2.0  # of the reward, × the responses that are cut more: not by the limit
 BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
 STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × the valid searches before
 
@@ -41,15 +55,34 @@ CLEAR_RISE = 4.0  # standard errors
 
 @once
 def truncation(e: Evidence) -> Measurement:
-    """Info if it was so from the first step; a warning if it has risen. It explains no loss that
-    was there before, while far fewer responses were cut than the reward had lost."""
+    """Info if it was so from the first step; a warning if it has risen, or no group has a signal
+    because of it. It explains no loss that was there before, while far fewer responses were cut
+    than the reward had lost."""
     what = "of the rollouts were cut by a length limit"
     cut = share_above(e, "truncated_share", CUT_STEPS, CUT, what)
     risen, more = truncation_risen(e), change(e, "truncated_share")
     loss = 1 - reward_left(e)
     uncut = reward_fell(e) & (loss > LOST) & (more.now - more.before < loss / TIMES_CUT)
-    explains = cut.holds & risen & ~recently(e, uncut, 1)
-    return replace(cut, explains=explains, grave=risen)
+    explains = cut.holds & (starved(e) | (risen & ~recently(e, uncut, 1)))
+    tokens = e.column("response_tokens")
+    first = on_measured(tokens, lambda v: np.full(len(v), np.median(v[: e.cadence.rows(SMOOTH)])))
+    growth = mean(e, "response_tokens", CUT_STEPS) / first
+
+    def message(row: int) -> str:
+        if not growth[row] >= GROWN:
+            return cut.message(row)
+        now = f"{cut.message(row)}; they have {growth[row]:.1f} × as many tokens as at first"
+        return f"{now} ({short(first[row])})"
+
+    def words(row: int) -> tuple[str, str]:
+        grows = "find out why responses grow, or raise the limit"
+        cause = "More responses are cut by a length limit" if risen[row] else CUT_FROM_THE_START
+        return cause, grows if growth[row] >= GROWN else "raise the length limit"
+
+    return replace(
+        cut, message=message, words=words, explains=explains, grave=risen | starved(e),
+        advice=lambda row: LONGER if growth[row] >= GROWN else SAME_LENGTH,
+    )
 
 
 @once
@@ -62,6 +95,8 @@ def mask_lint(e: Evidence) -> Measurement:
     # Where the engine disagrees with the trainer, low log-probabilities come from that.
     gap = engine_mismatch(e)
     never_sampled = (lowest <= IMPOSSIBLE) & ~(gap.value >= gap.threshold)
+
+    calls, called = tool_use(e)
 
     def message(row: int) -> str:
         if is_merged[row]:
@@ -77,8 +112,8 @@ def mask_lint(e: Evidence) -> Measurement:
             )
         return (
             f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × their earlier "
-            f"maximum, from one step to the next, with {e.column('valid_searches')[row]:.1f} valid "
-            "searches as usual"
+            f"maximum, from one step to the next, with {e.column(calls)[row]:.1f} "
+            f"{called} as usual"
         )
 
     def unit(row: int) -> str:
@@ -97,10 +132,10 @@ def mask_lint(e: Evidence) -> Measurement:
 
 
 def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
-    """Responses became much longer from one step to the next with as many searches as before, and
+    """Responses became much longer from one step to the next with as many calls as before, and
     stay that long. What the policy writes by itself grows over many steps, or goes with invalid or
     truncated turns."""
-    before, now, _ = change(e, "valid_searches", 1)
+    before, now, _ = change(e, tool_use(e)[0], 1)
     usual = (now >= STEADY[0] * before) & (now <= STEADY[1] * before)
     bad_share = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
     begins = usual & ~(bad_share > BROKEN_TURNS)
@@ -167,13 +202,13 @@ RULES = (
         needs=("truncated_share",),
         label="Responses cut by a length limit",
         cause="More responses are cut by a length limit",
-        action="find out why responses grow, or raise the limit",
+        action="raise the length limit, or find out why responses grow",
         meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Info if "
-        "this was so from the start, a warning if it has risen.",
+        "this was so from the start, a warning if it has risen, or if it leaves no group a signal.",
         evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps; risen "
         f"where it is {percent(CUT_RISE)} of the rollouts and {CUT_CLEAR:g} standard errors above "
         f"that of the first {SMOOTH} steps.",
-        advice="Find out why responses grow; raise the limit only if longer ones are right.",
+        advice=f"{LONGER} If they have not grown, it is too low for the task.",
         confused_with="A policy that collapses and writes without end: what began first decides "
         f"(docs/alarms.md), or that the reward had lost {percent(LOST)} and {TIMES_CUT:g} × the "
         "share of responses that were cut by then.",
@@ -195,7 +230,7 @@ RULES = (
         evidence=f"One of three: fewer actions than turns in more than {percent(MERGED)} of the "
         "answered rollouts that searched; a token in half of the actions that the policy cannot "
         f"have sampled (log-probability under −{-IMPOSSIBLE:g}); rollouts that are suddenly "
-        f"{LENGTH_JUMP:g} × as long as ever with as many searches as before.",
+        f"{LENGTH_JUMP:g} × as long as ever with as many tool calls as before.",
         advice="Print one rollout with its mask, token by token: tool text, template and appended "
         "end tokens must be masked out.",
         confused_with="A length limit or prompt that was changed on purpose. An engine that "

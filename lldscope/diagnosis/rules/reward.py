@@ -11,9 +11,11 @@ from ...core.numbers import short
 from ...core.schema import COMPONENT
 from .. import detectors as d
 from .. import outcome as o
-from ..conditions import MEMORY, any_sign, reward_crashed, second_signs
+from ..conditions import ALONE, MEMORY, any_sign, least_rows, reward_crashed, second_signs
+from ..detectors import LAGS
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
+from ..usual import BACK
 from .measures import (
     BEFORE,
     CLEAR,
@@ -34,9 +36,14 @@ STEP_LENGTH = 1.2  # × the response length before, or its inverse
 STEP_BACK = 0.9  # × the reward before: the change is over
 SCORE_STEPS = 80
 SCORE_RISE = 3.0  # standard errors of the reward
-POLICY = ("entropy", "response_tokens", "valid_searches", "answered_share")
-# Names of components that say whether the answer is right.
-_RIGHT = re.compile(r"acc|correct|answer|match|solve|success|pass|result|outcome|verif|em\b", re.I)
+NEARLY_ALL = 0.9  # of the highest score, or of 1: no more is to be gained
+READ = "read responses to see what the reward pays for"
+POLICY = ("entropy", "response_tokens", "valid_searches", "tool_calls", "answered_share")
+# Names of components that say whether the answer is right, and not what it looks like.
+_RIGHT = re.compile(
+    r"(?!.*(format|tag|length))"
+    r".*(acc|correct|answer|match|solve|success|pass|result|outcome|verif|em\b)", re.I
+)
 
 
 @once
@@ -74,7 +81,7 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
             f"{percent(limits[row])}){also}"
         )
 
-    return Measurement(holds, share, limits, message)
+    return Measurement(holds, share, limits, message, back=~(share < o.RECOVERED))
 
 
 @once
@@ -116,44 +123,83 @@ def _in_one_step(values: d.Series, gain: d.Series, recent: int) -> Flags:
 
 
 def _until_it_comes_back(e: Evidence, sudden: Flags) -> Flags:
-    """From each sudden fall until the reward is what it was before, nearly."""
+    """From each sudden fall until the reward is what it was before, nearly, and stays there."""
     reward, floor = change(e, "reward"), o.outcome(e).floor
-    holds, level = np.zeros(len(sudden), dtype=bool), np.nan
+    holds, level, steps = np.zeros(len(sudden), dtype=bool), np.nan, 0
     for t, starts in enumerate(sudden.tolist()):
         if starts and level != level:
-            level = reward.before[t]
+            level, steps = reward.before[t], 0
         back = reward.now[t] - floor[t] >= STEP_BACK * (level - floor[t])
         holds[t] = level == level and not back
-        level = level if holds[t] else np.nan
+        steps = steps + 1 if back else 0
+        level = np.nan if steps >= e.cadence.rows(BACK) else level
     return holds
 
 
 @once
 def flat_score(e: Evidence) -> Measurement:
-    """The reward rises and the share of correct responses does not, over the same two windows."""
+    """The reward rises, and a score of correctness does not: from the window before the last to the
+    last, or from the first to the last."""
     window = e.cadence.rows(SCORE_STEPS)
-    gains = [
-        on_measured(e.column(name), lambda v: _gain(v, window), e.data)
-        for name in ("reward", "success")
-    ]
-    limit = d.constant(SCORE_RISE, gains[0])
-    apart = ~np.isclose(e.column("reward"), e.column("success"), equal_nan=True)
+
+    def gains(name: str) -> d.Series:
+        return on_measured(e.column(name), lambda v: _gains(v, window), e.data, series=2)
+
+    rises = gains("reward")
+    names = ["success", *(name for name in _components(e) if _RIGHT.match(name))]
+    holds, flat = np.zeros(len(e.step), dtype=bool), np.full(len(e.step), -1)
+    for i, name in enumerate(names):
+        score = e.column(name)
+        solved = mean(e, name, SCORE_STEPS) >= NEARLY_ALL * np.fmax(np.fmax.accumulate(score), 1.0)
+        apart = ~np.isclose(e.column("reward"), score, equal_nan=True) & ~solved
+        one = ((rises >= SCORE_RISE) & (gains(name) <= o.FLAT)).any(axis=0) & apart
+        flat[one & ~holds] = i
+        holds |= one
+    rise = np.fmax(*rises)
+
+    def what(row: int) -> str:
+        name = names[flat[row]]
+        return "the share of correct responses" if name == "success" else _bare(name)
 
     def message(row: int) -> str:
         return (
-            f"over {2 * e.cadence.spans(SCORE_STEPS)} steps the reward rose by {gains[0][row]:.1f} "
-            f"standard errors (limit {SCORE_RISE:g}) and the share of correct responses changed by "
-            f"{gains[1][row]:+.1f}"
+            f"over {2 * e.cadence.spans(SCORE_STEPS)} steps or more the reward rose by "
+            f"{rise[row]:.1f} standard errors (limit {SCORE_RISE:g}) and {what(row)} by less than "
+            f"{o.FLAT:g}{_rose_most(e, row, names[flat[row]])}"
         )
 
-    holds = (gains[0] >= SCORE_RISE) & (gains[1] <= o.FLAT) & apart
-    return Measurement(holds, gains[0], limit, message)
+    return Measurement(
+        holds, rise, d.constant(SCORE_RISE, rise), message,
+        words=lambda row: (f"The reward rises, {what(row)} does not", READ),
+    )
 
 
-def _gain(values: d.Series, window: int) -> d.Series:
+def _gains(values: d.Series, window: int) -> d.Series:
+    """In standard errors: of the last window over the one before, and over the first, (2, N)."""
     mean = d.trailing_mean(values, window, window)
-    error = np.sqrt(2 * d.shifted(d.noise_of_means(values), window) / window)
-    return (mean - d.shifted(mean, window)) / (error + 1e-9)
+    error = np.sqrt(2 * d.shifted(d.noise_of_means(values), window) / window) + 1e-9
+    first = np.where(np.arange(len(mean)) < 2 * window - 1, np.nan, mean[:window][-1])
+    return (mean - np.stack([d.shifted(mean, window), first])) / error
+
+
+def _components(e: Evidence) -> list[str]:
+    return [name for name in e.signals if name.startswith(COMPONENT)]
+
+
+def _bare(component: str) -> str:
+    return component.removeprefix(COMPONENT)
+
+
+def _rose_most(e: Evidence, row: int, fell: str) -> str:
+    """The component that has risen most, in words, beside one that did not."""
+    gains = {}
+    for name in _components(e):
+        values = e.column(name)[: row + 1]
+        values, n = values[~np.isnan(values)], e.cadence.rows(SMOOTH)
+        if name != fell and len(values):
+            gains[_bare(name)] = values[-n:].mean() - values[:n].mean()
+    most = max(gains, key=lambda name: gains[name], default="")
+    return f"; {most} rose by {gains[most]:.2g}" if most and gains[most] > 0 else ""
 
 
 @once
@@ -186,44 +232,48 @@ def parsing(e: Evidence) -> Measurement:
 @once
 def replaced(e: Evidence) -> Measurement:
     """A component is under DECLINED of its best beyond noise, and the reward is not."""
-    names = [name for name in e.signals if name.startswith(COMPONENT)]
-    n = len(e.step)
+    names, n = _components(e), len(e.step)
     holds, share = np.zeros(n, dtype=bool), np.full(n, np.nan)
-    worst, grave = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool)
+    worst, (grave, low) = np.zeros(n, dtype=np.int64), np.zeros((2, n), dtype=bool)
     steady = ~np.isnan(o.outcome(e).level) & ~o.outcome(e).fallen
-    says_right = [bool(_RIGHT.search(name)) for name in names]
+    says_right = [bool(_RIGHT.match(name)) for name in names]
     outcomes = [o.outcome_of(e, e.column(name)) for name in names] if len(names) > 1 else []
     for i, one in enumerate(outcomes):
         fallen = one.under(o.DECLINED) & steady
+        low |= np.logical_or.accumulate(fallen) & (one.share < o.RECOVERED)
         grave |= fallen & (says_right[i] or not any(says_right))
         first = fallen & ~(holds & (share <= one.share))  # of several the one that lost most
         share[first], worst[first] = one.share[first], i
         holds |= fallen
 
     def message(row: int) -> str:
-        one = outcomes[worst[row]]
-        gains = {
-            names[i].removeprefix(COMPONENT): x.level[row] - x.level[~np.isnan(x.level)][0]
-            for i, x in enumerate(outcomes) if i != worst[row] and not np.isnan(x.level[row])
-        }
-        most = max(gains, key=lambda name: gains[name], default="")
-        also = f"; {most} rose by {gains[most]:.2g}" if most and gains[most] > 0 else ""
+        one, name = outcomes[worst[row]], names[worst[row]]
         return (
-            f"{names[worst[row]].removeprefix(COMPONENT)} is {one.level[row]:.2g} over "
+            f"{_bare(name)} is {one.level[row]:.2g} over "
             f"{e.cadence.spans(SMOOTH)} steps, {percent(max(share[row], 0.0))} of its best (about "
             f"{one.best[row]:.2g}; limit {percent(o.DECLINED)}), and the whole reward has not "
-            f"fallen{also}"
+            f"fallen{_rose_most(e, row, name)}"
         )
 
-    return Measurement(holds, share, d.constant(o.DECLINED, share), message, grave=grave)
+    return Measurement(holds, share, d.constant(o.DECLINED, share), message, grave=grave, back=~low)
+
+
+def unpaid(e: Evidence) -> list[str]:
+    """The components of the reward that have been 0 in every step, while the reward was not."""
+    if not np.nanmax(np.abs(o.reward_series(e)), initial=0.0) > 0:
+        return []
+    measured = {name: (x := e.column(name))[~np.isnan(x)] for name in _components(e)}
+    return [_bare(n) for n, x in measured.items() if len(x) >= least_rows(e) and not x.any()]
 
 
 BEYOND_NOISE = (
     f"a mean over {', '.join(map(str, o.WINDOWS[:-1]))} or {o.WINDOWS[-1]} steps is under the best "
     "such mean before it by more than the noise before it explains (confidence "
-    f"{percent(1 - o.LEVEL)} for all pairs of means at once, for independent steps), for "
-    f"{o.LASTS} steps"
+    f"{percent(1 - o.LEVEL)} for all pairs of means at once; that of independent steps, or what "
+    f"the log shows over {', '.join(map(str, LAGS[:-1]))} and {LAGS[-1]} steps where that is "
+    f"more), for {o.LASTS} steps"
 )
+UNTIL = f"It ends where the level is back at {percent(o.RECOVERED)} of the best."
 OF_BEST = (
     "Shares are of the best less two standard errors; where rewards are under 0, of the rise from "
     "the lowest level or the size of the best, whichever is more."
@@ -240,7 +290,7 @@ RULES = (
         "noise. This alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward (of fewer steps where there is little noise) "
         f"under {percent(o.DECLINED)} of its best; {BEYOND_NOISE}; and {o.DEEPER:g} × as deep as "
-        f"any fall that the run has come back from. {OF_BEST}",
+        f"any fall that the run has come back from. {UNTIL} {OF_BEST}",
         advice="Look at what began before it: Δ, entropy, gradient norm, the look-alikes. Where "
         "the held-out score falls too, lower the learning rate or go back to the best checkpoint.",
         confused_with=CURRICULUM,
@@ -258,13 +308,14 @@ RULES = (
         meaning=f"The reward stays under {percent(o.HALF)} of its best, or under "
         f"{percent(o.CONFIRMED)} while another sign shows that the policy is breaking. The "
         "run is dying; this alarm does not say why.",
-        evidence=f"{SMOOTH}-step mean of the reward under {percent(o.HALF)} of its best, and "
-        f"{BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by {percent(o.NEARLY)} of that margin "
-        f"for {o.SLIPS} steps, within {MEMORY} steps of a surge of entropy or gradient norm, of "
-        "responses that shrank, grew or are cut, of numbers that are not finite, or of correct "
-        "responses that lose likelihood. Or the reward stays at its lowest, less than half of the "
-        "mean before, for longer than steps in any order would in "
-        f"{percent(o.LEVEL)} of all runs. {OF_BEST}",
+        evidence=f"{SMOOTH}-step mean of the reward under {percent(o.HALF)} of its best, for "
+        f"{ALONE} steps, and {BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by "
+        f"{percent(o.NEARLY)} of the margin of independent steps for {o.SLIPS} steps, within "
+        f"{MEMORY} steps of a surge of entropy, gradient norm or KL, of an entropy that is nearly "
+        "gone, of responses that shrank, grew or are cut, of searches that stop, of numbers that "
+        "are not finite, or of correct responses that lose likelihood. Or the reward stays at its "
+        "lowest, less than half of the mean before, for longer than steps in any order would in "
+        f"{percent(o.LEVEL)} of all runs; correlated steps count as fewer. {UNTIL} {OF_BEST}",
         advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
         "look-alikes says which of them this log rules out.",
         confused_with=CURRICULUM,
@@ -293,15 +344,15 @@ RULES = (
     ),
     Rule(
         "score-flat",
-        needs=("success",),
-        needs_too=("reward",),
+        needs=("reward",),
         cause="The reward rises, the share of correct responses does not",
-        action="read responses to see what the reward pays for",
+        action=READ,
         meaning="The policy earns more without being right more often: it learns a part of the "
         "reward that is not the task, such as format or length.",
-        evidence=f"Mean of the last {SCORE_STEPS} steps against the {SCORE_STEPS} before: the "
-        f"reward higher by {SCORE_RISE:g} standard errors, the share of correct responses by "
-        f"{o.FLAT:g} at most.",
+        evidence=f"Mean of the last {SCORE_STEPS} steps against the {SCORE_STEPS} before, or the "
+        f"first {SCORE_STEPS}: the reward higher by {SCORE_RISE:g} standard errors, the share of "
+        "correct responses, or a component whose name says that answers are right (accuracy, "
+        f"correct, match …), by {o.FLAT:g} at most, and not near its highest.",
         advice="Read responses with a high reward; lower the weight of what they are paid for.",
         confused_with="A format that is learned first: correctness then follows.",
         measure=flat_score,

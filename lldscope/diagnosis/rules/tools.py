@@ -7,17 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from .. import detectors as d
+from ..conditions import tool_use
 from ..evidence import Evidence, once
 from ..outcome import outcome, slips
 from ..rule import CauseRank, Measurement, Rule, Severity
-from ..usual import RECENT, departure
+from ..usual import ABANDONED, RECENT, SCALES, fallen
 from .measures import percent, share_above
 
 FAILED = 0.5  # of the tool calls
 FAILED_STEPS = 5
-ABANDONED = 0.33  # × the usual number of valid searches
-STEPS = 400  # of the usual number
-LEAST = 0.01  # searches per rollout, in place of none
 
 
 @once
@@ -29,12 +27,13 @@ def outage(e: Evidence) -> Measurement:
 
 @once
 def abandoned(e: Evidence) -> Measurement:
-    small = departure(e, "valid_searches", ABANDONED, steps=STEPS, least=LEAST)
+    name, what = tool_use(e)
+    small = fallen(e, name)
 
     def message(row: int) -> str:
         now = small.ratio[row] * small.usual[row]
         return (
-            f"{now:.2f} valid searches per rollout over {e.cadence.spans(RECENT)} steps, "
+            f"{now:.2f} {what} per rollout over {e.cadence.spans(RECENT)} steps, "
             f"{percent(small.ratio[row])} of the usual (limit {percent(ABANDONED)})"
         )
 
@@ -64,14 +63,14 @@ RULES = (
     ),
     Rule(
         "tool-abandoned",
-        needs=("valid_searches",),
-        cause="The policy stopped searching",
+        needs=("valid_searches", "tool_calls"),
+        cause="The policy stopped using its tools",
         action="read some responses",
-        meaning=f"The policy makes under {percent(ABANDONED)} of the searches it used to make.",
-        evidence=f"Valid searches per rollout: {percent(ABANDONED)} of the usual or less, as for "
-        f"entropy-surge but with up to {STEPS} steps.",
-        advice="Read samples: does it answer without looking, or fail to write a valid search?",
-        confused_with="A tool that is switched off: then no search is made from one step on.",
+        meaning=f"The policy makes under {percent(ABANDONED)} of the tool calls it used to make.",
+        evidence=f"Valid searches, or tool calls, per rollout: {percent(ABANDONED)} of the usual "
+        f"or less, as for entropy-surge but with up to {SCALES['valid_searches'].steps} steps.",
+        advice="Read samples: does it answer without looking, or fail to write a valid call?",
+        confused_with="A tool that is switched off: then no call is made from one step on.",
         measure=abandoned,
         unit="× usual",
         for_steps=5,

@@ -5,6 +5,8 @@
 SELECT
     step,
     map_from_entries(list((name, value)) FILTER (value IS NOT NULL)) AS means,
+    NULL::DOUBLE AS tool_calls, NULL::DOUBLE AS rollout_age,  -- means alone
+    NULL::DOUBLE AS engine_diff, NULL::DOUBLE AS engine_prob_diff,
     CASE WHEN bool_or(watched) THEN count(*) FILTER (watched AND bad) END AS n_nonfinite
 FROM (
     SELECT

@@ -1,0 +1,59 @@
+"""Whether a file system can do what a recorder asks of it: mounts of object stores cannot."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from ..core.errors import LldscopeError
+from . import json_files
+
+# What a system says of a call that a file system does not have, rather than of a full disk.
+_UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.EIO)
+
+
+def check_file_system(folder: Path, advice: str) -> None:
+    """Create a folder, if there is none, and try in it what a recorder does with files.
+
+    Raises LldscopeError, with the advice, if the file system cannot do that, and OSError if it does
+    not let this process; then nothing is left behind.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    probe = folder / f".{uuid.uuid4().hex}{json_files.IN_PROGRESS}"
+    target = probe.with_name(f"{probe.name}{json_files.IN_PROGRESS}")
+    deed = ""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for _ in range(2):  # the second time the name is taken
+            with open(probe, "wb") as file:
+                file.write(b"\n")
+                file.flush()
+                deed = "make files durable (fsync)"
+                os.fsync(file.fileno())
+            deed = "rename files"
+            os.replace(probe, target)
+        deed = "append to files"
+        handle = os.open(target, os.O_RDWR | os.O_APPEND)
+        try:
+            os.write(handle, b"\n")
+            os.ftruncate(handle, 1)
+        finally:
+            os.close(handle)
+        deed = "remove files"
+        target.unlink()
+    except OSError as error:
+        for path in (probe, target):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        for path in missing:
+            with suppress(OSError):  # another process may have come to use it
+                path.rmdir()
+        if deed and error.errno in _UNABLE:
+            raise LldscopeError(
+                f"The file system of {folder} cannot {deed}: {error.strerror}. So it is with "
+                f"mounts of object stores. {advice}"
+            ) from error
+        raise

@@ -1,0 +1,78 @@
+"""Worked examples: how a policy that has never seen the protocol learns to search and to answer.
+
+Every example is played by a script in the real environment, in a world whose values have changed
+hands: what helps is reading, not knowing. Half of the examples have a fault, so that the policy
+that imitates them is often wrong and remains uncertain, which is what RL needs.
+"""
+
+from __future__ import annotations
+
+import random
+
+from ..data.corpus import Document
+from ..environment.protocol import Environment
+from ..environment.retrieval import Bm25Retriever
+from .world import ASKED, RELATIONS, World, WorldQuestion
+
+QUERIES = (
+    "{w} of {s}", "{s} {w}", "the {w} of {s}", "what is the {w} of {s}?",
+    "which {w} does {s} have?", "{s}, its {w}",
+)
+FAULTS = ("wrong relation", "wrong country", "no search", "no second search")
+FAULT_SHARE = 0.5
+WORLDS = 32
+"""Examples from one world."""
+
+Segment = tuple[str, bool]
+"""A piece of text, and whether the policy shall write it."""
+
+
+Example = tuple[WorldQuestion, list[Segment]]
+
+
+def demonstrations(seed: int, n: int, *, top_k: int, max_turns: int) -> list[Example]:
+    """`n` questions, each with what follows it."""
+    rng = random.Random(seed)
+    examples: list[Example] = []
+    while len(examples) < n:
+        world = World.counterfactual(rng, two_hop=0.0)
+        retriever = Bm25Retriever(world.documents, top_k=top_k, seed=rng.getrandbits(30))
+        environment = Environment(retriever, max_turns=max_turns)
+        questions = world.questions(rng, min(WORLDS, n - len(examples)))
+        examples += [(q, _play(world, environment, q, rng)) for q in questions]
+    return examples
+
+
+def _play(
+    world: World, environment: Environment, question: WorldQuestion, rng: random.Random
+) -> list[Segment]:
+    hop = question.hops[-1]
+    fault = rng.choice(FAULTS) if rng.random() < FAULT_SHARE else None
+    episode = environment.begin(question, "")
+    segments: list[Segment] = []
+
+    def take(text: str) -> list[Document]:
+        (observation,) = environment.respond([episode], [text])
+        segments.extend([(text, True), (observation, False)])
+        return episode.actions[-1].documents or []
+
+    relation = rng.choice(ASKED) if fault == "wrong relation" else hop.relation
+    country = rng.choice(world.facts)["name"] if fault == "wrong country" else hop.subject
+    answer = rng.choice(world.facts)[hop.relation]
+    words = rng.sample(RELATIONS[relation].words, 0 if fault == "no search" else 2)
+    for word in words[: 1 if fault == "no second search" else environment.max_turns]:
+        documents = take(f"<search> {rng.choice(QUERIES).format(w=word, s=country)} </search>")
+        read = {document.id: _value(world, document) for document in documents}
+        target = world.document_of(country, relation)
+        if documents:
+            answer = read.get(target) or rng.choice([*read.values()])
+        if target in read:
+            break
+    take(f"<answer> {answer} </answer>")
+    return segments
+
+
+def _value(world: World, document: Document) -> str:
+    """What a document of the world states."""
+    country, relation = divmod(int(document.id), len(RELATIONS))
+    return world.facts[country][list(RELATIONS)[relation]]

@@ -3,7 +3,7 @@
 # use_bias_correction_kl is on unless it is turned off. In the first update of a rollout batch π is π_old and both agree; in
 # the second they part, for the same rollouts and weights and a coefficient that changes nothing. Runs with one and with
 # several updates per rollout batch, and runs of earlier releases, are not comparable by this curve.
-# Seen: after update 1, the two agree to 1e-6; after update 2 they differ.
+# Seen: 0.0 and 0.0 in update 1; 0.00737 with the correction and 0.00710 without it in update 2.
 # Expected: the KL that is logged does not depend on how its gradient is corrected.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -8,7 +8,10 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/env"
-"$folder/env/bin/pip" install --quiet --disable-pip-version-check verl==0.9.1 torch==2.13.0 TransferQueue cachetools
+"$folder/env/bin/pip" install --quiet --disable-pip-version-check torch==2.13.0 tensordict==0.10.0 transformers==5.10.4 \
+    ray==2.60.0 hydra-core==1.3.8 omegaconf==2.3.1 codetiming==1.4.0 dill==0.4.1 accelerate==1.15.0 psutil==7.2.2 \
+    TransferQueue==0.1.11 msgspec==0.22.0 pyzmq==27.3.0 cachetools==8.0.1 pillow requests
+"$folder/env/bin/pip" install --quiet --disable-pip-version-check --no-deps verl==0.9.1  # its whole tree is for GPUs
 cd "$folder"
 env/bin/python - <<'PY'
 from importlib.metadata import version

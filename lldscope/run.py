@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .core.errors import LldscopeError, UsageError
-from .core.schema import COMPONENT, TABLES, VIEWS
+from .core.schema import COMPONENT, SIGNALS, TABLES, VIEWS
 from .query.sandbox import SECONDS, Answer, bounded, rows
 from .storage import heartbeats, layout
 from .storage.events import read_journals
@@ -220,6 +220,14 @@ class Run:
         table = self.sql(_COMPONENTS).pivot(index="step", columns="name", values="value")
         table = table.reindex(self.columns()["step"])
         return {name: table[name].to_numpy() for name in [*table][:MOST_COMPONENTS]}
+
+    def estimators(self) -> dict[str, str | None]:
+        """The signals that the log of another trainer gave, each with how it differs from what
+        lldscope would measure; None where it does not."""
+        if not any(part.table == "scalars" for part in self._contents.parts.trusted()):
+            return {}
+        answer = self.rows("SELECT name, max(estimator) FROM scalars GROUP BY name")
+        return {name: estimator for name, estimator in answer.rows if name in SIGNALS.names}
 
     @property
     def planned_steps(self) -> int | None:

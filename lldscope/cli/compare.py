@@ -123,6 +123,13 @@ def _show_signals(answer: dict[str, Any]) -> None:
             rows.append([name if i == 0 else "", place, *map(short, values), *last])
     # More columns than a terminal has room for are readable only uncut.
     print_table(head, rows, range(1, len(head)), wide=len(labels) > MOST_FITTING)
+    for of in answer["signals"]:
+        there = [any(v is not None for v in column) for column in zip(*of["values"], strict=True)]
+        ways = {label: way or "as lldscope measures it" for label, way, is_there
+                in zip(labels, of["estimators"], there, strict=True) if is_there}
+        if len({*ways.values()}) > 1:
+            text = "; ".join(f"{label}: {plain(way)}" for label, way in ways.items())
+            click.echo(f"{of['signal']} is not one quantity in these runs: {text}.")
 
 
 def _difference(value: float | None) -> str:

@@ -38,7 +38,7 @@ def metrics() -> tuple[Metric, ...]:
     return tuple(
         Metric(
             trainer=section["trainer"], source=source, date=section["date"], quantity=row.pop("is"),
-            how="read" if row.pop("read", False) else section["how"], **row,
+            **({"how": "read" if row.pop("read", False) else section["how"]} | row),
         )
         for source, section in atlas.items()
         for row in section["metrics"]

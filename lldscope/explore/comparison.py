@@ -52,8 +52,9 @@ def compare(
     """Runs as plain data: verdicts, phases, alarms, and each signal at matched points.
 
     `every` is the spacing of the points in the unit of `align`. `signals` are by default those of
-    COMPARED that any of the runs has measured. A value is None where the run was
-    not there, or had not measured the signal yet. `differences` are to the first run. Raises
+    COMPARED that any of the runs has measured. A value is None where the run was not there, or had
+    not measured the signal yet. `differences` are to the first run; `estimators` say how a number
+    differs from what lldscope would measure, None where it does not. Raises
     UsageError for too many runs or points, and for a name that is no signal.
     """
     if len(runs) > MOST_RUNS:
@@ -68,6 +69,7 @@ def compare(
         _landmarks(a) if every is None else [row_at(x, p) for p in points]
         for a, x in zip(assessments, at, strict=True)
     ]
+    estimators = [run.estimators() for run in runs]
     rows_by_signal = []
     for name in COMPARED if signals is None else signals:
         columns = [means_at(a, name, r) for a, r in zip(assessments, rows, strict=True)]
@@ -79,6 +81,7 @@ def compare(
             "differences": [
                 [None if v is None or of[0] is None else v - of[0] for v in of] for of in values
             ],
+            "estimators": [of.get(name) for of in estimators],
         })
     return {
         "schema": COMPARE_SCHEMA,

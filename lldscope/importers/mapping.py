@@ -27,6 +27,7 @@ class Meaning:
     estimator: str | None = None
     rank: int = 0  # place in the atlas or the table
     factor: float = 1.0  # what the foreign number is multiplied by
+    caution: str | None = None  # when it is absent or misleading
 
 
 SIGNAL_NAMES = frozenset(SIGNALS.names)
@@ -48,7 +49,8 @@ _OF_TRAINERS: dict[tuple[str, str], Meaning] = {}
 for _rank, _m in enumerate(metrics()):
     if _m.signal is not None:
         _OF_TRAINERS.setdefault(
-            (_m.trainer, _m.bare), Meaning(_m.signal, _m.differs, _rank, _m.factor)
+            (_m.trainer, _m.bare),
+            Meaning(_m.signal, _m.differs, _rank, _m.factor, _m.caution),
         )
 
 # By name alone: the first trainer that uses it.

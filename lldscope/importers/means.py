@@ -88,9 +88,9 @@ class ScalarBuffer:
         for name, m in result.items():
             if m.signal in SIGNAL_NAMES:
                 self.signals.add(m.signal)
-                if m.estimator:
+                if about := "; ".join(filter(None, (m.estimator, m.caution))):
                     times = "" if m.factor == 1 else f" times {m.factor:g}"
-                    note = f"{name}{times} stands for {m.signal}: {m.estimator}."
+                    note = f"{name}{times} stands for {m.signal}: {about}."
                     findings.differences[note] = None
             elif not m.signal.startswith(COMPONENT):
                 findings.names.add(name)

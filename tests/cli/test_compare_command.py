@@ -94,3 +94,17 @@ def test_command(lldscope_command):
     table = lldscope_command("compare", *both).stdout
     assert "lld-collapse 69 +" in table
     assert "difference" in table
+
+
+def test_one_name_of_two_trainers_is_said_to_be_two_quantities(tmp_path, lldscope_command):
+    logs = {"trl": {"completions/mean_length": 5.0, "entropy": 1.0, "reward": 1.0},
+            "slime": {"train/ois": 1.0, "train/entropy_loss": 1.0, "rollout/raw_reward": 1.0}}
+    for name, row in logs.items():
+        lines = [json.dumps({"step": i} | row) for i in range(12)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+        lldscope_command("import", tmp_path / f"{name}.jsonl", "--to", tmp_path / name)
+    text = lldscope_command("compare", tmp_path / "trl", tmp_path / "slime").stdout
+    assert "entropy is not one quantity in these runs: trl: of the policy inside" in text
+    assert "slime: of the policy inside the update, each response" in text
+    alone = lldscope_command("compare", tmp_path / "trl", tmp_path / "trl").stdout
+    assert "not one quantity" not in alone

@@ -245,7 +245,8 @@ def test_the_table_of_names_leads_to_signals_that_are_means():
         "rollout_corr/rollout_is_eff_sample_size": "engine_ess", "reward/selected_mean": "reward",
         **dict.fromkeys(("env/num_searches", "search_calls", "Valid Searches"), "valid_searches"),
         "Grad. Norm": "grad_norm", "Avg Response Len": "response_tokens",
-        "Actor Loss": "loss_policy", "KL_ref": "kl", "reward mean": "reward", "Zero Std Frac": "zero_signal_share",
+        "Actor Loss": "loss_policy", "KL_ref": "kl", "reward mean": "reward",
+        "Zero Std Frac": "zero_signal_share",
     }
     assert {name: m.signal for name in examples if (m := meaning(name))} == examples
     assert {m.signal for m in MEANINGS.values()} <= SCALAR_SIGNALS

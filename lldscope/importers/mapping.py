@@ -77,7 +77,7 @@ _OF_A_SOURCE = Meaning(
 
 # Words that say nothing of which signal it is, and names of the signals without them.
 _FILLING = re.compile(
-    r"mean|avg|average|train|trainer|training|metrics|rollout|policy|actor|batch|step"
+    r"mean|avg|average|train|trainer|training|metrics|rollout|policy|actor|batch|step|env"
 )
 _WORDS: dict[str, str] = {
     words: signal

@@ -42,8 +42,8 @@ def test_what_no_run_has_measured_has_no_rows_unless_it_is_asked_for(tmp_path):
                 recorder.scalars(step=step, name=["reward"], value=[0.5])
     with lldscope.open_run(tmp_path / "a") as a, lldscope.open_run(tmp_path / "b") as b:
         assert [signal["signal"] for signal in compare([a, b])["signals"]] == ["reward"]
-        (asked,) = compare([a, b], signals=["eval_score"])["signals"]
-    assert asked["values"] == [[None, None]] * 3
+        (signal,) = compare([a, b], signals=["eval_score"])["signals"]
+    assert signal["values"] == [[None, None]] * 3
 
 
 def test_steps_are_matched_and_differences_are_to_the_first(runs):

@@ -86,7 +86,8 @@ class Run:
     @property
     def unclear(self) -> dict[str, str]:
         """What the recorders leave open about which rows count → why."""
-        return self._contents.starts().sentences()
+        with self._lock:
+            return self._contents.starts().sentences()
 
     def close(self) -> None:
         """Close the database; no other method may be called afterwards."""

@@ -178,11 +178,10 @@ def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Seri
     logs, rewards, errors = rows
     levels = [d.trailing_median(logs, w, w) for w in windows]
     lags = sorted({cadence.rows(lag) for lag in d.LAGS})
-    unsure = d.untested(len(logs), lags)
     noise = upper_noise(logs)
     spreads = []
     for level, w in zip(levels, windows, strict=True):
-        swings = d.swings(level, lags) * unsure
+        swings = d.swings(level, lags)
         variance = np.where(np.isnan(swings), noise / w, swings)
         spreads.append(np.sqrt(d.shifted(variance, windows[0])).tolist())
     gap, window, back = cadence.rows(GAP), cadence.rows(scale.steps, 20), cadence.rows(BACK)

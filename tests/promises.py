@@ -66,9 +66,9 @@ def tests_of() -> dict[tuple[str, str], list[str]]:
     }
     document = "docs/store.md"
     for line in (ROOT / document).read_text("utf-8").splitlines():
-        if line.startswith("| ") and (found := LINK.findall(line)):
+        if line.startswith("| ") and (links := LINK.findall(line)):
             begins = line.rsplit(" | ", 1)[0].split(" | ")[0]
-            named[document, begins] = [f"tests/{file}::test_{name}" for file, name in found]
+            named[document, begins] = [f"tests/{file}::test_{name}" for file, name in links]
     return named
 
 

@@ -408,7 +408,8 @@ def test_pages_of_other_origins_can_read_nothing(served, path):
     )
     assert policy["default-src"] == "'self'"
     assert policy["connect-src"] == "'self'"
-    assert policy["frame-ancestors"] == policy["object-src"] == "'none'"
+    for directive in ("frame-ancestors", "object-src", "script-src-attr"):
+        assert policy[directive] == "'none'"
     assert policy["form-action"] == policy["base-uri"] == "'self'"
 
 
@@ -446,17 +447,18 @@ def test_no_address_gives_a_file_of_the_machine(served, path):
 
 
 def test_threads_connections_and_idle_time_are_those_of_the_docs(tmp_path, monkeypatch):
-    told: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
 
     def create_server(*arguments: Any, sockets: list[socket.socket], **options: Any) -> Any:
-        told.update(options)
+        settings.update(options)
         sockets[0].close()
         raise KeyboardInterrupt
 
     monkeypatch.setattr("waitress.server.create_server", create_server)
     with pytest.raises(KeyboardInterrupt):
         server.serve(tmp_path, port=0, token="x" * 20)
-    assert (told["threads"], told["connection_limit"], told["channel_timeout"]) == (8, 1000, 30)
+    names = ("threads", "connection_limit", "channel_timeout")
+    assert [settings[name] for name in names] == [8, 1000, 30]
     text = " ".join((ROOT / "docs/security.md").read_text("utf-8").split())
     assert "one of eight threads" in text
     assert "a thousand connections are kept at most, idle ones for 30 seconds" in text

@@ -68,6 +68,7 @@ def diagnose(
 def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
     """A run as it is; of anything else its import in the cache, made anew where it changed."""
     from ..core.errors import UsageError
+    from ..core.version import __version__
     from ..importers.addresses import is_address
     from ..importers.reading import listing
     from ..runs import find_runs
@@ -84,7 +85,7 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
             names = listing([str(run.relative_to(place)) for run in several], 5)
             raise UsageError(f"{place} holds runs; diagnose one of them: {names}.")
     paths = local_paths(sources, follow=False)
-    key = "\0".join([*map(os.path.abspath, paths), repr(request)])
+    key = "\0".join([__version__, *map(os.path.abspath, paths), repr(request)])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()
     run = cache_dir() / "imports" / name / (paths[0].name or "run")
     run.parent.mkdir(parents=True, exist_ok=True)

@@ -217,7 +217,7 @@ class Account:
                 began = self.start(a) if fired == a.episodes[-1][0] else fired
                 lasted = resolved is None or resolved >= fall.latest
                 if lasted and self.precedes_loss(a, began):
-                    signs.append((not is_cause, a.rule != "step-change", began, a))
+                    signs.append((not is_cause, a.rule not in FROM_OUTSIDE, began, a))
         return [(began, a) for *_, began, a in sorted(signs, key=lambda sign: sign[:3])]
 
     def precedes_loss(self, alarm: Alert, began: int) -> bool:
@@ -232,12 +232,12 @@ class Account:
         return high < fall.first or (is_from_outside and began <= fall.latest)
 
     def came_with_it(self) -> tuple[int, Alert] | None:
-        """What the policy did first, within SMOOTH steps of the beginning of the loss."""
+        """What the policy did first about when the loss began."""
         if (fall := self.fall()) is None:
             return None
         alarms = [a for a in self.alerts if a.rule in OF_THE_POLICY and a.severity != "info"]
         signs = [(start, a) for a in alarms if fall.first - SMOOTH < (start := self.start(a))]
-        during = [sign for sign in signs if sign[0] <= fall.latest + SMOOTH]
+        during = [sign for sign in signs if sign[0] <= max(fall.latest, fall.first + SMOOTH)]
         return min(during, key=lambda sign: sign[0], default=None)
 
     def restart(self) -> int | None:

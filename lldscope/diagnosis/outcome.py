@@ -32,7 +32,7 @@ from .evidence import SMOOTH, Evidence, Flags, on_measured, once
 WINDOWS = (5, 10, 20, 40, 80, 160)  # steps of the means
 LEVEL = 0.01  # probability that independent steps that do not fall are ever said to have fallen
 LASTS = 5  # steps that a fall lasts before it is one
-NEARLY, SLIPS = 0.9, 2  # × that margin, and steps: enough where another sign confirms the fall
+NEARLY, SLIPS = 0.85, 2  # × that margin, and steps: enough where another sign confirms the fall
 TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high

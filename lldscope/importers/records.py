@@ -42,6 +42,8 @@ _VALUE = re.compile(
 )
 _VERL = re.compile(r"(?:^|[^\w/])step:(\d{1,10})(?:(?=\s*-?\s*$)| - (?=[\w@./-]+:))")
 _FRAGMENT = re.compile(r"\s*(?:-\s+)?[\w@./:+()-]+(?:\s+-\s+[\w@./:+()-]+)*\s*-?\s*")
+_SLASHED = re.compile(r"\s*[a-z][\w@.-]*/[\w@./-]+:(?:np\.\w{1,12}\()?" + _NUM + r"\)?(?:\s|$)")
+_WHOLE = re.compile(r":" + _NUM + r"\)?$")
 _ENTRIES = re.compile(r"\s*-\s+|\s+-\s*")
 _NUMPY = re.compile(r"\bnp\.\w+\(|\)")
 _ENTRY = re.compile(r"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
@@ -58,7 +60,7 @@ _IN_EPOCH = re.compile(  # of an epoch: Epoch:[2/3](7/9751)
     r"(?i)\bepoch\W{0,3}(\d{1,6})\s*/\s*(\d{1,6})\W{1,4}(?:(?:step|iter|batch)\W{0,3})?"
     r"(\d{1,10})\s*/\s*(\d{1,10})"
 )
-_COUNT = re.compile(r"(?:^|\])\s*(\d{1,10})/(\d{1,10})\s*\|")  # without a word for it
+_COUNT = re.compile(r"(?:^|\])\s*\[?(\d{1,10})/(\d{1,10})(?:\s*\||\])")  # without a word for it
 _OTHER = re.compile(r"(?i)(?<![\w/.])(?:rollout|update|episode|round|batch|epoch)\b[\s:=#\[(]{0,4}"
                     r"(\d{1,10})(?!\.?\d)(?:\s*(?:/|of)\s*(\d{1,10}))?")
 _BAR = re.compile(r"\d{1,3}%\|[^|\r]{0,300}\|\s*(\d{1,10})/(\d{1,10}) \[([^\]]{0,500})\]")
@@ -68,8 +70,8 @@ _PLAIN = re.compile(r"[a-z][\w.@/-]*")
 _RATE = re.compile(r"(?:it/s|s/it)\s*,\s*")
 _RAY = re.compile(r"^\s*\([\w.:-]+ (?:pid|rank)=[^)]{1,80}\)\s?")
 _LOGGER = re.compile(
-    r"^\s*\[?\d{4}[-/]\d\d[-/]\d\d[T ,]\d\d:\d\d:\d\d[^\s\]]*\]?[\s|:-]*"
-    r"(?:\[?(?:INFO|DEBUG|WARNING|SUCCESS)\]?[\s|:-]*)?(?:\[?[\w./]+:\d+\]?[\s|:-]*)?"
+    r"(?:\s*\[?\d{4}[-/]\d\d[-/]\d\d[T ,]\d\d:\d\d:\d\d[^\s\]]*\]?[\s|:-]*)?"
+    r"(?:\s*\[?(?:INFO|DEBUG|WARNING|SUCCESS)\]?[\s|:-]+)?(?:\[?[\w./-]+\.py:\d+\]?[\s|:-]*)?"
 )
 _BARS = str.maketrans("│┃║┆¦", "|||||")
 _RULE = re.compile(r"[\s|+=*#~_─━═┄┅┼┤├╪╇╋┏┓┗┛┡┩┳┻┬┴┌┐└┘╭╮╰╯╒╕╘╛╞╡:-]*")
@@ -84,9 +86,6 @@ _STEPS = frozenset(("step", "steps", "iter", "iteration", "iterations", "global_
                     "train_step", "training_step"))
 _STEP_CELLS = _STEPS | {"update", "epoch"}
 _STATISTICS = frozenset(("mean", "avg", "average", "std", "min", "max", "median", "value"))
-
-
-_UNCOUNTED = Findings()  # of a line that is looked at more than once
 
 
 @dataclass
@@ -135,7 +134,7 @@ def dict_values(text: str, findings: Findings) -> dict[str, float]:
     return values
 
 
-def pairs(text: str) -> tuple[dict[str, float], str]:
+def pairs(text: str, findings: Findings | None = None) -> tuple[dict[str, float], str]:
     """Names and numbers of `loss: 0.1 | reward mean = 3/4`, and the text that is neither."""
     values: dict[str, float] = {}
     rest, end = [], 0
@@ -146,7 +145,7 @@ def pairs(text: str) -> tuple[dict[str, float], str]:
             continue
         rest.append(before[: before.rindex(name)])
         end = match.end()
-        if is_lost_to_rounding(name, match["num"] or "", _UNCOUNTED):
+        if is_lost_to_rounding(name, match["num"] or "", findings or Findings()):
             continue
         if (value := _value(match)) is not None:
             values[name] = value
@@ -161,6 +160,9 @@ def _name(text: str, is_tight: bool) -> str:
         text = text.rpartition("(")[0].rstrip()  # a unit
     text = re.split(r"[|,;(){}\[\]\t'\"•·▶►]|\s{2,}|\s-\s|^-\s", text)[-1].strip()
     words = text.split(" ")
+    while len(words) > 1 and not words[0][:1].isalpha():
+        words.pop(0)
+    text = " ".join(words)
     text = words[-1] if is_tight or len(words) > _WORDS else text
     return text if text and text[0].isalpha() else ""
 
@@ -325,7 +327,11 @@ class Reader:
     def _verl(self, text: str, is_complete: bool) -> Iterator[Record]:
         was = self._open
         assert was is not None
-        was.text += f" {text}" if text.startswith("- ") else text
+        if text.startswith("- "):
+            text = f" {text}"
+        elif _SLASHED.match(text) and _WHOLE.search(was.text[-_NAME:].rstrip()):
+            text = f" - {text.lstrip()}"
+        was.text += text
         was.lines += 1
         if not is_complete or len(was.text) > MAX_TEXT or was.lines > _LINES:
             yield from self._verl_done(is_complete)
@@ -354,7 +360,9 @@ class Reader:
         before = self._open.text[-_NAME:].rstrip()
         if re.match(r"\s*-\s", text) or not before:
             return ":" in text and text.lstrip().startswith("-")
-        if re.search(r":" + _NUM + r"\)?$", before):  # but it may lack digits
+        if _WHOLE.search(before):  # but it may lack digits
+            if _SLASHED.match(text):
+                return True
             is_wide = len(before) >= _WIDE
             return is_wide and bool(re.match(r"[\d.eE+-]+\)?(?:\s+-\s|\s*$)", text))
         return True
@@ -431,7 +439,7 @@ class Reader:
         """The record that begins with a line that names its step; None where it is one in a text,
         or the step is known."""
         before, after = text[: step.begins], text[step.ends :]
-        values = pairs(after)[0] or _by_commas(after) or pairs(before)[0]
+        values = pairs(after, self._findings)[0] or _by_commas(after) or pairs(before)[0]
         block = self._open
         is_known = block and block.is_headed and block.record.step == step.number
         if not values and (is_known or len(re.findall(r"[^\W\d]{2,}", before + after)) > _WORDS):
@@ -481,7 +489,7 @@ class Reader:
         if heading := _HEADING.fullmatch(bare):
             return [(heading[1], None)]
         entries, rest = pairs(bare)
-        if entries and not rest:
+        if entries and not re.search(r"[^\W\d_]", rest):
             return list(entries.items())
         parts = _GAP.split(bare) if self._open else []
         if len(parts) == 2 and parts[0][:1].isalpha():
@@ -560,7 +568,9 @@ def _cells(text: str) -> list[str]:
 def _by_commas(text: str) -> dict[str, float]:
     """Names and numbers of `: Train loss 0.1, Total reward 0.5`."""
     values: dict[str, float] = {}
-    for part in re.split(r"[,|]", text.lstrip(": ")):
+    if re.fullmatch(r"(?:\W{0,3}[A-Za-z][\w./-]{0,60} " + _NUM + r"){2,100}\s*", text[:4000]):
+        text = re.sub(r"(?<=\d) (?=[A-Za-z])", ",", text)
+    for part in re.split(r"[,|;]|\s-\s", text.lstrip(":- ")):
         if match := re.fullmatch(r"\s*([A-Za-z][\w ./-]{0,60}?)\s+(" + _NUM + r")\s*", part):
             values[match[1]] = float(match[2].replace(",", ""))
     return values

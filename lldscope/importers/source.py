@@ -105,9 +105,8 @@ class _Course:
         self._begin_attempt()
 
     def _begin_attempt(self) -> None:
-        self._highest = -1
+        self._highest, self._most = -1, 0  # step, and number of items with the same names
         self._last: dict[str, int] = {}  # name → its last step
-        self._counts: Counter[str] = Counter()
         self._steps: dict[tuple[str, ...], array[int]] = {}  # of items with these names
         self._holding: dict[str, list[array[int]]] = defaultdict(list)  # name → some of `_steps`
 
@@ -127,7 +126,7 @@ class _Course:
 
     def _repeats(self, names: Collection[str], step: int) -> bool:
         """Whether one of the names had a value at a step."""
-        for steps in (steps for name in names for steps in self._holding[name]):
+        for steps in (steps for name in names for steps in self._holding.get(name, ())):
             i = bisect_left(steps, step)
             if i < len(steps) and steps[i] == step:
                 return True
@@ -149,7 +148,8 @@ class _Course:
         return not any(map(self._is_frequent, names)) and not self._redone.isdisjoint(names)
 
     def _is_frequent(self, name: str) -> bool:
-        return 5 * self._counts[name] >= 4 * max(self._counts.values())
+        """Whether a metric was logged nearly as often as any other."""
+        return 5 * sum(map(len, self._holding[name])) >= 4 * self._most
 
     def resume(self, item: Scalars) -> int:
         """The attempt that an item begins."""
@@ -162,14 +162,14 @@ class _Course:
         if not self._firsts:
             self._firsts.append(item.step)
         self._last.update(dict.fromkeys(item.values, item.step))
-        self._counts.update(item.values.keys())
         self._highest = max(self._highest, item.step)
         names = tuple(item.values)
-        if names not in self._steps:
-            self._steps[names] = array("q")
+        if (steps := self._steps.get(names)) is None:
+            steps = self._steps[names] = array("q")
             for name in names:
-                self._holding[name].append(self._steps[names])
-        self._steps[names].append(item.step)
+                self._holding[name].append(steps)
+        steps.append(item.step)
+        self._most = max(self._most, len(steps))
         return len(self._firsts)
 
     def late(self, item: Scalars) -> int:
@@ -196,11 +196,14 @@ def in_attempts(
             course.begin(item)
             return
         has_resumed = course.is_resume(item)
-        if has_resumed is None and len(waiting) > MOST_OPEN:
-            has_resumed = False
         if has_resumed is not None:
             findings.returns += not has_resumed
             yield from settle(has_resumed)
+        elif len(waiting) > MOST_OPEN:  # they came late, all of them
+            for late in waiting:
+                go_on = course.late if course.goes_back(late) else course.go_on
+                yield place(late, go_on(late))
+            waiting.clear()
 
     def settle(has_resumed: bool) -> Iterator[Scalars]:
         first, *rest = waiting

@@ -35,7 +35,6 @@ def confine(db: duckdb.DuckDBPyConnection, run: Path | None = None) -> None:
         "enable_progress_bar=false",
         "autoinstall_known_extensions=false",
         "autoload_known_extensions=false",
-        "python_enable_replacements=false",
         f"allowed_directories=[{quote(str(run)) if run else ''}]",
         "enable_external_access=false",
     ):

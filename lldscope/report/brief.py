@@ -27,6 +27,7 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
     serious = [alert for alert in state.alerts if alert.severity != "info"]
     alarms = [alert.first_step for alert in serious if alert.rule != STALLED.id]
     signs = [step for step in (*alarms, *(e.start for e in facts.events)) if step is not None]
+    is_idle = any(alert.rule == "no-update" for alert in serious)
     is_bad = state.verdict in ("warning", "critical")
     return {
         "schema": BRIEF_SCHEMA,
@@ -53,8 +54,9 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
         ],
         "summary": [counted_in(run.counted, text) for text in facts.summary[:LISTED]],
         "reward_components": _components(run),
-        "usual": ordinary(run, trainer_of(run.info)),
-        "expected": [] if any(a.rule == "no-update" for a in serious) else identities(run),
+        # Nothing is ordinary about zeros where nothing is trained.
+        "usual": [u for u in ordinary(run, trainer_of(run.info)) if u["median"] or not is_idle],
+        "expected": [] if is_idle else identities(run),
         "cost": facts.cost and asdict(facts.cost),
         "not_in_this_log": facts.gaps[:LISTED],
         "record_next_time": list(facts.record),

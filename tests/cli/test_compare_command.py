@@ -34,6 +34,18 @@ def test_landmarks_are_means_over_ten_steps(runs):
         assert best[i] == pytest.approx(reward.rolling(10).mean().max())
 
 
+def test_what_no_run_has_measured_has_no_rows_unless_it_is_asked_for(tmp_path):
+    for name in "ab":
+        with lldscope.Recorder(tmp_path / name) as recorder:
+            for step in range(3):
+                recorder.step(step=step)
+                recorder.scalars(step=step, name=["reward"], value=[0.5])
+    with lldscope.open_run(tmp_path / "a") as a, lldscope.open_run(tmp_path / "b") as b:
+        assert [signal["signal"] for signal in compare([a, b])["signals"]] == ["reward"]
+        (signal,) = compare([a, b], signals=["eval_score"])["signals"]
+    assert signal["values"] == [[None, None]] * 3
+
+
 def test_steps_are_matched_and_differences_are_to_the_first(runs):
     answer = compare(runs, every=50, signals=["entropy"])
     assert answer["points"] == [0.0, 50.0, 100.0]

@@ -198,7 +198,7 @@ def test_an_evaluation_that_comes_late_hides_no_step(run_import, tmp_path, form)
     outcome = run_import(path)
     assert outcome.attempts == 1
     assert rewards(outcome) == {step: step / 100 for step in range(29)}
-    assert query(outcome, "SELECT step FROM scalars WHERE name = 'eval/aime/reward'") == [(25,)]
+    assert query(outcome, "SELECT step FROM scalars WHERE name = 'eval_score'") == [(25,)]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,12 @@ def megatron_line(row: Row) -> str:
     )
 
 
+def progress(row: Row) -> dict:
+    """As ms-swift logs."""
+    done = {"global_step/max_steps": f"{row['step']}/{PLANNED}", "elapsed_time": "5m 18s"}
+    return metrics(row) | {"epoch": row["step"] / PER_EPOCH} | done
+
+
 def notebook(output: dict) -> str:
     return json.dumps({"cells": [{"source": [], "outputs": [output]}], "nbformat": 4}, indent=1)
 
@@ -215,6 +221,8 @@ LOGS: dict[str, Callable[[], str]] = {
         f"Grad Norm: {r['grad_norm']!r}\n[DEBUG] step={r['step']}, sample[0]\nStep 1: x = 2\n"
         f"[DEBUG] gen[0] reward=-1.3\n" for r in ROWS
     ),
+    "swift.jsonl": lambda: objects(progress),
+    "swift.log": lambda: "".join(f"{progress(row)!r}\n" for row in ROWS),
     "bare-table.txt": lambda: table_of(" | "),
     "tabs.txt": lambda: table_of("\t"),
     "json-dicts.log": lambda: "".join(
@@ -254,11 +262,39 @@ def test_the_same_log_gives_the_same_alarms_at_the_same_steps(name, tmp_path, ex
     assert alarms(imported(tmp_path, name, LOGS[name]())) == expected
 
 
-@pytest.mark.parametrize("name", ["verl.log", "trl-bars.log", "trainer_state.json", "pairs.log"])
+@pytest.mark.parametrize("name", ["verl.log", "trl-bars.log", "trainer_state.json", "pairs.log",
+                                  "swift.jsonl", "swift.log", "minimind.log", "megatron.log"])
 def test_the_planned_length_is_read(name, tmp_path):
     outcome = imported(tmp_path, name, LOGS[name]())
     with lldscope.open_run(outcome.run) as run:
         assert run.info["planned_steps"] == PLANNED
+
+
+def test_a_dictionary_that_lost_its_brace_is_counted(tmp_path):
+    texts = [printed(row) for row in ROWS[:9]]
+    texts[3] = texts[3].replace("}", "")
+    texts[6] = texts[6][:40] + "\n"
+    outcome = imported(tmp_path, "train.log", "".join(texts))
+    assert (outcome.steps, outcome.findings.counted) == (7, "rows")
+    assert outcome.findings.skipped == {"printed dictionaries that are cut": 2}
+
+
+def test_updates_of_a_rollout_are_of_its_step(tmp_path):
+    text = "".join(
+        f"rollout {r}: {{'rollout/raw_reward': {r / 10}}}\n"
+        + "".join(f"step {3 * r + k}: {{'train/entropy': {k + r}.0}}\n" for k in range(3))
+        for r in range(9)
+    )
+    outcome = imported(tmp_path, "slime.log", text)
+    with lldscope.open_run(outcome.run) as run:
+        rows = run.signals()[["step", "reward", "entropy"]]
+    assert rows.values.tolist() == [[r, r / 10, r + 1.0] for r in range(9)]
+
+
+def test_epochs_go_on_counting(tmp_path):
+    text = "".join(f"Epoch:[{e}/3]({s}/4), Reward: {e}.5\n" for e in (1, 2) for s in range(1, 5))
+    outcome = imported(tmp_path, "mini.log", text)
+    assert (outcome.steps, outcome.attempts, outcome.findings.planned_steps) == (8, 1, 12)
 
 
 @pytest.mark.parametrize("epoch", ["1e999", "nan", "-inf"])
@@ -389,8 +425,8 @@ def sweep_log(
         | ({"learning_rate": float(f"{1e-6 * rate(s / total):.4g}")} if rate else {})
         for s in steps
     ]
-    drawn = (f"\r {100 * b // total}%|██  | {b}/{total} [00:10<01:00,  2.1it/s]" for b in bars)
-    return "".join(f"{row}\n" for row in rows) + "--- stderr ---\n" + "".join(drawn) + "\n"
+    pictures = (f"\r {100 * b // total}%|██  | {b}/{total} [00:10<01:00,  2.1it/s]" for b in bars)
+    return "".join(f"{row}\n" for row in rows) + "--- stderr ---\n" + "".join(pictures) + "\n"
 
 
 def linear(x: float) -> float:
@@ -442,6 +478,6 @@ def test_rows_apart_from_their_bar_have_the_steps_that_fit(tmp_path, log, steps)
 def test_rows_whose_steps_nothing_tells_are_rows(tmp_path, log, lldscope_command):
     outcome = imported(tmp_path, "stdout-stderr.log", log)
     assert (outcome.findings.counted, outcome.findings.planned_steps) == ("rows", None)
-    said = lldscope_command("check", str(outcome.run)).stdout
-    assert f"row {outcome.steps}" in said
-    assert not re.search(r"\bsteps?\b", said)
+    output = lldscope_command("check", str(outcome.run)).stdout
+    assert f"row {outcome.steps}" in output
+    assert not re.search(r"\bsteps?\b", output)

@@ -182,7 +182,7 @@ LOGS = {
 }
 
 
-def written(name: str, words: str, folder: Path) -> Path:
+def text_log(name: str, words: str, folder: Path) -> Path:
     """The fixtures' run as a logger of texts writes it."""
     word, path, names = WORDS[words], folder / name, ["train/reward", "train/grad_norm"]
     rows = [{n: word(values(step)[n]) for n in names} for step in range(12)]
@@ -207,7 +207,7 @@ def written(name: str, words: str, folder: Path) -> Path:
 def test_nan_and_infinity_are_the_same_from_whatever_kept_them(log, tmp_path):
     paths = LOGS[log]
     if isinstance(paths[0], str):
-        paths = [written(*paths, tmp_path)]
+        paths = [text_log(*paths, tmp_path)]
     elif paths[0].suffix == ".gz":
         paths = [unpacked(str(paths[0].relative_to(HERE).with_suffix("")), tmp_path)]
     request = ImportRequest(run="second" if log in ("MLflow", "Trackio") else None)

@@ -141,6 +141,16 @@ def test_a_live_run_is_read_every_time(root: Path, read: list[str]) -> None:
     assert read == [*NAMES, "d", "d"]
 
 
+def test_what_is_said_of_a_live_run_is_not_kept(root: Path) -> None:
+    summary = _summaries(root)[0]
+    assert summary.state is not None
+    index = RunIndex(root)
+    for life in ("live", "stalled"):
+        one = replace(summary, name=life, state=replace(summary.state, life=life))
+        index.put(one, "files")
+        assert (index.get(life, "files") is None) == (life == "live")
+
+
 def test_a_snoozed_alarm_is_not_kept_because_it_wakes_by_time_alone(root: Path) -> None:
     summary = _summaries(root)[0]
     assert summary.state is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -98,6 +99,19 @@ def test_run_json_of_another_kind(tmp_path):
         (tmp_path / "run.json").write_text(text)
         with pytest.raises(LldscopeError, match=words):
             lldscope.open_run(tmp_path)
+
+
+def test_fields_of_another_kind_are_named_and_ignored_and_others_believed(make_run):
+    path = make_run(steps=range(3))
+    info = json.loads((path / "run.json").read_text())
+    odd = {"status": 3, "world_size": "x", "name": "by hand"}
+    (path / "run.json").write_text(json.dumps(info | odd))
+    (path / "heartbeat" / "r0.json").write_text('{"time": "now"}')
+    with lldscope.open_run(path) as run:
+        assert [run.info[key] for key in odd] == [None, None, "by hand"]
+        assert {"status", "world_size"} <= {*run.damaged["run.json"].replace(",", "").split()}
+        assert "heartbeat/r0.json" in run.damaged
+        assert run.heartbeats() == {}
 
 
 def test_find_runs_goes_two_levels_down(make_run, tmp_path):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from fixtures.make_damaged import ARCHIVE, DAMAGE, EXPECTED, reading, record
@@ -25,6 +27,7 @@ from lldscope.cli import cli
 from lldscope.doctor.checks import examine, repair
 from lldscope.recording import writer
 from lldscope.runs import find_runs
+from lldscope.storage import json_files
 from lldscope.storage.manifest import manifest_path
 from lldscope.storage.notes import write_note
 
@@ -138,6 +141,24 @@ def corpus(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("name", READINGS)
 def test_a_damaged_run_is_read_as_it_always_was(corpus, name):
     assert plain(reading(corpus / name)) == READINGS[name]
+
+
+def test_parts_without_a_checksum_are_read_by_size_and_footer(make_run):
+    path = make_run(steps=range(5))
+    manifest = path / "manifest" / "a1-r0.jsonl"
+    lines = []
+    for line in json_files.read_lines(manifest)[0]:
+        for entry in line["parts"].values():
+            del entry["crc"]
+        lines.append(json_files.to_json(line) + "\n")
+    manifest.write_text("".join(lines))
+    with lldscope.open_run(path) as run:
+        assert not run.damaged
+        assert len(run.signals()) == 5
+    (part,) = (path / "steps").glob("*.parquet")
+    pq.write_table(pq.read_table(part), part, compression="none")
+    with lldscope.open_run(path) as run:
+        assert re.fullmatch(r"\d+ bytes instead of \d+", run.damaged[f"steps/{part.name}"])
 
 
 def test_lines_by_hand_of_several_ranks_and_of_two_processes_at_once_are_no_damage(tmp_path):

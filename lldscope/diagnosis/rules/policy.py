@@ -33,6 +33,7 @@ CLIPPED = 0.01  # of the tokens
 CLIP_STEPS = 10
 FALL_STEPS = 40  # steps over which the slope is taken
 UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number is planned
+FROM_SURGE = 0.5  # × usual: what falls from a surge to no less is only coming back
 FLOOR_BACK = 2.0  # × the floor: then it is over
 CLEAR_FALL = 3.0  # standard errors of the slope
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of the mean, normal distribution
@@ -199,8 +200,9 @@ def entropy_floor(e: Evidence) -> Measurement:
             f"be {percent(ENTROPY_FLOOR)} ({plan})"
         )
 
-    # What falls from a surge is only coming back.
-    will_be = (arrives <= left) & ~recently(e, usual.risen(e, "entropy").holds, 1)
+    surge = usual.risen(e, "entropy")
+    comes_back = recently(e, surge.holds, 1) & (surge.ratio > FROM_SURGE)
+    will_be = (arrives <= left) & ~comes_back
     back = ~(above < np.log(FLOOR_BACK))
     return Measurement(will_be | entropy_gone(e), arrives, left, message, back=back)
 

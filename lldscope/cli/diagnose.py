@@ -137,6 +137,7 @@ def _show(answer: dict[str, Any]) -> None:
         ],
         "is this normal?": [*map(in_words, answer["usual"]), *answer["expected"]],
         "what it cost": [counted_in(counted, spending(Cost(**cost)))] if cost else [],
+        "what the trainer means by it": answer["numbers"],
         "about this log": answer["notes"],
         "what this log cannot show": answer["not_in_this_log"],
     }

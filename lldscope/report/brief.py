@@ -10,7 +10,7 @@ import numpy as np
 from ..core.safe_text import counted_in
 from ..core.schema import COMPONENT
 from ..diagnosis.evidence import SMOOTH
-from ..diagnosis.registry import STALLED
+from ..diagnosis.registry import RULES, STALLED
 from ..runs import Run
 from .facts import PostMortem
 from .ordinary import identities, ordinary
@@ -60,8 +60,16 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
         "cost": facts.cost and asdict(facts.cost),
         "not_in_this_log": facts.gaps[:LISTED],
         "record_next_time": list(facts.record),
+        "numbers": _numbers(run, {alert.rule for alert in serious}),
         "notes": list((run.info.get("imported") or {}).get("notes") or [])[:LISTED],
     }
+
+
+def _numbers(run: Run, alarms: set[str]) -> list[str]:
+    """How the numbers that alarms are about differ from what lldscope itself would measure."""
+    read = dict.fromkeys(s for rule in RULES if rule.id in alarms for s in rule.needs)
+    estimators = run.estimators()
+    return [f"{s}: {estimators[s]}." for s in read if estimators.get(s)][:LISTED]
 
 
 def _components(run: Run) -> list[dict[str, Any]]:

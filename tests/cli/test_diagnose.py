@@ -73,6 +73,8 @@ def test_a_log_of_verl_is_diagnosed_with_verls_own_names(logs, diagnosed):
     assert after["steps"] == 1 + answer["last_step"] - after["step"]
     assert after["hours"] == pytest.approx(after["steps"] * 90 / 3600)
     assert any("re-score" in sentence for sentence in answer["not_in_this_log"])
+    assert any("of the policy inside the updates" in s or "with loss_agg_mode" in s
+               or "mean over the step's updates" in s for s in answer["numbers"])
     assert not [p for p in logs.iterdir() if p.is_dir() and p.name != "cache"]
 
 

@@ -425,8 +425,8 @@ def sweep_log(
         | ({"learning_rate": float(f"{1e-6 * rate(s / total):.4g}")} if rate else {})
         for s in steps
     ]
-    drawn = (f"\r {100 * b // total}%|██  | {b}/{total} [00:10<01:00,  2.1it/s]" for b in bars)
-    return "".join(f"{row}\n" for row in rows) + "--- stderr ---\n" + "".join(drawn) + "\n"
+    stderr = (f"\r {100 * b // total}%|██  | {b}/{total} [00:10<01:00,  2.1it/s]" for b in bars)
+    return "".join(f"{row}\n" for row in rows) + "--- stderr ---\n" + "".join(stderr) + "\n"
 
 
 def linear(x: float) -> float:
@@ -478,6 +478,6 @@ def test_rows_apart_from_their_bar_have_the_steps_that_fit(tmp_path, log, steps)
 def test_rows_whose_steps_nothing_tells_are_rows(tmp_path, log, lldscope_command):
     outcome = imported(tmp_path, "stdout-stderr.log", log)
     assert (outcome.findings.counted, outcome.findings.planned_steps) == ("rows", None)
-    said = lldscope_command("check", str(outcome.run)).stdout
-    assert f"row {outcome.steps}" in said
-    assert not re.search(r"\bsteps?\b", said)
+    output = lldscope_command("check", str(outcome.run)).stdout
+    assert f"row {outcome.steps}" in output
+    assert not re.search(r"\bsteps?\b", output)

@@ -425,8 +425,8 @@ def sweep_log(
         | ({"learning_rate": float(f"{1e-6 * rate(s / total):.4g}")} if rate else {})
         for s in steps
     ]
-    pictures = (f"\r {100 * b // total}%|██  | {b}/{total} [00:10<01:00,  2.1it/s]" for b in bars)
-    return "".join(f"{row}\n" for row in rows) + "--- stderr ---\n" + "".join(pictures) + "\n"
+    stderr = (f"\r {100 * b // total}%|██  | {b}/{total} [00:10<01:00,  2.1it/s]" for b in bars)
+    return "".join(f"{row}\n" for row in rows) + "--- stderr ---\n" + "".join(stderr) + "\n"
 
 
 def linear(x: float) -> float:

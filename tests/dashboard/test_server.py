@@ -375,7 +375,8 @@ def test_with_token_every_request_needs_it(root: Path, path: str) -> None:
     assert visitor.get(path).status_code == 200, "afterwards the cookie is enough"
 
 
-def test_what_cannot_be_served_is_said_in_one_sentence(tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_said_in_one_sentence(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("waitress.server.create_server", None)  # where it would serve and not end
     with pytest.raises(UsageError, match="Leave --no-token out"):
         server.serve(tmp_path, host="0.0.0.0")
     with pytest.raises(LldscopeError, match="no folder"):

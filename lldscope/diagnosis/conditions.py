@@ -203,9 +203,9 @@ def any_sign(e: Evidence) -> Flags:
 def reward_crashed(e: Evidence) -> Flags:
     """The outcome is being lost: the reward is under half of its best, beyond its noise, for
     ALONE steps, or has declined, where a second sign confirms it."""
-    lost = outcome.halved(e)
-    alone = d.consecutive(lost) >= e.cadence.rows(ALONE)
-    return alone | ((lost | outcome.slips(e)) & any_sign(e))
+    is_lost = outcome.halved(e)
+    alone = d.consecutive(is_lost) >= e.cadence.rows(ALONE)
+    return alone | ((is_lost | outcome.slips(e)) & any_sign(e))
 
 
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:

@@ -225,13 +225,13 @@ def kl_explosion(e: Evidence) -> Departure:
     def over_earlier(values: d.Series) -> d.Series:
         level = d.trailing_median(values, recent, min(recent, 3)).tolist()
         out = np.full((3, len(level)), np.nan)
-        is_away = [False] * len(level)
+        away = [False] * len(level)
         largest, farthest, is_open, is_back = nan, nan, False, 0
         compared = 0  # rows that may be the largest
         for t, now in enumerate(level):
             while compared <= t - max(min(earlier, -(-t // 3)), 1):
                 before = level[compared]
-                if before > 0 and not is_away[compared] and not is_open and not before <= largest:
+                if before > 0 and not away[compared] and not is_open and not before <= largest:
                     largest = before
                 compared += 1
             grows = now >= KL_EXPLOSION * largest and (t >= least or now >= KL_EARLY)
@@ -243,8 +243,8 @@ def kl_explosion(e: Evidence) -> Departure:
                 base = largest if largest == largest else 0.0
                 over = not departs and now - base <= (1 - RECOVERED) * (farthest - base)
                 is_back = is_back + 1 if over else 0
-                is_away[t], is_open = not over, is_back < back
-            out[:, t] = now / largest, largest, is_away[t]
+                away[t], is_open = not over, is_back < back
+            out[:, t] = now / largest, largest, away[t]
         return out
 
     ratio, largest, holds = on_measured(e.column("kl"), over_earlier, series=3)

@@ -88,7 +88,8 @@ class Bars:
             if (np.abs(steps) < 2**31).all():
                 every = max(1, round(float(np.median(np.diff(steps, prepend=0)))))
                 choices += [(np.rint(steps / k) * k).astype(int).tolist() for k in (every, 1)]
-        is_apart = len({self._before[p] for p in places[1:]}) == 1  # from the rows
+        # Rows were written in blocks, apart from the bar: several have one place.
+        is_apart = len({self._before[p] for p in places[1:]}) < len(places) - 1
         for first in (0, 1):  # 5, 10, 15, …, or, with logging_first_step, 1, 5, 10, …
             spacings = self._spacings(rates[first:]) if is_apart else []
             for every in spacings if self._every is None else [self._every]:

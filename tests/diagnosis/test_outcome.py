@@ -88,8 +88,8 @@ def slow_bounds(values: list[float]) -> list[tuple[float, bool]]:
     """(the best less its bias, whether it has fallen) at each entry, of positive values."""
     noise = [slow_noise(values[: t + 1]) for t in range(len(values))]
     first = next(x for x in noise if not math.isnan(x))
-    estimates = [first if math.isnan(x) else x for x in noise]
-    variances = slow_variances(values, estimates)
+    complete = [first if math.isnan(x) else x for x in noise]
+    variances = slow_variances(values, complete)
     out, steps = [], 0
     for t in range(len(values)):
         if math.isnan(noise[t]):
@@ -104,7 +104,7 @@ def slow_bounds(values: list[float]) -> list[tuple[float, bool]]:
                 continue
             tops = [(sum(part) - max(part)) / (window - 1) for part in parts]
             row = tops.index(max(tops)) + window - 1
-            before = estimates[row]
+            before = complete[row]
             best = max(best, max(tops) - o.BIAS * math.sqrt(before / window))
             for recent in o.WINDOWS:
                 if earlier := tops[: max(t + 2 - window - recent, 0)]:  # before the recent ones

@@ -89,13 +89,13 @@ def test_every_alarm_of_a_fault_that_is_taken_back_resolves_and_none_begins(name
 
 def test_a_slow_decline_is_found():
     """To 60 % of the best over 250 steps, with the noise of 32 questions a step."""
-    n_alarms = 0
+    count = 0
     for seed in range(10):
         columns = run(600, seed)
         decline = times(0.6, 250)(columns["reward"], np.arange(600) - ONSET)
         alerts = assess(frame(columns | {"reward": decline})).alerts
-        n_alarms += any(a.rule == "reward-decline" and a.step >= ONSET for a in alerts)
-    assert n_alarms >= 9
+        count += any(a.rule == "reward-decline" and a.step >= ONSET for a in alerts)
+    assert count >= 9
 
 
 @pytest.mark.parametrize(("period", "kind"), [(20, "noise"), (40, "noise"), (30, "cycle")])

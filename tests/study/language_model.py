@@ -39,8 +39,9 @@ ARMS: dict[str, tuple[float, tuple[str, ...]]] = {
 """Share of the configuration's learning rate, and what else an arm changes."""
 SEEDS = {"plain": 6, "llds": 4, "half": 4, "positives": 4, "holding": 4}
 """How many runs of each: seeds from 1 on, the same questions in every arm."""
-RATES, EXPLORER = (3e-5, 1e-4, 3e-4), 900
-"""Rates that are tried, lowest first, and the seed that tries them: it judges nothing."""
+RATES, EXPLORER = (1e-4, 3e-5, 1e-5), 900
+"""Rates that are tried, highest first until one holds, and the seed that tries them: it judges
+nothing."""
 SMOOTH = 10
 
 

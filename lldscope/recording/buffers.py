@@ -17,6 +17,7 @@ _NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 Drop = Callable[[str, int], None]  # (reason, how many rows or values are dropped)
 
 _NUMBERS = frozenset((float, int, bool, type(None)))
+_CONTAINERS = frozenset((list, tuple, dict))  # pyarrow follows one that holds itself to a crash
 _NUMBER_BYTES = 32  # of a Python number
 SAMPLE = 1024  # elements of a list from which its size is estimated
 _LAST_NUMBER = np.dtype(np.float64).num  # numpy types up to this one are fully held by their bytes
@@ -104,7 +105,10 @@ def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Ar
             native = data.astype(data.dtype.newbyteorder("="), copy=False)
             column = pa.array(native, mask=mask, from_pandas=False)
         else:
-            column = pa.array(value if is_column else [value], from_pandas=False)
+            values = value if is_column else [value]
+            if not _CONTAINERS.isdisjoint(map(type, values)):
+                raise TypeError
+            column = pa.array(values, from_pandas=False)
         column = column.cast(field.type)
     except _NOT_FITTING:
         values = value.tolist() if isinstance(value, np.ndarray) else value
@@ -123,6 +127,8 @@ def _one_by_one(values: list[Any], as_type: pa.DataType) -> tuple[pa.Array, int]
         if isinstance(value, str):
             value = value.encode("utf-8", "replace").decode()
         try:
+            if type(value) in _CONTAINERS:
+                raise TypeError
             fitting.append(pa.array([value], from_pandas=False).cast(as_type)[0].as_py())
         except _NOT_FITTING:
             fitting.append(None)

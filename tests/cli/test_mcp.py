@@ -58,7 +58,7 @@ def test_an_agent_finds_reads_and_diagnoses(ask):
         ("responses", {"run": "grpo", "step": 60, "correct": True}),
     )
     assert [row["path"] for row in runs["runs"]] == ["grpo"]
-    assert (log["verdict"], log["grounds"][0]["step"]) == ("critical", pytest.approx(62, abs=4))
+    assert (log["verdict"], log["grounds"][0]["step"]) == ("critical", pytest.approx(66, abs=4))
     assert run["verdict"] == state["verdict"] == "critical"
     assert run["cause"] == state["cause"]
     assert "lld-collapse" in {alert["rule"] for alert in state["alerts"]}

@@ -158,5 +158,5 @@ def test_of_two_metrics_of_one_signal_the_callback_records_one_as_the_signal(tmp
     callback.on_train_end(None, state, None)
     with lldscope.open_run(tmp_path / "run") as run:
         names = run.sql("SELECT name, value FROM scalars ORDER BY name").values.tolist()
-        assert run.signals()["reward"].tolist() == [0.5]
-    assert names == [["log/reward", 0.25], ["reward", 0.5]]
+        assert run.signals()["reward"].tolist() == [0.25]
+    assert names == [["critic/score/mean", 0.5], ["reward", 0.25]]

@@ -429,6 +429,15 @@ def sweep_log(
     return "".join(f"{row}\n" for row in rows) + "--- stderr ---\n" + "".join(stderr) + "\n"
 
 
+def in_blocks(log: str) -> str:
+    """The same where standard output was flushed in blocks, between pieces of the bar."""
+    rows, _, bars = log.partition("--- stderr ---\n")
+    lines, pieces = rows.splitlines(keepends=True), bars.split("\r")[1:]
+    size = -(-len(lines) // len(pieces))
+    blocks = ["".join(lines[i : i + size]) for i in range(0, len(lines), size)]
+    return "".join(f"\r{piece}\n{block}" for piece, block in zip(pieces, blocks, strict=True))
+
+
 def linear(x: float) -> float:
     return 1 - x
 
@@ -448,6 +457,7 @@ def warm(x: float) -> float:
         (sweep_log(40, 5, bars=(0, 100, 200), total=200), (5, 200)),
         (sweep_log(40, 5, bars=(200,), total=200, of_epoch=9930.0), (5, 200)),
         (sweep_log(33, 15, bars=(0, 500), total=500, decimals=4), (15, 495)),
+        (in_blocks(sweep_log(40, 5, bars=(40, 120, 160, 200), total=200)), (5, 200)),
         # a run that ended early: as many rows as the bar got to
         (sweep_log(24, 5, bars=(0, 123), total=200), (5, 120)),
         # the learning rate, where the bar does not tell how far it got

@@ -345,7 +345,8 @@ def trend(e: Evidence) -> str:
     if is_constant and last[0] == lowest and (lowest < highest or lowest <= 0):
         return "dead"
     change, has_lost = rise(e), outcome(e).share[-1] < DECLINED
-    if outcome(e).fallen[-1] and (has_lost or change is None or not change.clear):
+    is_lower = outcome(e).fallen[-1] or slips(e)[-1]
+    if is_lower and (has_lost or change is None or not change.clear):
         return "falling"
     if is_constant:
         return "constant"

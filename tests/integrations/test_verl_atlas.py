@@ -11,6 +11,6 @@ pytest.importorskip("verl")
 
 
 def test_verl_computes_what_the_atlas_says(tmp_path):
-    from tests.drift.atlas import moved, outcome
+    from drift.atlas import moved, outcome
 
     assert moved("verl", outcome("verl", Path(sys.executable), tmp_path)) == []

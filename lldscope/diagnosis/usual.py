@@ -59,12 +59,13 @@ class Scale(NamedTuple):
     steps: int = WINDOW
 
 
+_CALLS = Scale(1 / ABANDONED, ABANDONED, least=0.01, steps=400)
 SCALES = {
     "entropy": Scale(ENTROPY_SURGE, 0.1, least=1e-6),
     "grad_norm": Scale(GRADIENT_SURGE, VANISHED),
     "response_tokens": Scale(GROWN, SHRUNK, least=1.0),
-    "valid_searches": Scale(1 / ABANDONED, ABANDONED, least=0.01, steps=400),
-    "tool_calls": Scale(1 / ABANDONED, ABANDONED, least=0.01, steps=400),
+    "valid_searches": _CALLS,
+    "tool_calls": _CALLS,
     "clip_share": Scale(CLIP_RISE, 0.1),
 }
 

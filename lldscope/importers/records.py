@@ -137,6 +137,7 @@ def dict_values(text: str, findings: Findings) -> dict[str, float]:
 def pairs(text: str, findings: Findings | None = None) -> tuple[dict[str, float], str]:
     """Names and numbers of `loss: 0.1 | reward mean = 3/4`, and the text that is neither."""
     values: dict[str, float] = {}
+    findings = Findings() if findings is None else findings
     rest, end = [], 0
     for match in _VALUE.finditer(text):
         before = text[end : match.start()]
@@ -145,7 +146,7 @@ def pairs(text: str, findings: Findings | None = None) -> tuple[dict[str, float]
             continue
         rest.append(before[: before.rindex(name)])
         end = match.end()
-        if is_lost_to_rounding(name, match["num"] or "", findings or Findings()):
+        if is_lost_to_rounding(name, match["num"] or "", findings):
             continue
         if (value := _value(match)) is not None:
             values[name] = value

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench import alarms, candidates, rivals
 
+from benchmarks import alarms, candidates, rivals
 from lldscope.diagnosis import detectors as d
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"

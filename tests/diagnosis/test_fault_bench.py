@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bench import faults, healthy
-from bench.rival_packages import Verdict
+
+from benchmarks import faults, healthy
+from benchmarks.rival_packages import Verdict
 
 LOGS = 3  # of each kind
 SHARP = 15  # steps, the median delay of what happens at once

@@ -16,8 +16,8 @@ from lldscope_trainer.config import load_config
 
 import lldscope
 from lldscope.losses.advantages import group_advantages
-from tests.study.broken import FAULTS
-from tests.study.faults import FaultyTrainer, main
+from study.broken import FAULTS
+from study.faults import FaultyTrainer, main
 
 AT = 1
 

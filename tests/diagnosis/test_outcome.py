@@ -9,9 +9,9 @@ from statistics import NormalDist, median
 
 import numpy as np
 import pytest
-from bench import noise
 from rule_cases import frame
 
+from benchmarks import noise
 from lldscope.diagnosis import detectors as d
 from lldscope.diagnosis import outcome as o
 from lldscope.diagnosis.assess import assess

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench import __main__ as everything
-from bench import noise, rival_packages, rival_worker
-from bench.rival_packages import BY_REWARD, MADE_UP, NOISY, RECORDED, Log, Verdict
 from rule_cases import frame
+
+from benchmarks import __main__ as everything
+from benchmarks import noise, rival_packages, rival_worker
+from benchmarks.rival_packages import BY_REWARD, MADE_UP, NOISY, RECORDED, Log, Verdict
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from bench import importing
 from imported import query, signals
 
 import lldscope
+from benchmarks import importing
 from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES

@@ -81,17 +81,31 @@ def test_compact_loses_no_row_and_leaves_no_file_behind(ended, lldscope_command)
     assert lldscope_command("compact", ended / "nowhere").returncode == 1
 
 
-def test_rows_that_were_merged_before_they_could_be_read_have_signals(ended):
+@pytest.mark.parametrize("has_signals", [True, False])
+def test_rows_that_were_merged_before_they_could_be_read_are_read(ended, has_signals):
     """A reader has read the manifest, the parts are merged, and then it wants to read them."""
-    sealed(ended, range(1, 21), rows=1, table="steps")
+    if has_signals:
+        sealed(ended, range(1, 21), rows=1, table="steps")
     old = time.time() - 2 * compaction.SILENT_SECONDS
     os.utime(manifest_path(ended, 1, 0), (old, old))
     contents = Contents(ended, {}, None, None)
     manifest = contents.parts.read()
     compact(ended)
     assert contents.ingest(manifest, {})
+    assert contents.parts.damaged == {}
     steps = contents.db.connection.sql("SELECT step FROM signals").fetchall()
-    assert [step for (step,) in steps] == list(range(1, 21))
+    assert [step for (step,) in steps] == [*range(1, 21)] * has_signals
+
+
+def test_what_a_killed_writer_wrote_half_never_counts(ended):
+    before = sorted(values(ended))
+    manifest = manifest_path(ended, 1, 0)
+    with manifest.open("ab") as file:
+        file.write(b'{"time": 1.0, "parts": {"resp')
+    os.utime(manifest, (0, 0))
+    assert compact(ended)
+    assert sorted(values(ended)) == before
+    assert lldscope.open_run(ended).damaged == {}
 
 
 def test_two_compactors_at_once_count_nothing_twice(ended):

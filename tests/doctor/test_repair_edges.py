@@ -137,11 +137,14 @@ def test_rows_that_a_merge_did_not_include_go_into_quarantine(run):
 @pytest.mark.parametrize("new", [b"\xff\xfe", b"##"], ids=["not UTF-8", "not JSON"])
 def test_any_number_of_bad_lines_is_repaired_at_once(tmp_path, new):
     path = killed(tmp_path / "run", 30)
+    beat = {"time": 1.7e9, "closed": False, "attempt": 1, "lines": {"a1-r0.jsonl": 40}}
+    (path / "heartbeat/r0.json").write_text(json.dumps(beat))
     before = sorted(values(path))
     original = damage_lines(path, range(2, 27), new)
     result = repair(examine(path))
     assert "damage" not in {f.severity for f in result.findings if not f.repaired}
     assert sorted(values(path)) == before
+    assert lldscope.open_run(path).damaged == {}
     assert (path / "quarantine/manifest-a1-r0.jsonl").read_bytes() == original
     second = damage_lines(path, range(1), new)
     repair(examine(path))

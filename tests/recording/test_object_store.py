@@ -178,6 +178,15 @@ def test_parts_are_merged_and_what_they_replace_is_removed():
     assert len(files) < 30
 
 
+def test_the_next_recorder_sends_what_the_one_before_left(monkeypatch):
+    sent = []
+    monkeypatch.setattr(spool, "_keep_sending", sent.append)
+    first = lldscope.Recorder(PLACE)
+    record_steps(first, range(2))
+    lldscope.Recorder(PLACE, resume=True)
+    assert first.path in sent
+
+
 def test_the_spool_is_for_its_user_only():
     recorder = lldscope.Recorder(PLACE)
     recorder.close()
@@ -202,7 +211,7 @@ def test_a_spool_of_another_run_is_left_alone():
     assert rows(PLACE)["steps"] == 7
 
 
-def test_a_spool_that_was_removed_is_forgotten(here):
+def test_a_spool_that_was_removed_is_forgotten(here, monkeypatch):
     recorder = lldscope.Recorder(PLACE)
     (sender,) = senders()
     record_steps(recorder, range(3))
@@ -211,6 +220,8 @@ def test_a_spool_that_was_removed_is_forgotten(here):
     with pytest.raises(LldscopeError):
         sender.round()
     shutil.rmtree(recorder.path)
+    pauses = iter(range(20))
+    monkeypatch.setattr(time, "sleep", lambda seconds: next(pauses))
     sender.follow()  # ends, although the store refuses everything
 
 

@@ -124,6 +124,14 @@ def test_parts_whose_manifest_line_is_damaged_are_not_lost_by_a_compaction(run):
     assert sorted(values(run)) == before
 
 
+def test_a_part_under_the_name_of_another_is_not_listed_again(run):
+    damage_lines(run, range(3, 4), b"#")
+    shutil.copy(run / "responses/a1-r0-000003.parquet", run / "responses/a1-r0-000004.parquet")
+    repair(examine(run))
+    assert len(values(run)) == len({*values(run)})
+    assert (run / "quarantine/responses-a1-r0-000004.parquet").exists()
+
+
 def test_rows_that_a_merge_did_not_include_go_into_quarantine(run):
     damage_lines(run, range(3, 4), b"#")
     merge(run, layout.read_manifest(run).parts)

@@ -254,13 +254,3 @@ def test_a_file_in_quarantine_is_never_overwritten(tmp_path):
         quarantine(tmp_path, tmp_path / "part", "steps-a1-r0-000001.parquet", "it is damaged")
     files = (tmp_path / "quarantine").glob("*.parquet")
     assert sorted(file.read_text() for file in files) == ["a", "b", "c"]
-
-
-def test_a_part_under_another_name_is_not_listed(tmp_path):
-    with lldscope.Recorder(tmp_path / "run") as r:
-        r.step(step=0, n_responses=1)
-    folder = tmp_path / "run/steps"
-    shutil.copy(folder / "a1-r0-000001.parquet", folder / "a1-r0-000005-000020.parquet")
-    repair(examine(tmp_path / "run"))
-    assert [p.name for p in folder.iterdir()] == ["a1-r0-000001.parquet"]
-    assert lldscope.open_run(tmp_path / "run").sql("SELECT count(*) n FROM all_steps")["n"][0] == 1

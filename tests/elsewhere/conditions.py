@@ -63,7 +63,7 @@ NUMERIC = tuple(
 TIMED = tuple(
     test
     for test in DECISIVE
-    if test.startswith(("tests/recording", "tests/query", "tests/storage", "tests/dashboard"))
+    if test.startswith(("tests/recording", "tests/storage"))
 )
 """Those with files, processes and threads that follow each other, for a loaded machine."""
 

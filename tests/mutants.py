@@ -11,7 +11,6 @@ survivor may be the same program in other words, so it is for a reader to judge.
 from __future__ import annotations
 
 import ast
-import copy
 import random
 import re
 import subprocess
@@ -20,8 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .promises import ROOT
-from .promises import copy as copy_checkout
+from .promises import ROOT, copy
 
 SECONDS = 400  # that the tests may take; a mutant that makes them wait counts as killed
 NEXT = {
@@ -37,11 +35,12 @@ OTHER = {
 
 
 def places(tree: ast.AST) -> Iterator[tuple[int, ast.AST]]:
-    """What can be changed, by its number in the walk; no annotations."""
+    """What can be changed, by its number in the walk; no annotations, and nothing in texts."""
     hints = {
         id(n)
         for node in ast.walk(tree)
-        for hint in (getattr(node, "annotation", None), getattr(node, "returns", None)) if hint
+        for hint in (getattr(node, "annotation", None), getattr(node, "returns", None),
+                     node if isinstance(node, ast.JoinedStr) else None) if hint
         for n in ast.walk(hint)
     }
     for number, node in enumerate(ast.walk(tree)):
@@ -54,22 +53,27 @@ def places(tree: ast.AST) -> Iterator[tuple[int, ast.AST]]:
             yield number, node
 
 
-def changed(tree: ast.AST, number: int) -> tuple[str, int, str, str]:
+def changed(source: str, number: int) -> tuple[str, int, str, str]:
     """The mutant's source, the line, and the code there before and after."""
-    mutant = copy.deepcopy(tree)
-    node = list(ast.walk(mutant))[number]
-    spot = node.test if isinstance(node, ast.If | ast.IfExp) else node
-    line, before = spot.lineno, ast.unparse(spot)
-    if isinstance(node, ast.If | ast.IfExp):
-        node.test = spot = ast.UnaryOp(ast.Not(), node.test)
+    node = list(ast.walk(ast.parse(source)))[number]
+    branches = isinstance(node, ast.If | ast.IfExp)
+    spot = node.test if branches else node
+    before = ast.get_source_segment(source, spot) or ""
+    if branches:
+        spot = ast.copy_location(ast.UnaryOp(ast.Not(), spot), spot)
     elif isinstance(node, ast.Compare):
         node.ops[0] = OTHER[type(node.ops[0])]()
     elif isinstance(node, ast.BinOp | ast.BoolOp):
         node.op = OTHER[type(node.op)]()
     elif isinstance(node, ast.Constant):
         node.value = not node.value if isinstance(node.value, bool) else node.value + 1
-    source = ast.unparse(ast.fix_missing_locations(mutant))
-    return source, line, before, ast.unparse(spot)
+    after = ast.unparse(spot)
+    lines = source.encode().splitlines(keepends=True)
+    first, last = spot.lineno - 1, spot.end_lineno - 1
+    head = b"".join(lines[:first]) + lines[first][: spot.col_offset]
+    rest = lines[last][spot.end_col_offset :] + b"".join(lines[last + 1 :])
+    text = after if isinstance(spot, ast.Constant) else f"({after})"
+    return (head + text.encode() + rest).decode(), spot.lineno, before, after
 
 
 def failures(folder: Path, env: dict[str, str], tests: str) -> list[str]:
@@ -87,19 +91,19 @@ def failures(folder: Path, env: dict[str, str], tests: str) -> list[str]:
 
 def main(room: str, number: int = 20, seed: int = 0) -> None:
     files = sorted((ROOT / "lldscope" / room).rglob("*.py"))
-    trees = {file: ast.parse(file.read_text("utf-8")) for file in files}
-    sites = [(file, n) for file, tree in trees.items() for n, _ in places(tree)]
+    sources = {file: file.read_text("utf-8") for file in files}
+    sites = [(file, n) for file in files for n, _ in places(ast.parse(sources[file]))]
     alone = survivors = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name)
-        env = copy_checkout(folder)
+        env = copy(folder)
         for file, place in random.Random(seed).sample(sites, number):
             there = folder / file.relative_to(ROOT)
-            source, line, before, after = changed(trees[file], place)
+            source, line, before, after = changed(sources[file], place)
             there.write_text(source, "utf-8")
             tests = (f"tests/{each}" for each in (room, NEXT[room]))
             failed = next(filter(None, (failures(folder, env, each) for each in tests)), [])
-            there.write_text(file.read_text("utf-8"), "utf-8")
+            there.write_text(sources[file], "utf-8")
             alone += len(failed) == 1
             survivors += not failed
             result = ("SURVIVES", f"killed by {''.join(failed)} alone", "killed")[len(failed)]

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from lldscope.diagnosis.assess import DEFAULT_ARL
 from lldscope.diagnosis.registry import RULES
 from lldscope.diagnosis.rule import COUNTS
 from lldscope.evaluation.bank import read_bank
-from lldscope.evaluation.scoring import evaluate_run
+from lldscope.evaluation.scoring import EvaluatedRun, evaluate_run
 
 from .arms import ALARM_BANK
+
+
+@cache
+def evaluated(bank: Path) -> tuple[EvaluatedRun, ...]:
+    """The runs of a bank and the alarms of each."""
+    return tuple(evaluate_run(run, DEFAULT_ARL) for run in read_bank(bank))
 
 
 def counts(bank: Path = ALARM_BANK) -> dict[str, tuple[int, int]]:
     """Rule → runs in which it fired, of those that held and recorded its signals."""
     fired: Counter[str] = Counter()
     judged: Counter[str] = Counter()
-    for run in (r for r in read_bank(bank) if r.label == "held"):
-        recorded = run.signals().notna().any()
-        fired.update(
-            {rule for rule, steps in evaluate_run(run, DEFAULT_ARL).fired.items() if steps}
-        )
+    for result in (r for r in evaluated(bank) if r.label == "held"):
+        recorded = result.run.signals().notna().any()
+        fired.update({rule for rule, steps in result.fired.items() if steps})
         judged.update(
             rule.id
             for rule in RULES

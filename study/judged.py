@@ -21,6 +21,7 @@ from lldscope.evaluation.scoring import ANY, EvaluatedRun, evaluate_run, score
 
 from . import risk
 from .arms import ALARM_ARMS, ALARM_BANK, SEED_ARMS, SEED_BANK, Arm
+from .counts import evaluated
 from .tables import table
 
 DISPLACEMENT = ("lld-decay", "retention-loss")
@@ -78,9 +79,24 @@ def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
     runs = _runs(bank)
     if not runs:
         return dict.fromkeys(BLOCKS, "No runs yet.")
-    evaluated = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
+    rankings = rank(runs)
+    by_seed = _runs(seeds)
+    not_degraded = rank([_grey_as_held(run) for run in by_seed], risk.score)
+    texts = by_alarm(bank) | {
+        "judged-summary": _summary(_evaluated(bank), rankings, by_seed, not_degraded),
+        "seed-outcomes": f"{_progress(by_seed, SEED_ARMS)}\n\n{_outcomes(by_seed, SEED_ARMS)}",
+        "seed-detectors": _detectors(rank(by_seed, risk.score)),
+        "seed-not-degraded": _detectors(not_degraded),
+        "alarm-detectors": _detectors(rankings),
+    }
+    return {name: texts[name] for name in BLOCKS}
+
+
+def by_alarm(bank: Path = ALARM_BANK) -> dict[str, str]:
+    """The blocks that hang on the rules and on nothing else."""
+    runs, evaluations = _runs(bank), _evaluated(bank)
     families = {
-        name: [j for j in evaluated if family(j.run.name) == name]
+        name: [j for j in evaluations if family(j.run.name) == name]
         for name in reversed(FAMILIES.values())
     }
     tables = [
@@ -88,20 +104,15 @@ def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
         for name, group in families.items()
         if any(j.label == "degraded" for j in group)
     ]
-    rankings = rank(runs)
-    by_seed = _runs(seeds)
-    not_degraded = rank([_grey_as_held(run) for run in by_seed], risk.score)
-    texts = (
-        _summary(evaluated, rankings, by_seed, not_degraded),
-        f"{_progress(runs, ALARM_ARMS)}\n\n{_outcomes(runs, ALARM_ARMS)}",
-        _table("all runs", evaluated),
-        "\n\n".join(tables),
-        f"{_progress(by_seed, SEED_ARMS)}\n\n{_outcomes(by_seed, SEED_ARMS)}",
-        _detectors(rank(by_seed, risk.score)),
-        _detectors(not_degraded),
-        _detectors(rankings),
-    )
-    return dict(zip(BLOCKS, texts, strict=True))
+    return {
+        "judged-outcomes": f"{_progress(runs, ALARM_ARMS)}\n\n{_outcomes(runs, ALARM_ARMS)}",
+        "judged-all": _table("all runs", evaluations),
+        "judged-families": "\n\n".join(tables),
+    }
+
+
+def _evaluated(bank: Path) -> list[EvaluatedRun]:
+    return [_with_rivals(result) for result in evaluated(bank)]
 
 
 def _runs(bank: Path) -> list[LabelledRun]:

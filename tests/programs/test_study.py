@@ -516,14 +516,14 @@ def test_treatments_are_compared_with_the_same_seeds(sample_bank, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, lldscope_command):
+def test_the_rates_of_the_alarms_are_those_of_evaluate(
+    made_up_bank, tmp_path, lldscope_command, monkeypatch
+):
+    monkeypatch.setattr(report, "judged", lambda: dict.fromkeys(judged.BLOCKS, "judged elsewhere"))
     page = tmp_path / "rates.md"
-    current = report.RATES.read_text("utf-8")
-    page.write_text(current, "utf-8")
+    page.write_text(report.RATES.read_text("utf-8"), "utf-8")
     report.write_rates(made_up_bank, page)
     text = page.read_text("utf-8")
-    for name in judged.BLOCKS:  # of the alarm bank in the repository
-        assert block(text, name) == block(current, name), name
     rates = text.split("rates-development -->")[1].splitlines()
     result = json.loads(lldscope_command("evaluate", made_up_bank, "--json").stdout)
     decay = next(rule for rule in result["rules"] if rule["rule"] == "lld-decay")

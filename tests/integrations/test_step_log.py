@@ -14,12 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip("trl", reason="trl: not installed")
-mlflow = pytest.importorskip("mlflow", reason="the stores have an environment of their own")
-swanlab = pytest.importorskip("swanlab", reason="the stores have an environment of their own")
 os.environ["TRACKIO_DIR"] = tempfile.mkdtemp(prefix="trackio-")  # it is read by the import
-trackio = pytest.importorskip("trackio", reason="the stores have an environment of their own")
-wandb = pytest.importorskip("wandb", reason="the stores have an environment of their own")
+pytest.importorskip("trl", reason="trl: not installed")
 
 import trl_tiny
 
@@ -30,6 +26,10 @@ from lldscope.integrations.common.step_log import StepLog
 from lldscope.integrations.trl import instrument
 from lldscope.monitor.health import check
 
+swanlab = pytest.importorskip("swanlab", reason="the stores have an environment of their own")
+wandb = pytest.importorskip("wandb", reason="the stores have an environment of their own")
+pytest.importorskip("mlflow", reason="the stores have an environment of their own")
+trackio = pytest.importorskip("trackio", reason="the stores have an environment of their own")
 TRACKIO = Path(os.environ["TRACKIO_DIR"])
 LOGGED = re.compile(
     rb'"data": ([-\d.e]+), .{,80}"key": "train/lldscope/delta_correct", "step": (\d+)'

@@ -57,14 +57,14 @@ site: .envs/site/.ready
 	.envs/site/bin/zensical build --strict --clean
 
 bench: $(READY)
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m benchmarks
 
 sample_runs: SAMPLE := steps=130 lr=4e-4 warmup_steps=40
 sample_runs: $(READY)
 	rm -rf sample_runs/grpo sample_runs/grpo-llds sample_runs/retriever-dies
 	$(BIN)/lldscope train demo $(SAMPLE) name=grpo --run sample_runs/grpo
 	$(BIN)/lldscope train demo $(SAMPLE) name=grpo-llds llds=action --run sample_runs/grpo-llds
-	$(BIN)/python -m tests.study.faults retriever-dies tests/study/base.yaml steps=90 prompts=8 \
+	$(BIN)/python -m study.faults retriever-dies study/base.yaml steps=90 prompts=8 \
 		--seed 12 --run sample_runs/retriever-dies
 
 constraints: $(READY)

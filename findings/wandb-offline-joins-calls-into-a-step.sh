@@ -26,6 +26,7 @@ run.log({"a": 2.0}, step=1)
 run.log({"b": 3.0})
 run.log({"a": 4.0}, step=0)
 run.finish()
+wandb.teardown()  # ends the process that writes the file
 
 # The file is a log of records: length and kind before each part.
 data, position, part, rows = Path(glob.glob("wandb/offline*/*.wandb")[0]).read_bytes(), 7, b"", []

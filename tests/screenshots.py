@@ -16,8 +16,8 @@ from typing import NamedTuple
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from .bench.check import SAMPLES
-from .bench.page import FLAGS, free_port, wait_for
+from benchmarks.check import SAMPLES
+from benchmarks.page import FLAGS, free_port, wait_for
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 MOST_BYTES = 150_000

@@ -49,7 +49,7 @@ def answers() -> dict[str, dict]:
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_decision_is_the_same_with_other_instructions(answers, name):
     here, there = (answers[of]["decisions"] for of in ("all", name))
-    assert len(here) > 100  # searches, draws, nuclei, recorded runs and those of the bank
+    assert len(here) > 40  # searches, draws, nuclei, recorded runs and those of the bank
     assert [key for key in here if here[key] != there[key]] == []
 
 
@@ -63,6 +63,7 @@ def test_numbers_of_the_analyzer_differ_by_rounding_at_most(answers, name):
         np.testing.assert_allclose(there[key], here[key], rtol=1e-9, atol=1e-12, err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_same_tokens_are_drawn_from_probabilities_that_differ_by_rounding(answers, name):
     """But where a draw falls between two roundings: that is one token in some hundred thousand."""

@@ -175,6 +175,19 @@ def test_no_adapter_imports_from_another_trainers() -> None:
             assert {trainer_of(i) for i in others} <= {trainer_of(name), "common"}, name
 
 
+@pytest.mark.parametrize(
+    ("folder", "others"), [("benchmarks", ("study", "tests")), ("study", ("tests",))]
+)
+def test_programs_import_no_tests(folder: str, others: tuple[str, ...]) -> None:
+    helpers = {path.stem for path in (ROOT / "tests" / "helpers").glob("*.py")}
+    for path in (ROOT / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [str(node.module)]
+            assert not {name.split(".")[0] for name in names} & {*others, *helpers}, path
+
+
 def test_every_declared_room_is_there_and_says_what_it_is_for() -> None:
     for folder, order in ORDER.items():
         for room in order:
@@ -272,7 +285,7 @@ def test_names_are_nouns_and_verbs() -> None:
     """Also in tests: a participle alone leaves the reader to guess what the thing is."""
     bare = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
-        for folder in ("lldscope", "trainer", "dashboard", "tests", "docs")
+        for folder in ("lldscope", "trainer", "dashboard", "tests", "benchmarks", "study", "docs")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for line, name in local_names(ast.parse(path.read_text(encoding="utf-8")))
         if name.strip("_") in PARTICIPLES

@@ -24,7 +24,8 @@ def test_in_an_environment_of_its_own(name):
         pytest.skip(f"{FOLDER / name} is missing: make {FOLDER.name}/{name}/.ready")
     tests = [TESTS / path for path in (OWN | AGAIN)[name]]
     done = subprocess.run(
-        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+         "-m", "slow or not slow" if name in OWN else "not slow", *tests],
         cwd=TESTS.parent, capture_output=True, text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -93,7 +93,7 @@ def _show_metrics(trainer: str, as_json: bool, markdown: bool) -> None:
     for source, group in groupby(metrics, key=lambda m: m.source):
         rows = list(group)
         if markdown:
-            click.echo(f"## {source}\n\n{_METRICS_HEAD}")
+            click.echo(f"## {source}\n\nFrom {rows[0].files}; {rows[0].date}.\n\n{_METRICS_HEAD}")
             for m in rows:
                 notes = "; ".join(filter(None, (m.differs, m.caution)))
                 signal = f"`{m.signal}`" if m.signal else ""

@@ -17,6 +17,7 @@ class Metric:
     source: str  # trainer and version, or date of the source
     how: str
     date: str
+    files: str
     quantity: str
     over: str = ""
     unit: str = ""
@@ -37,7 +38,8 @@ def metrics() -> tuple[Metric, ...]:
     atlas = tomllib.loads(files(__package__).joinpath("atlas.toml").read_text("utf-8"))
     return tuple(
         Metric(
-            trainer=section["trainer"], source=source, date=section["date"], quantity=row.pop("is"),
+            source=source, quantity=row.pop("is"),
+            **{name: section[name] for name in ("trainer", "date", "files")},
             **({"how": "read" if row.pop("read", False) else section["how"]} | row),
         )
         for source, section in atlas.items()

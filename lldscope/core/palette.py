@@ -88,6 +88,8 @@ _THEMES = {
     "grid": ("#e9ecf0", "#242b33"),
     "zero": ("#aeb7c1", "#56616d"),
     "accent": ("#1a6fab", "#6cb8ee"),
+    "pressed": ("#1a6fab", "#1a6fab"),  # under white text
+    "live": (GREEN, GREEN),
     "shadow": ("0 1px 2px rgb(20 30 45 / 6%), 0 4px 16px rgb(20 30 45 / 4%)", "none"),
 }
 LIGHT = {name: light for name, (light, _) in _THEMES.items()}

@@ -119,8 +119,9 @@ class Trainer:
         """Its name for one of our settings; None where it has none, or it is not known."""
         if self.id == "lldscope":
             return name
-        theirs = SETTINGS.get(name, {}).get(self.id)
-        return f"GRPOConfig.{theirs}" if theirs and self.id == "trl" else theirs
+        of_trl = self.id in ("trl", "unsloth", "ms-swift")  # which are made of it
+        theirs = SETTINGS.get(name, {}).get("trl" if of_trl else self.id)
+        return f"GRPOConfig.{theirs}" if theirs and of_trl else theirs
 
 
 # The first whose marks are among the names of a log wrote it.
@@ -140,6 +141,12 @@ TRAINERS = (
     )),
     Trainer("tinker", "Tinker", marks=re.compile("env/all/|progress/batch|optim/kl_sample_train")),
     Trainer("prime-rl", "prime-rl", marks=re.compile("mismatch_kl/|reward/all/|train/agg/")),
+    Trainer("ms-swift", "ms-swift", marks=re.compile(
+        "(train/)?(rollout_correction/|entropy/(max|min|threshold)$)"
+    )),
+    Trainer("unsloth", "Unsloth", marks=re.compile(
+        "(train/)?sampling/(rollout_kl_|importance_sampling_ess)"
+    )),
     Trainer(
         "trl", "TRL",
         ("from lldscope.integrations.trl import instrument", 'instrument(trainer, "runs/mine")'),

@@ -23,7 +23,7 @@ State = Literal["inactive", "pending", "firing", "resolved"]
 Span = tuple[int, int | None]
 
 # How often each rule fired wrongly: in runs of sample_runs/alarm_bank that held, by their held-out
-# exact match. `python -m tests.study report` counts them and writes the file.
+# exact match. `python -m study report` counts them and writes the file.
 COUNTS = Path(__file__).with_name("counted.json")
 # Rule → runs in which it fired, of those that held and recorded its signals.
 FIRED: dict[str, tuple[int, int]] = {

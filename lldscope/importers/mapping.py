@@ -1,11 +1,10 @@
 """Which of our signals a foreign metric is, whatever logger carried it: by the atlas of trainers'
-metrics (core/atlas.toml), and of what is not in it, by the table here, one line a name.
+metrics (core/atlas.toml), and of what is not in it, by the words of its name.
 
-A metric that only resembles a signal is not here and keeps its own name, such as LLDS' fork's
-`actor/pos_avg_old_log_prob`, which is divided by the tokens of all responses. Where it is the same
-quantity by another estimator, the third column says which: it stands in the table `scalars` and
-among the notes of the import. Of several metrics of one log that mean one signal, the first here
-stands for it.
+A metric that only resembles a signal keeps its own name, such as LLDS' fork's
+`actor/pos_avg_old_log_prob`, which is divided by the tokens of all responses. How the same quantity
+differs by its estimator stands in the table `scalars` and among the notes of the import. Of several
+metrics of one log that mean one signal, the first of the atlas stands for it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Meaning:
 
     signal: str
     estimator: str | None = None
-    rank: int = 0  # place in the atlas or the table
+    rank: int = 0  # place in the atlas
     factor: float = 1.0  # what the foreign number is multiplied by
     caution: str | None = None  # when it is absent or misleading
 
@@ -35,14 +34,6 @@ SIGNAL_NAMES = frozenset(SIGNALS.names)
 SCALAR_SIGNALS = frozenset(c.name for c in SIGNALS.columns if c.kind == "float")
 
 _AFTER = "of the policy after the step"
-
-# What is not in the atlas: a score that a fork logs, and names in loops of people's own, whatever
-# trainer they are of; more in _WORDS.
-_TABLE: tuple[tuple[str, str, str | None], ...] = (
-    ("reward/selected_mean", "reward", "over the responses that are trained on"),
-    ("score", "reward", "a score that is taken for the reward"),
-    ("performance", "reward", "a score that is taken for the reward"),
-)
 
 # By trainer and name.
 _OF_TRAINERS: dict[tuple[str, str], Meaning] = {}
@@ -54,10 +45,7 @@ for _rank, _m in enumerate(metrics()):
         )
 
 # By name alone: the first trainer that uses it.
-MEANINGS: dict[str, Meaning] = {
-    name: Meaning(signal, estimator, len(metrics()) + rank)
-    for rank, (name, signal, estimator) in enumerate(_TABLE)
-} | {name: m for (_, name), m in reversed(_OF_TRAINERS.items())}
+MEANINGS = {name: m for (_, name), m in reversed(_OF_TRAINERS.items())}
 _LAST_RANK = max(m.rank for m in MEANINGS.values())
 
 # A part of a name that says that it is of held-out questions, and a last part that says that it is
@@ -83,7 +71,7 @@ _WORDS: dict[str, str] = {
     words: signal
     for signal, names in {
         "reward": "reward|rewards|reward total|total reward|total rewards|reward score|ep rew|"
-                  "episode reward",
+                  "episode reward|reward selected|score|performance",
         "reward_sd": "reward std|rewards std|reward sd|std reward|total rewards std",
         "success": "success|success rate|accuracy|acc|pass rate|solve rate|correct|correct rate|"
                    "fraction correct|correct fraction|solved",
@@ -149,7 +137,7 @@ def component(name: str) -> str | None:
 
 def assign(names: Iterable[str], choices: Mapping[str, str] | None = None) -> dict[str, Meaning]:
     """What each metric of one entry is recorded as. Of several that mean one signal, the first of
-    the table stands for it; others keep their names, under `log/` where that is a signal's. Reward
+    the atlas stands for it; others keep their names, under `log/` where that is a signal's. Reward
     components are `component/NAME`.
 
     choices: name in the log → the signal that somebody said it is.

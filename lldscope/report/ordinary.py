@@ -1,7 +1,7 @@
 """Whether a number is ordinary: what a signal was in healthy logs, and what it must be by identity.
 
 `healthy.csv` holds the median of each signal over each healthy log, public or of this project
-(docs/research/public-logs.md); `python -m tests.study.healthy` makes it.
+(docs/research/public-logs.md); `python -m study.healthy` makes it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -52,28 +53,48 @@ def bare(tmp_path_factory) -> Path:
     pip = [sys.executable, "-m", "pip", "-q"]
     subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, ROOT], check=True)
     (wheel,) = folder.glob("*.whl")
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv")
     python = folder / "venv" / "bin" / "python"
-    options = ["install", "-q", "-c", ROOT / "constraints.txt", wheel]
-    subprocess.run([python, "-m", "pip", *options], check=True)
+    options = ["install", "--no-compile", "-c", ROOT / "constraints.txt", wheel]
+    subprocess.run([*pip, "--python", python, *options], check=True)
     return python
+
+
+ONE_AFTER_THE_OTHER = """
+import contextlib, io, json, sys
+from lldscope.cli import main
+results = []
+for arguments in json.load(sys.stdin):
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    sys.argv, code = ["lldscope", *arguments], 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    err.flush()
+    results.append([code, err.buffer.getvalue().decode("utf-8")])
+json.dump(results, sys.stdout)
+"""
 
 
 @pytest.mark.slow
 def test_every_command_works_or_names_the_extra_that_it_needs(bare, tmp_path):
     run = shutil.copytree(ROOT / "sample_runs" / "grpo", tmp_path / "runs" / "grpo")
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": ""}
-    for command, (code, words) in COMMANDS.items():
-        arguments = [
-            word.replace("RUN", str(run)).replace("FOLDER", str(run.parent))
-            .replace("+", " ") for word in command.split()
-        ]
-        done = subprocess.run(
-            [bare, "-m", "lldscope", *arguments], capture_output=True, text=True, cwd=tmp_path,
-            env=environment,
-        )
-        assert (done.returncode, words in done.stderr) == (code, True), (command, done.stderr)
-        assert "Traceback" not in done.stderr, command
+    words_of = [
+        [w.replace("RUN", str(run)).replace("FOLDER", str(run.parent)).replace("+", " ")
+         for w in command.split()]
+        for command in COMMANDS
+    ]
+    done = subprocess.run(
+        [bare, "-c", ONE_AFTER_THE_OTHER], input=json.dumps(words_of), capture_output=True,
+        text=True, cwd=tmp_path, env=environment, check=True,
+    )
+    results = zip(COMMANDS.items(), json.loads(done.stdout), strict=True)
+    for (command, (code, words)), (result, err) in results:
+        assert (result, words in err) == (code, True), (command, err)
+        assert "Traceback" not in err, command
 
 
 @pytest.mark.slow

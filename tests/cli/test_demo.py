@@ -27,23 +27,25 @@ def steps_recorded(run: Path) -> int:
 
 
 @pytest.mark.slow
-def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
+def test_demo_trains_both_beside_an_earlier_one_and_says_how_it_went(lldscope_command, tmp_path):
+    (tmp_path / "demo-1" / "grpo").mkdir(parents=True)  # of an earlier demo
     done = lldscope_command("demo", "--root", tmp_path, "--no-dash", *SHORT)
     assert done.returncode == 0, done.stderr
+    assert not any((tmp_path / "demo-1" / "grpo").iterdir())
     for name in ("grpo", "cured"):
-        run = lldscope.open_run(tmp_path / "demo-1" / name)
+        run = lldscope.open_run(tmp_path / "demo-2" / name)
         assert run.info["status"] == "finished"
         assert run.signals()["step"].tolist() == [0, 1, 2]
         assert run.info["config"]["llds"] == ("action" if name == "cured" else "off")
         assert f"{name:10} reward (ten-step mean)" in done.stderr
-    grpo, cured = (lldscope.open_run(tmp_path / "demo-1" / n) for n in ("grpo", "cured"))
+    grpo, cured = (lldscope.open_run(tmp_path / "demo-2" / n) for n in ("grpo", "cured"))
     # the same seed: before the first update the two cannot differ
     first = "SELECT reward, text FROM responses WHERE step = 0 ORDER BY response_id"
     assert grpo.sql(first).equals(cured.sql(first))
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
+def test_ctrl_c_stops_the_demo(tmp_path):
     command = [sys.executable, "-m", "lldscope", "demo", "--root", str(tmp_path), "--no-dash",
                "steps=500", *SHORT[1:]]
     demo = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -56,9 +58,6 @@ def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
     for run in runs:
         assert layout.read_run(run)["status"] == "stopped"
         assert heartbeats.read_heartbeats(run)[0]["closed"]
-    again = subprocess.run([*command, "steps=2"], capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0, again.stderr
-    assert (tmp_path / "demo-2" / "grpo" / "run.json").exists()
 
 
 @pytest.mark.slow

@@ -153,7 +153,9 @@ def test_what_is_no_log_is_an_error(logs, lldscope_command):
         (["actor/pg_loss", "critic/score/mean"], "verl"), (["actor/approxkl"], "roll"),
         (["env/all/reward/total"], "tinker"), (["reward", "mean_reward", "loss"], "other"),
         (["policy/policy_loss"], "skyrl"), (["ppo_actor/update/lr"], "areal"),
-        (["mismatch_kl/mean"], "prime-rl"), (["input", "output", "gts", "score"], "verl"),
+        (["completions/mean_length", "kl", "entropy/max", "entropy/mean"], "ms-swift"),
+        (["completions/mean_length", "kl", "sampling/rollout_kl_k1/mean"], "unsloth"),
+        (["mismatch_kl/mean", "entropy/max"], "prime-rl"), (["input", "output", "gts", "score"], "verl"),
     ],
 )
 def test_the_names_in_a_log_say_who_wrote_it(names, trainer):

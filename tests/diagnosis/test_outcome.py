@@ -9,9 +9,9 @@ from statistics import NormalDist, median
 
 import numpy as np
 import pytest
-from bench import noise
 from rule_cases import frame
 
+from benchmarks import noise
 from lldscope.diagnosis import detectors as d
 from lldscope.diagnosis import outcome as o
 from lldscope.diagnosis.assess import assess
@@ -149,6 +149,7 @@ def test_a_new_kind_of_data_forgets_the_best():
     assert not o.outcome(declared).fallen.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "phi", "most"),
     [(0.2, 0.0, 0), (0.33, 0.3, 2), (0.5, 0.0, 1)],
@@ -164,6 +165,7 @@ def test_healthy_noise_is_not_called_a_crash(share, phi, most):
     assert count <= most
 
 
+@pytest.mark.slow
 def test_no_run_that_held_is_called_critical_at_32_rollouts_a_step():
     runs = [(fall, s) for fall, s in noise.labelled(noise.BANK, "all") if fall is None]
     counts, _ = noise.measure(runs, noise.CONDITIONS["32 rollouts"])

@@ -8,10 +8,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from bench import healthy
-from bench.noise import correlated
 from rule_cases import frame
 
+from benchmarks import healthy
+from benchmarks.noise import correlated
 from lldscope.diagnosis.assess import Assessment, assess
 
 STEPS, ONSET, LONG = 280, 150, 2000

@@ -77,6 +77,7 @@ def test_other_questions_in_training_are_not_compared():
     assert alert(assess(table, restarts={60: "data"}), "eval-gap") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_scores_that_do_not_fall_seldom_seem_to(share):
     """Questions drawn anew for each of twenty evaluations."""

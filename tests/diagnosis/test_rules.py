@@ -23,8 +23,8 @@ from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from lldscope.diagnosis.rule import Severity, episodes
 from lldscope.diagnosis.rules.measures import is_observed, over_former_max, percent
 from lldscope.storage.json_files import to_json
-from tests.study import arms, bank
-from tests.study.arms import CAUSE
+from study import arms, bank
+from study.arms import CAUSE
 
 ALL_CASES = list(CASE.values())
 NAMES = list(CASE)

@@ -124,6 +124,14 @@ def test_parts_whose_manifest_line_is_damaged_are_not_lost_by_a_compaction(run):
     assert sorted(values(run)) == before
 
 
+def test_a_part_under_the_name_of_another_is_not_listed_again(run):
+    damage_lines(run, range(3, 4), b"#")
+    shutil.copy(run / "responses/a1-r0-000003.parquet", run / "responses/a1-r0-000004.parquet")
+    repair(examine(run))
+    assert len(values(run)) == len({*values(run)})
+    assert (run / "quarantine/responses-a1-r0-000004.parquet").exists()
+
+
 def test_rows_that_a_merge_did_not_include_go_into_quarantine(run):
     damage_lines(run, range(3, 4), b"#")
     merge(run, layout.read_manifest(run).parts)
@@ -137,11 +145,14 @@ def test_rows_that_a_merge_did_not_include_go_into_quarantine(run):
 @pytest.mark.parametrize("new", [b"\xff\xfe", b"##"], ids=["not UTF-8", "not JSON"])
 def test_any_number_of_bad_lines_is_repaired_at_once(tmp_path, new):
     path = killed(tmp_path / "run", 30)
+    beat = {"time": 1.7e9, "closed": False, "attempt": 1, "lines": {"a1-r0.jsonl": 40}}
+    (path / "heartbeat/r0.json").write_text(json.dumps(beat))
     before = sorted(values(path))
     original = damage_lines(path, range(2, 27), new)
     result = repair(examine(path))
     assert "damage" not in {f.severity for f in result.findings if not f.repaired}
     assert sorted(values(path)) == before
+    assert lldscope.open_run(path).damaged == {}
     assert (path / "quarantine/manifest-a1-r0.jsonl").read_bytes() == original
     second = damage_lines(path, range(1), new)
     repair(examine(path))

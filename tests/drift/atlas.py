@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -70,18 +71,25 @@ def moved(trainer: str, result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def newest(folder: Path, packages: tuple[str, ...]) -> Path:
+    """The Python of a new environment. pip chooses the build of torch, and uv, if there is one,
+    installs the rest. Raises CalledProcessError."""
+    environment = runpy.run_path(str(HERE.parents[1] / ".ci" / "environment.py"))
+    python: Path = environment["environment"](folder)
+    quiet = environment["pip"](python, "install", "--quiet")
+    subprocess.run([*quiet, f"torch=={version('torch').split('+')[0]}"], check=True)
+    if uv := environment["find_uv"]():
+        quiet = [uv, "pip", "install", "--quiet", "--python", str(python)]
+    subprocess.run([*quiet, *packages], env=environment["uv_environment"](python), check=True)
+    return python
+
+
 def main(trainers: list[str]) -> int:
     worst = 0
     for trainer in trainers or EXPERIMENTS:
         with tempfile.TemporaryDirectory() as folder:
-            python = Path(folder, "env", "bin", "python")
             try:
-                subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
-                subprocess.run(
-                    [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                     f"torch=={version('torch').split('+')[0]}", *EXPERIMENTS[trainer].packages],
-                    check=True,
-                )
+                python = newest(Path(folder, "env"), EXPERIMENTS[trainer].packages)
                 result = outcome(trainer, python, Path(folder))
             except (OSError, subprocess.CalledProcessError) as error:
                 print(f"{trainer}: {error}")

@@ -11,6 +11,7 @@ are executed: take the sources from where you would install the trainer.
 from __future__ import annotations
 
 import ast
+import collections
 import math
 import sys
 import types
@@ -27,6 +28,7 @@ from made_up_rows import (
     RESPONSES,
     SHAPE,
     Rows,
+    average,
     candidates,
     inner,
     log_r,
@@ -38,6 +40,8 @@ from torch import nn
 SOURCES = {
     "tinker": "tinker_cookbook/tinker_cookbook/rl/metrics.py",
     "ms-swift": "ms_swift/swift/rlhf_trainers/grpo_trainer.py",
+    "skyrl": "skyrl/skyrl/backends/skyrl_train",
+    "unsloth": "unsloth_zoo/unsloth_zoo/rl_replacements.py",
     "roll": "ROLL/roll/utils",
     "areal": "areal/areal/utils/functional/functional.py",
     "nemo-rl": "NeMo-RL/nemo_rl/algorithms",
@@ -59,6 +63,8 @@ MORE: dict[str, Callable[[dict[str, Any]], torch.Tensor]] = {
     "mean π_old − π_behaviour: of probabilities, with sign": lambda r: (
         r["old_log_probs"].exp() - r["rollout_log_probs"].exp()),
     "mean π_inner/π_old": lambda r: inner(r).exp(),
+    "mean |log π_inner − log π_behaviour|": lambda r: (
+        r["log_probs"] - r["rollout_log_probs"]).abs(),
 }
 PARTS = ((0, 5), (5, 9), (9, RESPONSES))  # micro-batches
 
@@ -89,9 +95,10 @@ class Trainers:
     def __init__(self, folder: Path, rows: Rows) -> None:
         self.at = {name: folder / path for name, path in SOURCES.items()}
         self.rows = rows
-        self.mask, self.old, self.now, self.engine, self.advantages = (
+        (self.mask, self.old, self.now, self.engine, self.advantages, self.ref, self.entropy) = (
             padded(rows, name) for name in
-            ("response_mask", "old_log_probs", "log_probs", "rollout_log_probs", "advantages"))
+            ("response_mask", "old_log_probs", "log_probs", "rollout_log_probs", "advantages",
+             "ref_log_prob", "inner_entropy"))
 
     def mean(self, x: torch.Tensor) -> float:
         return float((x * self.mask).sum() / self.mask.sum())
@@ -106,10 +113,76 @@ class Trainers:
         }) for r in self.rows]
         yield from function(data, [r["old_log_probs"] for r in self.rows]).items()
 
+    def averaged(self, of: Callable[..., dict[str, float]]) -> Results:
+        """Means of what a trainer computes of a micro-batch, given the micro-batch's rows."""
+        whole = [self.now, self.old, self.ref, self.engine, self.advantages, self.mask,
+                 self.entropy]
+        sizes = [n for rank in SHAPE for mini in rank for n in mini]
+        parts = [of(*micro) for micro in zip(*(x.split(sizes) for x in whole), strict=True)]
+        yield from ((name, sum(float(p[name]) for p in parts) / len(parts)) for name in parts[0])
+
     def ms_swift(self, file: Path) -> Results:
         function = take(file, "_compute_rollout_offpolicy_metrics")
         yield from function._compute_rollout_offpolicy_metrics(
             None, self.old, self.engine, self.mask).items()
+        loss = take(file, "_compute_loss_and_metrics", gather=lambda x: x, nanmax=torch.max,
+                    nanmin=torch.min)._compute_loss_and_metrics
+
+        def micro(now: Any, old: Any, ref: Any, _: Any, advantages: Any, mask: Any, entropy: Any
+                  ) -> dict[str, float]:
+            settings = collections.defaultdict(lambda: None, {
+                "model": nn.Module(), "beta": 0.1, "importance_sampling_level": "token",
+                "loss_type": "bnpo", "epsilon_low": LOW, "epsilon_high": HIGH,
+                "compute_entropy": True, "sdar_loss_coef": 0,
+                "args": types.SimpleNamespace(
+                    log_entropy=True, top_entropy_quantile=1.0, delta=None),
+                "accelerator": types.SimpleNamespace(gather_for_metrics=lambda x: x),
+                "_get_per_token_logps_and_entropies": lambda *_, **__: (now, entropy),
+            })
+            trainer = type("Trainer", (), {"__getattr__": lambda _, name: settings[name]})()
+            batch = types.SimpleNamespace(
+                completion_mask=mask, truncated_mask=None, ref_per_token_logps=ref,
+                advantages=advantages, old_per_token_logps=old, rollout_per_token_logps=None)
+            stat = loss(trainer, None, {}, batch)[1]
+            return {"kl": stat["kl"], "entropy/mean": stat["entropy"]["entropy_mean"],
+                    "clip_ratio/region_mean": stat["clipping"]["region_clip_mean"]}
+
+        yield from self.averaged(micro)
+
+    def skyrl(self, folder: Path) -> Results:
+        mean = take(folder / "utils" / "torch_utils.py", "masked_mean").masked_mean
+        kl = take(folder / "utils" / "ppo_utils.py", "compute_approx_kl").compute_approx_kl
+        kinds = {f"MINIBATCH_ROLLOUT_LOGPROB_DIFF_{kind}_KEY": kind
+                 for kind in ("MEAN", "SQ_MEAN", "MAX", "MIN")}
+        name = "compute_minibatch_rollout_logprob_diff_metrics"
+        difference = vars(take(folder / "workers" / "worker_utils.py", name, masked_mean=mean,
+                               **kinds))[name]
+
+        def micro(now: Any, _: Any, ref: Any, engine: Any, __: Any, mask: Any, entropy: Any
+                  ) -> dict[str, float]:  # put together as its worker does it
+            return {
+                "policy_kl": mean(kl(now, ref, mask), mask, dim=-1).mean(),
+                "policy_entropy": mean(entropy, mask),
+                "minibatch_rollout_logprobs_abs_diff_mean": difference(now, engine, mask)["MEAN"],
+            }
+
+        yield from self.averaged(micro)
+
+    def unsloth(self, file: Path) -> Results:
+        function = take(file, "grpo_compute_loss", "grpo_rollout_mismatch_stats",
+                        "grpo_rollout_mismatch_metrics")
+
+        def micro(now: Any, old: Any, ref: Any, engine: Any, advantages: Any, mask: Any, _: Any
+                  ) -> dict[str, float]:
+            length, kl = function.grpo_compute_loss(
+                ref, now, old, engine, mask, mask, 0.1, advantages, epsilon_low=LOW,
+                epsilon_high=HIGH)[1:3]
+            return {"completion_length": length, "kl": kl}
+
+        yield from self.averaged(micro)
+        weights = (self.old - self.engine).exp().clamp(max=1.2)
+        yield from function.grpo_rollout_mismatch_metrics(function.grpo_rollout_mismatch_stats(
+            self.old, self.engine, self.mask, weights)).items()
 
     def roll(self, folder: Path) -> Results:
         means = take(folder / "functionals.py", "masked_mean", "masked_sum")
@@ -217,6 +290,9 @@ def main(folder: Path) -> None:
     values[("entropy of the vocabulary, current policy", "action tokens of a micro-batch; "
             "micro-batches weigh by the square of their tokens")] = sum(
         sum(sums[a:b]) * sum(tokens[a:b]) for a, b in PARTS) * len(PARTS) / sum(tokens) ** 2
+    values[("mean action tokens of a response", "responses of a micro-batch; micro-batches weigh "
+            "the same")] = average(average(float(r["response_mask"].sum()) for r in micro)
+                                   for rank in cut for mini in rank for micro in mini)
     products = [math.exp((log_r(r) * r["response_mask"]).sum()) for r in rows]
     values[("mean product of a response's r", "responses")] = sum(products) / RESPONSES
     trainers = Trainers(folder, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .instruction_sets import SWITCHES, instruction_sets
 
@@ -53,10 +53,17 @@ WRITTEN = tuple(
 )
 """Those that read and write text, for locales."""
 
+NUMERIC = tuple(
+    test
+    for test in DECISIVE
+    if test.startswith(("tests/losses", "tests/diagnosis", "tests/query", "tests/trainer/test_ro"))
+)
+"""Those that compute, for instructions between the most and the fewest."""
+
 TIMED = tuple(
     test
     for test in DECISIVE
-    if test.startswith(("tests/recording", "tests/query", "tests/storage", "tests/dashboard"))
+    if test.startswith(("tests/recording", "tests/storage"))
 )
 """Those with files, processes and threads that follow each other, for a loaded machine."""
 
@@ -90,11 +97,15 @@ def conditions() -> list[Condition]:
 
 
 def together() -> list[Condition]:
-    """The same, in fewer runs: instructions, orders, zones and hash seeds change at once."""
-    instructions, orders = _instructions(), _orders()
-    both = [left + right for left, right in zip(instructions, orders, strict=False)]
-    rest = instructions[len(orders) :] + orders[len(instructions) :]
-    return [*both, *rest, *_locales(), LOADED]
+    """The same, in fewer runs: instructions, orders, zones, hash seeds and locales change at once.
+    Everything runs with the fewest instructions; with other sets, what computes."""
+    *some, baseline = _instructions()
+    first, second = _orders()
+    ascii_alone, *languages = _locales()
+    for language in languages[:1]:
+        first += language
+    rest = [replace(second + each, tests=NUMERIC) for each in some or [Condition("", {})]]
+    return [baseline + first, *rest, ascii_alone, *languages[1:], LOADED]
 
 
 LOADED = Condition("two busy loops", {}, tests=TIMED, loaded=True)

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 import lldscope
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.diagnosis.assess import DEFAULT_ARL, assess
-from lldscope.diagnosis.registry import RULES
-from lldscope.diagnosis.rule import FIRED, fired_wrongly
 from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import (
     ANY,
@@ -28,7 +26,6 @@ from lldscope.evaluation.scoring import (
     score,
     wilson,
 )
-from tests.study.counts import counts
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
@@ -288,21 +285,3 @@ def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
     nothing = lldscope_command("evaluate", tmp_path, "--split", "test")
     assert nothing.returncode == 1
     assert "no runs in the split 'test'" in nothing.stderr
-
-
-@pytest.mark.slow
-def test_rules_name_the_false_alarms_that_are_counted_on_the_alarm_bank(lldscope_command):
-    result = counts()
-    assert result == FIRED
-    evaluated = json.loads(
-        lldscope_command("evaluate", SAMPLES / "alarm_bank", "--split", "all", "--json").stdout
-    )
-    rates = {r["rule"]: r["fired"]["held"][0] for r in evaluated["rules"] if r["rule"] not in ANY}
-    assert {rule: rates[rule] for rule in result} == {r: fired for r, (fired, _) in result.items()}
-    texts = {rule.id: rule.false_alarms for rule in RULES}
-    count, runs = result["entropy-surge"]
-    assert (
-        texts["entropy-surge"]
-        == f"fired in {count} of {runs} runs of the tiny policy whose held-out score held"
-    )
-    assert fired_wrongly("a-new-rule") == "not counted yet"

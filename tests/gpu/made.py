@@ -17,7 +17,7 @@ from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.train import Trainer
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from tests.bench.trl import Listed, OneTurn, draw_questions
+from benchmarks.trl import Listed, OneTurn, draw_questions
 from tests.helpers.keeper import one_step
 
 from .checks import Place

@@ -1,4 +1,4 @@
-"""A step beside TRL's on the same task, by the benchmark of tests/bench/trl.py."""
+"""A step beside TRL's on the same task, by the benchmark of benchmarks/trl.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Sampling
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tests.bench import trl
+from benchmarks import trl
 from tests.helpers.keeper import one_step
 
 from .checks import Figures, Place, check, need, now

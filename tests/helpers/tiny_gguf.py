@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from tests.study.tiny import train_tokenizer
+from tiny_policy import train_tokenizer
 
 HIDDEN, HEADS, KV_HEADS, WIDTH, LAYERS = 32, 4, 2, 48, 2
 CHAT = (

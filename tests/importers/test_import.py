@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from bench import importing
 from imported import query, signals
 
 import lldscope
+from benchmarks import importing
 from lldscope.cli import import_
+from lldscope.core import atlas
 from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES
 from lldscope.importers import build, metrics, records
@@ -253,6 +254,8 @@ def test_the_table_of_names_leads_to_signals_that_are_means():
     }
     assert {name: m.signal for name in examples if (m := meaning(name))} == examples
     assert {m.signal for m in MEANINGS.values()} <= SCALAR_SIGNALS
+    units = {c.name: c.unit for c in SIGNALS.columns}  # none per response for one per token
+    assert not [m for m in atlas.metrics() if m.signal and units[m.signal] not in ("", m.unit)]
     assert meaning("train/reward") == MEANINGS["reward"]
     for name in ("n_responses", "reward_max", "policy_entropy_loss", "kl_coef",
                  "completions/min_length", "mean_format_rewards"):
@@ -278,6 +281,7 @@ def test_a_metric_is_what_its_trainer_means_by_it(run_import, text):
         estimators.update((file, e) for n, _, e in rows if n == ours)
     assert "each response weighing the same" in estimators["slime.jsonl"]
     assert meaning("ppo_kl", "openrlhf").estimator != meaning("ppo_kl", "slime").estimator
+    assert len({meaning("kl", t).estimator for t in ("trl", "ms-swift", "unsloth")}) == 3
 
 
 def test_a_foreign_count_is_not_taken_for_a_signal(run_import, text):

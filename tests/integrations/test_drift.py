@@ -1,4 +1,5 @@
-"""`python -m tests.drift` sees what a release has lost; nothing is downloaded here."""
+"""`python -m tests.drift` sees what a release has lost, `python -m tests.drift.atlas` which of its
+numbers is another; nothing is downloaded or trained here."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import zipfile
 
 import pytest
 
+from lldscope.core.atlas import of_trainer
 from tests.drift import __main__ as drift
+from tests.drift import atlas
 from tests.drift.seams import SEAMS
 
 TRAINER = """
@@ -55,3 +58,21 @@ def test_the_seams_of_trl_fit_what_is_installed():
     for seam in SEAMS["trl"]:
         tree = drift.ast.parse((root / seam.file).read_text(encoding="utf-8"))
         assert drift.misfit(tree, seam) is None
+
+
+@pytest.mark.parametrize("trainer", ["trl", "verl"])
+def test_a_number_that_moved_is_named(trainer):
+    says = {m.key.replace("NAME", "parity"): [[m.quantity, m.over]] for m in of_trainer(trainer)
+            if m.source == atlas.EXPERIMENTS[trainer].source and m.how != "read"}
+    assert atlas.moved(trainer, {"matches": says}) == []
+    last, *_, lost, other = sorted(says)
+    now = says | {last: [["another", "rollouts"], *says[last]], other: [["another", "rollouts"]],
+                  "of no atlas": []}
+    del now[lost]
+    was = " over ".join(says[other][0])
+    assert sorted(atlas.moved(trainer, {"matches": now})) == sorted([
+        f"{lost}: no longer logged",
+        f"{other}: another over rollouts; the atlas says {was}",
+    ])
+    unknown = "; ".join(atlas.moved(trainer, {"matches": now | {other: []}}))
+    assert f"{other}: none of the definitions that were tried" in unknown

@@ -308,8 +308,7 @@ def tool_trainer(folder, kind=Witness, **changes):
     """TRL's own tool calling; what the policy would sample is given, so that it calls tools."""
     import trl
     from datasets import Dataset
-
-    from tests.study.tiny import train_tokenizer
+    from tiny_policy import train_tokenizer
 
     tokenizer = train_tokenizer(400)
     tokenizer.add_special_tokens(

@@ -10,11 +10,11 @@ import fsspec
 import pytest
 from flaky_store import FlakyStore
 from recorded_steps import record_steps
-from s3_server import s3_server
 from test_run_index import NAMES, read, read_index
 from test_run_index import root as local
 
 import lldscope
+from benchmarks.s3_server import s3_server
 from lldscope.core.errors import RunNotFound
 from lldscope.query.remote import find_remote
 from lldscope.storage.url import Url

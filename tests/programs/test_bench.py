@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from bench import __main__ as everything
-from bench import training, trl
 from lldscope_trainer.algorithms import update
 from lldscope_trainer.config import load_config
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.train import Trainer
 
 import lldscope
+from benchmarks import __main__ as everything
+from benchmarks import training, trl
 
 
 def test_the_task_for_trl_has_one_turn_and_rewards_that_differ(tmp_path):

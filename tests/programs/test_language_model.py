@@ -9,7 +9,7 @@ import pytest
 from lldscope_trainer.config import load_config
 
 from lldscope.core.errors import LldscopeError
-from tests.study import language_model as lm
+from study import language_model as lm
 
 
 def test_the_plan_is_the_pages(tmp_path):

@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-from bench import logger_worker, loggers
 
 import lldscope
+from benchmarks import logger_worker, loggers
 
 
 def test_what_is_not_installed_is_left_out_with_a_word(monkeypatch, capsys):
@@ -17,7 +17,7 @@ def test_what_is_not_installed_is_left_out_with_a_word(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "aim is not installed" in printed
     assert "mlflow is not installed" in printed
-    assert "pip install -r tests/bench/loggers.txt" in " ".join(printed.split())
+    assert "pip install -r benchmarks/loggers.txt" in " ".join(printed.split())
     assert (loggers.HERE / "loggers.txt").is_file()
 
 

@@ -28,7 +28,7 @@ from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
 from lldscope.evaluation.bank import read_bank
 from lldscope.evaluation.scoring import moving_mean, wilson
-from tests.study import (
+from study import (
     arms,
     bank,
     comparisons,
@@ -40,10 +40,10 @@ from tests.study import (
     runs,
     tables,
 )
-from tests.study.driver import Job, drive
-from tests.study.label import label
-from tests.study.outcome import collapse_row, outcome
-from tests.study.stats import T975, holm, paired
+from study.driver import Job, drive
+from study.label import label
+from study.outcome import collapse_row, outcome
+from study.stats import T975, holm, paired
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
@@ -190,7 +190,7 @@ def test_the_plan():
 
 
 def test_every_fault_there_is_is_planned():
-    from tests.study.faults import FAULTS  # with torch
+    from study.faults import FAULTS  # with torch
 
     assert list(arms.FAULTS) == list(FAULTS)
 
@@ -269,7 +269,7 @@ def test_several_at_a_time_and_never_more(tmp_path):
 def test_a_job_that_runs_elsewhere_is_left_alone(tmp_path):
     slow = job(tmp_path, "slow", "time.sleep(30)")
     code = (
-        "import sys, pathlib; sys.path.insert(0, sys.argv[2]); from tests.study.driver import *\n"
+        "import sys, pathlib; sys.path.insert(0, sys.argv[2]); from study.driver import *\n"
         "folder = pathlib.Path(sys.argv[1]); command = [sys.executable, '-S', '-c', "
         "'import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(30)', str(folder)]\n"
         "drive([Job('slow', command, folder, str)], 1)"
@@ -328,9 +328,9 @@ def test_jobs_make_a_warm_start_before_the_first_run_that_needs_it():
                                       "grpo-13", "grpo-14"]
     assert plan[1].needs == arms.POLICIES / "warm-1" / "model.safetensors"
     assert plan[4].needs.is_file()
-    assert "model=tests/study/policies/warm-1" in plan[1].command
+    assert "model=study/policies/warm-1" in plan[1].command
     fault = arms.Planned(arms.Arm("fault-x", "fault", "", (0,), fault="x"), 0)
-    assert runs.train_job(fault).command[1:4] == ["-m", "tests.study.faults", "x"]
+    assert runs.train_job(fault).command[1:4] == ["-m", "study.faults", "x"]
 
 
 def test_a_run_of_the_seed_bank_ends_with_the_evaluation_that_makes_its_label_certain(
@@ -339,7 +339,7 @@ def test_a_run_of_the_seed_bank_ends_with_the_evaluation_that_makes_its_label_ce
     """Real training; what the evaluations answered is replaced: all right, then all wrong."""
     from lldscope_trainer.config import load_config
 
-    from tests.study import until_degraded  # with torch
+    from study import until_degraded  # with torch
 
     answered = iter([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     record = until_degraded.Answers.eval_questions
@@ -361,7 +361,7 @@ def test_a_run_of_the_seed_bank_ends_with_the_evaluation_that_makes_its_label_ce
         assert len(run.signals()) == 2
     line = bank.export(tmp_path / p.name, {"run": p.name, "seed": p.seed}, tmp_path / "bank", 1)
     assert (line["outcome"], line["degraded_step"], line["steps"]) == ("degraded", 1, 2)
-    assert runs.train_job(p).command[1:3] == ["-m", "tests.study.until_degraded"]
+    assert runs.train_job(p).command[1:3] == ["-m", "study.until_degraded"]
 
 
 @pytest.fixture(scope="module")
@@ -516,14 +516,14 @@ def test_treatments_are_compared_with_the_same_seeds(sample_bank, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, lldscope_command):
+def test_the_rates_of_the_alarms_are_those_of_evaluate(
+    made_up_bank, tmp_path, lldscope_command, monkeypatch
+):
+    monkeypatch.setattr(report, "judged", lambda: dict.fromkeys(judged.BLOCKS, "judged elsewhere"))
     page = tmp_path / "rates.md"
-    current = report.RATES.read_text("utf-8")
-    page.write_text(current, "utf-8")
+    page.write_text(report.RATES.read_text("utf-8"), "utf-8")
     report.write_rates(made_up_bank, page)
     text = page.read_text("utf-8")
-    for name in judged.BLOCKS:  # of the alarm bank in the repository
-        assert block(text, name) == block(current, name), name
     rates = text.split("rates-development -->")[1].splitlines()
     result = json.loads(lldscope_command("evaluate", made_up_bank, "--json").stdout)
     decay = next(rule for rule in result["rules"] if rule["rule"] == "lld-decay")

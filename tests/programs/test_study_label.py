@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.study.label import ERRORS, KEPT, LOST, Label, label
+from study.label import ERRORS, KEPT, LOST, Label, label
 
 N = 512
 
@@ -79,7 +79,7 @@ def test_snapshots_are_averaged():
 def test_letters_are_sorted_by_the_teacher_half_of_the_time(lengths, seed):
     import random
 
-    from tests.study.letters import FAULT_SHARE, demonstration, question
+    from study.letters import FAULT_SHARE, demonstration, question
 
     rng = random.Random(seed)
     right = 0

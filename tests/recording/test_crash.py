@@ -32,7 +32,7 @@ def script(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_processes_that_are_killed_lose_no_sealed_row():
-    done = script("crash", 25, 7)
+    done = script("crash", 12, 7)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "recorders" in done.stdout
 

@@ -22,6 +22,7 @@ from lldscope.recording import recorder as recorder_module
 from lldscope.recording import spool, upload, writer
 from lldscope.recording.upload import Sender
 from lldscope.runs import find_runs
+from lldscope.storage.objects import ObjectStore
 from lldscope.storage.url import Url
 
 PLACE = "flaky://bucket/runs/mine"
@@ -109,13 +110,15 @@ def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):
     recorder.close()
 
 
-def test_a_run_is_claimed_by_one():
+def test_a_run_is_claimed_by_one(monkeypatch):
     first = lldscope.Recorder(PLACE)
     with pytest.raises(RunExists, match="already holds a run"):
         lldscope.Recorder(PLACE)
     lldscope.Recorder(PLACE, rank=1).close()
-    with pytest.raises(RunExists, match="give each process a rank"):
-        lldscope.Recorder(PLACE, rank=1)
+    with monkeypatch.context() as both_look_at_once:
+        both_look_at_once.setattr(ObjectStore, "listing", lambda store, folder: [])
+        with pytest.raises(RunExists, match="give each process a rank"):
+            lldscope.Recorder(PLACE, rank=1)
     record_steps(first, range(5))
     first.close()
     send()
@@ -178,6 +181,15 @@ def test_parts_are_merged_and_what_they_replace_is_removed():
     assert len(files) < 30
 
 
+def test_the_next_recorder_sends_what_the_one_before_left(monkeypatch):
+    sent = []
+    monkeypatch.setattr(spool, "_keep_sending", sent.append)
+    first = lldscope.Recorder(PLACE)
+    record_steps(first, range(2))
+    lldscope.Recorder(PLACE, resume=True)
+    assert first.path in sent
+
+
 def test_the_spool_is_for_its_user_only():
     recorder = lldscope.Recorder(PLACE)
     recorder.close()
@@ -202,7 +214,7 @@ def test_a_spool_of_another_run_is_left_alone():
     assert rows(PLACE)["steps"] == 7
 
 
-def test_a_spool_that_was_removed_is_forgotten(here):
+def test_a_spool_that_was_removed_is_forgotten(here, monkeypatch):
     recorder = lldscope.Recorder(PLACE)
     (sender,) = senders()
     record_steps(recorder, range(3))
@@ -211,6 +223,8 @@ def test_a_spool_that_was_removed_is_forgotten(here):
     with pytest.raises(LldscopeError):
         sender.round()
     shutil.rmtree(recorder.path)
+    pauses = iter(range(20))
+    monkeypatch.setattr(time, "sleep", lambda seconds: next(pauses))
     sender.follow()  # ends, although the store refuses everything
 
 

@@ -122,9 +122,13 @@ def test_the_papers_configuration_runs_on_two_ranks(tmp_path):
     assert_complete(tmp_path / "run", 2, {0: 2, 1: 2})
 
 
-@pytest.mark.slow
-def test_prompts_that_cannot_be_divided_are_refused_before_there_is_a_run(tmp_path):
-    done = torchrun("tiny", "prompts=3", "--run", tmp_path / "run")
-    assert done.returncode != 0
+def test_prompts_that_cannot_be_divided_are_refused_before_there_is_a_run(
+    tmp_path, lldscope_command, monkeypatch
+):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for call in ("init_process_group", "broadcast_object_list"):
+        monkeypatch.setattr(f"torch.distributed.{call}", lambda *a, **k: None)
+    done = lldscope_command("train", "tiny", "device=cpu", "prompts=3", "--run", tmp_path / "run")
+    assert done.returncode == 2
     assert "prompts=3 is not allowed with 2 processes" in done.stderr
     assert not (tmp_path / "run").exists()

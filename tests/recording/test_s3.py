@@ -8,9 +8,9 @@ import time
 
 import pytest
 from recorded_steps import record_steps
-from s3_server import s3_server
 
 import lldscope
+from benchmarks.s3_server import s3_server
 from lldscope.core.errors import LldscopeError
 from lldscope.recording import spool, writer
 

@@ -63,7 +63,9 @@ def read() -> tuple[str, int, int, int]:
     copy = RemoteCopy(PLACE)
     copy.sync()
     listed = layout.read_manifest(copy.path)
+    copy.fetch(listed.parts)
     assert listed.damaged == {}, "a reader sees no half of anything"
+    assert all(p.path(copy.path).exists() for p in listed.parts), "and every part that is listed"
     status = layout.read_run(copy.path)["status"]
     beat = heartbeats.read_heartbeats(copy.path)[0]["step"]
     events = json_files.read_lines(copy.path / layout.EVENTS_FILE)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from lldscope.diagnosis.account import Event, events_of
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.changepoints import SEGMENT_STEPS, Curve, fit, refine
 from lldscope.diagnosis.evidence import SMOOTH
-from tests.study.arms import BANK
-from tests.study.bank import assess_exported
+from lldscope.evaluation.bank import read_bank
 
+BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
 AT = 30  # the step with which each fault begins
 FAULTS = [
     row["run"]
@@ -26,7 +27,8 @@ FAULTS = [
 
 @cache
 def events_in(run: str) -> tuple[Assessment, dict[str, Event]]:
-    assessment = assess_exported(run)
+    (labelled,) = (r for r in read_bank(BANK) if r.name == run)
+    assessment = assess(labelled.signals())
     events = events_of(assessment.evidence, assessment.alerts, refine(assessment))
     return assessment, {event.rule: event for event in events}
 

@@ -25,6 +25,7 @@ from recorded_steps import record_steps
 import lldscope
 from lldscope.cli import cli
 from lldscope.doctor.checks import examine, repair
+from lldscope.doctor.repairs import quarantine
 from lldscope.recording import writer
 from lldscope.runs import find_runs
 from lldscope.storage import json_files
@@ -245,3 +246,11 @@ def test_a_run_that_lost_its_run_json_opens_and_says_so(damaged, content):
         assert run.refresh()
         assert run.damaged == {}
         assert "lost" in run.info["reason"]
+
+
+def test_a_file_in_quarantine_is_never_overwritten(tmp_path):
+    for content in "abc":
+        (tmp_path / "part").write_text(content)
+        quarantine(tmp_path, tmp_path / "part", "steps-a1-r0-000001.parquet", "it is damaged")
+    files = (tmp_path / "quarantine").glob("*.parquet")
+    assert sorted(file.read_text() for file in files) == ["a", "b", "c"]

@@ -14,13 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data import DATA, needs_data
+from data import needs_data
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lldscope_trainer.builtin import world
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question, ShuffledQuestions, read_questions
 
+from benchmarks.data import DATA
 from lldscope.core.errors import UsageError
 
 DOCS = Path(__file__).parents[2] / "docs"

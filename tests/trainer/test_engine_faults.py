@@ -3,19 +3,21 @@ engine beside it samples from something else and reports the log-probabilities o
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
 from lldscope_trainer.config import load_config
 from lldscope_trainer.policy.logprobs import pad
+from lldscope_trainer.policy.model import Policy
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.train import Trainer
+from plain_engine import InTests
 
 import lldscope
 from lldscope.diagnosis.evidence import gather
 from lldscope.diagnosis.rules.numerics import engine_mismatch
-from tests.study.broken import Player, _EngineBeside
 
 STEPS = 6
 SETTINGS = ["prompts=4", "group_size=8", "updates=4", "lr=4e-4", "warmup_steps=0", "top_p=1",
@@ -29,22 +31,35 @@ KINDS = {
 }
 
 
-class Engine(Player):
+class Beside(InTests):
+    """An engine with weights of its own, which it syncs unless it is `stale`."""
+
+    stale = False
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = Policy(copy.deepcopy(policy.model), policy.tokenizer)
+
+    def sync(self, weights) -> None:
+        if not self.stale:
+            self.policy.model.load_state_dict(dict(weights), strict=False)
+
+
+class Engine:
     """Samples with a copy of the policy as `kind` has it, and scores what it drew as an engine
     does: under the distribution that it drew from."""
 
     def __init__(self, trainer: Trainer, kind: str) -> None:
-        self.kind, self.beside = kind, _EngineBeside(trainer.policy)
+        self.kind, self.beside = kind, Beside(trainer.policy)
         if kind == "precision":
             self.beside.policy.model.bfloat16()
         changed = {"top-p": {"top_p": 0.8}, "temperature": {"temperature": 0.7}}.get(kind, {})
         sampling = replace(trainer._players.sampling._sampling, **changed)
-        super().__init__(Sampler(self.beside.policy, sampling))
-        self.sampling = sampling
+        self.sampler, self.sampling = Sampler(self.beside.policy, sampling), sampling
         trainer._players.engine, trainer._players.sampling = self.beside, self
 
     @torch.inference_mode()
-    def changed(self, rollouts):
+    def play(self, environment, questions, generator):
+        rollouts = self.sampler.play(environment, questions, generator)
         ids = pad([r.ids for r in rollouts], 0, torch.device("cpu"))
         logits = self.beside.policy.model(input_ids=ids).logits.float() / self.sampling.temperature
         probs = logits.softmax(-1)
@@ -67,7 +82,7 @@ def recorded(path, kind):
         trainer = Trainer(load_config("demo", SETTINGS), recorder)
         engine = Engine(trainer, kind)
         for step in range(STEPS):
-            engine.beside.every = 0 if kind == "stale" and step > 0 else 1
+            engine.beside.stale = kind == "stale" and step > 0
             trainer.step(step)
         trainer.close()
     return lldscope.open_run(path).signals()

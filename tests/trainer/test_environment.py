@@ -26,8 +26,6 @@ from lldscope_trainer.environment.protocol import (
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import load_policy
 
-from tests.study.demonstrations import Teacher, statement
-
 
 @pytest.fixture(scope="module")
 def world() -> World:
@@ -39,17 +37,6 @@ def question_about(world: World, source: str):
 
 
 # -- world ----------------------------------------------------------------------------------------
-
-
-def test_every_document_states_its_fact_and_both_words_of_the_relation(world):
-    assert len(world.documents) == 245 * len(RELATIONS)
-    for document in world.documents:
-        country, relation, value = statement(world, document)
-        assert value in document.text
-        assert country == document.title
-        words = set(document.text.lower().replace(",", "").replace(".", "").split())
-        for word in RELATIONS[relation].words:
-            assert set(word.split()) <= words
 
 
 def test_questions_lead_to_their_answer(world):
@@ -384,28 +371,3 @@ def test_an_answer_is_written_in_one_turn():
     whole = play(Tool([]), "hm", "<think>x</think><answer> Lima </answer> more")
     assert (whole.answer, whole.reward, whole.correct) == ("Lima", 1.0, True)
     assert whole.turns == ["hm", "<think>x</think><answer> Lima </answer>"]
-
-
-# -- demonstrations -------------------------------------------------------------------------------
-
-
-def play_all(world, fault_share, miss_rate, n=200):
-    rng = random.Random(0)
-    environment = Environment(Bm25Retriever(world.documents, miss_rate=miss_rate))
-    teacher = Teacher(world, environment, rng, lambda text: text, fault_share=fault_share)
-    return [teacher.play(question) for question in world.questions(rng, n)]
-
-
-def test_a_faultless_teacher_with_a_faultless_tool_is_right(world):
-    demonstrations = play_all(world, 0.0, 0.0)
-    assert all(d.reward == 1.0 for d in demonstrations)
-
-
-def test_the_clumsy_teacher_is_often_wrong_and_still_in_the_protocol(world):
-    demonstrations = play_all(world, 0.5, 0.25)
-    success = sum(d.reward for d in demonstrations) / len(demonstrations)
-    assert 0.25 < success < 0.6
-    for demonstration in demonstrations:
-        texts = [text for text, by_policy in demonstration.segments if by_policy]
-        assert 1 <= len(texts) <= 5
-        assert parse_action(texts[-1])[0] == "answer"

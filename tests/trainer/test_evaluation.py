@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import keeper as keeper_module
 import pytest
 import torch
-from data import DATA, needs_data
+from data import needs_data
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import load_config
 from lldscope_trainer.data.datasets import Question, read_questions
@@ -24,6 +24,7 @@ from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout, Sampling
 
 import lldscope
+from benchmarks.data import DATA
 from lldscope.core.errors import UsageError
 from lldscope.runs import open_run
 

@@ -19,6 +19,7 @@ from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout, Sampling
 from safetensors.torch import load_file, save_file
+from tiny_policy import train_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     Gemma2Config,
@@ -33,7 +34,6 @@ from transformers import (
 
 from lldscope.core.errors import UsageError
 from lldscope.losses.llds import llds_loss
-from tests.study.tiny import train_tokenizer
 
 CPU = torch.device("cpu")
 TEMPLATE = (

@@ -17,13 +17,14 @@ from zlib import crc32
 import lldscope_trainer.environment.corpus_index as corpus_index
 import numpy as np
 import pytest
+from data import needs_data
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.environment.corpus_index import open_index
 from lldscope_trainer.environment.retrieval import Bm25Retriever, CorpusRetriever
 
+from benchmarks.data import DATA
+from benchmarks.recall import gold_recall, hotpotqa, search
 from lldscope.core.errors import LldscopeError, UsageError
-from tests.bench.recall import gold_recall, hotpotqa, search
-from tests.helpers.data import DATA, needs_data
 
 WORDS = ["oslo", "lima", "paris", "harbour", "capital", "river", "of", "the", "norway", "peru"]
 

@@ -9,7 +9,7 @@ import string
 from pathlib import Path
 
 import pytest
-from data import DATA, needs_data
+from data import needs_data
 from hypothesis import given
 from hypothesis import strategies as st
 from lldscope_trainer.data.datasets import Question
@@ -23,6 +23,8 @@ from lldscope_trainer.environment.reward import (
     search_r1_answer,
     valid_format,
 )
+
+from benchmarks.data import DATA
 
 # -- twins: written from the published definitions, a character and a word at a time ---------------
 

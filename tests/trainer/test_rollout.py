@@ -9,7 +9,7 @@ from importlib.resources import files
 import pyarrow.parquet as pq
 import pytest
 import torch
-from data import DATA, needs_data
+from data import needs_data
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import (
@@ -25,9 +25,10 @@ from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout import sampler
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.rollout.tokens import Rollout, Sampling, TokenProtocol
+from tiny_policy import new_policy
 
+from benchmarks.data import DATA
 from lldscope.core.errors import UsageError
-from tests.study.tiny import new_policy
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def world() -> World:
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     """Random weights, made sure of itself so that the nucleus is narrow; it never acts sensibly."""
-    policy = new_policy(seed=1, vocabulary=600, hidden=32, layers=2)
+    policy = new_policy(seed=1)
     with torch.no_grad():
         policy.model.get_output_embeddings().weight *= 8
     return policy

@@ -15,14 +15,13 @@ from lldscope_trainer.policy.logprobs import (
     pad,
 )
 from lldscope_trainer.policy.model import Policy
-
-from tests.study.tiny import new_policy
+from tiny_policy import new_policy
 
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     """Random weights, made sure of itself so that probabilities differ."""
-    policy = new_policy(seed=1, vocabulary=600, hidden=32, layers=2)
+    policy = new_policy(seed=1)
     with torch.no_grad():
         policy.model.get_output_embeddings().weight *= 8
     return policy

@@ -1,0 +1,1 @@
+"""Programs that measure lldscope: README.md says which question each of them answers."""

@@ -1,0 +1,1 @@
+"""The experiments behind docs/research, their banks and their reports: README.md."""

@@ -1,0 +1,214 @@
+"""The language-model experiment (docs/research/language-model.md): its runs, and what they say.
+
+    python -m study.language_model explore FOLDER   one run at each rate: which one degrades?
+    python -m study.language_model run FOLDER       make or resume what is missing, in order
+    python -m study.language_model report FOLDER    the tables of the page
+
+One process at a time; Ctrl-C stops, and the same command goes on from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+from lldscope_trainer.config import load_config
+from lldscope_trainer.preflight import converted
+
+import lldscope
+from lldscope.core.errors import LldscopeError
+
+from .outcome import collapse_row, outcome
+from .tables import or_dash, table
+
+CONFIG = "search-smollm2"
+ARMS: dict[str, tuple[float, tuple[str, ...]]] = {
+    "plain": (1, ()),
+    "llds": (1, ("llds=action", "llds_coefficient=0.2")),
+    "half": (0.5, ()),
+    "positives": (1, ("positive_only=true",)),
+    "holding": (0.1, ()),
+}
+"""Share of the configuration's learning rate, and what else an arm changes."""
+SEEDS = {"plain": 6, "llds": 4, "half": 4, "positives": 4, "holding": 4}
+"""How many runs of each: seeds from 1 on, the same questions in every arm."""
+RATES, EXPLORER = (1e-4, 3e-5, 1e-5), 900
+"""Rates that are tried, highest first until one holds, and the seed that tries them: it judges
+nothing."""
+SMOOTH = 10
+
+
+def exploration() -> Iterator[tuple[str, list[str]]]:
+    """(name of a run, its settings)."""
+    for rate in RATES:
+        yield f"rate-{rate:g}", [f"lr={rate:g}", f"seed={EXPLORER}", f"name=rate-{rate:g}"]
+
+
+def plan() -> Iterator[tuple[str, list[str]]]:
+    """(name of a run, its settings) in the order in which they are made: first what questions a and
+    d need, each seed in all arms before the next."""
+    for arms in (("plain", "llds", "half"), ("positives", "holding")):
+        for seed in range(1, max(SEEDS.values()) + 1):
+            for arm in arms:
+                if seed <= SEEDS[arm]:
+                    share, changes = ARMS[arm]
+                    name, lr = f"{arm}-{seed}", load_config(CONFIG).lr * share
+                    yield name, [f"lr={lr:g}", *changes, f"seed={seed}", f"name={name}"]
+
+
+def command(settings: list[str], run: Path) -> list[str] | None:
+    """What makes or resumes a run; None where it is finished."""
+    train = [str(Path(sys.executable).with_name("lldscope")), "train"]
+    if not (run / "run.json").is_file():
+        return [*train, CONFIG, *settings, "--run", str(run)]
+    if json.loads((run / "run.json").read_text("utf-8")).get("status") == "finished":
+        return None
+    if any((run / "checkpoints").glob("step-*")):
+        return [*train, "--resume", "--run", str(run)]
+    raise LldscopeError(f"{run} stopped before its first checkpoint: remove it")
+
+
+def events(signals: pd.DataFrame) -> dict[str, int | None]:
+    """The step at which each signal turns: the first of ten in a row at which its ten-step mean is
+    beyond its limit; None for one that does not. The limits were fixed before the runs."""
+
+    def mean(name: str) -> pd.Series:
+        values = signals.set_index("step")[name].astype(float)
+        return values.rolling(SMOOTH, min_periods=SMOOTH // 2).mean().dropna()
+
+    def first(condition: pd.Series) -> int | None:
+        lasting = condition[::-1].rolling(SMOOTH).sum()[::-1] == SMOOTH
+        steps = lasting.index[lasting.to_numpy(bool)]
+        return int(steps[0]) if len(steps) else None
+
+    reward, entropy, norm = mean("reward"), mean("entropy"), mean("grad_norm")
+    return {
+        "reward": first(reward < 0.9 * reward.cummax()),
+        "delta": first(mean("delta_correct") < 0),
+        "retention": first(mean("retention_delta") < 0),
+        "entropy": first(entropy >= 1.5 * entropy.cummin()),
+        "norm": first(norm >= 2 * norm.cummin()),
+    }
+
+
+@click.group()
+def main() -> None:
+    """The language-model experiment."""
+
+
+_folder = click.argument("folder", type=click.Path(path_type=Path))
+
+
+@main.command()
+@_folder
+def explore(folder: Path) -> None:
+    """Make or resume the runs at each rate."""
+    _make(exploration(), folder)
+
+
+@main.command()
+@_folder
+def run(folder: Path) -> None:
+    """Make or resume what is missing."""
+    _make(plan(), folder)
+
+
+def _make(runs: Iterable[tuple[str, list[str]]], folder: Path) -> None:
+    for name, settings in runs:
+        if line := command(settings, folder / name):
+            click.echo(" ".join(line))
+            if code := subprocess.run(line).returncode:
+                sys.exit(code)
+
+
+@main.command()
+@_folder
+def report(folder: Path) -> None:
+    """The tables, from whatever has run."""
+    rows, actions, pieces = [], [], []
+    for name, _ in (*exploration(), *plan()):
+        path = folder / name
+        if not (path / "run.json").is_file():
+            continue
+        opened = lldscope.open_run(path)
+        signals = opened.signals()
+        turns = events(signals)
+        reward = signals["reward"].to_numpy(float)
+        scores = opened.sql("SELECT value FROM evals WHERE metric = 'em_greedy' ORDER BY step")
+        alarms = sorted({alert.rule for alert in opened.assess().alerts})
+        done = len(signals)
+        fate = "–" if done < load_config(CONFIG).steps else outcome(reward)
+        rows.append([
+            name, str(done), fate, or_dash(collapse_row(reward)),
+            *(or_dash(step) for step in turns.values()),
+            f"{signals['good_first_action_share'].mean():.2f}",
+            " → ".join(f"{v:.2f}" for v in scores["value"]), ", ".join(alarms) or "–",
+        ])
+        actions += _actions(opened, name)
+        counts = token_counts(opened, load_tokenizer())
+        head_of_counts = tuple(counts)
+        pieces.append([name, *map(str, counts.values())])
+    head = ("run", "steps", "fate", "collapse", "reward turns", "Δ", "retention", "entropy",
+            "gradient norm", "good first actions", "held-out EM", "alarms")
+    click.echo(table(head, rows))
+    click.echo(table(("run", "action", "Δ of correct, nats/response"), actions))
+    click.echo(table(("run", *head_of_counts), pieces))
+
+
+def _actions(opened: lldscope.Run, name: str) -> list[list[str]]:
+    values = opened.action_signals()
+    values = values[values["correct"].astype(bool)].groupby("action_index")["delta"].mean()
+    return [[name, str(index), f"{value:+.3f}"] for index, value in values.items()]
+
+
+def load_tokenizer() -> Any:
+    """The configuration's tokenizer, as the trainer converted it."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(converted(load_config(CONFIG).model))
+
+
+def token_counts(opened: lldscope.Run, tokenizer: Any) -> dict[str, int]:
+    """What the tokenizer does in the rollouts whose tokens were recorded."""
+    frame = opened.sql(
+        "SELECT step, response_id, coalesce(action_index, -1) AS action, token_id FROM tokens "
+        "ORDER BY step, response_id, position"
+    )
+    counts = dict.fromkeys(
+        ("rollouts", "actions", "written in other tokens than their text is encoded to",
+         "boundaries", "merged if encoded as one text", "control tokens in actions, ends not",
+         "tokens of actions", "that are part of a character"), 0,
+    )
+    control = set(tokenizer.all_special_ids)
+
+    def encode(ids: list[int]) -> list[int]:
+        text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    for _, rollout in frame.groupby(["step", "response_id"]):
+        number = (rollout["action"] != rollout["action"].shift()).cumsum()
+        parts = [(int(p["action"].iloc[0]), p["token_id"].tolist())
+                 for _, p in rollout.groupby(number)]
+        by_policy = [ids for action, ids in parts if action >= 0]
+        values = (
+            1, len(by_policy), sum(encode(ids) != ids for ids in by_policy), len(parts) - 1,
+            sum(encode(a + b) != encode(a) + encode(b)
+                for (_, a), (_, b) in itertools.pairwise(parts)),
+            sum(token in control for ids in by_policy for token in ids[:-1]),
+            sum(map(len, by_policy)),
+            sum("\ufffd" in tokenizer.decode([token]) for ids in by_policy for token in ids),
+        )
+        for name, value in zip(counts, values, strict=True):
+            counts[name] += value
+    return counts
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""A few logs of the benches `faults` and `healthy`: what is promised of them, and what they do.
+
+A goal is asserted here once the rules reach it; the benches measure all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import faults, healthy
+from benchmarks.rival_packages import Verdict
+
+LOGS = 3  # of each kind
+SHARP = 15  # steps, the median delay of what happens at once
+
+FOUND_AT_ONCE = [
+    ("five signals", "reward to nothing at once"),
+    ("five signals", "entropy × 5"),
+    ("five signals", "gradient × 10"),
+    ("five signals", "NaN"),
+    ("recorded", "outage: reward × 0.5, length × 0.6 at once"),
+    ("verl", "tools to 0"),
+    ("TRL", "KL × 50"),
+]
+FOUND = [
+    ("five signals", "reward to a third over 20 steps"),
+    ("five signals", "reward down a third over 250 steps"),
+    ("five signals", "entropy to 0.02"),
+    ("five signals", "length × 4, cut"),
+    ("a row every ten steps", "reward to a third over 20 steps"),
+    ("a row every ten steps", "gradient × 10"),
+]
+NEVER_CRITICAL = [kind for kind in healthy.KINDS if "without gradient" not in kind]
+NEVER_WARNED = ["256 rollouts", "64 rollouts", "rewards with penalties, under zero",
+                "rewards a hair under zero at first", "learning-rate warm-up"]
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """Other packages are not asked, whether they are installed or not."""
+    monkeypatch.setattr(healthy, "python_if_installed", lambda: None)
+
+
+@pytest.mark.parametrize(("kind", "fault"), [*FOUND_AT_ONCE, *FOUND])
+def test_a_fault_is_found(kind, fault):
+    result = faults.measure(kind, fault, LOGS)["lldscope"]
+    assert result.hits == result.total == LOGS
+    if (kind, fault) in FOUND_AT_ONCE:
+        assert np.median(result.delays) <= SHARP
+
+
+@pytest.mark.parametrize("kind", ["five signals", "a row every ten steps", "verl", "TRL"])
+def test_logs_without_a_fault_are_not_critical(kind):
+    verdicts = faults.untouched(kind, False, LOGS)
+    assert healthy.count(verdicts, "lldscope").startswith("0 / ")
+
+
+@pytest.mark.parametrize("kind", NEVER_CRITICAL)
+def test_a_healthy_log_is_not_critical(kind):
+    logs = [healthy.made_up(kind, 200, seed) for seed in range(LOGS)]
+    expected = "0 / 0" if kind in NEVER_WARNED else "0 / "
+    assert healthy.count(healthy.judge(logs), "lldscope").startswith(expected)
+
+
+def test_a_fault_changes_its_columns_from_its_onset_on():
+    log = healthy.made_up("256 rollouts", 100, 0)
+    for fault in faults.FAULTS.values():
+        changed = faults.injected(log, 60, fault)
+        if fault.needs in ("kl", "reward", "entropy"):
+            np.testing.assert_array_equal(changed[fault.needs][:60], log[fault.needs][:60])
+            assert (changed[fault.needs][60:] != log[fault.needs][60:]).any()
+    third = faults.injected(log, 60, faults.FAULTS["reward to a third over 20 steps"])
+    np.testing.assert_allclose(third["reward"][80:], log["reward"][80:] / 3)
+
+
+@pytest.mark.parametrize("kind", ["verl", "TRL"])
+def test_an_imported_log_has_the_numbers_that_were_written(kind):
+    reader = faults.READERS[kind]
+    log = healthy.made_up("64 rollouts", 30, 1)
+    actual = reader.read(log)
+    assert actual["step"].tolist() == log["step"].tolist()
+    for name in {"reward", "entropy", "grad_norm", "response_tokens"} & set(reader.names):
+        np.testing.assert_allclose(actual[name], log[name], rtol=1e-6)
+    broken = reader.read(faults.injected(log, 20, faults.FAULTS["NaN"]))
+    assert (broken["n_nonfinite"][20:] > 0).all()
+    assert not (broken["n_nonfinite"][:20] > 0).any()
+
+
+def test_a_log_is_continued_at_its_last_level():
+    log = healthy.made_up("256 rollouts", 100, 0)
+    longer = faults.continued(log, 250, np.random.default_rng(0))
+    assert longer["step"].tolist() == list(range(250))
+    np.testing.assert_array_equal(longer["reward"][:100], log["reward"])
+    last = log["reward"][50:].to_numpy()
+    assert abs(longer["reward"][100:].mean() - last[-10:].mean()) < 2 * last.std()
+    assert longer["reward"][100:].between(last.min(), last.max()).all()
+
+
+def test_an_alarm_that_the_untouched_log_has_does_not_count():
+    before = Verdict({}, (), [("a", "warning", 70)])
+    faulty = Verdict({}, (), [("a", "warning", 70), ("b", "warning", 40), ("b", "warning", 85),
+                              ("c", "critical", None)])
+    assert faults.delay(before, faulty, 60, "warning") == 25
+    assert faults.delay(before, faulty, 60, "critical") is None
+    assert str(faults.Result([25, None, 5], [None, None, 5])) == "1 / 2 of 3, 15"
+
+
+def test_a_quarter_of_the_steps_has_no_gradient():
+    log = healthy.made_up("a quarter of the steps without gradient", 1000, 0)
+    assert 0.15 < (log["grad_norm"] < 1e-10).mean() < 0.35
+
+
+def test_every_kind_of_log_and_fault_is_printed(monkeypatch, capsys):
+    monkeypatch.setattr(healthy, "judge", lambda logs: [{"lldscope": Verdict({})} for _ in logs])
+    monkeypatch.setattr(faults, "_UNTOUCHED", {})
+    monkeypatch.setattr(faults, "READERS", {"five signals": faults.READERS["five signals"]})
+    faults.main(1)
+    healthy.main(1)
+    out = capsys.readouterr().out
+    assert all(f"\n  {name}" in out for name in faults.FAULTS)
+    assert all(out.count(f"\n{kind} ") == 2 for kind in healthy.KINDS)

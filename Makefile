@@ -14,8 +14,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := .venv/.engines
-# Integrations that need an environment of their own: with the tools whose stores are imported at
-# hand TRL would report to them, and verl needs another transformers. And the oldest DuckDB, and
+# Integrations that need an environment of their own: trackers at hand would be reported to, and verl
+# needs another transformers. And the oldest DuckDB, and
 # what builds the site.
 OWN := .envs/stores/.ready .envs/verl/.ready .envs/oldest/.ready .envs/site/.ready
 INSTALL := .ci/environment.py install
@@ -92,7 +92,8 @@ $(ENGINES): $(READY)
 	@touch $@
 
 .envs/stores/.ready: $(READY) $(MADE_OF) constraints.txt
-	$(BIN)/python $(INSTALL) .envs/stores constraints.txt import pytest hypothesis $(TOOLS_READ)
+	$(BIN)/python $(INSTALL) .envs/stores constraints.txt import,trl pytest hypothesis $(TOOLS_READ) \
+		'swanlab[dashboard]==0.6.4' 'peewee<4'
 	@touch $@
 
 .envs/verl/.ready: $(READY) $(MADE_OF) constraints-verl.txt

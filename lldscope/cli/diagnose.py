@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .import_ import columns_of, imported, local_paths, maps_option, run_option
-from .shared import fail_on_option, print_json, verdict_text
+from .shared import fail_on_option, print_json, print_table, verdict_text
 
 if TYPE_CHECKING:
     from ..importers.source import ImportRequest
@@ -35,12 +35,14 @@ def diagnose(
     """Say what is wrong with a training run, from any of its logs, and what to change.
 
     SOURCE is a file, a folder, a run, the address of a file, or wandb://ENTITY/PROJECT/RUN; the
-    format is detected, as by `lldscope import`. Exit codes are those of `lldscope check`.
+    format is detected, as by `lldscope import`. Of several runs in one SOURCE each gets a line of a
+    table. Exit codes are those of `lldscope check`, of several runs the worst.
 
     \b
     lldscope diagnose train.log
     lldscope diagnose https://host/trainer_state.json -o report.html
     """
+    from ..core.errors import SeveralRuns
     from ..importers.addresses import is_address
     from ..importers.source import ImportRequest
     from ..report import post_mortem
@@ -51,7 +53,14 @@ def diagnose(
     from .report import form_of, write_document
 
     form = None if file is None else form_of(file, None)
-    with open_run(run_of(source, ImportRequest(columns_of(maps), run=run_name))) as run:
+    request = ImportRequest(columns_of(maps), run=run_name)
+    try:
+        place = run_of(source, request)
+    except SeveralRuns as several:
+        if file is not None:
+            raise
+        sys.exit(_judge_all(source, request, several.runs, as_json, fail_on))
+    with open_run(place) as run:
         facts = post_mortem(run)
         if not any(map(is_address, source)):  # the log, and not its import in the cache
             facts = replace(facts, run=replace(facts.run, place=" ".join(source)))
@@ -65,9 +74,42 @@ def diagnose(
     sys.exit(exit_code(facts.state.verdict, fail_on))
 
 
+def _judge_all(
+    source: tuple[str, ...], request: ImportRequest, names: list[str], as_json: bool, fail_on: str
+) -> int:
+    """A line for each run; returns the worst exit code."""
+    from ..core.errors import LldscopeError
+    from ..monitor.health import check
+    from ..runs import open_run
+    from .check import exit_code
+
+    rows: list[dict[str, Any]] = []
+    codes = [0]
+    for name in names:
+        try:
+            with open_run(run_of(source, replace(request, run=name))) as run:
+                state = check(run)
+        except LldscopeError as error:
+            rows.append({"run": name, "verdict": "unreadable", "verdict_word": "unreadable",
+                         "last_step": None, "cause": str(error)})
+            codes.append(error.exit_code)
+            continue
+        rows.append({"run": name, "verdict": state.verdict, "verdict_word": state.sign.word,
+                     "last_step": state.last_step, "cause": state.headline.cause})
+        codes.append(exit_code(state.verdict, fail_on))
+    if as_json:
+        print_json(rows)
+        return max(codes)
+    cells = ((row["run"], verdict_text(row["verdict"], row["verdict_word"]),
+              "–" if row["last_step"] is None else row["last_step"], row["cause"]) for row in rows)
+    print_table(("run", "verdict", "step", "what is wrong"), cells, right=(2,), wide=False)
+    return max(codes)
+
+
 def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
-    """A run as it is; of anything else its import in the cache, made anew where it changed."""
-    from ..core.errors import UsageError
+    """A run as it is; of anything else its import in the cache, made anew where it changed. Raises
+    SeveralRuns where there are several and none is named."""
+    from ..core.errors import SeveralRuns
     from ..core.version import __version__
     from ..importers.addresses import is_address
     from ..importers.reading import listing
@@ -82,8 +124,11 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
         if place.is_dir() and (several := find_runs(place)):
             if len(several) == 1:
                 return several[0]
-            names = listing([str(run.relative_to(place)) for run in several], 5)
-            raise UsageError(f"{place} holds runs; diagnose one of them: {names}.")
+            names = [run.relative_to(place).as_posix() for run in several]
+            if request.run in names:
+                return place / str(request.run)
+            shown = listing(names, 5)
+            raise SeveralRuns(f"{place} holds runs; diagnose one of them: {shown}.", names)
     paths = local_paths(sources, follow=False)
     key = "\0".join([__version__, *map(os.path.abspath, paths), repr(request)])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class LldscopeError(Exception):
     """Something went wrong that the message explains to the user: I/O, or an internal error."""
@@ -13,6 +15,14 @@ class UsageError(LldscopeError):
     """An argument, configuration key or value is wrong; the message says what would be valid."""
 
     exit_code = 2
+
+
+class SeveralRuns(UsageError):
+    """There are several runs and none was named; `runs` has the name or id of each."""
+
+    def __init__(self, message: str, runs: Sequence[str]) -> None:
+        super().__init__(message)
+        self.runs = list(runs)
 
 
 class RunNotFound(LldscopeError):

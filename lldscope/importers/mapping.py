@@ -115,6 +115,8 @@ def meaning(name: str, trainer: str = "") -> Meaning | None:
             return m
     if bare in SCALAR_SIGNALS:
         return Meaning(bare)
+    if (ours := bare.removeprefix("lldscope/")) in SCALAR_SIGNALS:  # integrations.common.step_log
+        return Meaning(ours, "mean of the steps since the entry before")
     return _OF_A_SOURCE if _HELD_OUT.fullmatch(name) else _by_words(name)
 
 

@@ -12,7 +12,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..core.errors import UsageError
+from ..core.errors import SeveralRuns, UsageError
 from ..storage.json_files import parse
 from .source import Findings
 
@@ -226,7 +226,9 @@ def choose_run(query: str | None, runs: Mapping[str, str], where: Path) -> str |
     listed = [name if names.count(name) == 1 else f"{name} ({run})" for name, run in ordered]
     text = listing(listed)
     if query is None:
-        raise UsageError(f"{where} holds {len(runs)} runs; say which with --run: {text}.")
+        keys = [name if names.count(name) == 1 else run for name, run in ordered]
+        message = f"{where} holds {len(runs)} runs; say which with --run: {text}."
+        raise SeveralRuns(message, keys)
     many = "more than one run" if matches else "no run"
     raise UsageError(f"{where} holds {many} called {query}. It holds: {text}.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,6 +139,25 @@ def test_an_alarm_that_fired_twice_has_one_first_step(logs, diagnosed, lldscope_
     assert answer["onset"] <= first == answer["cost"]["step"]
     text = lldscope_command("diagnose", logs / "trl.json").stdout
     assert f"reward-crash, step {crash['step']} and again {crash['again']}:" in text
+
+
+def test_of_several_runs_each_has_a_line(tmp_path, lldscope_command):
+    done = lldscope_command("diagnose", ROOT / "sample_runs", "--json")
+    assert done.returncode == 11
+    assert [(row["run"], row["verdict"]) for row in json.loads(done.stdout)] == [
+        ("grpo", "critical"), ("grpo-llds", "healthy"), ("retriever-dies", "critical"),
+    ]
+    done = lldscope_command("diagnose", ROOT / "sample_runs", "--run", "grpo-llds", "--json")
+    assert json.loads(done.stdout)["run"] == "grpo-llds"
+    for name in "ab":
+        shutil.copytree(ROOT / "tests/fixtures/tensorboard/plain", tmp_path / name)
+    done = lldscope_command("diagnose", tmp_path)
+    assert done.returncode == 11, done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [
+        ["a", "critical"], ["b", "critical"],
+    ]
+    done = lldscope_command("diagnose", tmp_path, "-o", tmp_path / "report.html")
+    assert (done.returncode, "say which with --run: a, b" in done.stderr) == (2, True)
 
 
 def test_what_is_no_log_is_an_error(logs, lldscope_command):

@@ -29,6 +29,7 @@ SEAMS: dict[str, list[Seam]] = {
         "GRPOTrainer._get_per_token_logps_and_entropies: model input_ids attention_mask"
         " logits_to_keep batch_size compute_entropy",
         "GRPOTrainer.training_step",
+        "GRPOTrainer.log: logs",
     ),
     "verl": _seams(
         "verl/trainer/ppo/v1/trainer_base.py",

@@ -9,7 +9,7 @@ TESTS = Path(__file__).parents[1]
 FOLDER = TESTS.parent / ".envs"
 # Tests of packages that cannot be in the environment of the others; elsewhere these are not run.
 OWN = {
-    "stores": ["importers/test_store_tools.py"],
+    "stores": ["importers/test_store_tools.py", "integrations/test_step_log.py"],
     "verl": [
         "integrations/test_verl.py",
         "integrations/test_verl_atlas.py",

@@ -9,6 +9,8 @@ import verl_live
 from transformers import AutoModelForCausalLM
 
 import lldscope
+from lldscope.importers.build import Import
+from lldscope.importers.source import ImportRequest
 from lldscope.lint import examine
 from lldscope.monitor.health import check
 
@@ -42,7 +44,8 @@ def logps(model, ids):
 def test_llds_and_delta_against_saved_weights(tmp_path):
     """One worker in single precision, LLDS on, two updates per step, checkpoints of each."""
     verl_live.prepare(tmp_path)
-    verl_live.train(tmp_path, *verl_live.PRECISE, *LLDS, *SAVED)
+    logger = "trainer.logger=[console,tensorboard]"
+    verl_live.train(tmp_path, *verl_live.PRECISE, *LLDS, *SAVED, logger)
     run = lldscope.open_run(tmp_path / "run")
     assert run.info["status"] == "finished"
     assert run.info["trainer"].startswith("verl 0.9")
@@ -53,6 +56,12 @@ def test_llds_and_delta_against_saved_weights(tmp_path):
     assert run.sql("SELECT count(*) AS n FROM updates")["n"].tolist() == [4]
     assert run.signals()[["loss_llds", "grad_norm", "entropy"]].notna().all(axis=None)
     assert run.signals()["loss_llds"].max() > 0
+    Import([tmp_path / "tensorboard_log"], tmp_path / "log", ImportRequest(), None).build(id)
+    logged = "SELECT step, value FROM scalars WHERE name = 'delta_correct' ORDER BY step"
+    expected = run.columns()["delta_correct"].tolist()
+    assert [*zip(*lldscope.open_run(tmp_path / "log").rows(logged).rows, strict=True)] == [
+        (1, 2), pytest.approx(expected),
+    ]
     apart, moved = [], []
     for step in (0, 1):
         before, after = weights(tmp_path, step), weights(tmp_path, step + 1)

@@ -29,6 +29,7 @@ from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES, Retention
 from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
 from ..common.hooks import replace
+from ..common.step_log import StepLog
 from .llds import Regularizer
 from .observer import Observer
 from .seams import METHODS, check
@@ -55,6 +56,7 @@ def instrument(
     on_alarm: str | None = None,
     alarms: Sequence[str] = DEFAULT_RULES,
     look_every: float = 5.0,
+    log: bool = True,
 ) -> Recorder:
     """Record what `trainer` does from now on in the run directory `path`; returns the recorder.
 
@@ -74,6 +76,8 @@ def instrument(
     "response" or "token" to TRL's loss. Old log-probabilities are TRL's own, with its temperature.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
     look_every: seconds between reads of the run, in a thread.
+    log: add Δ and its kin, phase and verdict to the trainer's own log, as `lldscope/…`, and pass on
+    alarms to its trackers (`common.step_log`).
 
     Δ is measured after the last optimizer step that used a rollout batch, by one forward pass over
     the sampled rollouts in evaluation mode. With dropout, π_old is measured that way, too: one more
@@ -100,12 +104,17 @@ def instrument(
     writer = StepWriter(
         trainer, recorder, fail_open, scorer, Retention(retention), rescore_share, tokens_every
     )
+    if log and recorder.path != recorder.place and trainer.accelerator.num_processes > 1:
+        fail_open.missing("the trainer's own log", "other ranks' rows go to the object store")
+        log = False
     observer = Observer(
-        trainer, recorder, fail_open, scorer, writer, is_correct, action, regularizer
+        trainer, recorder, fail_open, scorer, writer, is_correct, action, regularizer,
+        StepLog(recorder) if log else None,
     )
     replaced: tuple[Callable[..., Any], ...] = (
         observer.rollout, observer.rewards, observer.loss, observer.scoring,
-        observer.training_step, functools.partial(record_training, recorder, action),
+        observer.training_step, observer.log,
+        functools.partial(record_training, recorder, action),
     )
     for name, method in zip(METHODS, replaced, strict=True):
         replace(trainer, name, method)

@@ -21,6 +21,7 @@ from ...core.schema import COMPONENT
 from ...losses.llds import LLDS
 from ...recording.recorder import FailOpen
 from ..common.alarms import AlarmAction
+from ..common.step_log import StepLog
 from .llds import Regularizer
 from .rollouts import (
     Correct,
@@ -54,7 +55,8 @@ Method = Callable[..., Any]
 class Observer(TrainerCallback):
     """`correct(prompts, completions, completion_ids, rewards, **columns)` says which rollouts of
     this rank are correct; `scorer` is the trainer's own scoring method; `writer` records each
-    rollout batch after its last update; `action` is what an alarm asks for."""
+    rollout batch after its last update; `action` is what an alarm asks for; `step_log` is what the
+    trainer's own log gets."""
 
     trainer: Any
     recorder: Any
@@ -64,6 +66,7 @@ class Observer(TrainerCallback):
     correct: Correct
     action: AlarmAction
     regularizer: Regularizer | None
+    step_log: StepLog | None
 
     def __post_init__(self) -> None:
         self._noisy = is_noisy(self.trainer.model)
@@ -77,6 +80,7 @@ class Observer(TrainerCallback):
         self._lr: float | None = None
         self._sampling = 0.0  # seconds of rollouts inside training steps
         self._update_started = 0.0
+        self._unlogged: list[int] = []  # recorded steps since the last entry of the trainer's log
 
     def rewards(self, original: Method, *args: Any, **kwargs: Any) -> Tensor:
         """`_calculate_rewards`: (N of all ranks, functions), NaN where a function gives none."""
@@ -204,6 +208,7 @@ class Observer(TrainerCallback):
         for step in ready:
             self.writer.write(self._open.pop(step))
         if ready:
+            self._unlogged += ready
             self.action.act(control, max(ready))
         if control.should_save:
             self.recorder.flush()  # a run resumed from the checkpoint continues after these steps
@@ -217,6 +222,19 @@ class Observer(TrainerCallback):
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         for step in list(self._open):
             self.writer.write(self._open.pop(step))
+        if self.step_log is not None:
+            self.step_log.close()
+
+    def log(self, original: Method, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        """`log`, which every rank calls; the summary and evaluations are of no step."""
+        if self._unlogged and self.step_log is not None and "loss" in logs:
+            steps, self._unlogged = self._unlogged, []
+            self.recorder.flush()
+            self.trainer.accelerator.wait_for_everyone()
+            if self.recorder.rank == 0:
+                with self.fail_open("the trainer's own log"):
+                    logs.update(self.step_log.entry(steps))
+        original(logs, *args, **kwargs)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if "eval_reward" in (logs or {}) and self.recorder.rank == 0:

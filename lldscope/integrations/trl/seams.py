@@ -21,6 +21,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "compute_loss": LOSS,
     "_get_per_token_logps_and_entropies": SCORING,
     "training_step": (),
+    "log": ("logs",),
     "train": (),
 }
 NAMES = (

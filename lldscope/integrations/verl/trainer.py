@@ -32,12 +32,13 @@ from ...recording.columns import record
 from ...recording.recorder import FailOpen, Recorder
 from ...recording.retention import RESPONSES, KeptResponse, Retention
 from ..common.alarms import DEFAULT_RULES, AlarmAction, record_training
+from ..common.step_log import StepLog
 from .batch import FIELDS, batch_of
 
 SETTINGS = {
     "path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5,
     "retention": RESPONSES,
-    "on_alarm": None, "alarms": DEFAULT_RULES, "look_every": 5.0,
+    "on_alarm": None, "alarms": DEFAULT_RULES, "look_every": 5.0, "log": True,
 }
 SCALARS = {"actor/pg_loss": "loss_policy", "kl_loss": "loss_kl", "actor/llds_loss": "loss_llds"}
 PARTITION = "lldscope"  # of TransferQueue
@@ -57,6 +58,8 @@ class Recording(_VerlTrainer):
     (docs/research/retention.md); 0 is none, and so are prompts with images.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
     look_every: seconds between reads of the run, in a thread.
+    log: add Δ and its kin, phase and verdict to verl's own log, as `lldscope/…`, and pass on alarms
+    to its trackers (`common.step_log`).
     """
 
     MODE = ""
@@ -88,6 +91,7 @@ class Recording(_VerlTrainer):
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()
         self._fail_open = FailOpen(self._recorder, "verl")
+        self._step_log = StepLog(self._recorder) if self._lldscope["log"] else None
         # With a processor there are images, which are not kept.
         images = getattr(self, "processor", None) is not None
         self._retention = Retention(0 if images else self._lldscope["retention"])
@@ -125,6 +129,10 @@ class Recording(_VerlTrainer):
         seconds = time.perf_counter() - start
         with self._fail_open("a step"):
             self._record(batch, updates, old, seconds)
+        if self._step_log is not None:
+            self._recorder.flush()
+            with self._fail_open("verl's own log"):
+                metrics.update(self._step_log.entry([self._step]))
         return batch
 
     def _validate(self) -> dict[str, float]:

@@ -1,0 +1,100 @@
+"""What a trainer's own log gets of each recorded step, so that its charts show what no tracker has:
+Δ and its kin, phase, verdict, and the alarms that have begun."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core.safe_text import in_one_line
+from ...diagnosis.rule import Severity
+from ...monitor.alerts import AnyAlert
+from ...monitor.health import RunState, check
+from ...run import Run
+from ...runs import open_run
+
+log = logging.getLogger("lldscope")
+
+PREFIX = "lldscope/"
+SIGNALS = (
+    "delta_correct", "delta_incorrect", "displaced_share", "lld_share", "retention_delta",
+    "step_kl", "good_first_action_share", "engine_gap", "engine_k3", "engine_ess",
+)
+PHASES = {"stagnation": 1, "decay": 2, "collapse": 3}
+VERDICTS = {"warning": 1, "critical": 2}
+_BY_ACTION = """
+SELECT action_index, sum(delta * n_delta) / sum(n_delta) FROM action_signals
+WHERE correct AND n_delta > 0 AND step BETWEEN {} AND {} GROUP BY ALL ORDER BY ALL
+"""
+
+
+class StepLog:
+    """Reads the run of a recorder in the process that writes the trainer's log.
+
+    An entry has the means of SIGNALS over its steps, `delta_correct_action_0` and so on,
+    `decay_test` (evidence of decay over its limit: the test fires at 1), `phase` (as PHASES, else
+    0) and `verdict` (as VERDICTS, else 0), as `lldscope check` says them of the same rows.
+    """
+
+    def __init__(self, recorder: Any) -> None:
+        self._path = recorder.path
+        self._run: Run | None = None
+        self._firing: dict[str, Severity] | None = None
+
+    def entry(self, steps: Sequence[int]) -> dict[str, float]:
+        """The entry for these steps, which are sealed; passes on the alarms that have begun."""
+        if self._run is None:
+            self._run = open_run(self._path)
+        else:
+            self._run.refresh()
+        run, state = self._run, check(self._run)
+        values = {name: _mean(run, name, steps) for name in SIGNALS}
+        for index, delta in run.rows(_BY_ACTION.format(min(steps), max(steps))).rows:
+            values[f"delta_correct_action_{index}"] = delta
+        test = run.assess().evidence.decay
+        values["decay_test"] = float(test.value[-1] / test.threshold[-1])
+        values["phase"] = PHASES.get(state.phase or "", 0)
+        values["verdict"] = VERDICTS.get(state.verdict, 0)
+        self._pass_on(state)
+        return {PREFIX + name: v for name, v in values.items() if math.isfinite(v)}
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.close()
+
+    def _pass_on(self, state: RunState) -> None:
+        """Alarms that fire now and did not in the entry before, or were less severe. Those that
+        fire in the first entry of a resumed run are not new."""
+        firing = {a.rule: a.severity for a in state.firing if a.severity > Severity.INFO}
+        before, self._firing = self._firing, firing
+        for alarm in state.firing:
+            if before is None or alarm.rule not in firing:
+                continue
+            if alarm.rule not in before or alarm.severity > before[alarm.rule]:
+                alert(alarm)
+
+
+def _mean(run: Run, name: str, steps: Sequence[int]) -> float:
+    columns = run.columns()
+    values = columns[name][np.isin(columns["step"], steps)]
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else math.nan
+
+
+def alert(alarm: AnyAlert) -> None:
+    """By W&B's or Trackio's own alerts, where this process has a run open there; as text in any
+    case."""
+    title = in_one_line(f"{alarm.rule} ({alarm.severity})")
+    text = in_one_line(f"{alarm.message}. {alarm.advice}")
+    log.warning("lldscope: %s: %s", title, text)
+    level = "ERROR" if alarm.severity == Severity.CRITICAL else "WARN"
+    wandb, trackio = sys.modules.get("wandb"), sys.modules.get("trackio")
+    if wandb is not None and wandb.run is not None:
+        wandb.alert(title=title, text=text, level=level)
+    if trackio is not None and trackio.context_vars.current_run.get() is not None:
+        trackio.alert(title=title, text=text, level=trackio.AlertLevel[level])

@@ -67,24 +67,24 @@ def find_runs(root: str | Path | Url) -> list[Any]:
         return [*find_remote(root)]
     if not root.is_dir():
         raise RunNotFound(f"There is no folder {root}.")
-    if _is_run(root):
+    if _is_run(str(root)):
         return [root]
-    runs: list[Path] = []
-    for folder in _folders(root):
+    runs: list[str] = []
+    for folder in _folders(str(root)):
         runs += [folder] if _is_run(folder) else filter(_is_run, _folders(folder))
-    return sorted(runs)
+    return [Path(run) for run in sorted(runs, key=lambda run: run.split(os.sep))]
 
 
-def _folders(path: Path) -> list[Path]:
+def _folders(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir()]
+            return [entry.path for entry in entries if entry.is_dir()]
     except OSError:  # it may vanish meanwhile, or may not be read
         return []
 
 
-def _is_run(path: Path) -> bool:
+def _is_run(path: str) -> bool:
     try:
-        return (path / layout.RUN_FILE).is_file() or bool(manifest_names(path))
+        return os.path.isfile(f"{path}/{layout.RUN_FILE}") or bool(manifest_names(Path(path)))
     except PermissionError:
         return False

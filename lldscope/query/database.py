@@ -149,7 +149,7 @@ class Database:
 
 def stored_columns(name: str) -> dict[str, str]:
     """The columns of one of VIEWS, and their types in DuckDB."""
-    return {c.name: STORED_TYPES.get(c.kind, str(c.arrow)) for c in VIEWS[name].columns}
+    return {c.name: STORED_TYPES.get(c.kind, c.arrow) for c in VIEWS[name].columns}
 
 
 def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:

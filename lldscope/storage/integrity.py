@@ -6,14 +6,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from ..core.schema import TABLES, arrow_schema
 from . import json_files
 from .manifest import Manifest
 from .part import Part, PartName, part_name, quarantine_reason
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MISSING = "the file is missing"
 
@@ -24,6 +25,7 @@ def find_damage(run: Path, part: Part) -> str | None:
     Reads the whole file once, for its checksum, and the footer: rows and column types must match
     the manifest and the schema.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
@@ -60,11 +62,13 @@ def _footer_mismatch(part: Part, footer: Any) -> str | None:
 
 def _is_compatible(actual: pa.DataType, declared: pa.DataType) -> bool:
     """Whether values of a type can be read as the declared type without changing their meaning."""
+    from pyarrow import types
+
     kinds = (
-        pa.types.is_signed_integer,
-        pa.types.is_floating,
-        pa.types.is_boolean,
-        lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
+        types.is_signed_integer,
+        types.is_floating,
+        types.is_boolean,
+        lambda t: types.is_string(t) or types.is_large_string(t),
     )
     return any(kind(actual) and kind(declared) for kind in kinds)
 

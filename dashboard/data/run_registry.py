@@ -34,7 +34,7 @@ from lldscope.storage.url import Url
 from .metrics import columns_of
 from .snapshot import Snapshot, SnapshotCache, aged, files_of
 
-FRESH_SECONDS = 1.0  # snapshots taken within this time share one refresh
+FRESH_SECONDS = 1.5  # snapshots taken within this time share one refresh
 WAIT_SECONDS = 1.0  # for another thread's refresh, before its previous snapshot is used
 LISTING = 5.0  # times as long as it took the list of the runs under a folder is kept
 REMOTE_SECONDS = 10.0  # the runs under a remote root are listed this often

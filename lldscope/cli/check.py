@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import RunPath, arl_option, fail_on_option, print_json, rules_option, warn_of_damage
+from .shared import RunPath, arl_option, fail_on_option, json_text, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..monitor.health import RunState
+    from ..storage.cache import Cache
+
+MOST_ANSWERS = 200  # of runs that are over, which are kept
 
 # 1 is an internal or I/O error, 2 a usage error.
 EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficient": 13}
@@ -46,30 +53,83 @@ def check(
     error.
     """
     from ..core.errors import LldscopeError
-    from ..monitor.health import check as check_run
-    from ..query.signal_cache import user_cache
-    from ..runs import open_run
-    from ..user_rules.user_rules import all_rules
+    from ..monitor.run_index import fingerprint
 
+    form = "json" if as_json else exit_style
+    files = ""
+    if isinstance(run, Path) and arl is None and rules is None:
+        files = fingerprint(run, every=True)  # before it is read
+    asked = repr((os.path.abspath(run), str(run), form, fail_on, form == "lldscope" and _screen()))
     try:
-        reader = open_run(run, cache=user_cache())
-        state = check_run(reader, arl, all_rules(rules))
+        answer = _cache().load(asked, lambda _, kept: _as_of_now(kept, files)) if files else None
+        if answer is None:
+            answer = _judge(run, arl, rules, form, fail_on)
+            if files and answer["lasts"]:
+                _cache().store(asked, answer | {"files": files}, lambda _: None)
     except (LldscopeError, OSError) as error:
         if exit_style != "nagios":
             raise
         click.echo(f"LLDSCOPE UNKNOWN - {_clean(str(error))}")
         sys.exit(NAGIOS["insufficient"])
-    code = exit_code(state.verdict, fail_on, NAGIOS if exit_style == "nagios" else EXIT)
-    if as_json:
-        print_json(state.to_dict())
-    elif exit_style == "nagios":
-        click.echo(nagios_line(state, code))
-    else:
-        from .views import show_state
+    click.echo(answer["text"], nl=False)
+    warn_of_damage(answer["damaged"], answer["dropped"])
+    sys.exit(answer["code"])
 
-        show_state(reader, state)
-    warn_of_damage(state.damaged, state.dropped)
-    sys.exit(code)
+
+def _judge(
+    run: Path, arl: float | None, rules: Path | None, form: str, fail_on: str
+) -> dict[str, Any]:
+    """What to print of a run and with which code to exit, and whether that lasts: time alone
+    changes nothing of it but the age of the last row."""
+    from ..core.terminal import age
+    from ..monitor.health import check as check_run
+    from ..query.signal_cache import user_cache
+    from ..runs import open_run
+    from ..user_rules.user_rules import all_rules
+
+    reader = open_run(run, cache=user_cache())
+    state = check_run(reader, arl, all_rules(rules))
+    code = exit_code(state.verdict, fail_on, NAGIOS if form == "nagios" else EXIT)
+    if form == "json":
+        text = json_text(state.to_dict())
+    elif form == "nagios":
+        text = f"{nagios_line(state, code)}\n"
+    else:
+        from .views import state_text
+
+        text = state_text(reader, state)
+    lasts = state.over and state.life != "stalled" and not state.damaged and not state.silenced
+    seconds = state.last_row_age_seconds
+    return {
+        "text": text, "code": code, "damaged": state.damaged, "dropped": state.dropped,
+        "lasts": lasts, "age": age(seconds), "form": form,
+        "time": None if seconds is None else time.time() - seconds,
+    }
+
+
+def _as_of_now(kept: dict[str, Any], files: str) -> dict[str, Any] | None:
+    """An answer of these files, if it is still right."""
+    from ..core.terminal import age
+
+    seconds = None if kept["time"] is None else time.time() - kept["time"]
+    if kept["files"] != files or (kept["form"] == "lldscope" and kept["age"] != age(seconds)):
+        return None
+    if kept["form"] != "json":
+        return kept
+    return kept | {"text": json_text(json.loads(kept["text"]) | {"last_row_age_seconds": seconds})}
+
+
+def _cache() -> Cache:
+    from ..storage.cache import Cache, cache_dir
+
+    return Cache(cache_dir() / "answers", MOST_ANSWERS)
+
+
+def _screen() -> tuple[Any, ...]:
+    """What rich asks of a terminal, without rich."""
+    names = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")
+    width = shutil.get_terminal_size() if sys.stdout.isatty() else 0
+    return width, sys.stdout.encoding, *map(os.environ.get, names)
 
 
 def nagios_line(state: RunState, code: int) -> str:

@@ -92,10 +92,14 @@ fail_on_option = click.option(
 )
 
 
-def print_json(answer: Any) -> None:
+def json_text(answer: Any) -> str:
     from ..storage.json_files import to_json
 
-    click.echo(to_json(answer, indent=1))
+    return f"{to_json(answer, indent=1)}\n"
+
+
+def print_json(answer: Any) -> None:
+    click.echo(json_text(answer), nl=False)
 
 
 def print_table(

@@ -84,9 +84,15 @@ def life_text(state: RunState) -> str:
     return f"{before}last row {age(seconds)} ago"
 
 
-def show_state(run: Run, state: RunState) -> None:
+def state_text(run: Run, state: RunState) -> str:
     """`check`: the answer, the signals as sparklines, phases, alarms, and what else it could be."""
     out = console()
+    with out.capture() as text:
+        _show(out, run, state)
+    return text.get()
+
+
+def _show(out: Console, run: Run, state: RunState) -> None:
     lines: list[Text | str] = [
         Text.assemble((plain(run.name), "bold"), "  ", _head(state), f"  {life_text(state)}"),
         Text(f"→ {plain(state.headline)}", "bold"),

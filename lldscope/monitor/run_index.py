@@ -79,18 +79,23 @@ class RunIndex:
         return self._cache.load(self._key, lambda _, entries: dict(entries)) or {}
 
 
-def fingerprint(run: Path) -> str:
+def fingerprint(run: Path, every: bool = False) -> str:
     """Changes when a run does: names, sizes and times of its files and folders, and of its
-    manifests. Empty if it cannot be read. A part that rots in its place is found by who reads it,
-    not here."""
+    manifests or of `every` file. Empty if it cannot be read. A part that rots in its place is found
+    by who reads it, not here."""
     states = []
+    folders = [f"{run}"] if every else [f"{run}", f"{run}/{MANIFEST_DIR}"]
     try:
-        for folder in (f"{run}", f"{run}/{MANIFEST_DIR}"):
+        for folder in folders:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     state = entry.stat()
-                    size = 0 if stat.S_ISDIR(state.st_mode) else state.st_size
-                    states.append(f"{entry.name} {size} {state.st_mtime_ns}")
+                    is_folder = stat.S_ISDIR(state.st_mode)
+                    if every and is_folder and folder == folders[0]:
+                        folders.append(entry.path)
+                    size = 0 if is_folder else state.st_size
+                    name = entry.path if every else entry.name
+                    states.append(f"{name} {size} {state.st_mtime_ns}")
     except (OSError, ValueError):
         return ""
     return hashlib.sha256("\n".join(sorted(states)).encode(errors="replace")).hexdigest()[:32]

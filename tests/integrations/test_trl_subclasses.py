@@ -16,7 +16,7 @@ from test_trl import Witness, on_two_processes, whole
 from trl import GRPOTrainer
 
 import lldscope
-from lldscope.cli.views import show_state
+from lldscope.cli.views import state_text
 from lldscope.core.errors import LldscopeError
 from lldscope.integrations.trl import instrument
 from lldscope.monitor.health import check
@@ -105,7 +105,7 @@ def test_a_loss_past_the_scoring(tmp_path, capsys, changes):
     state = check(run)
     assert list(state.missing) == [RATIOS]
     assert "two passes" in state.missing[RATIOS]
-    show_state(run, state)
+    print(state_text(run, state))
     assert f"not recorded: {RATIOS}" in capsys.readouterr().out.replace("\n", " ")
 
 

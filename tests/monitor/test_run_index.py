@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from recorded_steps import record_steps
 
 import lldscope
+from lldscope.cli import cli
 from lldscope.cli.runs import rows_below
 from lldscope.monitor.health import check
 from lldscope.monitor.run_index import RunIndex, fingerprint
@@ -203,3 +205,29 @@ def test_another_version_of_the_rules_reads_again(
     monkeypatch.setattr(cache, "code_version", lambda: "other rules")
     read_index(root)
     assert read == [*NAMES, *NAMES]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--exit-style", "nagios"]])
+def test_a_run_that_is_over_is_judged_once(root: Path, monkeypatch: Any, form: list[str]) -> None:
+    opened, open_run = [], lldscope.open_run
+
+    def note(path: Path, **options: Any) -> Any:
+        opened.append(path)
+        return open_run(path, **options)
+
+    def answer() -> tuple[int, str]:
+        told = CliRunner().invoke(cli, ["check", str(root / "a"), *form])
+        return told.exit_code, re.sub("age_seconds.*", "", told.output)
+
+    monkeypatch.setattr("lldscope.runs.open_run", note)
+    monkeypatch.setattr("lldscope.core.terminal.age", lambda seconds: "some time")
+    first = answer()
+    assert "a" in first[1]
+    assert answer() == first
+    assert len(opened) == 1
+    write_about(root / "a", "name", "renamed")
+    assert answer() != first
+    _lost_part(root / "a")
+    answer()
+    answer()
+    assert len(opened) == 4, "damage is looked at every time"

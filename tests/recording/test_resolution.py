@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lldscope
-from lldscope.cli.views import show_state
+from lldscope.cli.views import state_text
 from lldscope.monitor.health import check
 from lldscope.recording.batch import Batch
 from lldscope.recording.columns import record
@@ -70,7 +70,7 @@ def test_the_resolution_stands_beside_delta(tmp_path, capsys, coarse):
             )
     run = lldscope.open_run(tmp_path / "run")
     rounding = run.signals()["delta_correct_rounding"]
-    show_state(run, check(run))
+    print(state_text(run, check(run)))
     assert ("resolution" in capsys.readouterr().out) == coarse
     if not coarse:
         assert rounding.isna().all()

@@ -14,7 +14,7 @@ import pytest
 from made_up_runs import write_run
 
 import lldscope
-from lldscope.cli.views import show_state
+from lldscope.cli.views import state_text
 from lldscope.core.safe_text import escape_control
 from lldscope.core.trainers import trainer_called
 from lldscope.diagnosis.registry import CAUSES, LABELS, LOOK_ALIKES
@@ -362,7 +362,7 @@ def test_what_passed_costs_what_it_lasted_and_caused_nothing(tmp_path: Path, cap
     }
     with lldscope.open_run(write_scalars(tmp_path / "run", step, columns)) as run:
         facts = post_mortem(run)
-        show_state(run, facts.state)
+        print(state_text(run, facts.state))
     alarm = next(a for a in facts.alarms if a.rule == "lr-jump")
     ((first, last),) = alarm.episodes
     assert facts.cost.steps == last - first < 100

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +14,8 @@ import click
 from .shared import RunPath, arl_option, fail_on_option, json_text, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..monitor.health import RunState
     from ..storage.cache import Cache
 
@@ -54,10 +54,11 @@ def check(
     """
     from ..core.errors import LldscopeError
     from ..monitor.run_index import fingerprint
+    from ..storage.url import Url
 
     form = "json" if as_json else exit_style
     files = ""
-    if isinstance(run, Path) and arl is None and rules is None:
+    if not isinstance(run, Url) and arl is None and rules is None:
         files = fingerprint(run, every=True)  # before it is read
     asked = repr((os.path.abspath(run), str(run), form, fail_on, form == "lldscope" and _screen()))
     try:
@@ -109,6 +110,8 @@ def _judge(
 
 def _as_of_now(kept: dict[str, Any], files: str) -> dict[str, Any] | None:
     """An answer of these files, if it is still right."""
+    import json
+
     from ..core.terminal import age
 
     seconds = None if kept["time"] is None else time.time() - kept["time"]

@@ -59,7 +59,7 @@ def check(
     form = "json" if as_json else exit_style
     files = ""
     if not isinstance(run, Url) and arl is None and rules is None:
-        files = fingerprint(run, every=True)  # before it is read
+        files = fingerprint(run, every=True, read=True)  # before it is judged
     asked = repr((os.path.abspath(run), str(run), form, fail_on, form == "lldscope" and _screen()))
     try:
         answer = _cache().load(asked, lambda _, kept: _as_of_now(kept, files)) if files else None

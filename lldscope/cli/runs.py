@@ -34,20 +34,24 @@ def rows_below(root: Any) -> list[dict[str, Any]]:
     now."""
     from ..monitor.run_index import RunIndex, fingerprint
     from ..query.remote import find_remote
-    from ..runs import find_runs
+    from ..runs import names_below
     from ..storage.url import Url
 
     # Before the rows are read, so that what comes meanwhile is not missed.
-    remote = isinstance(root, Url)
-    states = find_remote(root) if remote else {p: fingerprint(p) for p in find_runs(root)}
-    if [*states] == [root]:
+    if isinstance(root, Url):
+        found = find_remote(root)
+        remote = {url.relative_to(root).as_posix(): url for url in found}
+        states = {name: found[url] for name, url in remote.items()}
+    else:
+        remote = {}
+        states = {name: fingerprint(f"{root}/{name}") for name in names_below(root)}
+    if [*states] == ["."]:
         return [_read(root.name, root, root).row]
     index, rows = RunIndex(root), {}
-    for path, digest in states.items():
-        name = path.relative_to(root).as_posix()
+    for name, digest in states.items():
         row = index.row(name, digest)
         if row is None:
-            summary = _read(name, path, root)
+            summary = _read(name, remote.get(name) or root / name, root)
             index.put(summary, digest)
             row = summary.row
         rows[name] = row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ class _File(click.Path):
     def convert(self, value: Any, param: Any, context: Any) -> Path:
         from pathlib import Path
 
-        return Path(super().convert(value, param, context))
+        return Path(os.fsdecode(super().convert(value, param, context)))
 
 
 rules_option = click.option(

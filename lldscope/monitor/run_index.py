@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..storage.cache import Cache, cache_dir
-from ..storage.json_files import parse, to_json
+from ..storage.json_files import checksum, parse, to_json
 from ..storage.manifest import MANIFEST_DIR
 from ..storage.url import Url
 
@@ -79,10 +79,10 @@ class RunIndex:
         return self._cache.load(self._key, lambda _, entries: dict(entries)) or {}
 
 
-def fingerprint(run: Path, every: bool = False) -> str:
+def fingerprint(run: Path | str, every: bool = False, read: bool = False) -> str:
     """Changes when a run does: names, sizes and times of its files and folders, and of its
-    manifests or of `every` file. Empty if it cannot be read. A part that rots in its place is found
-    by who reads it, not here."""
+    manifests or of `every` file, which are `read` or not. Empty if it cannot be read. A part that
+    rots in its place is found by who reads it."""
     states = []
     folders = [f"{run}"] if every else [f"{run}", f"{run}/{MANIFEST_DIR}"]
     try:
@@ -96,6 +96,9 @@ def fingerprint(run: Path, every: bool = False) -> str:
                     size = 0 if is_folder else state.st_size
                     name = entry.path if every else entry.name
                     states.append(f"{name} {size} {state.st_mtime_ns}")
+                    if read and stat.S_ISREG(state.st_mode):
+                        with open(entry.path, "rb") as file:
+                            states[-1] += f" {checksum(file)}"
     except (OSError, ValueError):
         return ""
     return hashlib.sha256("\n".join(sorted(states)).encode(errors="replace")).hexdigest()[:32]

@@ -39,9 +39,9 @@ def share_refreshes(server: Flask, registry: RunRegistry) -> None:
 
     def answer() -> Any:
         try:
-            asked = _asked()
-            snapshots = [registry.snapshot(name) for name in asked["names"]]
-            key = _key(asked, snapshots)
+            question = _values_of_tick()
+            snapshots = [registry.snapshot(name) for name in question["names"]]
+            key = _key(question, snapshots)
         except (LldscopeError, KeyError, TypeError, ValueError):  # no refresh, or none to share
             return make()
         with lock:
@@ -68,7 +68,7 @@ def _differ(one: Snapshot, other: Snapshot) -> bool:
     return one is not other
 
 
-def _asked() -> dict[str, Any]:
+def _values_of_tick() -> dict[str, Any]:
     """The values that a tick of the page's clock sends, by the names of their stores. Raises
     KeyError, TypeError or ValueError for another question."""
     body = request.get_json()
@@ -78,9 +78,9 @@ def _asked() -> dict[str, Any]:
     return values | {"outputs": body["outputs"]}
 
 
-def _key(asked: dict[str, Any], snapshots: list[Snapshot]) -> str:
+def _key(question: dict[str, Any], snapshots: list[Snapshot]) -> str:
     """What the answer depends on besides the snapshots: of what the browser has seen only whether
     it is what there is now."""
     now = [*(s.version for s in snapshots), *map(story_key, snapshots)]
-    seen = [a == b for a, b in zip(asked["seen"], now, strict=False)]
-    return json.dumps([{k: v for k, v in asked.items() if k not in ("tick", "seen")}, seen])
+    is_seen = [a == b for a, b in zip(question["seen"], now, strict=False)]
+    return json.dumps([{k: v for k, v in question.items() if k not in ("tick", "seen")}, is_seen])

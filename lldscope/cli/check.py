@@ -60,13 +60,13 @@ def check(
     files = ""
     if not isinstance(run, Url) and arl is None and rules is None:
         files = fingerprint(run, every=True, read=True)  # before it is judged
-    asked = repr((os.path.abspath(run), str(run), form, fail_on, form == "lldscope" and _screen()))
+    key = repr((os.path.abspath(run), str(run), form, fail_on, form == "lldscope" and _screen()))
     try:
-        answer = _cache().load(asked, lambda _, kept: _as_of_now(kept, files)) if files else None
+        answer = _cache().load(key, lambda _, entry: _as_of_now(entry, files)) if files else None
         if answer is None:
             answer = _judge(run, arl, rules, form, fail_on)
             if files and answer["lasts"]:
-                _cache().store(asked, answer | {"files": files}, lambda _: None)
+                _cache().store(key, answer | {"files": files}, lambda _: None)
     except (LldscopeError, OSError) as error:
         if exit_style != "nagios":
             raise
@@ -108,18 +108,19 @@ def _judge(
     }
 
 
-def _as_of_now(kept: dict[str, Any], files: str) -> dict[str, Any] | None:
+def _as_of_now(entry: dict[str, Any], files: str) -> dict[str, Any] | None:
     """An answer of these files, if it is still right."""
     import json
 
     from ..core.terminal import age
 
-    seconds = None if kept["time"] is None else time.time() - kept["time"]
-    if kept["files"] != files or (kept["form"] == "lldscope" and kept["age"] != age(seconds)):
+    seconds = None if entry["time"] is None else time.time() - entry["time"]
+    if entry["files"] != files or (entry["form"] == "lldscope" and entry["age"] != age(seconds)):
         return None
-    if kept["form"] != "json":
-        return kept
-    return kept | {"text": json_text(json.loads(kept["text"]) | {"last_row_age_seconds": seconds})}
+    if entry["form"] != "json":
+        return entry
+    state = json.loads(entry["text"]) | {"last_row_age_seconds": seconds}
+    return entry | {"text": json_text(state)}
 
 
 def _cache() -> Cache:

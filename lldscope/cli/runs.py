@@ -39,9 +39,9 @@ def rows_below(root: Any) -> list[dict[str, Any]]:
 
     # Before the rows are read, so that what comes meanwhile is not missed.
     if isinstance(root, Url):
-        found = find_remote(root)
-        remote = {url.relative_to(root).as_posix(): url for url in found}
-        states = {name: found[url] for name, url in remote.items()}
+        urls = find_remote(root)
+        remote = {url.relative_to(root).as_posix(): url for url in urls}
+        states = {name: urls[url] for name, url in remote.items()}
     else:
         remote = {}
         states = {name: fingerprint(f"{root}/{name}") for name in names_below(root)}

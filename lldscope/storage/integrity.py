@@ -50,8 +50,8 @@ def _footer_mismatch(part: Part, footer: Any) -> str | None:
     """Where a part's footer differs from the manifest or the schema."""
     if footer.num_rows != part.rows:
         return f"{footer.num_rows} rows instead of {part.rows}"
-    known = _compatible.get(part.table)
-    if known is not None and footer.schema.equals(known):
+    schema_before = _compatible.get(part.table)
+    if schema_before is not None and footer.schema.equals(schema_before):
         return None  # most parts of a run are alike
     schema = footer.schema.to_arrow_schema()
     for declared in arrow_schema(part.table):

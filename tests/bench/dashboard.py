@@ -63,7 +63,8 @@ def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--runs", type=Path, required=True)
     cli.add_argument("--rivals", help="python of an environment with tensorboard and trackio")
-    cli.add_argument("--only", nargs="*", choices=["first", "twenty", "live", "browsers", "memory", "rivals"])
+    parts = ["first", "twenty", "live", "browsers", "memory", "rivals"]
+    cli.add_argument("--only", nargs="*", choices=parts)
     options = cli.parse_args()
     names = options.only or ["first", "twenty", "live", "memory", "rivals"]
     if {*names} - {"live", "browsers"}:
@@ -207,19 +208,19 @@ def live(browser: Browser, runs: Path, cache: str) -> None:
 def browsers(browser: Browser, runs: Path, cache: str) -> None:
     """What the server computes in the time of a refresh: nothing asked, one browser, and twenty,
     whose ticks are spread. Nineteen of them repeat the question of the first, as browsers do."""
-    asked: list[Request] = []
+    ticks: list[Request] = []
     with going_on(runs, cache) as (address, pid):
         page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.on("request", lambda r: asked.append(r) if _is_tick(r) else None)
+        page.on("request", lambda r: ticks.append(r) if _is_tick(r) else None)
         page.goto(f"{address}/run/live")
         all_charts(page)
-        while not asked:
+        while not ticks:
             page.wait_for_timeout(200)
-        question = urllib.request.Request(asked[-1].url, asked[-1].post_data_buffer, {
+        question = urllib.request.Request(ticks[-1].url, ticks[-1].post_data_buffer, {
             "Content-Type": "application/json", "Accept-Encoding": "gzip",
         })
         page.context.close()
-        spent = {}
+        costs: dict[int, list[float]] = {}
         for number in (0, 1, BROWSERS, 1, BROWSERS):
             end = threading.Event()
             args = [(question, end, k * REFRESH / number) for k in range(number)]
@@ -229,13 +230,13 @@ def browsers(browser: Browser, runs: Path, cache: str) -> None:
             time.sleep(2 * REFRESH)
             before = spent_by(pid)
             time.sleep(TICKS * REFRESH)
-            spent.setdefault(number, []).append((spent_by(pid) - before) / TICKS)
+            costs.setdefault(number, []).append((spent_by(pid) - before) / TICKS)
             end.set()
             for client in clients:
                 client.join()
-    for number, seconds in spent.items():
+    for number, seconds in costs.items():
         tell(f"server's processor time a refresh, {number} browsers", seconds)
-    print(f"{BROWSERS} browsers / 1: {median(spent[BROWSERS]) / median(spent[1]):.2f}")
+    print(f"{BROWSERS} browsers / 1: {median(costs[BROWSERS]) / median(costs[1]):.2f}")
 
 
 def _is_tick(request: Request) -> bool:

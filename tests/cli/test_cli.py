@@ -77,15 +77,15 @@ def test_check_loads_no_library_for_tables(dying_run, tmp_path, form, with_cache
         "except SystemExit as end: assert end.code in (2, 11), end.code\n"
         "print('LOADED', {'pandas', 'pyarrow.compute'} & set(sys.modules))"
     )
-    kept = tmp_path / "cache" / "lldscope"
+    folder = tmp_path / "cache" / "lldscope"
     for _ in range(1 + with_cache):  # from nothing, and from signals that were kept
-        shutil.rmtree(kept / "answers", ignore_errors=True)
+        shutil.rmtree(folder / "answers", ignore_errors=True)
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env=where, timeout=60
         )
         assert done.stdout.splitlines()[-1] == "LOADED set()", done.stdout + done.stderr
-    assert (kept / "signals").exists() == with_cache
-    assert (kept / "answers").exists()
+    assert (folder / "signals").exists() == with_cache
+    assert (folder / "answers").exists()
 
 
 def test_what_a_terminal_cannot_show_is_escaped(lldscope_command, dying_run):

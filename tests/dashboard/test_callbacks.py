@@ -57,8 +57,8 @@ class Open:
             return {}
         assert answer.status_code == 200, answer.text
         data = answer.get_data()
-        told = json.loads(gzip.decompress(data) if answer.content_encoding == "gzip" else data)
-        values = {k: next(iter(v.values())) for k, v in told["response"].items()}
+        content = json.loads(gzip.decompress(data) if answer.content_encoding == "gzip" else data)
+        values = {k: next(iter(v.values())) for k, v in content["response"].items()}
         if "seen" in values:
             self.parts["seen"].data = values["seen"]
         return values
@@ -190,30 +190,30 @@ def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(tmp_path: P
 def test_browsers_that_ask_the_same_get_one_answer(tmp_path: Path, monkeypatch: Any) -> None:
     write(tmp_path / "r", range(3))
     monkeypatch.setattr(registry, "FRESH_SECONDS", 1e6)
-    drawn: list[int] = []
+    drawings: list[int] = []
 
     def draw(*what: Any) -> Any:
-        drawn.append(1)
+        drawings.append(1)
         return drawing(*what)
 
     drawing = callbacks.draw
     monkeypatch.setattr(callbacks, "draw", draw)
     tab = Open(tmp_path, "/run/r")
 
-    def tick(number: int, *seen: str, **view: Any) -> Any:
-        tab.parts["seen"].data = [*seen]
+    def tick(number: int, *before: str, **view: Any) -> Any:
+        tab.parts["seen"].data = [*before]
         tab.parts["drawing"].data = view
         return tab.ask(REFRESH, tick=number)
 
     first = tick(1, "older", "story")
     assert tick(2, "oldest", "story") == first
-    assert len(drawn) == 1
+    assert len(drawings) == 1
     assert tick(3, "older", "story", x=["time"]) != first, "another view"
-    assert len(drawn) == 2
+    assert len(drawings) == 2
     now = first["seen"]
     assert tick(4, *now) != first, "one that has seen it is told less"
-    assert len(drawn) == 2
+    assert len(drawings) == 2
     monkeypatch.setattr(registry, "FRESH_SECONDS", -1.0)
     write(tmp_path / "r", range(3, 5))
     assert tick(5, "older", "story")["seen"] != now, "new rows"
-    assert len(drawn) == 3
+    assert len(drawings) == 3

@@ -61,8 +61,8 @@ def read_summaries(root: Path) -> list[Summary]:
     """What the index keeps of the runs."""
     rows_below(root)
     index = RunIndex(root)
-    kept = [index.get(name, fingerprint(root / name)) for name in NAMES]
-    return [summary for summary in kept if summary is not None]
+    summaries = [index.get(name, fingerprint(root / name)) for name in NAMES]
+    return [summary for summary in summaries if summary is not None]
 
 
 def test_a_second_list_opens_no_run_and_says_the_same(root: Path, read: list[str]) -> None:
@@ -216,8 +216,8 @@ def test_a_run_that_is_over_is_judged_once(root: Path, monkeypatch: Any, form: l
         return open_run(path, **options)
 
     def answer() -> tuple[int, str]:
-        told = CliRunner().invoke(cli, ["check", str(root / "a"), *form])
-        return told.exit_code, re.sub("age_seconds.*", "", told.output)
+        result = CliRunner().invoke(cli, ["check", str(root / "a"), *form])
+        return result.exit_code, re.sub("age_seconds.*", "", result.output)
 
     monkeypatch.setattr("lldscope.runs.open_run", note)
     monkeypatch.setattr("lldscope.core.terminal.age", lambda seconds: "some time")

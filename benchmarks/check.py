@@ -1,6 +1,8 @@
 """`lldscope check` on a sample run, from the shell: processor time of the whole process.
 
-Modules are compiled before, as those of an installed package are; signals are not kept.
+python -m benchmarks.check [CHECKOUT]     beside another build: a worktree of it
+
+Modules are compiled before, as those of an installed package are.
 """
 
 from __future__ import annotations
@@ -14,39 +16,52 @@ from statistics import median
 
 from lldscope.runs import find_runs
 
-SAMPLES = Path(__file__).parents[1] / "sample_runs"
+HERE = Path(__file__).parents[1]
 ROUNDS = 7
+Command = tuple[list[str], Path]  # words, and where it runs
 
 
-def main() -> None:
-    run = find_runs(SAMPLES)[0]
-    lldscope = [sys.executable, "-m", "lldscope", "check"]
-    command = [[sys.executable, "-c", "import duckdb, pandas"], [*lldscope, str(run)]]
-    python, check, help_ = timed([*command, [*lldscope, "--help"]])
-    print(f"lldscope check {run.name:12} {check:.2f} s (median of {ROUNDS}, in turns)")
-    print(f"import duckdb, pandas       {python:.2f} s; check / import {check / python:.2f}")
-    print(f"lldscope check --help       {help_:.2f} s")
+def main(other: str | None = None) -> None:
+    run = str(find_runs(HERE / "sample_runs")[0])
+    commands: dict[str, Command] = {
+        name: ([sys.executable, "-c", code], HERE)
+        for name, code in (
+            ("python -c pass", "pass"), ("import click", "import click"),
+            ("import duckdb", "import duckdb"),
+        )
+    }
+    for build, where in {"": HERE, **({" (other)": Path(other)} if other else {})}.items():
+        lldscope = [sys.executable, "-m", "lldscope", "check"]
+        commands |= {
+            f"check{build}": ([*lldscope, run], where),
+            f"check --help{build}": ([*lldscope, "--help"], where),
+        }
+    used = dict(zip(commands, timed(list(commands.values())), strict=True))
+    for name, seconds in used.items():
+        base = "python -c pass" if "help" in name else "import duckdb"
+        print(f"{name:26} {seconds:.3f} s; / {base} {seconds / used[base]:.2f}")
 
 
-def timed(commands: list[list[str]]) -> list[float]:
+def timed(commands: list[Command]) -> list[float]:
     """Processor seconds of each command, in turns, so that other work meets all alike."""
     seconds: list[list[float]] = [[] for _ in commands]
     with tempfile.TemporaryDirectory() as folder:
-        extra = {"PYTHONPYCACHEPREFIX": f"{folder}/pyc", "XDG_CACHE_HOME": folder}
-        where = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | extra
-        for _ in range(1 + ROUNDS):
-            for command, used in zip(commands, seconds, strict=True):
-                used.append(_used(command, where))
+        where = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        where["PYTHONPYCACHEPREFIX"] = f"{folder}/pyc"
+        for number in range(1 + ROUNDS):
+            where["XDG_CACHE_HOME"] = f"{folder}/{number}"
+            for (command, place), used in zip(commands, seconds, strict=True):
+                used.append(_used(command, where, place))
     return [median(used[1:]) for used in seconds]
 
 
-def _used(command: list[str], where: dict[str, str]) -> float:
+def _used(command: list[str], where: dict[str, str], place: Path) -> float:
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=where
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=where, cwd=place
     )
     _, _, used = os.wait4(process.pid, 0)
     return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,6 +1,7 @@
 """The dashboard in chromium on long and live runs, and beside TensorBoard and Trackio.
 
 python -m benchmarks.dashboard --runs FOLDER [--rivals PYTHON] [--only NAME …]
+python -m benchmarks.dashboard --runs FOLDER --only browsers    1 and 20 of them on one live run
 
 FOLDER is filled with made-up runs if they are not there yet (about 400 MB, some minutes). PYTHON
 is the interpreter of an environment of its own with tensorboard and trackio; without it the rivals
@@ -17,22 +18,25 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 import lldscope
 
 from . import dashboard_rivals
 from .long_run import write_long_run, write_steps
 from .memory import resident
-from .page import FLAGS, Watch, all_charts, chart, free_port, measure, processor, wait_for
+from .page import FLAGS, Watch, all_charts, chart, free_port, measure, processor, spent_by, wait_for
 
 ROUNDS = 3
 TICKS = 15  # refreshes that are looked at
+REFRESH = 2.0  # seconds from one to the next
+BROWSERS = 20
 # Notes when each chart was drawn, beside what the browser notes of each request.
 WATCH = """
 window.drawn = [];
@@ -59,10 +63,11 @@ def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--runs", type=Path, required=True)
     cli.add_argument("--rivals", help="python of an environment with tensorboard and trackio")
-    cli.add_argument("--only", nargs="*", choices=["first", "twenty", "live", "memory", "rivals"])
+    parts = ["first", "twenty", "live", "browsers", "memory", "rivals"]
+    cli.add_argument("--only", nargs="*", choices=parts)
     options = cli.parse_args()
     names = options.only or ["first", "twenty", "live", "memory", "rivals"]
-    if names != ["live"]:
+    if {*names} - {"live", "browsers"}:
         fill(options.runs)
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
@@ -73,6 +78,8 @@ def main() -> None:
                 twenty(browser, options.runs, cache)
             if "live" in names:
                 live(browser, options.runs, cache)
+            if "browsers" in names:
+                browsers(browser, options.runs, cache)
             if "memory" in names:
                 memory(browser, options.runs)
         if "rivals" in names:
@@ -196,6 +203,54 @@ def live(browser: Browser, runs: Path, cache: str) -> None:
         for slower in (1, 4, 8):
             followed = [zoom(browser, f"{address}/run/live", slower) for _ in range(ROUNDS)]
             tell(f"zoom, page {slower} x slower: let go to all charts following", followed)
+
+
+def browsers(browser: Browser, runs: Path, cache: str) -> None:
+    """What the server computes in the time of a refresh: nothing asked, one browser, and twenty,
+    whose ticks are spread. Nineteen of them repeat the question of the first, as browsers do."""
+    ticks: list[Request] = []
+    with going_on(runs, cache) as (address, pid):
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.on("request", lambda r: ticks.append(r) if _is_tick(r) else None)
+        page.goto(f"{address}/run/live")
+        all_charts(page)
+        while not ticks:
+            page.wait_for_timeout(200)
+        question = urllib.request.Request(ticks[-1].url, ticks[-1].post_data_buffer, {
+            "Content-Type": "application/json", "Accept-Encoding": "gzip",
+        })
+        page.context.close()
+        costs: dict[int, list[float]] = {}
+        for number in (0, 1, BROWSERS, 1, BROWSERS):
+            end = threading.Event()
+            args = [(question, end, k * REFRESH / number) for k in range(number)]
+            clients = [threading.Thread(target=_ask, args=a) for a in args]
+            for client in clients:
+                client.start()
+            time.sleep(2 * REFRESH)
+            before = spent_by(pid)
+            time.sleep(TICKS * REFRESH)
+            costs.setdefault(number, []).append((spent_by(pid) - before) / TICKS)
+            end.set()
+            for client in clients:
+                client.join()
+    for number, seconds in costs.items():
+        tell(f"server's processor time a refresh, {number} browsers", seconds)
+    print(f"{BROWSERS} browsers / 1: {median(costs[BROWSERS]) / median(costs[1]):.2f}")
+
+
+def _is_tick(request: Request) -> bool:
+    return "_dash-update-component" in request.url and '["tick.data"]' in (request.post_data or "")
+
+
+def _ask(question: urllib.request.Request, end: threading.Event, after: float) -> None:
+    """A browser that asks at every refresh, having seen older rows each time."""
+    wait = after
+    while not end.wait(wait):
+        start = time.monotonic()
+        with urllib.request.urlopen(question) as answer:
+            answer.read()
+        wait = max(0.0, REFRESH - (time.monotonic() - start))
 
 
 def report(requests: list[list[float]], draws: list[float], costs: tuple[float, float]) -> None:

@@ -1,6 +1,8 @@
 """Thousands of runs: the list on the command line and in the dashboard, by processor time.
 
-python -m benchmarks.many_runs [RUNS] by default 5,000 copies of one short run
+python -m benchmarks.many_runs [RUNS [CHECKOUT]]     by default 5,000 copies of one short run
+
+CHECKOUT is a worktree of another build, whose lists are made in turns with these.
 """
 
 from __future__ import annotations
@@ -19,30 +21,39 @@ from lldscope.monitor.summary import read_summary
 
 from .long_run import write_long_run
 
+HERE = Path(__file__).parents[1]
 RUNS = 5000
 READ = 20  # runs that are listed without an index
 SHORT = (60, 8, 2)  # steps, responses and actions of a run
 
 
-def main(runs: int = RUNS) -> None:
+def main(runs: int = RUNS, other: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         few, many = Path(folder) / "few", Path(folder) / "many"
         write_long_run(few / "run-00000", *SHORT)
         make_copies(few, READ)
         make_copies(shutil.copytree(few, many), runs)
-        command = [sys.executable, "-m", "lldscope", "runs", "--json"]
-        empty = Path(folder) / "empty"
-        empty.mkdir()
-        alone, _ = measure([*command, str(empty)])
-        print(f"lldscope runs, no run       {alone:.2f} s")
-        first, _ = measure([*command, str(few)])
-        print(f"{READ} runs, no index          {per_run(first - alone, READ)} a run")
-        again, _ = measure([*command, str(few)])
-        each = again / READ * 1000
-        print(f"{READ} runs, from the index    {again:.2f} s, {each:.0f} ms a run, all included")
-        fill(many)
-        listed, memory = measure([*command, str(many)])
-        print(f"{runs:,} runs, from the index {per_run(listed, runs)} a run, {memory:.0f} MiB")
+        (Path(folder) / "empty").mkdir()
+        builds = {"": HERE, **({" (other)": Path(other)} if other else {})}
+        for name, where in builds.items():
+            os.environ["XDG_CACHE_HOME"] = f"{folder}/cache{name}"
+            alone, _ = measure(str(Path(folder) / "empty"), where)
+            print(f"lldscope runs, no run{name}       {alone:.2f} s")
+            first, _ = measure(str(few), where)
+            print(f"{READ} runs, no index{name}          {per_run(first - alone, READ)} a run")
+            again, _ = measure(str(few), where)
+            each = again / READ * 1000
+            print(f"{READ} runs, from the index{name}    {again:.2f} s, {each:.0f} ms a run")
+            room = "benchmarks" if (where / "benchmarks").is_dir() else "tests.bench"
+            code = f"from pathlib import Path; from {room}.many_runs import fill"
+            code += f"; fill(Path({str(many)!r}))"
+            subprocess.run([sys.executable, "-c", code], check=True, cwd=where)
+        for _ in range(3):
+            for name, where in builds.items():
+                os.environ["XDG_CACHE_HOME"] = f"{folder}/cache{name}"
+                listed, memory = measure(str(many), where)
+                a_run = per_run(listed, runs)
+                print(f"{runs:,} runs, from the index{name} {a_run} a run, {memory:.0f} MiB")
         code = f"from benchmarks.many_runs import page; page({str(many)!r})"
         subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -67,15 +78,18 @@ def fill(root: Path) -> None:
     index.save(names)
 
 
-def measure(command: list[str]) -> tuple[float, float]:
-    """Processor seconds of a command and of what it starts, and its peak memory in MiB."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def measure(root: str, where: Path) -> tuple[float, float]:
+    """Processor seconds of a build's `lldscope runs`, and its peak memory in MiB."""
+    command = [sys.executable, "-m", "lldscope", "runs", "--json", root]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=where
+    )
     _, _, used = os.wait4(process.pid, 0)
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 2**10
 
 
 def per_run(seconds: float, runs: int) -> str:
-    return f"{seconds:.2f} s, {1000 * seconds / runs:.1f} ms"
+    return f"{seconds:.2f} s, {1000 * seconds / runs:.2f} ms"
 
 
 def page(root: str) -> None:
@@ -105,4 +119,4 @@ def page(root: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*map(int, sys.argv[1:2]), *sys.argv[2:])

@@ -74,10 +74,15 @@ class Watch:
 
     def _now(self) -> tuple[float, float]:
         metrics = self._tools.send("Performance.getMetrics")["metrics"]
-        fields = Path(f"/proc/{self._server}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks = int(fields[11]) + int(fields[12])  # utime, stime
         page = next(m["value"] for m in metrics if m["name"] == "TaskDuration")
-        return float(page), ticks / os.sysconf("SC_CLK_TCK")
+        return float(page), spent_by(self._server)
+
+
+def spent_by(process: int) -> float:
+    """Processor seconds of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    ticks = int(fields[11]) + int(fields[12])  # utime, stime
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:

@@ -23,6 +23,7 @@ from .data.run_summaries import RunSummaries
 from .pages.router import is_page
 from .routes import add_routes
 from .security import add_answers, content_policy
+from .shared_answers import share_refreshes
 
 _INDEX_ROUTES = ("/", "/<path:path>")  # Dash's page for every address
 _NONCE = b'nonce=""'  # filled by `_finish`
@@ -101,6 +102,7 @@ def make_app(registry: RunRegistry) -> Dash:
     app.layout = _frame()
     live.register(app, registry, summaries)
     add_routes(server, registry, summaries)
+    share_refreshes(server, registry)
     scripts = [_HEAD_SCRIPT, app.renderer]  # that stand in the page itself
     server.after_request(lambda response: _finish(response, scripts))
     return app

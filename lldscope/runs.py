@@ -65,26 +65,35 @@ def find_runs(root: str | Path | Url) -> list[Any]:
     root = place_of(root)
     if isinstance(root, Url):
         return [*find_remote(root)]
+    return [root / name for name in names_below(root)]
+
+
+def names_below(root: Path) -> list[str]:
+    """The places of the runs under a folder; "." if it is one. Raises as `find_runs` does."""
     if not root.is_dir():
         raise RunNotFound(f"There is no folder {root}.")
-    if _is_run(root):
-        return [root]
-    runs: list[Path] = []
-    for folder in _folders(root):
-        runs += [folder] if _is_run(folder) else filter(_is_run, _folders(folder))
-    return sorted(runs)
+    if _is_run(str(root)):
+        return ["."]
+    names: list[str] = []
+    for name in _folders(f"{root}"):
+        if _is_run(f"{root}/{name}"):
+            names.append(name)
+        else:
+            inner = (f"{name}/{one}" for one in _folders(f"{root}/{name}"))
+            names += [one for one in inner if _is_run(f"{root}/{one}")]
+    return sorted(names, key=lambda name: name.split("/"))
 
 
-def _folders(path: Path) -> list[Path]:
+def _folders(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir()]
+            return [entry.name for entry in entries if entry.is_dir()]
     except OSError:  # it may vanish meanwhile, or may not be read
         return []
 
 
-def _is_run(path: Path) -> bool:
+def _is_run(path: str) -> bool:
     try:
-        return (path / layout.RUN_FILE).is_file() or bool(manifest_names(path))
+        return os.path.isfile(f"{path}/{layout.RUN_FILE}") or bool(manifest_names(Path(path)))
     except PermissionError:
         return False

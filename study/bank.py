@@ -134,7 +134,7 @@ def _signal_table(run: Run, signals: pd.DataFrame) -> pa.Table:
     columns: dict[str, pa.Array] = {}
     for c in SIGNALS.columns:
         values = frame[c.name].to_numpy(dtype=np.float64, na_value=np.nan)
-        kind = pa.float32() if c.kind == "float" else c.arrow
+        kind = "float" if c.kind == "float" else c.arrow
         columns[c.name] = pa.array(values, from_pandas=True).cast(kind)
     rows = [_coarse(v) if isinstance(v, np.ndarray) else None for v in frame["correct_deltas"]]
     columns["correct_deltas"] = pa.array(rows, pa.list_(pa.float32()))

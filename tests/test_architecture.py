@@ -81,6 +81,7 @@ DASHBOARD = (
     "pages",
     "callbacks",
     "routes",
+    "shared_answers",
     "app",
     "server",
     "cli",

@@ -32,9 +32,9 @@ from lldscope.storage.layout import read_manifest
 from lldscope.storage.url import Url
 
 from .metrics import columns_of
-from .snapshot import Snapshot, SnapshotCache, aged, files_of
+from .snapshot import Snapshot, SnapshotCache, aged
 
-FRESH_SECONDS = 1.0  # snapshots taken within this time share one refresh
+FRESH_SECONDS = 1.5  # snapshots taken within this time share one refresh
 WAIT_SECONDS = 1.0  # for another thread's refresh, before its previous snapshot is used
 LISTING = 5.0  # times as long as it took the list of the runs under a folder is kept
 REMOTE_SECONDS = 10.0  # the runs under a remote root are listed this often
@@ -168,10 +168,11 @@ class RunRegistry:
 
     def _renew(self, name: str, place: _Place, path: Any) -> Snapshot:
         """Read new rows, or open the run anew if another one is now at its path."""
-        before, etag = place.snapshot, None
+        before, etag = place.snapshot, ""
         if self._snapshots is not None and isinstance(path, Path):
-            etag = files_of(path)  # before the rows, so that what comes meanwhile is not missed
-            if before is not None and before.state.over and place.etag == etag:
+            # Before the rows, so that what comes meanwhile is not missed.
+            etag = fingerprint(path, every=True)
+            if before is not None and before.state.over and etag and place.etag == etag:
                 return aged(before)
             if place.run is None:
                 cached = self._snapshots.load(name, path, etag, partial(self.run, name))
@@ -195,7 +196,7 @@ class RunRegistry:
                 uuid.uuid4().hex, run.info, state, subject, tuple(tables), columns_of(run),
                 partial(self.run, name),
             )
-        if self._snapshots is not None and etag is not None and state.over and place.etag != etag:
+        if self._snapshots is not None and etag and state.over and place.etag != etag:
             self._snapshots.store(path, etag, snapshot)
             place.etag = etag
         return snapshot

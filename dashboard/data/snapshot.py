@@ -4,7 +4,6 @@ that have ended, so that a new start of the server opens them without reading th
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import time
@@ -77,10 +76,10 @@ class SnapshotCache:
     def load(
         self, name: str, path: Path, etag: str, open_it: Callable[[], Run]
     ) -> Snapshot | None:
-        """The cached snapshot, if `etag`, the run's `files_of`, is unchanged since."""
+        """The cached snapshot, if `etag`, its `fingerprint` of every file, is unchanged since."""
 
         def read(folder: Path, meta: dict[str, Any]) -> Snapshot | None:
-            if meta["seen"] != etag:
+            if meta["seen"] != etag or not etag:
                 return None
             table = pd.read_parquet(folder / "table.parquet")
             state = RunState.from_dict(meta["state"])
@@ -93,7 +92,7 @@ class SnapshotCache:
         return self._cache.load(os.fspath(path), read)
 
     def store(self, path: Path, etag: str, snapshot: Snapshot) -> None:
-        """Store a snapshot; `etag` is what `files_of` returned before it was taken."""
+        """Store a snapshot; `etag` is its fingerprint before it was taken."""
         content = {
             "seen": etag, "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
@@ -105,15 +104,3 @@ class SnapshotCache:
             table.to_parquet(folder / "table.parquet", compression="zstd")
 
         self._cache.store(os.fspath(path), content, write)
-
-
-def files_of(path: Path) -> str:
-    """Changes when any file of a run does: names, sizes and times."""
-    files = []
-    for folder in (path, *sorted(p for p in path.iterdir() if p.is_dir())):
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    stat = entry.stat()
-                    files.append((folder.name, entry.name, stat.st_size, stat.st_mtime_ns))
-    return hashlib.sha256(repr(sorted(files)).encode(errors="replace")).hexdigest()

@@ -11,7 +11,6 @@ import codecs
 import os
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
@@ -76,6 +75,7 @@ class _Commands(click.Group):
             return None
         if name in _FROM_ENTRY_POINTS:
             from importlib.metadata import entry_points
+            from importlib.util import find_spec
 
             # What setuptools leaves in a checkout lists them for any Python that is started there.
             commands = [

@@ -30,50 +30,39 @@ def runs(root: Path | None, as_json: bool) -> None:
 
 
 def rows_below(root: Any) -> list[dict[str, Any]]:
-    """A row for each run under a folder or at an address."""
-    return [_row(summary) for summary in _summaries(root)]
-
-
-def _summaries(root: Any) -> list[Summary]:
-    """A summary of each run: from the index beside them, or read now."""
+    """A row for each run under a folder or at an address: from the index beside them, or read
+    now."""
     from ..monitor.run_index import RunIndex, fingerprint
-    from ..monitor.summary import read_summary
     from ..query.remote import find_remote
-    from ..runs import find_runs
+    from ..runs import names_below
     from ..storage.url import Url
 
     # Before the rows are read, so that what comes meanwhile is not missed.
-    remote = isinstance(root, Url)
-    states = find_remote(root) if remote else {p: fingerprint(p) for p in find_runs(root)}
-    if [*states] == [root]:
-        return [read_summary(root.name, root, root)]
-    index, summaries = RunIndex(root), []
-    for path, digest in states.items():
-        name = path.relative_to(root).as_posix()
-        summary = index.get(name, digest)
-        if summary is None:
-            summary = read_summary(name, path, root)
+    if isinstance(root, Url):
+        urls = find_remote(root)
+        remote = {url.relative_to(root).as_posix(): url for url in urls}
+        states = {name: urls[url] for name, url in remote.items()}
+    else:
+        remote = {}
+        states = {name: fingerprint(f"{root}/{name}") for name in names_below(root)}
+    if [*states] == ["."]:
+        return [_read(root.name, root, root).row]
+    index, rows = RunIndex(root), {}
+    for name, digest in states.items():
+        row = index.row(name, digest)
+        if row is None:
+            summary = _read(name, remote.get(name) or root / name, root)
             index.put(summary, digest)
-        summaries.append(summary)
-    index.save([summary.name for summary in summaries])
-    return summaries
+            row = summary.row
+        rows[name] = row
+    index.save(rows)
+    return [*rows.values()]
 
 
-def _row(summary: Summary) -> dict[str, Any]:
-    """A run's line; a run that cannot be opened is listed with the reason."""
-    state = summary.state
-    if state is None:
-        return {"run": summary.name, "path": summary.name, "error": summary.error}
-    names = ("verdict", "phase", "evidence", "last_step", "life", "last_row_age_seconds", "damaged")
-    return {
-        "run": summary.title,
-        "path": summary.name,
-        "group": summary.group,
-        "tags": list(summary.tags),
-        "verdict_word": state.sign.word,
-        **{name: getattr(state, name) for name in names},
-        "firing": [alert.rule for alert in state.firing],
-    }
+def _read(name: str, path: Any, root: Any) -> Summary:
+    from ..monitor.summary import read_summary  # which judges: the index is read without
+
+    return read_summary(name, path, root)
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:

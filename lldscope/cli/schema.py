@@ -40,7 +40,7 @@ def schema(table: str | None, trainer: str | None, as_json: bool, markdown: bool
 
 def _plain_table(t: Any) -> dict[str, Any]:
     columns = [
-        {"name": c.name, "type": str(c.arrow), "unit": c.unit, "nullable": not c.required,
+        {"name": c.name, "type": c.arrow, "unit": c.unit, "nullable": not c.required,
          "meaning": c.meaning}
         for c in t.columns
     ]
@@ -69,7 +69,7 @@ def _show(selection: dict[str, Any]) -> None:
         out.print(t.grain, style="dim")
         table = Table(box=None, pad_edge=False, show_header=False)
         for column in t.columns:
-            table.add_row(f"  {column.name}", str(column.arrow), column.unit, column.meaning)
+            table.add_row(f"  {column.name}", column.arrow, column.unit, column.meaning)
         out.print(table)
 
 

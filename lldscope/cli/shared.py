@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.shell_completion import CompletionItem
 
 NAME_WIDTH = 32  # characters of names that stand in one line
 
@@ -25,6 +29,8 @@ class RunPath(click.ParamType):
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
         """The shell completes names of folders."""
+        from click.shell_completion import CompletionItem
+
         return [CompletionItem(incomplete, type="dir")]
 
 
@@ -39,6 +45,8 @@ Or train a tiny policy here, in front of the dashboard: lldscope demo"""
 def here(root: Any) -> Any:
     """The folder of runs that is meant where none was named: `runs`, or this one if runs are in it.
     Raises LldscopeError with what to type where there is neither."""
+    from pathlib import Path
+
     from ..core.errors import LldscopeError
     from ..runs import find_runs
 
@@ -77,9 +85,18 @@ def arl_option(default: str = "20 × the planned length, or 2000") -> Any:
     )
 
 
+class _File(click.Path):
+    """The path of a file; pathlib is loaded with it, and not for --help."""
+
+    def convert(self, value: Any, param: Any, context: Any) -> Path:
+        from pathlib import Path
+
+        return Path(os.fsdecode(super().convert(value, param, context)))
+
+
 rules_option = click.option(
     "--rules",
-    type=click.Path(path_type=Path),
+    type=_File(),
     help="A file of custom rules; `lldscope rules test` checks it.",
 )
 

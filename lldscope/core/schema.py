@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SCHEMA_VERSION = 1
 
@@ -35,14 +36,9 @@ COMPONENT = "component/"
 
 Kind = Literal["int", "count", "float", "sum", "bool", "text", "time"]
 
-_ARROW: dict[Kind, pa.DataType] = {
-    "int": pa.int32(),
-    "count": pa.int32(),
-    "float": pa.float32(),
-    "sum": pa.float64(),
-    "bool": pa.bool_(),
-    "text": pa.string(),
-    "time": pa.float64(),
+_ARROW: dict[Kind, str] = {
+    "int": "int32", "count": "int32", "float": "float", "sum": "double", "bool": "bool",
+    "text": "string", "time": "double",
 }
 
 
@@ -57,7 +53,8 @@ class Column:
     required: bool = False
 
     @property
-    def arrow(self) -> pa.DataType:
+    def arrow(self) -> str:
+        """The name of its type in Arrow, which takes long to import."""
         return _ARROW[self.kind]
 
 
@@ -424,5 +421,7 @@ def signals_in(role: Role) -> dict[str, str]:
 @cache
 def arrow_schema(table: str) -> pa.Schema:
     """Arrow schema of a recorded table, the schema version in its metadata."""
+    import pyarrow as pa
+
     fields = [pa.field(c.name, c.arrow, nullable=not c.required) for c in TABLES[table].columns]
     return pa.schema(fields, metadata={"lldscope.schema": str(SCHEMA_VERSION)})

@@ -24,7 +24,6 @@ from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
 from ..diagnosis.rules.numerics import without_effect
 from ..diagnosis.rules.reward import unpaid
-from ..importers.mapping import like_a_reward
 from ..runs import Run
 from ..storage.events import checkpoint_number, last_checkpoint
 from ..storage.notes import silenced
@@ -251,6 +250,8 @@ def _counted_in(unit: str, state: RunState) -> RunState:
 
 def _logged(run: Run) -> list[str]:
     """The names of the metrics of a run, first those that may be of its reward."""
+    from ..importers.mapping import like_a_reward  # and with it the atlas of metrics
+
     names = [*run.sql("SELECT DISTINCT name FROM scalars ORDER BY name")["name"]]
     return list(dict.fromkeys([*like_a_reward(names), *names]))
 

@@ -11,17 +11,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import time
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..storage.cache import Cache, cache_dir
 from ..storage.json_files import parse, to_json
 from ..storage.manifest import MANIFEST_DIR
 from ..storage.url import Url
-from .summary import Summary
+
+if TYPE_CHECKING:
+    from .summary import Summary
 
 MOST_ROOTS = 50  # whose index is kept
-_Entry = tuple[str, str]  # fingerprint, and summary as JSON
+# Fingerprint; the time and the line of `Summary.row`; the summary as JSON, which takes longer.
+_Entry = tuple[str, float | None, dict[str, Any], str]
+_NONE: _Entry = "", None, {}, ""
 
 
 class RunIndex:
@@ -36,10 +43,19 @@ class RunIndex:
     def get(self, name: str, digest: str) -> Summary | None:
         """The summary of a run whose files are these now; None if it must be read. What was read
         from the cache is given once."""
-        fingerprint, text = self._new.get(name) or self._entries.pop(name, None) or ("", "")
+        from .summary import Summary
+
+        fingerprint, _, _, text = self._new.get(name) or self._entries.pop(name, _NONE)
         if fingerprint != digest or not digest:
             return None
         return Summary.from_dict(name, parse(text.encode()))
+
+    def row(self, name: str, digest: str) -> dict[str, Any] | None:
+        """The line of a run, as `get`."""
+        fingerprint, last, row, _ = self._new.get(name) or self._entries.get(name, _NONE)
+        if fingerprint != digest or not digest:
+            return None
+        return row if last is None else row | {"last_row_age_seconds": time.time() - last}
 
     def put(self, summary: Summary, digest: str) -> None:
         """Keep a summary that was made from these files, if time alone cannot change it: that of a
@@ -47,7 +63,8 @@ class RunIndex:
         state = summary.state
         if state is None or not digest or state.life == "live" or any(state.silenced.values()):
             return
-        self._new[summary.name] = digest, to_json(summary.to_dict())
+        text = to_json(summary.to_dict())
+        self._new[summary.name] = digest, summary.last_time, summary.row, text
 
     def save(self, names: Collection[str]) -> None:
         """Write what is new, together with what others wrote meanwhile; `names` are the runs there
@@ -62,18 +79,23 @@ class RunIndex:
         return self._cache.load(self._key, lambda _, entries: dict(entries)) or {}
 
 
-def fingerprint(run: Path) -> str:
+def fingerprint(run: Path | str, every: bool = False) -> str:
     """Changes when a run does: names, sizes and times of its files and folders, and of its
-    manifests. Empty if it cannot be read. A part that rots in its place is found by who reads it,
-    not here."""
+    manifests or of `every` file. Empty if it cannot be read. A part that rots in its place is found
+    by who reads it, not here."""
     states = []
+    folders = [f"{run}"] if every else [f"{run}", f"{run}/{MANIFEST_DIR}"]
     try:
-        for folder in (run, run / MANIFEST_DIR):
+        for folder in folders:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    stat = entry.stat()
-                    size = 0 if entry.is_dir() else stat.st_size
-                    states.append(f"{entry.name} {size} {stat.st_mtime_ns}")
+                    state = entry.stat()
+                    is_folder = stat.S_ISDIR(state.st_mode)
+                    if every and is_folder and folder == folders[0]:
+                        folders.append(entry.path)
+                    size = 0 if is_folder else state.st_size
+                    name = entry.path if every else entry.name
+                    states.append(f"{name} {size} {state.st_mtime_ns}")
     except (OSError, ValueError):
         return ""
     return hashlib.sha256("\n".join(sorted(states)).encode(errors="replace")).hexdigest()[:32]

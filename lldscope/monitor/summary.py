@@ -50,6 +50,25 @@ class Summary:
         state = self.state and self.state.to_dict()
         return {k: v for k, v in vars(self).items() if k != "name"} | {"state": state}
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """The line of `lldscope runs`; of a run that cannot be opened the reason."""
+        state = self.state
+        if state is None:
+            return {"run": self.name, "path": self.name, "error": self.error}
+        names = (
+            "verdict", "phase", "evidence", "last_step", "life", "last_row_age_seconds", "damaged",
+        )
+        return {
+            "run": self.title,
+            "path": self.name,
+            "group": self.group,
+            "tags": list(self.tags),
+            "verdict_word": state.sign.word,
+            **{name: getattr(state, name) for name in names},
+            "firing": [alert.rule for alert in state.firing],
+        }
+
     @classmethod
     def from_dict(cls, name: str, plain: dict[str, Any]) -> Summary:
         """The summary that `to_dict` made, after JSON too, with the age of its last row as of

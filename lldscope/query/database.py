@@ -90,7 +90,9 @@ class Database:
         ):
             self.execute(f"INSERT INTO attempts VALUES {rows}")
         for table in TABLES:
-            rows = define_rows(self.connection, self._run, table, parts, starts)
+            every, counted = queries_of(self._run, table, parts, starts)
+            rows = f"FROM all_{table}" if counted == every else counted
+            self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {every}")
             self.execute(f"CREATE OR REPLACE VIEW {table} AS {rows}")
         for name in ROLLOUT_VIEWS:
             self.execute(f"CREATE OR REPLACE VIEW {name} AS {view_sql(name)}")
@@ -149,7 +151,7 @@ class Database:
 
 def stored_columns(name: str) -> dict[str, str]:
     """The columns of one of VIEWS, and their types in DuckDB."""
-    return {c.name: STORED_TYPES.get(c.kind, str(c.arrow)) for c in VIEWS[name].columns}
+    return {c.name: STORED_TYPES.get(c.kind, c.arrow) for c in VIEWS[name].columns}
 
 
 def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
@@ -160,15 +162,10 @@ def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -
         connection.execute(f"CREATE TABLE empty_{table} ({columns})")
 
 
-def define_rows(
-    connection: duckdb.DuckDBPyConnection,
-    run: Path,
-    table: str,
-    parts: Sequence[Part],
-    starts: Starts,
-) -> str:
-    """Define `all_TABLE`, the rows of a table in parts of a run, and return a query for those that
-    count.
+def queries_of(
+    run: Path, table: str, parts: Sequence[Part], starts: Starts
+) -> tuple[str, str]:
+    """Queries for all rows of a table in parts of a run, and for those that count.
 
     The columns are the registry's: those that a part lacks are NULL, those that this version does
     not know are ignored. Parts of earlier versions state bounds of floats that leave NaN out
@@ -187,10 +184,9 @@ def define_rows(
 
     every = [p for p in parts if p.table == table]
     everything = table_of(*([rows(every)] if every else []))
-    connection.execute(f"CREATE OR REPLACE VIEW all_{table} AS {everything}")
     groups = list(starts.groups(table, parts))
     if sum(len(g.parts) for g in groups if g.is_whole) == len(every):
-        return f"FROM all_{table}"
+        return everything, everything
     queries = []
     for group in groups:
         conditions = [] if group.limit is None else [f"step < {group.limit}"]
@@ -198,7 +194,7 @@ def define_rows(
             conditions.append(f"step NOT IN ({rows(group.replaced, 'SELECT step FROM')})")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         queries.append(rows(group.parts) + where)
-    return table_of(*queries)
+    return everything, table_of(*queries)
 
 
 def _comparable(column: pa.Field) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..core.schema import SIGNALS, VIEWS
 from ..storage.part import Part
-from .database import DUCKDB_2, create_empty, define_rows, stored_columns
+from .database import DUCKDB_2, create_empty, queries_of, stored_columns
 from .sandbox import confine
 from .starts import Starts
 from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
@@ -61,8 +61,9 @@ class SignalEngine:
         self._db.execute("SET threads=1" if few else "RESET threads")
         self._db.execute(f"PRAGMA {'disable' if few else 'enable'}_optimizer")
         for table in SIGNAL_TABLES:
-            rows = define_rows(self._db, self._run, table, parts, starts)
-            kind = "VIEW" if table == "actions" else "TABLE"
+            _, rows = queries_of(self._run, table, parts, starts)
+            # Each use of a view binds all files of it.
+            kind = "VIEW" if table == "actions" and not few else "TABLE"
             self._db.execute(
                 f"CREATE OR REPLACE {kind} {table} AS FROM ({rows}) "
                 f"WHERE step BETWEEN {first} AND {last}"

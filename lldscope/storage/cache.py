@@ -17,10 +17,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
-
-import pyarrow as pa
 
 from . import json_files
 
@@ -40,14 +39,14 @@ class Cache:
         try:
             state = json.loads(json_files.read_bytes(folder / _STATE, folder))
             return read(folder, state["state"]) if state["code"] == self._code() else None
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        except Exception:  # whatever is in it
             return None
 
     def store(self, key: str, state: Mapping[str, Any], write: Callable[[Path], object]) -> None:
         """Replace the entry of a key; `write` puts its files into a folder."""
         final = self._place(key)
         new = final.with_name(f"{final.name}.{uuid.uuid4().hex}.new")
-        with suppress(OSError, ValueError, TypeError, pa.ArrowException):
+        with suppress(Exception):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             new.mkdir(mode=0o700)
             write(new)
@@ -75,11 +74,17 @@ def cache_dir() -> Path:
 def code_version(*packages: Path) -> str:
     """Changes with any file of lldscope and of other packages, and with the libraries that compute:
     whenever the same run could give another answer."""
-    from importlib.metadata import version
-
-    libraries = [f"{name} {version(name)}" for name in ("duckdb", "numpy", "pandas", "pyarrow")]
+    libraries = [_installed(name) for name in ("duckdb", "numpy", "pandas", "pyarrow")]
     digest = hashlib.sha256("\n".join(libraries).encode())
     for package in (Path(__file__).parents[1], *packages):
         for file in sorted([*package.rglob("*.py"), *package.rglob("*.sql")]):
             digest.update(file.read_bytes())
     return digest.hexdigest()[:32]
+
+
+def _installed(name: str) -> str:
+    """Name and version of a library, from its metadata's folder: `importlib.metadata` takes long to
+    import."""
+    spec = PathFinder.find_spec(name)
+    folder = Path(spec.origin).parents[1] if spec and spec.origin else Path()
+    return " ".join(sorted(path.name for path in folder.glob(f"{name}-*.dist-info"))) or name

@@ -6,14 +6,17 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from ..core.schema import TABLES, arrow_schema
 from . import json_files
 from .manifest import Manifest
 from .part import Part, PartName, part_name, quarantine_reason
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_compatible: dict[str, Any] = {}  # table → the schema of the last file that had a right one
 
 MISSING = "the file is missing"
 
@@ -24,6 +27,7 @@ def find_damage(run: Path, part: Part) -> str | None:
     Reads the whole file once, for its checksum, and the footer: rows and column types must match
     the manifest and the schema.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
@@ -46,6 +50,9 @@ def _footer_mismatch(part: Part, footer: Any) -> str | None:
     """Where a part's footer differs from the manifest or the schema."""
     if footer.num_rows != part.rows:
         return f"{footer.num_rows} rows instead of {part.rows}"
+    schema_before = _compatible.get(part.table)
+    if schema_before is not None and footer.schema.equals(schema_before):
+        return None  # most parts of a run are alike
     schema = footer.schema.to_arrow_schema()
     for declared in arrow_schema(part.table):
         index = schema.get_field_index(declared.name)
@@ -55,16 +62,19 @@ def _footer_mismatch(part: Part, footer: Any) -> str | None:
         elif not _is_compatible(schema.field(index).type, declared.type):
             actual = schema.field(index).type
             return f"column {declared.name} is {actual} instead of {declared.type}"
+    _compatible[part.table] = footer.schema
     return None
 
 
 def _is_compatible(actual: pa.DataType, declared: pa.DataType) -> bool:
     """Whether values of a type can be read as the declared type without changing their meaning."""
+    from pyarrow import types
+
     kinds = (
-        pa.types.is_signed_integer,
-        pa.types.is_floating,
-        pa.types.is_boolean,
-        lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
+        types.is_signed_integer,
+        types.is_floating,
+        types.is_boolean,
+        lambda t: types.is_string(t) or types.is_large_string(t),
     )
     return any(kind(actual) and kind(declared) for kind in kinds)
 

@@ -15,7 +15,7 @@ import pytest
 from recorded_steps import record_steps
 
 import lldscope
-from lldscope.cli.runs import _summaries
+from lldscope.cli.runs import rows_below
 from lldscope.monitor.health import check
 from lldscope.monitor.run_index import RunIndex, fingerprint
 from lldscope.monitor.summary import Summary, read_summary
@@ -49,12 +49,18 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def read_index(root: Path) -> list[Any]:
     """What a list says of the runs, without their age."""
-    result = []
-    for summary in _summaries(root):
-        plain = json.loads(json.dumps(summary.to_dict()))
-        (plain["state"] or {}).pop("last_row_age_seconds", None)
-        result.append((summary.name, plain))
-    return result
+    rows = rows_below(root)
+    for row in rows:
+        row.pop("last_row_age_seconds", None)
+    return [(row["path"], row) for row in json.loads(json.dumps(rows))]
+
+
+def read_summaries(root: Path) -> list[Summary]:
+    """What the index keeps of the runs."""
+    rows_below(root)
+    index = RunIndex(root)
+    summaries = [index.get(name, fingerprint(root / name)) for name in NAMES]
+    return [summary for summary in summaries if summary is not None]
 
 
 def test_a_second_list_opens_no_run_and_says_the_same(root: Path, read: list[str]) -> None:
@@ -66,12 +72,15 @@ def test_a_second_list_opens_no_run_and_says_the_same(root: Path, read: list[str
 
 def test_what_a_list_says_is_what_check_says(root: Path, read: list[str]) -> None:
     read_index(root)
-    for summary in _summaries(root):
+    for row, summary in zip(rows_below(root), read_summaries(root), strict=True):
         with lldscope.open_run(root / summary.name) as run:
             state = check(run)
         assert summary.state is not None
         assert summary.state.verdict == state.verdict
         assert summary.state.firing == state.firing
+        assert row["verdict"] == state.verdict
+        assert row["firing"] == [alert.rule for alert in state.firing]
+        assert row["last_row_age_seconds"] == pytest.approx(state.last_row_age_seconds, abs=60)
         assert summary.state.last_row_age_seconds == pytest.approx(
             state.last_row_age_seconds, abs=60
         )
@@ -142,7 +151,7 @@ def test_a_live_run_is_read_every_time(root: Path, read: list[str]) -> None:
 
 
 def test_what_is_said_of_a_live_run_is_not_kept(root: Path) -> None:
-    summary = _summaries(root)[0]
+    summary = read_summaries(root)[0]
     assert summary.state is not None
     index = RunIndex(root)
     for life in ("live", "stalled"):
@@ -152,7 +161,7 @@ def test_what_is_said_of_a_live_run_is_not_kept(root: Path) -> None:
 
 
 def test_a_snoozed_alarm_is_not_kept_because_it_wakes_by_time_alone(root: Path) -> None:
-    summary = _summaries(root)[0]
+    summary = read_summaries(root)[0]
     assert summary.state is not None
     index = RunIndex(root)
     for until, expected in ((None, True), (9e11, False)):

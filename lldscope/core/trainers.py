@@ -141,12 +141,8 @@ TRAINERS = (
     )),
     Trainer("tinker", "Tinker", marks=re.compile("env/all/|progress/batch|optim/kl_sample_train")),
     Trainer("prime-rl", "prime-rl", marks=re.compile("mismatch_kl/|reward/all/|train/agg/")),
-    Trainer("ms-swift", "ms-swift", marks=re.compile(
-        "(train/)?(rollout_correction/|entropy/(max|min|threshold)$)"
-    )),
-    Trainer("unsloth", "Unsloth", marks=re.compile(
-        "(train/)?sampling/(rollout_kl_|importance_sampling_ess)"
-    )),
+    Trainer("ms-swift", "ms-swift", marks=re.compile(".*(rollout_correction/|entropy/max$)")),
+    Trainer("unsloth", "Unsloth", marks=re.compile("(train/)?sampling/rollout_kl_")),
     Trainer(
         "trl", "TRL",
         ("from lldscope.integrations.trl import instrument", 'instrument(trainer, "runs/mine")'),

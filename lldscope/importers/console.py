@@ -37,6 +37,7 @@ _MOST_SHAPES, _MOST_NAMES = 1000, 20_000  # that are surveyed
 _LONGEST_UNKNOWN = 0.05  # of the records of a shape without a signal whose step may go back
 _SUMMARY = "train_runtime"  # of what the Trainer prints at its end
 _VERLS = frozenset(("verl",))  # beside which other lines that name a step are noise
+_PER_RESPONSE = re.compile(rb"loss_agg_mode\W+(seq-mean-token-sum)")  # verl's and ROLL's setting
 ROWS = "rows"  # what is counted where a text does not tell the steps
 
 
@@ -65,7 +66,7 @@ class Console:
         for path, layout in layouts.items():
             in_epochs = _Epochs()
             reader = Reader(findings, layout.mark)
-            for record in reader.records(text_lines(path, findings, _LONGEST)):
+            for record in reader.records(_settings_seen(path, findings)):
                 if not layout.accepts(record, findings):
                     continue
                 values = record.values
@@ -92,6 +93,16 @@ class Console:
                 "The text does not hold the steps: they are its rows, counted from 1. With "
                 "logging_steps above 1, import trainer_state.json instead."
             )
+
+
+def _settings_seen(path: Path, findings: Findings) -> Iterator[tuple[bytes, bool]]:
+    """The lines of a file; the findings get what they say of how metrics are averaged."""
+    for line, is_complete in text_lines(path, findings, _LONGEST):
+        if not findings.aggregation and (match := _PER_RESPONSE.search(line)):
+            findings.aggregation = match[1].decode()
+            findings.note("Entropy, KL and losses are sums over responses, no means over tokens "
+                          f"(loss_agg_mode={findings.aggregation}): they keep their names.")
+        yield line, is_complete
 
 
 class _Epochs:

@@ -33,20 +33,13 @@ SIGNAL_NAMES = frozenset(SIGNALS.names)
 # What a mean may stand for.
 SCALAR_SIGNALS = frozenset(c.name for c in SIGNALS.columns if c.kind == "float")
 
-_AFTER = "of the policy after the step"
-
-# By trainer and name.
-_OF_TRAINERS: dict[tuple[str, str], Meaning] = {}
-for _rank, _m in enumerate(metrics()):
-    if _m.signal is not None:
-        _OF_TRAINERS.setdefault(
-            (_m.trainer, _m.bare),
-            Meaning(_m.signal, _m.differs, _rank, _m.factor, _m.caution),
-        )
-
+# By trainer and name: the first of each.
+_OF_TRAINERS = {
+    (m.trainer, m.bare): Meaning(m.signal, m.differs, rank, m.factor, m.caution)
+    for rank, m in reversed([*enumerate(metrics())]) if m.signal is not None
+}
 # By name alone: the first trainer that uses it.
-MEANINGS = {name: m for (_, name), m in reversed(_OF_TRAINERS.items())}
-_LAST_RANK = max(m.rank for m in MEANINGS.values())
+MEANINGS = {name: m for (_, name), m in _OF_TRAINERS.items()}
 
 # A part of a name that says that it is of held-out questions, and a last part that says that it is
 # a score, such as val-core/DATA SOURCE/acc/mean@8 (verl 0.9.1), val/test_score/DATA SOURCE
@@ -60,7 +53,7 @@ _HELD_OUT = re.compile(
     re.I,
 )
 _OF_A_SOURCE = Meaning(
-    "eval_score", f"{_AFTER}; where there are several, the first of the log", rank=_LAST_RANK
+    "eval_score", "of the policy after the step; of several the first", rank=len(metrics())
 )
 
 # Words that say nothing of which signal it is, and names of the signals without them.
@@ -102,17 +95,18 @@ _WORDS: dict[str, str] = {
 def _by_words(name: str) -> Meaning | None:
     words = re.findall(r"[a-z]+", name.lower().replace("loss/", ""))
     signal = _WORDS.get(" ".join(w for w in words if not _FILLING.fullmatch(w)))
-    return Meaning(signal, "by its name", rank=_LAST_RANK + len(words)) if signal else None
+    return Meaning(signal, "by its name", rank=len(metrics()) + len(words)) if signal else None
 
 
-def meaning(name: str, trainer: str = "") -> Meaning | None:
+def meaning(name: str, trainer: str = "", aggregation: str = "") -> Meaning | None:
     """The signal that a foreign name stands for; None where it keeps its own name. `train/` before
     a name, as loggers of the Hugging Face Trainer put it, and capitals change nothing; of names
-    that no trainer is known for the words decide. `trainer` is the id of the one that wrote it."""
+    that no trainer is known for the words decide. `trainer` is the id of the one that wrote it;
+    under `aggregation` metrics that caution against it are other quantities."""
     bare = name.removeprefix("train/")
     for one in (name, bare, bare.lower()):
         if m := _OF_TRAINERS.get((trainer, one)) or MEANINGS.get(one):
-            return m
+            return None if aggregation and aggregation in (m.caution or "") else m
     if bare in SCALAR_SIGNALS:
         return Meaning(bare)
     if (ours := bare.removeprefix("lldscope/")) in SCALAR_SIGNALS:  # integrations.common.step_log
@@ -135,7 +129,9 @@ def component(name: str) -> str | None:
     return f"{COMPONENT}{part}" if part and not _STATISTIC.fullmatch(part) else None
 
 
-def assign(names: Iterable[str], choices: Mapping[str, str] | None = None) -> dict[str, Meaning]:
+def assign(
+    names: Iterable[str], choices: Mapping[str, str] | None = None, aggregation: str = ""
+) -> dict[str, Meaning]:
     """What each metric of one entry is recorded as. Of several that mean one signal, the first of
     the atlas stands for it; others keep their names, under `log/` where that is a signal's. Reward
     components are `component/NAME`.
@@ -144,9 +140,8 @@ def assign(names: Iterable[str], choices: Mapping[str, str] | None = None) -> di
     """
     names = list(names)
     trainer = trainer_of(names).id
-    meanings = {
-        n: Meaning(choices[n]) if choices and n in choices else meaning(n, trainer) for n in names
-    }
+    meanings = {n: meaning(n, trainer, aggregation) for n in names}
+    meanings |= {n: Meaning(choices[n]) for n in names if choices and n in choices}
     first: dict[str, str] = {}
     for name, m in sorted(meanings.items(), key=lambda item: item[1].rank if item[1] else 0):
         if m is not None:

@@ -83,7 +83,7 @@ class ScalarBuffer:
     def _meanings(self, names: Names, findings: Findings) -> dict[str, Meaning]:
         """What each name is recorded as; the findings get what is said of it."""
         request = {foreign: ours for ours, foreign in findings.request.columns.items()}
-        result = assign(names, request)
+        result = assign(names, request, findings.aggregation)
         findings.all_names |= result.keys()
         for name, m in result.items():
             if m.signal in SIGNAL_NAMES:

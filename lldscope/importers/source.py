@@ -76,6 +76,7 @@ class Findings:
     differences: dict[str, None] = field(default_factory=dict)  # from what lldscope would measure
     planned_steps: int | None = None  # where the log has the length of the run
     counted: str = "steps"  # what the log's steps are: "rows" where it does not tell them
+    aggregation: str = ""  # of tokens' values, where the log says that it is none by token
     returns: int = 0  # how often the steps went back for one item and on from where they were
 
     def skip(self, reason: str, n: int = 1) -> None:

@@ -284,6 +284,17 @@ def test_a_metric_is_what_its_trainer_means_by_it(run_import, text):
     assert len({meaning("kl", t).estimator for t in ("trl", "ms-swift", "unsloth")}) == 3
 
 
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"])
+def test_what_is_summed_over_a_response_is_no_number_of_a_token(run_import, text, mode):
+    row = verl_line(1, **{"actor/kl_loss": 12.5, "actor/ppo_kl": 0.25})
+    outcome = run_import(text(f" 'loss_agg_mode': '{mode}',\n{row}"))
+    values = dict(query(outcome, "SELECT name, value FROM scalars"))
+    assert values["kl" if mode == "token-mean" else "actor/kl_loss"] == 12.5
+    assert ("kl" in values) == (mode == "token-mean")
+    assert values["step_kl"] == 0.25
+    assert any(mode[:18] in note for note in outcome.findings.notes) == (mode != "token-mean")
+
+
 def test_a_foreign_count_is_not_taken_for_a_signal(run_import, text):
     path = text('{"step": 1, "n_responses": 7.5, "reward": 1}\n', "mine.jsonl")
     outcome = run_import(path)

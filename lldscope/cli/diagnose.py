@@ -127,8 +127,8 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
             names = [run.relative_to(place).as_posix() for run in several]
             if request.run in names:
                 return place / str(request.run)
-            shown = listing(names, 5)
-            raise SeveralRuns(f"{place} holds runs; diagnose one of them: {shown}.", names)
+            some = listing(names, 5)
+            raise SeveralRuns(f"{place} holds runs; diagnose one of them: {some}.", names)
     paths = local_paths(sources, follow=False)
     key = "\0".join([__version__, *map(os.path.abspath, paths), repr(request)])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()

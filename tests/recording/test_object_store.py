@@ -182,12 +182,12 @@ def test_parts_are_merged_and_what_they_replace_is_removed():
 
 
 def test_the_next_recorder_sends_what_the_one_before_left(monkeypatch):
-    sent = []
-    monkeypatch.setattr(spool, "_keep_sending", sent.append)
+    spools = []
+    monkeypatch.setattr(spool, "_keep_sending", spools.append)
     first = lldscope.Recorder(PLACE)
     record_steps(first, range(2))
     lldscope.Recorder(PLACE, resume=True)
-    assert first.path in sent
+    assert first.path in spools
 
 
 def test_the_spool_is_for_its_user_only():

@@ -65,13 +65,13 @@ def test_a_number_that_moved_is_named(trainer):
     says = {m.key.replace("NAME", "parity"): [[m.quantity, m.over]] for m in of_trainer(trainer)
             if m.source == atlas.EXPERIMENTS[trainer].source and m.how != "read"}
     assert atlas.moved(trainer, {"matches": says}) == []
-    last, *_, gone, other = sorted(says)
+    last, *_, absent, other = sorted(says)
     now = says | {last: [["another", "rollouts"], *says[last]], other: [["another", "rollouts"]],
                   "of no atlas": []}
-    del now[gone]
+    del now[absent]
     was = " over ".join(says[other][0])
     assert sorted(atlas.moved(trainer, {"matches": now})) == sorted([
-        f"{gone}: no longer logged",
+        f"{absent}: no longer logged",
         f"{other}: another over rollouts; the atlas says {was}",
     ])
     unknown = "; ".join(atlas.moved(trainer, {"matches": now | {other: []}}))

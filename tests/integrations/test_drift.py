@@ -22,6 +22,7 @@ class GRPOTrainer(Base):
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, *, batch_size, compute_entropy=True
     ): ...
+    def log(self, logs, start_time=None): ...
 """
 
 
@@ -33,7 +34,7 @@ def test_what_a_release_lost_is_named(tmp_path, monkeypatch, capsys, folder):
     monkeypatch.setattr(drift, "download", lambda package, folder: zipfile.ZipFile(path))
     assert drift.main(["trl"]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "trl 9.0 (tried with 1.16.0): 3 of 5 seams fit",
+        "trl 9.0 (tried with 1.16.0): 4 of 6 seams fit",
         "  trl/trainer/grpo_trainer.py: GRPOTrainer._generate_and_score_completions:"
         " there is no _generate_and_score_completions",
         "  trl/trainer/grpo_trainer.py: GRPOTrainer._calculate_rewards:"

@@ -210,6 +210,9 @@ class Observer(TrainerCallback):
         if ready:
             self._unlogged += ready
             self.action.act(control, max(ready))
+            if control.should_log and self.step_log is not None:  # every rank comes by here
+                self.recorder.flush()
+                self.trainer.accelerator.wait_for_everyone()
         if control.should_save:
             self.recorder.flush()  # a run resumed from the checkpoint continues after these steps
 
@@ -226,13 +229,12 @@ class Observer(TrainerCallback):
             self.step_log.close()
 
     def log(self, original: Method, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        """`log`, which every rank calls; the summary and evaluations are of no step."""
+        """`log`; the summary and evaluations are of no step."""
         if self._unlogged and self.step_log is not None and "loss" in logs:
             steps, self._unlogged = self._unlogged, []
-            self.recorder.flush()
-            self.trainer.accelerator.wait_for_everyone()
             if self.recorder.rank == 0:
                 with self.fail_open("the trainer's own log"):
+                    self.recorder.flush()
                     logs.update(self.step_log.entry(steps))
         original(logs, *args, **kwargs)
 

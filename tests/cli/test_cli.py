@@ -200,7 +200,7 @@ ERRORS = [
     (("check", "{tmp}/foreign/x"), 1, "lldscope diagnose"),
     (("diagnose", "{tmp}/foreign/x"), 1, "x is empty"),
     (("diagnose", "{tmp}/binary"), 1, "none of the known formats"),
-    (("diagnose", "{tmp}"), 2, "diagnose one of them: newer, run"),
+    (("diagnose", "{tmp}", "-o", "{tmp}/x.html"), 2, "diagnose one of them: newer, run"),
     (("report", "{tmp}/run", "-o", "{tmp}/none/x.html"), 1, "There is no folder"),
     (("query", "{tmp}/run", "DROP TABLE steps"), 2, "exactly one SELECT"),
     (("query", "{tmp}/run", "SELECT nothing FROM signals"), 2, "nothing"),

@@ -42,7 +42,7 @@ def share_refreshes(server: Flask, registry: RunRegistry) -> None:
             question = _values_of_tick()
             snapshots = [registry.snapshot(name) for name in question["names"]]
             key = _key(question, snapshots)
-        except (LldscopeError, KeyError, TypeError, ValueError):  # no refresh, or none to share
+        except (LldscopeError, KeyError, TypeError, ValueError, RecursionError):  # no refresh
             return make()
         with lock:
             shared = answers.get(key)

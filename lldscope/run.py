@@ -180,7 +180,7 @@ class Run:
 
     def phases(self) -> pd.DataFrame:
         """Causal phases as spans: phase, start_step, end_step."""
-        from .diagnosis.assess import PhaseSpan
+        from .diagnosis.phases import PhaseSpan
 
         return _frame_of(PhaseSpan, self.assess().spans())
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .assess import Assessment, PhaseSpan
+from .assess import Assessment
 from .conditions import clip_gains
 from .detectors import Series
 from .evidence import Flags
-from .phases import LEAVE, Phase
+from .phases import LEAVE, Phase, PhaseSpan
 
 STEPS_BEFORE = 100  # steps before a phase was recognised that are fitted
 STEPS_AFTER = 10  # steps after a collapse was recognised; later its curves saturate or rebound

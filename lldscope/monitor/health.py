@@ -14,12 +14,12 @@ from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
 from ..core.safe_text import counted_in, in_one_line
 from ..core.schema import SIGNALS, signals_in
 from ..diagnosis.account import Account, Event, events_of
-from ..diagnosis.assess import Assessment, PhaseSpan
+from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import refine
 from ..diagnosis.evidence import Evidence, Grade
 from ..diagnosis.look_alikes import Answer
 from ..diagnosis.outcome import outcome, rise, trend
-from ..diagnosis.phases import Phase
+from ..diagnosis.phases import Phase, PhaseSpan
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
 from ..diagnosis.rules.numerics import without_effect

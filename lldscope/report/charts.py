@@ -9,7 +9,7 @@ from itertools import chain
 from ..core import palette
 from ..core.charts import EVIDENCE, Chart, select_charts
 from ..diagnosis.account import Event
-from ..diagnosis.assess import PhaseSpan
+from ..diagnosis.phases import PhaseSpan
 from ..diagnosis.evidence import SMOOTH
 from ..figures.chart_figures import is_measured, make_chart, make_overlay
 from ..figures.series import x_axis

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..diagnosis.account import Event
-from ..diagnosis.assess import PhaseSpan
+from ..diagnosis.phases import PhaseSpan
 from ..diagnosis.look_alikes import Finding
 from ..explore.experiments import Experiment
 from ..figures.view import Subject

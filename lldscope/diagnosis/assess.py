@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,8 +16,20 @@ from .causes import explained_elsewhere
 from .conditions import least_rows
 from .decay_test import RUN_RATE
 from .detectors import Columns
-from .evidence import Behind, Cadence, Evidence, Flags, Grade, Key, Memory, Restarts, gather
-from .evidence import observed_in
+from .evidence import (
+    Behind,
+    Cadence,
+    Evidence,
+    Flags,
+    Grade,
+    Key,
+    Log,
+    Memory,
+    Restarts,
+    gather,
+    observed_in,
+    steps_of,
+)
 from .look_alikes import Finding, bases, look_alikes
 from .outcome import Rise, outcome, rise, trend
 from .phases import Phase, PhaseSpan, classify, spans
@@ -77,6 +89,7 @@ class Assessment:
     pending: list[Alert]
     findings: Mapping[str, Finding]
     bases: frozenset[str]  # of the decay test, so far
+    fits: dict[Any, Any] = field(repr=False, compare=False)  # see `Log`
 
     @property
     def grade(self) -> Grade:
@@ -122,6 +135,15 @@ class Assessment:
         return dict(self.findings)
 
     @cached_property
+    def log(self) -> Log:
+        """All rows."""
+        e = self.last
+        return Log(
+            signals=e.signals, start=0, step=steps_of(e.signals), observed=e.observed,
+            restarts=e.restarts, cadence=e.cadence, fits=self.fits,
+        )
+
+    @cached_property
     def evidence(self) -> Evidence:
         """The evidence of all rows; `last` where that is enough, because this takes long."""
         e = self.last
@@ -161,6 +183,7 @@ class Judge:
         self._state = _State()
         self._states: deque[_State] = deque(maxlen=2)
         self._assessment: Assessment | None = None
+        self._fits: dict[Any, Any] = {}
 
     def look(
         self,
@@ -177,7 +200,7 @@ class Judge:
         observed = self._state.observed | observed_in(
             signals, self._state.rows, self._state.observed
         )
-        cadence = Cadence.of(np.asarray(signals["step"][:3], dtype=np.int64))
+        cadence = Cadence.of(steps_of(signals, 0, 3))
         decisive = observed.intersection(DECISIVE)
         basis = (restarts, planned_steps, cadence, decisive, {*signals})
         if basis != self._basis:
@@ -209,7 +232,7 @@ class Judge:
         while self._states and self._states[-1].rows > row:
             self._states.pop()
         self._state = self._states[-1].copy() if self._states else _State()
-        self._assessment = None
+        self._assessment, self._fits = None, {}
 
     def _judge(self, e: Evidence) -> None:
         for key in (*self._asked, *e.memory):
@@ -218,7 +241,8 @@ class Judge:
                 function(e, *arguments, **dict(more))
         alerts, pending = evaluate_rules(e, self._rules)
         self._assessment = Assessment(
-            self._arl, e, Course.of(e), tuple(spans(e)), alerts, pending, look_alikes(e), bases(e)
+            self._arl, e, Course.of(e), tuple(spans(e)), alerts, pending, look_alikes(e), bases(e),
+            self._fits,
         )
 
 

@@ -76,7 +76,7 @@ def test(
     arl: float,
     restarts: Iterable[int] = (),  # noqa: PT028
 ) -> DecayTest:
-    """Test `delta_correct`, or where it is not measured the level `correct_logp`, of a frame of signals.
+    """Test `delta_correct`, or where it is not measured `correct_logp`, of a frame of signals.
 
     `arl` is the average run length to a false alarm, in steps. `restarts` are rows at which a
     change was declared (data, learning rate, a resume): the unit of Δ and the noise of the level

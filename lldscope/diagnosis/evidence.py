@@ -30,6 +30,7 @@ Memory = dict[Key, d.Tape]
 _P = ParamSpec("_P")
 _A = TypeVar("_A")
 
+COUNTED = ("n_delta_correct", "delta_correct_sum")  # what the mean Δ of responses is made of
 FEWEST = 3  # rows that anything of several steps takes, however seldom a row is written
 SMOOTH = 10  # steps of the trailing means
 TEST_STEPS = 20  # steps over which Δ is tested against 0, and the reward against the steps before
@@ -99,24 +100,56 @@ class Cadence:
         return self.rows(steps) * self.stride
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """All that the phase classifier and the rules are computed from, of a block of rows from row
-    `start` of the run on; NaN is "not measured".
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """A block of rows of a run, from row `start` on; its methods count rows from there.
 
-    `signals` are all rows of the run so far, `observed` the names of those that were ever measured,
-    and `memory` is what was kept of the rows before the block, by computation.
+    `signals` are all rows of the run so far, and `observed` the names of those ever measured.
+    `fits` is what hindsight has found out already (`account`, `changepoints`).
     """
 
     signals: d.Columns
     start: int
-    observed: Collection[str]
-    arl: float
-    restarts: Restarts
-    planned_steps: int | None
     step: Rows
-    parts: Rows  # rows at which baselines are reset
+    observed: Collection[str]
+    restarts: Restarts
     cadence: Cadence
+    fits: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `once`
+
+    def column(self, name: str) -> d.Series:
+        """A signal as floats."""
+        if name not in self.cache:
+            values = floats(self.signals, name, self.start, self.start + len(self.step))
+            values.flags.writeable = False
+            self.cache[name] = values
+        column: d.Series = self.cache[name]
+        return column
+
+    def so_far(self, name: str, row: int) -> d.Series:
+        """The values of a signal from the first row of the run to a row of the block."""
+        return floats(self.signals, name, 0, self.start + row + 1)
+
+    def step_at(self, row: int) -> int:
+        """The step of a row of the run, whether in the block or not."""
+        return int(steps_of(self.signals, row, row + 1)[0])
+
+    def between(self, first: float, last: float) -> slice:
+        """The rows of the steps from `first` to `last`."""
+        start, stop = np.searchsorted(self.step, (first, last + 1))
+        return slice(int(start), int(stop))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Log):
+    """All that the phase classifier and the rules are computed from; NaN is "not measured".
+
+    `memory` is what was kept of the rows before the block, by computation.
+    """
+
+    arl: float
+    planned_steps: int | None
+    parts: Rows  # rows at which baselines are reset
     measured: Rows  # rows so far on which anything was measured that a phase or symptom needs
     has_delta: Flags
     has_level: Flags
@@ -127,24 +160,6 @@ class Evidence:
     delta_t: d.Series  # mean of delta_correct over TEST_STEPS in standard errors
     decay: decay.DecayTest
     memory: Memory = field(repr=False, compare=False)
-    cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `once`
-
-    def column(self, name: str) -> d.Series:
-        """A signal as floats."""
-        if name not in self.cache:
-            values = floats(self.signals, name, self.start, self.start + len(self.step))
-            values.flags.writeable = False
-            self.cache[name] = values
-        values = self.cache[name]
-        return values
-
-    def so_far(self, name: str, row: int) -> d.Series:
-        """The values of a signal from the first row of the run to a row of the block."""
-        return floats(self.signals, name, 0, self.start + row + 1)
-
-    def step_at(self, row: int) -> int:
-        """The step of a row of the run, whether in the block or not."""
-        return int(np.asarray(self.signals["step"][row : row + 1])[0])
 
     @property
     def grade(self) -> Grade:
@@ -154,7 +169,12 @@ class Evidence:
         return "level" if self.has_level[-1:].any() else "symptoms"
 
 
-def is_observed(e: Evidence, name: str) -> bool:
+def steps_of(signals: d.Columns, start: int = 0, stop: int | None = None) -> Rows:
+    """The steps of the rows from `start` to `stop`."""
+    return d.as_recorded(signals, "step", start, stop).astype(np.int64)
+
+
+def is_observed(e: Log, name: str) -> bool:
     """Whether a signal was measured at any step."""
     return name in e.observed
 
@@ -209,11 +229,8 @@ def gather(
     """
     restarts, memory = restarts or {}, {} if memory is None else memory
     start, stop = (0, None) if rows is None else (rows.start, rows.stop)
-    head, step = (
-        np.asarray(signals["step"][a:b], dtype=np.int64) for a, b in ((0, 3), (start, stop))
-    )
-    before = int(np.asarray(signals["step"][start - 1 : start])[0]) if start else None
-    cadence = Cadence.of(head)
+    step, cadence = steps_of(signals, start, stop), Cadence.of(steps_of(signals, 0, 3))
+    before = int(steps_of(signals, start - 1, start)[0]) if start else None
     smooth, tested = cadence.rows(SMOOTH), cadence.rows(TEST_STEPS, SMOOTH)
 
     def rows_of(steps: Iterable[int]) -> Rows:
@@ -254,7 +271,7 @@ def gather(
             reward=on_measured(reward, lambda v: d.trailing_mean(v, smooth, smooth), data),
             data=data,
             reward_rise=on_measured(reward, lambda v: d.rise(v, tested), data, 0.0),
-            delta=_mean_delta(column("n_delta_correct"), column("delta_correct_sum"), delta, smooth),
+            delta=_mean_delta(*(column(n) for n in COUNTED), delta, smooth),
             delta_t=on_measured(delta, lambda v: d.trailing_t(v, tested, tested // 2), None, 0.0),
             decay=decay.test(likelihood, arl, parts.tolist()),
         )

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import detectors as d
-from .evidence import SMOOTH, Evidence, Flags, Rows, is_observed, on_measured, once
+from .evidence import SMOOTH, Evidence, Flags, Log, Rows, is_observed, on_measured, once
 
 WINDOWS = (5, 10, 20, 40, 80, 160)  # steps of the means
 LEVEL = 0.01  # probability that independent steps that do not fall are ever said to have fallen
@@ -98,12 +98,12 @@ class Outcome:
             return self.fallen & self.unusual & (self.share < share)
 
 
-def reward_series(e: Evidence) -> d.Series:
+def reward_series(e: Log) -> d.Series:
     """The mean reward of each step; without one the share of correct responses."""
     return e.column(reward_signal(e))
 
 
-def reward_signal(e: Evidence) -> str:
+def reward_signal(e: Log) -> str:
     """The signal that counts as the outcome."""
     only_success = is_observed(e, "success") and not is_observed(e, "reward")
     return "success" if only_success else "reward"
@@ -303,8 +303,8 @@ def _underestimate(number: Rows) -> d.Series:
 
 
 def _quantiles(number: Rows, smooth: int) -> d.Series:
-    """z for rows of these numbers: of LEVEL shared by all pairs (Bonferroni) of means, as many for each
-    of the WINDOWS as means of SMOOTH steps do not overlap."""
+    """z for rows of these numbers: of LEVEL shared by all pairs (Bonferroni) of means, as many for
+    each of the WINDOWS as means of SMOOTH steps do not overlap."""
     means = np.maximum((number + 1) // smooth, 1) * len(WINDOWS)
     pairs = means * (means - 1) // 2
     numbers, at = np.unique(pairs, return_inverse=True)
@@ -324,8 +324,8 @@ def solved(e: Evidence) -> Flags:
     values = e.column("success" if is_observed(e, "success") else "reward")
     smooth = e.cadence.rows(SMOOTH)
     level = on_measured(values, lambda v: d.trailing_mean(v, smooth, smooth), e.data)
-    outside = on_measured(values, lambda v: d.accumulated(np.logical_or, (v < 0) | (v > 1)), before=0.0)
-    return (level >= SOLVED) & (outside == 0)
+    outside = d.accumulated(np.logical_or, (values < 0) | (values > 1))
+    return (level >= SOLVED) & ~outside
 
 
 @once

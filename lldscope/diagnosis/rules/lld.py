@@ -59,8 +59,9 @@ def retention(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         return (
             "correct responses of earlier steps lose more than half of what those of the step "
-            f"gain: {change[row]:+.2f} against Δ {e.delta[row]:+.2f} nats per response and step, means "
-            f"over {e.cadence.spans(SMOOTH)} steps (evidence {evidence[row]:,.0f} ≥ {e.arl:,.0f})"
+            f"gain: {change[row]:+.2f} against Δ {e.delta[row]:+.2f} nats per response and step, "
+            f"means over {e.cadence.spans(SMOOTH)} steps (evidence {evidence[row]:,.0f} ≥ "
+            f"{e.arl:,.0f})"
         )
 
     return Measurement(evidence >= e.arl, evidence, d.constant(e.arl, evidence), message)

@@ -210,9 +210,10 @@ class Run:
         with self._lock:
             n_steps, db = self.planned_steps, self._contents.db
             arguments = (arl or default_arl(n_steps), tuple(RULES if rules is None else rules))
-            judge, seen = self._judges.pop(arguments, None) or (Judge(*arguments), len(db.cuts))
+            new = Judge(*arguments), len(db.cuts)
+            judge, n_cuts = self._judges.pop(arguments, new)
             columns = db.columns()
-            replaced = min(db.cuts[seen:], default=None)
+            replaced = min(db.cuts[n_cuts:], default=None)
             if self._remote is None:  # every table of it would have to be fetched
                 columns |= self.components()
             restarts = restarts_of(self.events(), self._contents.starts().resumes)

@@ -36,7 +36,7 @@ def evaluate_rules(e: Evidence, rules: Sequence[Rule]) -> tuple[list[Alert], lis
 
 
 @once
-def shown(e: Evidence, rule: Rule) -> list[Episode]:
+def firings(e: Evidence, rule: Rule) -> list[Episode]:
     """The episodes in which a rule has fired."""
     return episodes(e, condition_met(e, rule), since_row(e, rule))
 
@@ -45,7 +45,7 @@ def shown(e: Evidence, rule: Rule) -> list[Episode]:
 def alarm(e: Evidence, rule: Rule) -> tuple[Alert | None, Alert | None]:
     """The alarm of a rule as it has fired so far, with the worst severity it has had, and as it is
     pending at the last row."""
-    holds, of, since = condition_met(e, rule), shown(e, rule), since_row(e, rule)
+    holds, of, since = condition_met(e, rule), firings(e, rule), since_row(e, rule)
     on, ranks, stretch = d.consecutive(holds), _ranks(rule, e, since), over_limit(e, rule)
     levels = [s for s in Severity if s <= rule.severity]
     fired = {
@@ -97,10 +97,10 @@ def _risen_since(e: Evidence, since: Rows) -> Flags:
     steps ago, where that is later; of one of the first START steps, when it began."""
     level, error = outcome(e).level, outcome(e).error
     within, smooth = e.cadence.rows(LEARNS_WITHIN), e.cadence.rows(SMOOTH)
-    number, known = e.start + np.arange(len(level)), ~np.isnan(level)
+    number, has_level = e.start + np.arange(len(level)), ~np.isnan(level)
     # The first level stands for those before it.
     first, first_level = (
-        d.last(x, known & (d.total(known) == 1)) for x in (number.astype(float), level)
+        d.last(x, has_level & (d.total(has_level) == 1)) for x in (number.astype(float), level)
     )
     has_error = ~np.isnan(error)
     first_error = d.last(error, has_error & (d.total(has_error) == 1))

@@ -165,12 +165,16 @@ class _State:
     """What is known of the first `rows` of a run."""
 
     rows: int = 0
-    memory: Memory = field(default_factory=dict)
     observed: frozenset[str] = frozenset()
+    memory: Memory = field(default_factory=dict)
 
     def copy(self) -> _State:
         memory = {key: deepcopy(tape) for key, tape in self.memory.items()}
-        return _State(self.rows, memory, self.observed)
+        return _State(self.rows, self.observed, memory)
+
+    def observed_with(self, signals: Columns, stop: int) -> frozenset[str]:
+        """The signals observed up to a later row."""
+        return self.observed | observed_in(signals, self.rows, stop, self.observed)
 
 
 class Judge:
@@ -180,6 +184,7 @@ class Judge:
         self._arl, self._rules = arl, tuple(rules)
         self._asked: dict[Key, None] = {}  # computations that are made for every block
         self._basis: tuple[object, ...] = ()
+        self._restarts: Restarts = {}
         self._state = _State()
         self._states: deque[_State] = deque(maxlen=2)
         self._assessment: Assessment | None = None
@@ -197,22 +202,22 @@ class Judge:
         restarts, n = dict(restarts or {}), len(signals["step"])
         if replaced is not None and replaced < self._state.rows:
             self._go_back(replaced)
-        observed = self._state.observed | observed_in(
-            signals, self._state.rows, self._state.observed
-        )
+        if changed := restarts.items() ^ self._restarts.items():
+            steps = steps_of(signals, 0, self._state.rows)
+            if (row := int(np.searchsorted(steps, min(changed)[0]))) < len(steps):
+                self._go_back(row)
+        observed = self._state.observed_with(signals, n)
         cadence = Cadence.of(steps_of(signals, 0, 3))
-        decisive = observed.intersection(DECISIVE)
-        basis = (restarts, planned_steps, cadence, decisive, {*signals})
+        basis = (planned_steps, cadence, observed.intersection(DECISIVE), {*signals})
         if basis != self._basis:
-            self._basis = basis
             self._go_back(0)
-            observed = observed_in(signals)
+        self._basis, self._restarts = basis, restarts
         while self._assessment is None or self._state.rows < n:
             start = self._state.rows
             if start and start - max((s.rows for s in self._states), default=0) >= KEEP:
                 self._states.append(self._state.copy())
+            rows = slice(start, min(start + BLOCK, n))
             try:
-                rows = slice(start, min(start + BLOCK, n))
                 self._judge(gather(
                     signals, self._arl, restarts, planned_steps, observed, rows, self._state.memory
                 ))
@@ -223,8 +228,10 @@ class Judge:
                 self._go_back(0)
                 raise
             else:
+                self._state.observed = (
+                    observed if rows.stop == n else self._state.observed_with(signals, rows.stop)
+                )
                 self._state.rows = rows.stop
-                self._state.observed = observed
         return self._assessment
 
     def _go_back(self, row: int) -> None:

@@ -234,7 +234,8 @@ def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:
 def steps_held(e: Evidence, condition: Flags) -> Rows:
     """The number of measured steps in a row for which the condition has held, for each row."""
     measured = np.where(is_new(e), condition, np.nan)
-    return on_measured(measured, lambda v: d.consecutive(v > 0), before=0.0).astype(np.int64)
+    steps = on_measured(measured, lambda v: d.consecutive(v > 0), before=0.0)
+    return steps.astype(np.int64)
 
 
 @once

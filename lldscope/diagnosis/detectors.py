@@ -260,7 +260,7 @@ def e_detector(score: Series, arl: float) -> Series:
     return out
 
 
-def preceded(values: Series, n: int) -> Series:
+def preceded(values: NDArray[Any], n: int) -> Series:
     """The `n` entries before, NaN before the start, and then these."""
     state = cell()
     earlier = np.full(n, np.nan) if state.value is None else state.value
@@ -384,7 +384,7 @@ def untested(number: Series, lags: Collection[int]) -> Series:
     return np.asarray(UNTESTED + (1 - UNTESTED) * tested)
 
 
-def shifted(values: Series, steps: int) -> Series:
+def shifted(values: NDArray[Any], steps: int) -> Series:
     """Each entry's value `steps` before it; NaN at the start."""
     return preceded(values, steps)[: len(values)]
 
@@ -472,7 +472,7 @@ def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 def on_measured(
     values: Series,
-    statistic: Callable[[Series], Series],
+    statistic: Callable[[Series], NDArray[Any]],
     parts: NDArray[np.int64] | None = None,
     before: float = np.nan,
     series: int = 0,

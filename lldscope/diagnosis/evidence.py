@@ -30,7 +30,6 @@ Memory = dict[Key, d.Tape]
 _P = ParamSpec("_P")
 _A = TypeVar("_A")
 
-COUNTED = ("n_delta_correct", "delta_correct_sum")  # what the mean Δ of responses is made of
 FEWEST = 3  # rows that anything of several steps takes, however seldom a row is written
 SMOOTH = 10  # steps of the trailing means
 TEST_STEPS = 20  # steps over which Δ is tested against 0, and the reward against the steps before
@@ -111,7 +110,7 @@ class Log:
     signals: d.Columns
     start: int
     step: Rows
-    observed: Collection[str]
+    observed: frozenset[str]
     restarts: Restarts
     cadence: Cadence
     fits: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -180,11 +179,12 @@ def is_observed(e: Log, name: str) -> bool:
 
 
 def observed_in(
-    signals: d.Columns, start: int = 0, but: Collection[str] = ()
+    signals: d.Columns, start: int = 0, stop: int | None = None, but: Collection[str] = ()
 ) -> frozenset[str]:
-    """The names of the signals measured in rows from `start` on, without those in `but`."""
+    """The names of the signals measured in rows from `start` to `stop`, without those in `but`."""
     names = [name for name in signals if name != "step" and name not in but]
-    return frozenset(n for n in names if np.isfinite(d.as_recorded(signals, n, start)).any())
+    rows = {name: d.as_recorded(signals, name, start, stop) for name in names}
+    return frozenset(name for name, values in rows.items() if np.isfinite(values).any())
 
 
 def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]) -> Restarts:
@@ -215,7 +215,7 @@ def gather(
     arl: float,
     restarts: Restarts | None = None,
     planned_steps: int | None = None,
-    observed: Collection[str] | None = None,
+    observed: frozenset[str] | None = None,
     rows: slice | None = None,
     memory: Memory | None = None,
 ) -> Evidence:
@@ -250,7 +250,7 @@ def gather(
     # dying run has many of them, and its log is complete.
     none_correct = column("success") == 0.0
     none_mixed = none_correct | (column("zero_signal_share") == 1.0)
-    has_value = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
+    has_value = (~np.isnan(np.stack([reward, delta, level, entropy, gradient]))).any(axis=0)
     likelihood = {"delta_correct": delta, "correct_logp": level}
     tape = memory.setdefault((gather, (), ()), d.Tape())
     with tape, np.errstate(invalid="ignore", over="ignore"):
@@ -271,7 +271,9 @@ def gather(
             reward=on_measured(reward, lambda v: d.trailing_mean(v, smooth, smooth), data),
             data=data,
             reward_rise=on_measured(reward, lambda v: d.rise(v, tested), data, 0.0),
-            delta=_mean_delta(*(column(n) for n in COUNTED), delta, smooth),
+            delta=_mean_delta(
+                column("n_delta_correct"), column("delta_correct_sum"), delta, smooth
+            ),
             delta_t=on_measured(delta, lambda v: d.trailing_t(v, tested, tested // 2), None, 0.0),
             decay=decay.test(likelihood, arl, parts.tolist()),
         )

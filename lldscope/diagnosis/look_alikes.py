@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.numbers import short
 from . import detectors as d
-from .alarms import began, evaluate_rules, over_limit, shown
+from .alarms import began, evaluate_rules, firings, over_limit
 from .causes import (
     ENDS,
     LAG,
@@ -170,7 +170,7 @@ def _first_onset(e: Evidence, rule: Rule) -> tuple[int | None, bool] | None:
     show it, and whether it came too late to explain a loss of the reward. None before it."""
     state, stretch, grave = d.cell(), over_limit(e, rule), rule.measure(e).grave
     late = None if grave is None else grave & ~explaining(e, rule)
-    if state.value is None and (of := shown(e, rule)):
+    if state.value is None and (of := firings(e, rule)):
         row = of[0].fired - e.start
         onset = None if stretch is None else began(e, stretch, row)
         state.value = onset, late is not None and bool(late[row])
@@ -192,7 +192,7 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     when = _fired(alert)
     message = f"{when}: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
-        first, onset = shown(e, rule)[0], _first_onset(e, rule)
+        first, onset = firings(e, rule)[0], _first_onset(e, rule)
         assert onset is not None
         earlier = _brought_about_by(e, rule, first, onset[0], displaced)
         if earlier is None and onset[1]:

@@ -137,7 +137,7 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     # The first estimate stands for the rows before it, seen from later ones.
     first = d.last(noise, has_noise & (d.total(has_noise) == 1))
 
-    def known(earlier: d.Series) -> d.Series:
+    def estimate(earlier: d.Series) -> d.Series:
         return np.where(np.isnan(earlier), first, earlier)
 
     z = _quantiles(number, smooth)
@@ -149,12 +149,12 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     best, beyond, beside = np.full((3, len(values)), np.nan)  # the last two in units of the margin
     highest = {w: d.at_highest(top, noise, lowest) for w, top in tops.items()}
     for w, (top, its_noise, _) in highest.items():
-        best = np.fmax(best, top - BIAS * np.sqrt(known(its_noise) / w))
+        best = np.fmax(best, top - BIAS * np.sqrt(estimate(its_noise) / w))
     for recent in windows:
         # The long mean of a rising reward is under that of its last steps, so the best ends before
         # the recent mean begins, and so do the steps that the noise is of.
         mean = _without_one(values, recent, np.min)
-        before = known(d.shifted(noise, recent))
+        before = estimate(d.shifted(noise, recent))
         untested = before * d.untested(np.maximum(number - recent, 0), lags)
         variance = {w: np.fmax(untested, d.shifted(x, recent)) / w for w, x in swings.items()}
         for w, (top, *_) in highest.items():
@@ -183,9 +183,9 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     rises = np.zeros(len(values), dtype=bool)
     for w in sorted({e.cadence.rows(steps) for steps in RISE_WINDOWS}):
         mean = d.trailing_mean(values, w, w)
-        before = known(d.shifted(noise, w))
+        before = estimate(d.shifted(noise, w))
         rises |= mean - d.shifted(mean, w) > RISES * np.sqrt(2 * before / w)
-    is_gone = _stays_lowest(values, int(number[0]))
+    is_gone = _stays_lowest(values)
     flags = is_sharp, fallen, slipping, unusual, rises & has_noise, is_gone
     return np.stack([level, error, best, height, *flags])
 
@@ -231,12 +231,13 @@ def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
     return out
 
 
-def _stays_lowest(values: d.Series, first: int) -> Flags:
+def _stays_lowest(values: d.Series) -> Flags:
     """Where a stretch of entries at the lowest so far, under HALF of the mean before it, is longer
     than entries in any order have it, whatever their distribution; LEVEL is shared by the entries
     with which it may begin. Entries that are correlated count as so many fewer, by the last ALIKE
-    before the stretch. `first` is the number of the first entry."""
-    out = np.zeros(len(values), dtype=bool)
+    before the stretch."""
+    out, numbers = np.zeros(len(values), dtype=bool), d.numbered(values).tolist()
+    first = numbers[0] if numbers else 0
     series = d.preceded(values, ALIKE + LASTS)
     state = d.cell()
     # `above` of the `start` entries before the stretch, whose sum is `before`, are above `lowest`;
@@ -374,26 +375,30 @@ def rise(e: Evidence) -> Rise | None:
 DEAD_STEPS = 20  # steps without any change of the reward
 
 
+def _highest(rows: d.Series) -> d.Series:
+    return np.asarray(rows.max(axis=1))
+
+
+def _lowest(rows: d.Series) -> d.Series:
+    return np.asarray(rows.min(axis=1))
+
+
 @once
 def _constant(e: Evidence) -> d.Series:
     """Of the reward at each row: the highest and the lowest of the last DEAD_STEPS, and of all,
     (4, N)."""
 
     def statistics(values: d.Series) -> d.Series:
-        extremes = [
-            series for function in (np.max, np.min) for series in (
-                d.by_window(values, DEAD_STEPS, lambda x, f=function: f(x, axis=1)),
-                d.accumulated(np.fmax if function is np.max else np.fmin, values),
-            )
-        ]
-        return np.stack(extremes)
+        lately = [d.by_window(values, DEAD_STEPS, of) for of in (_highest, _lowest)]
+        so_far = [d.accumulated(of, values) for of in (np.fmax, np.fmin)]
+        return np.stack([*lately, *so_far])
 
     return on_measured(e.column("reward"), statistics, series=4)
 
 
 def trend(e: Evidence) -> str:
     """The course of the reward in a word; empty where too little of it was measured."""
-    last_highest, highest, last_lowest, lowest = (
+    last_highest, last_lowest, highest, lowest = (
         _constant(e)[:, -1] if len(e.step) else np.full(4, np.nan)
     )
     if np.isnan(last_highest):

@@ -52,8 +52,9 @@ def classify(e: Evidence) -> list[Phase | None]:
     phases: list[Phase | None] = []
     # `decayed_at` is in measured steps, like all counts here; `regained` is the reward that ends a
     # collapse, `regained_steps` for how long it is reached.
-    state = d.cell()
-    phase, decayed_at, regained, regained_steps = state.value or ("warmup", -memory - 1, 0.0, 0)
+    state, start = d.cell(), ("warmup", -memory - 1, 0.0, 0)
+    phase: Phase
+    phase, decayed_at, regained, regained_steps = state.value or start
     for t, now in enumerate(e.measured.tolist()):
         if now >= least and has_likelihood[t] and tested[t] and new[t]:
             recovers = rises[t] and level[t] >= regained

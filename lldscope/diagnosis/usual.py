@@ -229,7 +229,8 @@ def kl_explosion(e: Evidence) -> Departure:
         out = np.full((3, len(level)), np.nan)
         state = d.cell()
         # `waiting`: the last levels, NaN for those that were no usual ones.
-        waiting, largest, farthest, is_open, is_back = state.value or (deque(), nan, nan, False, 0)
+        start: tuple[deque[float], float, float, bool, int] = deque(), nan, nan, False, 0
+        waiting, largest, farthest, is_open, is_back = state.value or start
         for i, (t, now) in enumerate(zip(d.numbered(level).tolist(), level.tolist(), strict=True)):
             while len(waiting) >= max(min(earlier, -(-t // 3)), 1):
                 before = waiting.popleft()

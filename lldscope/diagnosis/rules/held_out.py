@@ -62,12 +62,12 @@ def _for_each(
     def evaluations(new: d.Series) -> d.Series:
         score, count, *others = new
         state = d.cell()
-        before, kept = state.value or (np.empty((len(_Evaluations._fields), 0)), [])
+        before, memory = state.value or (np.empty((len(_Evaluations._fields), 0)), [])
         block = np.stack([score, _binomial(score, count), upper_noise(score), *others])
         whole = np.concatenate([before, block], axis=1)
-        state.value = whole, kept
+        state.value = whole, memory
         numbers = range(before.shape[1], whole.shape[1])
-        return np.array([judge(_Evaluations(*whole), i, kept) for i in numbers]).T
+        return np.array([judge(_Evaluations(*whole), i, memory) for i in numbers]).T
 
     return on_measured(np.stack(series), evaluations, series=fields)
 
@@ -77,19 +77,19 @@ def gap(e: Evidence) -> Measurement:
     """Each evaluation against those before it at which the reward was no higher."""
     first = e.cadence.rows(SMOOTH) - 1
 
-    def judge(of: _Evaluations, i: int, lost: list[bool]) -> Sequence[float]:
+    def judge(of: _Evaluations, i: int, losses: list[bool]) -> Sequence[float]:
         rewards = of.rewards(i, first)
         comparable = (rewards[:i] <= rewards[i]) & (of.part[:i] == of.part[i])
         error = of.error(np.arange(i), i)
         falls = np.where(comparable, (of.score[:i] - of.score[i]) / error, np.nan)
-        least, lost_before, holds = _limit(i) if i else np.nan, any(lost), False
+        least, lost_before, holds = _limit(i) if i else np.nan, any(losses), False
         value, worst = np.nan, i
-        lost.clear()
+        losses.clear()
         if not np.isnan(falls).all():
             worst = int(np.nanargmax(falls))
             value, pair = falls[worst], (of.score[worst], of.score[i])
-            lost.append(bool(value >= least and _is_material(*pair, LASTING)))
-            holds = lost[0] and (lost_before or _is_material(*pair, MATERIAL))
+            losses.append(bool(value >= least and _is_material(*pair, LASTING)))
+            holds = losses[0] and (lost_before or _is_material(*pair, MATERIAL))
         ends = [x[k] for x in (of.score, of.step, rewards) for k in (worst, i)]
         return value, least, holds, *ends
 

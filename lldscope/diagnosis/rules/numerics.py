@@ -237,8 +237,8 @@ class _Kinds(NamedTuple):
                 "scores of other tokens, or another model"
             )
         if 1 - ratio > max(gap / 2, noise) and chi2 < 0:
-            kept = percent(ratio)
-            return f"; sampling that is cut off (top-p, top-k, min-p) at {kept} of the mass"
+            mass = f"{percent(ratio)} of the mass"
+            return f"; sampling that is cut off (top-p, top-k, min-p) at {mass}"
         now, step_kl = self.now[row], self.step_kl[row]
         if now < step_kl / 4:
             return (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
-    from .diagnosis.assess import Assessment
+    from .diagnosis.assess import Assessment, Judge
     from .diagnosis.registry import Rule
     from .query.remote import RemoteCopy
     from .query.signal_cache import SignalCache
@@ -34,6 +34,7 @@ _STACK = re.compile(r"\n+(?=Stack Trace|Traceback|This error signals)")  # in an
 
 
 MOST_COMPONENTS = 20  # of the reward
+MOST_JUDGES = 2  # of different rules, whose state is kept from one look to the next
 _COMPONENTS = f"""
 SELECT name, step, avg(value) AS value FROM scalars
 WHERE starts_with(name, '{COMPONENT}') AND isfinite(value) GROUP BY name, step ORDER BY name, step
@@ -54,7 +55,7 @@ class Run:
         self._damaged_files: dict[str, str] = {}  # as of the last refresh
         self._events: list[dict[str, Any]] = []
         self._notes: list[dict[str, Any]] = []
-        self._assessed: dict[tuple[Any, ...], Assessment] = {}  # the last, by what it depends on
+        self._judges: dict[tuple[Any, ...], tuple[Judge, int]] = {}  # the last used come last
         try:
             self._sync()
             self.info = layout.try_read_run(self.path, {}, self.place)
@@ -162,8 +163,13 @@ class Run:
 
     def columns(self) -> dict[str, Any]:
         """The same signals one by one, as arrays with NaN for NULL; `columns()["reward"]`."""
+        from .diagnosis.detectors import as_recorded
+
         with self._lock:
-            return self._contents.db.columns()
+            columns = self._contents.db.columns()
+            return {name: as_recorded(columns, name) for name in columns} | {
+                "step": as_recorded(columns, "step").astype("int64")
+            }
 
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
@@ -180,7 +186,7 @@ class Run:
 
     def phases(self) -> pd.DataFrame:
         """Causal phases as spans: phase, start_step, end_step."""
-        from .diagnosis.assess import PhaseSpan
+        from .diagnosis.phases import PhaseSpan
 
         return _frame_of(PhaseSpan, self.assess().spans())
 
@@ -197,29 +203,32 @@ class Run:
         as `planned_steps` allow, or DEFAULT_ARL. `rules` are those that raise alarms; by default
         the built-in ones.
         """
-        from .diagnosis.assess import assess, default_arl
+        from .diagnosis.assess import Judge, default_arl
         from .diagnosis.evidence import restarts_of
         from .diagnosis.registry import RULES
 
         with self._lock:
-            n_steps = self.planned_steps
+            n_steps, db = self.planned_steps, self._contents.db
             arguments = (arl or default_arl(n_steps), tuple(RULES if rules is None else rules))
-            key = (*arguments, n_steps, self._contents.parts.version)
-            if key not in self._assessed:
-                columns = self.columns()
-                if self._remote is None:  # every table of it would have to be fetched
-                    columns |= self.components()
-                restarts = restarts_of(self.events(), self._contents.starts().resumes)
-                result = assess(columns, *arguments, restarts, n_steps)
-                self._assessed = {key: result}
-            return self._assessed[key]
+            new = Judge(*arguments), len(db.cuts)
+            judge, n_cuts = self._judges.pop(arguments, new)
+            columns = db.columns()
+            replaced = min(db.cuts[n_cuts:], default=None)
+            if self._remote is None:  # every table of it would have to be fetched
+                columns |= self.components()
+            restarts = restarts_of(self.events(), self._contents.starts().resumes)
+            answer = judge.look(columns, restarts, n_steps, replaced)
+            self._judges[arguments] = judge, len(db.cuts)
+            for unused in [*self._judges][:-MOST_JUDGES]:
+                del self._judges[unused]
+            return answer
 
     def components(self) -> dict[str, Any]:
         """The components of the reward, by their names in `scalars`, in the steps of `columns`."""
         if not any(part.table == "scalars" for part in self._contents.parts.trusted()):
             return {}
         table = self.sql(_COMPONENTS).pivot(index="step", columns="name", values="value")
-        table = table.reindex(self.columns()["step"])
+        table = table.reindex(self._contents.db.columns()["step"].to_numpy())
         return {name: table[name].to_numpy() for name in [*table][:MOST_COMPONENTS]}
 
     def estimators(self) -> dict[str, str | None]:
@@ -275,8 +284,6 @@ class Run:
             if self.info.get("id") != before[0].get("id"):
                 self._contents.reset(self.info)
                 manifest = self._contents.parts.read()
-            if self._events != before[1]:
-                self._assessed.clear()  # events say where the settings of the run changed
             damaged |= manifest.damaged
             try:
                 has_changed = self._contents.ingest(manifest, self.info)

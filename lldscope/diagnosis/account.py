@@ -31,7 +31,7 @@ from .changepoints import (
     Curve,
     fit_either,
 )
-from .evidence import SMOOTH, Evidence, Restarts
+from .evidence import SMOOTH, Log, Restarts
 from .outcome import reward_series
 from .registry import LOOK_ALIKES, RULES
 from .rule import Alert, CauseRank, Severity, Span
@@ -82,7 +82,7 @@ class Event:
 
 
 def events_of(
-    e: Evidence, alerts: Sequence[Alert], boundaries: Sequence[Boundary]
+    e: Log, alerts: Sequence[Alert], boundaries: Sequence[Boundary]
 ) -> list[Event]:
     """What went wrong, warnings and worse, in the order in which it began."""
     rules = {a.rule for a in alerts}
@@ -117,7 +117,7 @@ def _first_sight(last: int, pair: Sequence[Alert]) -> tuple[int, int | None]:
     return first, onset
 
 
-def _dated(event: Event, e: Evidence, boundaries: Sequence[Boundary]) -> Event:
+def _dated(event: Event, e: Log, boundaries: Sequence[Boundary]) -> Event:
     """With the step at which it began, where hindsight can tell."""
     phase = PHASES.get(event.rule)
     earlier = [b for b in boundaries if b.phase == phase and b.step <= event.alarm_step]
@@ -127,33 +127,35 @@ def _dated(event: Event, e: Evidence, boundaries: Sequence[Boundary]) -> Event:
     return _broken_line(event, e, *BREAKS[event.rule]) if event.rule in BREAKS else event
 
 
-def _broken_line(event: Event, e: Evidence, signal: str, turn: int) -> Event:
+def _broken_line(event: Event, e: Log, signal: str, turn: int) -> Event:
     """With the step at which the curve bent; positive signals are fitted by their logarithm."""
     values = reward_series(e) if signal == "reward" else e.column(signal)
-    log = signal in LOGARITHMIC
     start = _best_before(e, values, turn, event.alarm_step)
-    rows = (e.step >= start) & (e.step <= event.alarm_step + STEPS_AFTER) & np.isfinite(values)
-    if log:
-        rows &= values > 0
-    if np.count_nonzero(rows) < 3 * SEGMENT_STEPS:
-        return event
-    y = np.log(values[rows]) if log else values[rows]
-    breaks = fit_either(Curve(signal, e.step[rows].astype(float), y, turn), event.alarm_step)
-    if breaks is None:
+    rows = e.between(start, event.alarm_step + STEPS_AFTER)
+    key = (events_of, event.rule, event.alarm_step, rows.stop)
+    if key not in e.fits:
+        steps, y = e.step[rows], values[rows]
+        if signal in LOGARITHMIC:
+            y = np.log(np.where(y > 0, y, np.nan))
+        curve = Curve(signal, steps[np.isfinite(y)].astype(float), y[np.isfinite(y)], turn)
+        is_long = len(curve.steps) >= 3 * SEGMENT_STEPS
+        e.fits[key] = fit_either(curve, event.alarm_step) if is_long else None
+    if (breaks := e.fits[key]) is None:
         return event
     _, (step, low, high) = breaks
     return replace(event, onset_step=step, low=low, high=high)
 
 
-def _best_before(e: Evidence, values: d.Series, turn: int, alarm_step: int) -> int:
+def _best_before(e: Log, values: d.Series, turn: int, alarm_step: int) -> int:
     """The first step of the best trailing mean of the STEPS_BEFORE steps before the alarm: the
     highest of a signal that fell, the lowest of one that rose."""
     window, earliest = e.cadence.rows(SMOOTH), alarm_step - STEPS_BEFORE
-    mean = d.trailing_mean(values, window, window)
-    rows = np.flatnonzero((e.step >= earliest) & (e.step < alarm_step) & np.isfinite(mean))
-    if not len(rows):
+    rows = e.between(earliest, alarm_step - 1)
+    first = max(rows.start - window + 1, 0)
+    mean = d.trailing_mean(values[first : rows.stop], window, window)[rows.start - first :]
+    if np.isnan(mean).all():
         return earliest
-    best = int(rows[np.argmin(turn * mean[rows])])
+    best = rows.start + int(np.nanargmin(turn * mean))
     return int(max(e.step[best - window + 1], earliest))
 
 

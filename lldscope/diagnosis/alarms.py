@@ -3,75 +3,124 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import detectors as d
-from .evidence import SMOOTH, Evidence, Flags
+from .causes import explained_elsewhere
+from .evidence import SMOOTH, Evidence, Flags, Rows, once
 from .outcome import LEARNS_WITHIN, RISES, outcome, solved
-from .phases import Phase
-from .rule import Alert, Measurement, Rule, Severity, Span, State
+from .phases import classify
+from .rule import Alert, Episode, Rule, Severity, State, episodes
 
 START = 40  # steps: a change in these is of learning to answer at all, if the reward rises
 
 
-def condition_met(
-    rule: Rule, e: Evidence, phases: Sequence[Phase | None], explained: Flags
-) -> Flags:
+@once
+def condition_met(e: Evidence, rule: Rule) -> Flags:
     """Whether the condition of the rule is met, for each row; NaN never meets one."""
     holds = rule.measure(e).holds
     if rule.phase is not None:
-        holds = holds & np.array([phase == rule.phase for phase in phases], dtype=bool)
-    return holds & ~explained if rule.inhibited else holds
+        holds = holds & np.array([phase == rule.phase for phase in classify(e)], dtype=bool)
+    return holds & ~explained_elsewhere(e) if rule.inhibited else holds
 
 
-def evaluate_rules(
-    e: Evidence, phases: Sequence[Phase | None], rules: Sequence[Rule], explained: Flags
-) -> tuple[list[Alert], list[Alert]]:
+def evaluate_rules(e: Evidence, rules: Sequence[Rule]) -> tuple[list[Alert], list[Alert]]:
     """Alarms that have fired up to the last row, and those that are pending there; each list worst
     and then earliest first."""
-    alerts, pending = [], []
-    for rule in rules:
-        holds = condition_met(rule, e, phases, explained)
-        if not holds.any():
-            continue
-        spans = rule.episodes(e, holds)
-        severity, row = worst(rule, e, holds)
-        fires = bool(spans) and spans[-1][1] is None
-        if spans:
-            state: State = "firing" if fires else "resolved"
-            alerts.append(_alert(rule, e, severity, row, state, spans))
-        if holds[-1] and not fires:
-            since = len(holds) - int(d.consecutive(holds)[-1])
-            pending.append(_alert(rule, e, severity, since, "pending", ()))
+    both = [alarm(e, rule) for rule in rules]
+    alerts, pending = ([a for a in of if a is not None] for of in zip(*both, strict=True))
     return _sort(alerts), _sort(pending)
 
 
-def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
-    """The worst severity at which the alarm has fired, and the row at which it first did. An alarm
-    that has not fired has the severity of the last row."""
+@once
+def firings(e: Evidence, rule: Rule) -> list[Episode]:
+    """The episodes in which a rule has fired."""
+    return episodes(e, condition_met(e, rule), since_row(e, rule))
+
+
+@once
+def alarm(e: Evidence, rule: Rule) -> tuple[Alert | None, Alert | None]:
+    """The alarm of a rule as it has fired so far, with the worst severity it has had, and as it is
+    pending at the last row."""
+    holds, of, since = condition_met(e, rule), firings(e, rule), since_row(e, rule)
+    on, ranks, stretch = d.consecutive(holds), _ranks(rule, e, since), over_limit(e, rule)
+    levels = [s for s in Severity if s <= rule.severity]
+    fired = {
+        s: d.consecutive(holds & (ranks >= s.rank)) >= e.cadence.rows(rule.for_steps)
+        for s in levels
+    }
+    state = d.cell()
+    alert, pending = state.value or (None, None)
+    with d.without_memory():
+        for severity in reversed(levels):
+            if alert is not None and severity <= alert.severity:
+                break
+            if fired[severity].any():
+                alert = _alert(rule, e, severity, int(np.argmax(fired[severity])), stretch)
+                break
+        if not holds[-1:].any() or since[-1] >= 0:
+            pending = None
+        else:
+            now = levels[int(ranks[-1])] if alert is None else alert.severity
+            if on[-1] <= len(on):  # otherwise it has been pending since before
+                pending = _alert(rule, e, now, len(on) - int(on[-1]), stretch)
+            assert pending is not None
+            pending = replace(pending, severity=now)
+    if alert is not None:
+        lasts: State = "firing" if of[-1].end is None else "resolved"
+        alert = replace(alert, state=lasts, episodes=tuple(episode.span for episode in of))
+    state.value = alert, pending
+    return alert, pending
+
+
+@once
+def since_row(e: Evidence, rule: Rule) -> Rows:
+    """For each row the row since which a rule fires there, or -1."""
+    return rule.firing(e, condition_met(e, rule))
+
+
+def _ranks(rule: Rule, e: Evidence, since: Rows) -> NDArray[np.int64]:
+    """The severity at each row, as a rank."""
     ranks = np.where(solved(e) & rule.inside, 0, rule.severity.rank)
     if (grave := rule.measure(e).grave) is not None:
         ranks[~grave & (ranks > 0)] -= 1
     if rule.inside:
-        ranks = np.where(outcome(e).rises | _risen_since(rule, e, holds), 0, ranks)
-    for severity in reversed(Severity):
-        if spans := rule.episodes(e, holds, holds & (ranks >= severity.rank)):
-            return severity, spans[0][0]
-    return list(Severity)[int(ranks[-1])], len(holds) - 1
+        ranks = np.where(outcome(e).rises | _risen_since(e, since), 0, ranks)
+    return ranks
 
 
-def _risen_since(rule: Rule, e: Evidence, holds: Flags) -> Flags:
+def _risen_since(e: Evidence, since: Rows) -> Flags:
     """The reward is clearly above what it was when the alarm that fires began, or LEARNS_WITHIN
     steps ago, where that is later; of one of the first START steps, when it began."""
     level, error = outcome(e).level, outcome(e).error
-    out = np.zeros(len(holds), dtype=bool)
-    first = int(np.argmax(~np.isnan(level)))
-    for start, end in rule.episodes(e, holds):
-        now = np.arange(len(level))[start:end]
-        lately = now - e.cadence.rows(LEARNS_WITHIN) if start >= e.cadence.rows(START) else first
-        then = np.maximum(np.maximum(lately, start - e.cadence.rows(SMOOTH)), first)
-        out[now] = level[now] - level[then] > RISES * np.hypot(error[now], error[then])
+    within, smooth = e.cadence.rows(LEARNS_WITHIN), e.cadence.rows(SMOOTH)
+    number, has_level = e.start + np.arange(len(level)), ~np.isnan(level)
+    # The first level stands for those before it.
+    first, first_level = (
+        d.last(x, has_level & (d.total(has_level) == 1)) for x in (number.astype(float), level)
+    )
+    has_error = ~np.isnan(error)
+    first_error = d.last(error, has_error & (d.total(has_error) == 1))
+    levels, errors = (d.preceded(x, within) for x in (level, error))
+    state = d.cell()
+    out, (begun, then) = np.zeros(len(level), dtype=bool), state.value or (-1, None)
+    for start in np.unique(since[since >= 0]).tolist():
+        rows = np.flatnonzero(since == start)
+        if start != begun:
+            at = start - smooth - e.start
+            is_known = bool(first[start - e.start] <= start - smooth)
+            begun, then = start, (levels[at + within], errors[at + within]) if is_known else None
+        began, noise = then or (first_level[rows], first_error[rows])
+        lately = number[rows] - within
+        is_late = (start >= e.cadence.rows(START)) & (lately > np.fmax(start - smooth, first[rows]))
+        began = np.where(is_late, levels[rows], began)
+        noise = np.where(is_late, errors[rows], noise)
+        noise = np.where(np.isnan(noise), first_error[rows], noise)
+        out[rows] = level[rows] - began > RISES * np.hypot(error[rows], noise)
+    state.value = begun, then
     return out
 
 
@@ -80,14 +129,14 @@ def _sort(alerts: list[Alert]) -> list[Alert]:
 
 
 def _alert(
-    rule: Rule, e: Evidence, severity: Severity, row: int, state: State, spans: Sequence[Span]
+    rule: Rule, e: Evidence, severity: Severity, row: int, stretch: Rows | None
 ) -> Alert:
     measurement = rule.measure(e)
     words = measurement.words(row) if measurement.words else (rule.cause, rule.action)
     return Alert(
         rule=rule.id,
         severity=severity,
-        state=state,
+        state="pending",
         step=int(e.step[row]),
         value=float(measurement.value[row]),
         threshold=float(measurement.threshold[row]),
@@ -96,18 +145,23 @@ def _alert(
         evidence=rule.evidence,
         advice=measurement.advice(row) if measurement.advice else rule.advice,
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
-        episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
-        began=began(measurement, e, row),
+        episodes=(),
+        began=None if stretch is None else began(e, stretch, row),
         cause=words[0],
         action=words[1],
     )
 
 
-def began(measurement: Measurement, e: Evidence, row: int) -> int | None:
-    """The first step of the unbroken stretch up to `row` in which every step was over the limit."""
+@once
+def over_limit(e: Evidence, rule: Rule) -> Rows | None:
+    """For how many rows up to each every single step was over the limit; None where the rule does
+    not judge single steps."""
+    measurement = rule.measure(e)
     if measurement.per_step is None:
         return None
-    with np.errstate(invalid="ignore"):
-        over = measurement.per_step > measurement.threshold
-    stretch = int(d.consecutive(over)[row])
-    return int(e.step[row - stretch + 1]) if stretch else None
+    return d.consecutive(measurement.per_step > measurement.threshold)
+
+
+def began(e: Evidence, stretch: Rows, row: int) -> int | None:
+    """The first step of the unbroken stretch up to `row` in which every step was over the limit."""
+    return e.step_at(e.start + row - int(stretch[row]) + 1) if stretch[row] else None

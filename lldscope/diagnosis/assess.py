@@ -1,10 +1,13 @@
-"""From the signals of a run to its phases, alarms and look-alikes, in one call."""
+"""From the signals of a run to its phases, alarms and look-alikes: block by block."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections import deque
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,14 +15,34 @@ from .alarms import evaluate_rules
 from .causes import explained_elsewhere
 from .conditions import least_rows
 from .decay_test import RUN_RATE
-from .detectors import Columns, floats
-from .evidence import Evidence, Flags, Grade, Restarts, gather
-from .look_alikes import Finding, look_alikes
-from .phases import Phase, classify
+from .detectors import Columns
+from .evidence import (
+    Behind,
+    Cadence,
+    Evidence,
+    Flags,
+    Grade,
+    Key,
+    Log,
+    Memory,
+    Restarts,
+    gather,
+    observed_in,
+    steps_of,
+)
+from .look_alikes import Finding, bases, look_alikes
+from .outcome import Rise, outcome, rise, trend
+from .phases import Phase, PhaseSpan, classify, spans
 from .registry import RULES
 from .rule import Alert, Rule
+from .rules.numerics import without_effect
+from .rules.reward import unpaid
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
+BLOCK = 2048  # rows that are judged at a time
+KEEP = 64  # rows between two states of the judge that are kept, in case rows are replaced
+# Signals that say which signals are judged: with the first value of one, all is judged anew.
+DECISIVE = ("reward", "success", "valid_searches", "tool_calls")
 
 
 def default_arl(planned_steps: int | None) -> float:
@@ -29,41 +52,60 @@ def default_arl(planned_steps: int | None) -> float:
 
 
 @dataclass(frozen=True)
-class PhaseSpan:
-    """A phase from its first to its last step, both included."""
+class Course:
+    """How the outcome of a run stands: what is left of its best, whether it has fallen, whether it
+    has risen, and its `trend` in a word; which components were never paid, and whether updates are
+    without effect."""
 
-    phase: Phase | None
-    start_step: int
-    end_step: int
+    share: float
+    has_fallen: bool
+    rise: Rise | None
+    trend: str
+    unpaid: Sequence[str]
+    is_without_effect: bool
+
+    @classmethod
+    def of(cls, e: Evidence) -> Course:
+        shares, fallen = outcome(e).share, outcome(e).fallen
+        return cls(
+            float(shares[-1]) if len(shares) else np.nan, bool(fallen[-1:].any()), rise(e),
+            trend(e), unpaid(e), without_effect(e),
+        )
 
 
 @dataclass(frozen=True)
 class Assessment:
     """Phases and alarms of a run, as of its last row.
 
-    `explained` marks the rows on which a fall of the likelihood is attributed to a cause other than
-    LLD. `alerts` are all alarms that ever fired, `pending` those whose condition holds, but not yet
-    for long enough.
+    `alerts` are all alarms that ever fired, `pending` those whose condition holds, but not yet for
+    long enough. `last` is the evidence of the last rows.
     """
 
     arl: float
-    evidence: Evidence
-    explained: Flags
-    phases: list[Phase | None]
+    last: Evidence
+    course: Course
+    timeline: Sequence[tuple[PhaseSpan, bool]]
     alerts: list[Alert]
     pending: list[Alert]
+    findings: Mapping[str, Finding]
+    bases: frozenset[str]  # of the decay test, so far
+    fits: dict[Any, Any] = field(repr=False, compare=False)  # see `Log`
 
     @property
     def grade(self) -> Grade:
-        return self.evidence.grade
+        return self.last.grade
 
     @property
     def phase(self) -> Phase | None:
-        return self.phases[-1] if self.phases else "warmup"
+        return self.timeline[-1][0].phase if self.timeline else "warmup"
 
     @property
     def last_step(self) -> int | None:
-        return int(self.evidence.step[-1]) if len(self.evidence.step) else None
+        return self.timeline[-1][0].end_step if self.timeline else None
+
+    @property
+    def rows(self) -> int:
+        return self.last.start + len(self.last.step)
 
     @property
     def verdict(self) -> Literal["healthy", "warning", "critical", "insufficient"]:
@@ -74,29 +116,141 @@ class Assessment:
             return "critical"
         if "warning" in firing:
             return "warning"
-        e = self.evidence
-        enough = self.judged and e.measured[-1] >= least_rows(e)
+        enough = self.judged and self.last.measured[-1] >= least_rows(self.last)
         return "healthy" if enough else "insufficient"
 
     @property
     def judged(self) -> bool:
         """Whether a reward or a likelihood was ever measured: without either, no run is healthy."""
-        names = ("reward", "success", "correct_logp", "delta_correct")
-        return any(np.isfinite(floats(self.evidence.signals, name)).any() for name in names)
+        return not self.last.observed.isdisjoint(
+            ("reward", "success", "correct_logp", "delta_correct")
+        )
 
     def spans(self) -> list[PhaseSpan]:
         """Consecutive steps of the same phase."""
-        spans: list[PhaseSpan] = []
-        for step, phase in zip(self.evidence.step.tolist(), self.phases, strict=True):
-            if spans and spans[-1].phase == phase:
-                spans[-1] = PhaseSpan(phase, spans[-1].start_step, step)
-            else:
-                spans.append(PhaseSpan(phase, step, step))
-        return spans
+        return [span for span, _ in self.timeline]
 
     def look_alikes(self) -> dict[str, Finding]:
         """For LLD and each cause that looks like it on the reward curve, what this log supports."""
-        return look_alikes(self.evidence, self.phases, self.explained)
+        return dict(self.findings)
+
+    @cached_property
+    def log(self) -> Log:
+        """All rows."""
+        e = self.last
+        return Log(
+            signals=e.signals, start=0, step=steps_of(e.signals), observed=e.observed,
+            restarts=e.restarts, cadence=e.cadence, fits=self.fits,
+        )
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The evidence of all rows; `last` where that is enough, because this takes long."""
+        e = self.last
+        return gather(e.signals, e.arl, e.restarts, e.planned_steps, e.observed)
+
+    @cached_property
+    def phases(self) -> list[Phase | None]:
+        """The phase of every row."""
+        return classify(self.evidence)
+
+    @cached_property
+    def explained(self) -> Flags:
+        """The rows on which a fall of the likelihood is attributed to another cause than LLD."""
+        return explained_elsewhere(self.evidence)
+
+
+@dataclass
+class _State:
+    """What is known of the first `rows` of a run."""
+
+    rows: int = 0
+    observed: frozenset[str] = frozenset()
+    memory: Memory = field(default_factory=dict)
+
+    def copy(self) -> _State:
+        memory = {key: deepcopy(tape) for key, tape in self.memory.items()}
+        return _State(self.rows, self.observed, memory)
+
+    def observed_with(self, signals: Columns, stop: int) -> frozenset[str]:
+        """The signals observed up to a later row."""
+        return self.observed | observed_in(signals, self.rows, stop, self.observed)
+
+
+class Judge:
+    """Assesses a run that grows: each look costs what its new rows cost."""
+
+    def __init__(self, arl: float = DEFAULT_ARL, rules: Sequence[Rule] = RULES) -> None:
+        self._arl, self._rules = arl, tuple(rules)
+        self._asked: dict[Key, None] = {}  # computations that are made for every block
+        self._basis: tuple[object, ...] = ()
+        self._restarts: Restarts = {}
+        self._state = _State()
+        self._states: deque[_State] = deque(maxlen=2)
+        self._assessment: Assessment | None = None
+        self._fits: dict[Any, Any] = {}
+
+    def look(
+        self,
+        signals: Columns,
+        restarts: Restarts | None = None,
+        planned_steps: int | None = None,
+        replaced: int | None = None,
+    ) -> Assessment:
+        """Assess the run as of its last row. `signals` are all its rows, of which those from row
+        `replaced` on are not what they were at the last look."""
+        restarts, n = dict(restarts or {}), len(signals["step"])
+        if replaced is not None and replaced < self._state.rows:
+            self._go_back(replaced)
+        if changed := restarts.items() ^ self._restarts.items():
+            steps = steps_of(signals, 0, self._state.rows)
+            if (row := int(np.searchsorted(steps, min(changed)[0]))) < len(steps):
+                self._go_back(row)
+        observed = self._state.observed_with(signals, n)
+        cadence = Cadence.of(steps_of(signals, 0, 3))
+        basis = (planned_steps, cadence, observed.intersection(DECISIVE), {*signals})
+        if basis != self._basis:
+            self._go_back(0)
+        self._basis, self._restarts = basis, restarts
+        while self._assessment is None or self._state.rows < n:
+            start = self._state.rows
+            if start and start - max((s.rows for s in self._states), default=0) >= KEEP:
+                self._states.append(self._state.copy())
+            rows = slice(start, min(start + BLOCK, n))
+            try:
+                self._judge(gather(
+                    signals, self._arl, restarts, planned_steps, observed, rows, self._state.memory
+                ))
+            except Behind as behind:
+                self._asked[behind.key] = None
+                self._go_back(0)
+            except BaseException:
+                self._go_back(0)
+                raise
+            else:
+                self._state.observed = (
+                    observed if rows.stop == n else self._state.observed_with(signals, rows.stop)
+                )
+                self._state.rows = rows.stop
+        return self._assessment
+
+    def _go_back(self, row: int) -> None:
+        """Forget what is known of this row and those after it."""
+        while self._states and self._states[-1].rows > row:
+            self._states.pop()
+        self._state = self._states[-1].copy() if self._states else _State()
+        self._assessment, self._fits = None, {}
+
+    def _judge(self, e: Evidence) -> None:
+        for key in (*self._asked, *e.memory):
+            function, arguments, more = key
+            if function is not gather:
+                function(e, *arguments, **dict(more))
+        alerts, pending = evaluate_rules(e, self._rules)
+        self._assessment = Assessment(
+            self._arl, e, Course.of(e), tuple(spans(e)), alerts, pending, look_alikes(e), bases(e),
+            self._fits,
+        )
 
 
 def assess(
@@ -113,8 +267,4 @@ def assess(
     the steps at which baselines are reset (`evidence.restarts_of`). `planned_steps` is the length
     that the run is to have, where that is known.
     """
-    evidence = gather(signals, arl, restarts, planned_steps)
-    explained = explained_elsewhere(evidence)
-    phases = classify(evidence, explained)
-    alerts, pending = evaluate_rules(evidence, phases, rules, explained)
-    return Assessment(arl, evidence, explained, phases, alerts, pending)
+    return Judge(arl, rules).look(signals, restarts, planned_steps)

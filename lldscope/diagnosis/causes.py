@@ -13,9 +13,9 @@ import numpy as np
 
 from . import detectors as d
 from .conditions import delta_falls
-from .evidence import Evidence, Flags
+from .evidence import Evidence, Flags, once
 from .registry import CAUSES
-from .rule import Rule, Span, episodes
+from .rule import Episode, Rule, stretches
 
 LAG = 3  # steps by which a cause may be seen later than the fall it explains
 WITHIN = 100  # steps: a cause that began longer ago does not explain the fall
@@ -23,49 +23,56 @@ FALL_SHARE = 0.25  # of the threshold of the decay test
 ENDS = 10  # steps without a fall before one is over
 
 
-def falls(e: Evidence) -> list[Span]:
-    """Row spans in which the likelihood of correct responses falls; they begin before the alarm."""
-    with np.errstate(invalid="ignore"):
-        falling = e.decay.value >= FALL_SHARE * e.decay.threshold
-    return episodes(falling | delta_falls(e), 1, e.cadence.rows(ENDS))
+@once
+def falls(e: Evidence) -> list[Episode]:
+    """When the likelihood of correct responses falls; this begins before the alarm."""
+    falling = e.decay.value >= FALL_SHARE * e.decay.threshold
+    return stretches(e, falling | delta_falls(e), ENDS)
 
 
-def cause_episodes(rule: Rule, e: Evidence, holds: Flags) -> list[tuple[int, int, int | None]]:
-    """The rows at which a cause began to hold, fired, and was resolved; without one that is still
-    pending at the last row."""
-    on = d.consecutive(holds)
-    return [
-        (fires - int(on[fires]) + 1, fires, resolved) for fires, resolved in rule.episodes(e, holds)
-    ]
-
-
+@once
 def explained_elsewhere(e: Evidence) -> Flags:
     """Rows on which the fall of the likelihood, if any, is attributed to a cause other than LLD.
 
     A cause counts while it is pending, too: LLD waits for it.
     """
     out = np.zeros(len(e.step), dtype=bool)
-    spans = falls(e)
-    for rule in CAUSES if spans else ():
-        holds = explaining(rule, e)
-        pending = holds.copy()
-        for begin, fires, resolved in cause_episodes(rule, e, holds):
-            pending[fires:resolved] = False
-            for start, end in spans:
-                if explains(e, begin, start) and (resolved is None or start < resolved):
-                    out[max(start, fires) : end] = True
-        on = d.consecutive(holds)
-        for row in np.flatnonzero(pending).tolist():
-            ongoing = (a for a, b in spans if a <= row and (b is None or row < b))
-            out[row] |= any(explains(e, row - int(on[row]) + 1, start) for start in ongoing)
+    ongoing = [fall for fall in falls(e) if fall.end is None or fall.end > e.start]
+    for rule in CAUSES:
+        holds, episodes = explaining(e, rule), explanations(e, rule)
+        on, pending = d.consecutive(holds), holds.copy()
+        for cause in episodes if ongoing else ():
+            pending[_rows(e, cause.fired, cause.end)] = False
+            for fall in ongoing:
+                if explains(e, cause.begin, fall.fired) and _lasts(cause, fall.fired):
+                    out[_rows(e, max(fall.fired, cause.fired), fall.end)] = True
+        for row in np.flatnonzero(pending).tolist() if ongoing else ():
+            begin = e.start + row - int(on[row]) + 1
+            now = (fall.fired for fall in ongoing if fall.at(e.start + row))
+            out[row] |= any(explains(e, begin, fall) for fall in now)
     return out
+
+
+def _rows(e: Evidence, start: int, end: int | None) -> slice:
+    """Rows of the run as those of the block."""
+    return slice(max(start - e.start, 0), None if end is None else max(end - e.start, 0))
+
+
+def _lasts(cause: Episode, row: int) -> bool:
+    return cause.end is None or row < cause.end
 
 
 def explains(e: Evidence, begin: int, fall: int) -> bool:
     return begin - e.cadence.rows(LAG) <= fall <= begin + e.cadence.rows(WITHIN)
 
 
-def explaining(rule: Rule, e: Evidence) -> Flags:
+def explaining(e: Evidence, rule: Rule) -> Flags:
     """Where a cause holds, and is strong enough to explain a fall of the likelihood."""
     measurement = rule.measure(e)
     return measurement.holds if measurement.explains is None else measurement.explains
+
+
+@once
+def explanations(e: Evidence, rule: Rule) -> list[Episode]:
+    """The episodes of a cause that is strong enough; without one that is still pending."""
+    return rule.episodes(e, explaining(e, rule))

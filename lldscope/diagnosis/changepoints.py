@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .assess import Assessment, PhaseSpan
+from .assess import Assessment
 from .conditions import clip_gains
 from .detectors import Series
-from .evidence import Flags
-from .phases import LEAVE, Phase
+from .evidence import Log
+from .phases import LEAVE, Phase, PhaseSpan
 
 STEPS_BEFORE = 100  # steps before a phase was recognised that are fitted
 STEPS_AFTER = 10  # steps after a collapse was recognised; later its curves saturate or rebound
@@ -67,59 +67,66 @@ def refine(assessment: Assessment) -> list[Boundary]:
     steps around it is left out.
     """
     boundaries: list[Boundary] = []
+    starts = {span.start_step: by_delta for span, by_delta in assessment.timeline}
     spans = [None, *assessment.spans(), None]
+
+    def add(*of: PhaseSpan) -> None:
+        boundaries.extend(_refine(assessment.log, of, starts[of[0].start_step]))
+
     for before, span, after in zip(spans, spans[1:], spans[2:], strict=False):
         if span and span.phase == "decay":
             if after and after.phase == "collapse":
-                boundaries += _refine(assessment, [span, after])
+                add(span, after)
             else:  # without the steps after its end that the classifier waited for
                 over = LEAVE if after and after.phase == "recovered" else 0
-                boundaries += _refine(assessment, [replace(span, end_step=span.end_step - over)])
+                add(replace(span, end_step=span.end_step - over))
         elif span and span.phase == "collapse" and not (before and before.phase == "decay"):
-            boundaries += _refine(assessment, [span])
+            add(span)
     return boundaries
 
 
-def _refine(assessment: Assessment, spans: Sequence[PhaseSpan]) -> list[Boundary]:
+def _refine(log: Log, spans: Sequence[PhaseSpan], by_delta: bool) -> list[Boundary]:
     """Boundaries of a decay, of a collapse, or of a decay and the collapse it turned into."""
-    e = assessment.evidence
     collapses = spans[-1].phase == "collapse"
     first = spans[0].start_step
-    start = max([first - STEPS_BEFORE, *(step for step in e.restarts if step <= first)])
+    start = max([first - STEPS_BEFORE, *(step for step in log.restarts if step <= first)])
     end = spans[-1].end_step
     if collapses:
         end = min(end, spans[-1].start_step + STEPS_AFTER)
-    rows = (e.step >= start) & (e.step <= end)
-    by_delta = bool(e.has_delta[e.step == first][0])
-    likelihood = _likelihood(assessment, rows, by_delta)
-    entropy = _log(assessment, "entropy", rows)
+    rows = log.between(start, end)
+    key = (refine, *(span.start_step for span in spans), rows.stop)
+    if key in log.fits:
+        fitted: list[Boundary] = log.fits[key]
+        return fitted
+    likelihood = _likelihood(log, rows, by_delta)
+    entropy = _log(log, "entropy", rows)
     others = [entropy] if collapses and len(entropy.steps) >= 3 * SEGMENT_STEPS else []
     breaks = fit(likelihood, others, len(spans), [span.start_step for span in spans])
     shape = "jumps" if by_delta else "kinks"
     method = f"{shape} of {' and '.join(c.name for c in (likelihood, *others))}"
-    return [
+    log.fits[key] = [
         Boundary(s.phase, *b, s.start_step, method)
         for s, b in zip(spans, breaks, strict=False)
         if s.phase is not None
     ]
+    return log.fits[key]
 
 
-def _likelihood(assessment: Assessment, rows: Flags, by_delta: bool) -> Curve:
+def _likelihood(log: Log, rows: slice, by_delta: bool) -> Curve:
     """Δ, with gains and losses of single steps cut, or the level."""
-    e = assessment.evidence
     name = "delta_correct" if by_delta else "correct_logp"
-    values = e.column(name)
-    rows = rows & np.isfinite(values)
+    steps, values = log.step[rows], log.column(name)[rows]
+    is_measured = np.isfinite(values)
+    steps, values = steps[is_measured], values[is_measured]
     if by_delta:
-        size = float(np.median(np.abs(values[rows]))) if rows.any() else 1.0
-        values = clip_gains(values, size)
-    return Curve(name, e.step[rows].astype(float), values[rows], -1, jumps=by_delta, level=by_delta)
+        values = clip_gains(values, float(np.median(np.abs(values))) if len(values) else 1.0)
+    return Curve(name, steps.astype(float), values, -1, jumps=by_delta, level=by_delta)
 
 
-def _log(assessment: Assessment, name: str, rows: Flags) -> Curve:
-    values = assessment.evidence.column(name)
-    rows = rows & np.isfinite(values) & (values > 0)
-    return Curve(name, assessment.evidence.step[rows].astype(float), np.log(values[rows]), 1)
+def _log(log: Log, name: str, rows: slice) -> Curve:
+    steps, values = log.step[rows], log.column(name)[rows]
+    is_positive = np.isfinite(values) & (values > 0)
+    return Curve(name, steps[is_positive].astype(float), np.log(values[is_positive]), 1)
 
 
 # -- the fit --------------------------------------------------------------------------------------

@@ -4,8 +4,6 @@ crashed. Each is defined once, for causes, phases, rules and reports. Causal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from . import detectors as d
@@ -79,7 +77,7 @@ def accelerates(e: Evidence) -> Flags:
     before those: the third condition of the death spiral (arXiv 2512.04220 v2, Def. A.3)."""
     level = e.column("correct_logp")
     # The change since the last measurement; NaN across a restart, and where not measured.
-    change = on_measured(level, lambda v: np.diff(v, prepend=np.nan), e.parts) + 0.0 * level
+    change = on_measured(level, lambda v: v - d.shifted(v, 1), e.parts) + 0.0 * level
     gains = (e.column("delta_correct"), change)
     before, now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
     by_delta, by_level = (
@@ -134,10 +132,11 @@ def truncation_risen(e: Evidence) -> Flags:
     def rise(values: d.Series) -> d.Series:
         now = d.trailing_mean(values, rows, 1)
         # The largest noise so far: near a share of 1 there is little. NaN: none is known yet.
-        noise = np.fmax.accumulate(d.shifted(outcome.upper_noise(values), rows))
+        noise = d.accumulated(np.fmax, d.shifted(outcome.upper_noise(values), rows))
         least = np.fmax(CUT_RISE, CUT_CLEAR * np.sqrt(noise * (1 / first + 1 / rows)))
-        rise = now - values[:first].mean()
-        return (now > CUT) & (rise >= least) & (np.arange(len(values)) >= first)
+        rise = now - d.from_first(d.trailing_mean(values, first, first), first)
+        holds = (now > CUT) & (rise >= least) & (d.numbered(values) >= first)
+        return holds.astype(np.float64)
 
     return on_measured(share, rise) > 0
 
@@ -150,7 +149,7 @@ def entropy_left(e: Evidence) -> d.Series:
 
     def left(values: d.Series) -> d.Series:
         level = d.trailing_median(values, rows, rows)
-        return level - np.median(values[:rows]) - np.log(ENTROPY_FLOOR)
+        return level - d.from_first(level, rows) - np.log(ENTROPY_FLOOR)
 
     return on_measured(log, left, e.data)
 
@@ -167,44 +166,54 @@ def nonfinite(e: Evidence) -> Flags:
     return e.column("n_nonfinite") > 0
 
 
-SIGNS: dict[str, Callable[[Evidence], Flags]] = {
-    "correct responses lose likelihood": falling,
-    "the entropy surges": lambda e: usual.risen(e, "entropy").holds,
-    "the entropy is nearly gone": lambda e: entropy_gone(e) | usual.fallen(e, "entropy").holds,
-    "the gradient norm surges": gradient_surges,
-    "responses shrink": lambda e: usual.fallen(e, "response_tokens").holds,
-    "responses grow": lambda e: usual.risen(e, "response_tokens").holds,
-    "more responses are cut": truncation_risen,
-    "the KL explodes": lambda e: usual.kl_explosion(e).holds,
-    "searches stop": lambda e: usual.fallen(e, "valid_searches").holds,
-    "numbers are not finite": nonfinite,
-}
+@once
+def signs(e: Evidence) -> dict[str, Flags]:
+    """What may show at each row, beside the reward, that the policy breaks, in words."""
+    return {
+        "correct responses lose likelihood": falling(e),
+        "the entropy surges": usual.risen(e, "entropy").holds,
+        "the entropy is nearly gone": entropy_gone(e) | usual.fallen(e, "entropy").holds,
+        "the gradient norm surges": gradient_surges(e),
+        "responses shrink": usual.fallen(e, "response_tokens").holds,
+        "responses grow": usual.risen(e, "response_tokens").holds,
+        "more responses are cut": truncation_risen(e),
+        "the KL explodes": usual.kl_explosion(e).holds,
+        "searches stop": usual.fallen(e, "valid_searches").holds,
+        "numbers are not finite": nonfinite(e),
+    }
 
 
 @once
 def families(e: Evidence) -> dict[str, Flags]:
     """What of the policy shows at each row that it breaks, whatever the reward does: signs of one
     family are one thing seen twice."""
-    length = usual.risen(e, "response_tokens").holds | usual.fallen(e, "response_tokens").holds
+    of, tool = signs(e), tool_use(e)[0]
+    length = "responses shrink", "responses grow", "more responses are cut"
     return {
-        "response_tokens": length | truncation_risen(e),
-        "entropy": entropy_surges(e) | SIGNS["the entropy is nearly gone"](e),
-        "grad_norm": gradient_surges(e) | usual.fallen(e, "grad_norm").holds,
-        "kl": usual.kl_explosion(e).holds,
-        (tool := tool_use(e)[0]): usual.fallen(e, tool).holds,
-        "n_nonfinite": recently(e, nonfinite(e), 1),
+        "response_tokens": np.logical_or.reduce([of[name] for name in length]),
+        "entropy": entropy_surges(e) | of["the entropy is nearly gone"],
+        "grad_norm": of["the gradient norm surges"] | usual.fallen(e, "grad_norm").holds,
+        "kl": of["the KL explodes"],
+        tool: usual.fallen(e, tool).holds,
+        "n_nonfinite": recently(e, of["numbers are not finite"], 1),
     }
 
 
+@once
+def lately(e: Evidence) -> dict[str, Flags]:
+    """Where each of the `signs` has held within MEMORY steps."""
+    return {name: recently(e, sign, SIGN_STEPS) for name, sign in signs(e).items()}
+
+
 def second_signs(e: Evidence, row: int) -> str:
-    """What shows within MEMORY steps, beside the reward, that the policy breaks, in words."""
-    return " and ".join(n for n, sign in SIGNS.items() if recently(e, sign(e), SIGN_STEPS)[row])
+    """What shows, beside the reward, that the policy breaks, in words."""
+    return " and ".join(name for name, flags in lately(e).items() if flags[row])
 
 
 @once
 def any_sign(e: Evidence) -> Flags:
-    """One of SIGNS held lately."""
-    return np.logical_or.reduce([recently(e, sign(e), SIGN_STEPS) for sign in SIGNS.values()])
+    """One of the `signs` held lately."""
+    return np.logical_or.reduce([*lately(e).values()])
 
 
 @once
@@ -219,11 +228,18 @@ def reward_crashed(e: Evidence) -> Flags:
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:
     """Whether the condition held for so many steps in a row within the last MEMORY."""
     is_met = steps_held(e, condition) >= e.cadence.rows(for_steps)
-    return (steps_held(e, ~is_met) <= e.cadence.rows(MEMORY)) & np.logical_or.accumulate(is_met)
+    ever = d.accumulated(np.logical_or, is_met)
+    return (steps_held(e, ~is_met) <= e.cadence.rows(MEMORY)) & ever
 
 
 def steps_held(e: Evidence, condition: Flags) -> Rows:
     """The number of measured steps in a row for which the condition has held, for each row."""
-    rows = np.flatnonzero(np.diff(e.measured, prepend=0))
-    steps = np.concatenate([[0], d.consecutive(condition[rows])])
-    return steps[e.measured]
+    measured = np.where(is_new(e), condition, np.nan)
+    steps = on_measured(measured, lambda v: d.consecutive(v > 0), before=0.0)
+    return steps.astype(np.int64)
+
+
+@once
+def is_new(e: Evidence) -> Flags:
+    """Rows on which something was measured that a phase or symptom needs."""
+    return np.asarray(e.measured > np.nan_to_num(d.shifted(e.measured, 1)))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import NormalDist
 from typing import Literal
 
@@ -91,7 +90,7 @@ def test(
     by_delta = _recently_measured(np.isfinite(delta))
     by_level = ~by_delta & ~np.isnan(limit)
     # Where Δ is no longer measured and there is no level either, its last evidence stands.
-    by_delta |= ~by_level & (np.cumsum(np.isfinite(delta)) > d.USUAL_LEAST)
+    by_delta |= ~by_level & (d.total(np.isfinite(delta)) > d.USUAL_LEAST)
     basis: list[Basis | None] = [
         "delta" if a else "level" if b else None for a, b in zip(by_delta, by_level, strict=True)
     ]
@@ -108,35 +107,38 @@ def test(
 
 def _recently_measured(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether Δ was measured often enough for a score, and within the last STALE rows."""
-    rows = np.arange(len(mask))
-    last = np.maximum.accumulate(np.where(mask, rows, -STALE)) if len(rows) else rows
-    return (np.cumsum(mask) > d.USUAL_LEAST) & (rows - last < STALE)
+    return (d.total(mask) > d.USUAL_LEAST) & (d.consecutive(~mask) < STALE)
 
 
 def _level(level: d.Series, arl: float, restarts: list[int]) -> tuple[d.Series, d.Series]:
-    """Fall under the best so far and its limit, separately between restarts."""
-    fall, limit = np.full((2, len(level)), np.nan)
-    ends = sorted({0, *(r for r in restarts if 0 < r < len(level)), len(level)})
-    for first, end in pairwise(ends):
-        rows = first + np.flatnonzero(np.isfinite(level[first:end]))
-        values = level[rows]
-        mean = d.trailing_mean(values, SMOOTH, SMOOTH)
-        best = d.row_of_highest(mean)
-        fall[rows] = mean[best] - mean
-        if len(rows) > BASELINE:  # a row without a level has the last limit there was
-            last = np.searchsorted(rows, np.arange(rows[BASELINE], end), side="right") - 1
-            limit[rows[BASELINE] : end] = _limit(values, best, arl)[last]
-    return fall, limit
+    """Fall under the best so far and its limit, separately between restarts. A row without a level
+    has the last limit there was."""
+
+    def statistics(values: d.Series) -> d.Series:
+        mean, number = d.trailing_mean(values, SMOOTH, SMOOTH), d.numbered(values)
+        best, noise = _best(values, mean, number)
+        limit = np.where(number < BASELINE, np.nan, _limit(values, noise, number, arl))
+        return np.stack([best - mean, limit])
+
+    parts = np.array(restarts, dtype=np.int64)
+    fall, limit = d.on_measured(level, statistics, parts, series=2)
+    return np.where(np.isnan(level), np.nan, fall), limit
 
 
-def _limit(values: d.Series, best: NDArray[np.int64], arl: float) -> d.Series:
-    """The fall under the best before that noise alone reaches once in `arl` steps. The noise is
-    that of before the fall, up to the row of the best, BASELINE steps at least. A level fluctuates
-    by itself, so a fall of less than LEVEL_FLOOR of it is never one."""
+def _best(values: d.Series, mean: d.Series, number: NDArray[np.int64]) -> list[d.Series]:
+    """The best mean so far, and the noise of before the fall from it: as of its row, of BASELINE
+    steps at least."""
     noise = d.noise_of_means(values, TREND)
-    noise = noise[np.clip(best, BASELINE - 1, np.arange(len(values)))]
+    first = d.from_first(noise, BASELINE)
+    best, then, row = d.at_highest(mean, noise, number.astype(float))
+    return [best, np.where(row < BASELINE, first, then)]
+
+
+def _limit(values: d.Series, noise: d.Series, number: NDArray[np.int64], arl: float) -> d.Series:
+    """The fall under the best before that noise alone reaches once in `arl` steps. A level
+    fluctuates by itself, so a fall of less than LEVEL_FLOOR of it is never one."""
     size = np.abs(d.trailing_median(values, BASELINE, 1))
     # Any of the means before may be the best: as many pairs as means that do not overlap.
-    pairs = np.arange(1, len(values) + 1) / SMOOTH + 1
+    pairs = (number + 1) / SMOOTH + 1
     z = np.array([NormalDist().inv_cdf(1 - 1 / (max(arl, 2.0) * n)) for n in pairs.tolist()])
     return np.fmax(z * np.sqrt(2 * noise / SMOOTH), LEVEL_FLOOR * size)

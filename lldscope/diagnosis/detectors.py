@@ -2,11 +2,17 @@
 
 Entry t of every result uses entries up to t only. NaN stands for "not measured at this step"; such
 a step does not change the state of a detector.
+
+A series may come in blocks. What a statistic must know of the entries before a block is in cells of
+a `Tape`. A computation takes its cells in the same order in each block, so it must call the same
+functions in each, whatever the block holds. Without a tape every array is a whole series.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -46,17 +52,73 @@ MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
 _BLOCK = 512  # windows at a time: what they take stays in the processor's cache
 
 
-def as_recorded(signals: Columns, name: str) -> Series:
-    """A column as floats, NaN where it was not measured."""
+class Cell:
+    """What one statistic keeps from one block to the next; None at the start of the series."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+
+class Tape:
+    """The cells of one computation. Inside `with tape:` the statistics take them in turn."""
+
+    def __init__(self) -> None:
+        self.rows = 0  # that the computation has seen
+        self._cells: list[Cell] = []
+        self._taken = 0
+        self._token: Token[Tape | None] | None = None
+
+    def take(self) -> Cell:
+        self._taken += 1
+        if self._taken > len(self._cells):
+            self._cells.append(Cell())
+        return self._cells[self._taken - 1]
+
+    def __enter__(self) -> None:
+        self._taken, self._token = 0, _tape.set(self)
+
+    def __exit__(self, *exc_info: object) -> None:
+        assert self._token is not None
+        _tape.reset(self._token)
+        self._token = None
+
+
+_tape: ContextVar[Tape | None] = ContextVar("tape", default=None)
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """Inside it every array is a whole series."""
+    token = _tape.set(None)
+    try:
+        yield
+    finally:
+        _tape.reset(token)
+
+
+def cell() -> Cell:
+    """The next cell of the tape in use."""
+    tape = _tape.get()
+    return Cell() if tape is None else tape.take()
+
+
+def as_recorded(signals: Columns, name: str, start: int = 0, stop: int | None = None) -> Series:
+    """The rows of a column from `start` to `stop` as floats, NaN where it was not measured."""
     column = signals[name]
     if isinstance(column, np.ndarray):
-        return column.astype(np.float64, copy=False)
-    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        return column[start:stop].astype(np.float64, copy=False)
+    if hasattr(column, "iloc"):
+        rows = column.iloc[start:stop]
+        return np.asarray(rows.to_numpy(dtype=np.float64, na_value=np.nan))
+    rows = column.slice(start, None if stop is None else stop - start)  # of pyarrow
+    return np.asarray(rows.to_numpy(), dtype=np.float64)
 
 
-def floats(signals: Columns, name: str) -> Series:
-    """A column as floats, NaN where it was not measured or is not finite."""
-    values = as_recorded(signals, name)
+def floats(signals: Columns, name: str, start: int = 0, stop: int | None = None) -> Series:
+    """The same, NaN where the column is not finite, too."""
+    values = as_recorded(signals, name, start, stop)
     finite = np.isfinite(values)
     if finite.all():
         return values
@@ -91,21 +153,22 @@ def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
     which all that is learnt is learnt anew. Returns scores in [−1, COUNTED], (T,); NaN where
     Δ was not measured, and for the first ten measured steps after the start and after each restart.
     """
-    out = np.full(len(delta_correct), np.nan)
-    starts = sorted({0, *(r for r in restarts if 0 < r < len(out)), len(out)})
-    for first, end in pairwise(starts):
-        rows = first + np.flatnonzero(np.isfinite(delta_correct[first:end]))
-        values = delta_correct[rows]
-        n = np.arange(len(values))
-        unsure = np.clip((USUAL_SURE - n) / (USUAL_SURE - USUAL_LEAST), 0.0, 1.0)
-        unit = np.fmax(by_window(values, USUAL, _size), by_window(values, LATELY, _gain))
-        unit = shifted(unit, 1) * (1 + (FIRST_TIMES - 1) * unsure)
-        loss_before = np.fmax(-shifted(values, 1), 0.0)
-        gain = np.fmin(values, unit) + _above(shifted(values, 1), unit)
-        score = -(gain + shifted(_correlation(values), 1) * loss_before)
-        has_score = (n >= USUAL_LEAST) & (unit > 0)
-        out[rows[has_score]] = np.clip(score[has_score] / unit[has_score], -1.0, COUNTED)
-    return out
+    finite = np.where(np.isfinite(delta_correct), delta_correct, np.nan)
+    score = on_measured(finite, _score, np.array(sorted(restarts), dtype=np.int64))
+    return np.where(np.isnan(finite), np.nan, score)
+
+
+def _score(values: Series) -> Series:
+    n = numbered(values)
+    unsure = np.clip((USUAL_SURE - n) / (USUAL_SURE - USUAL_LEAST), 0.0, 1.0)
+    unit = np.fmax(by_window(values, USUAL, _size), by_window(values, LATELY, _gain))
+    unit = shifted(unit, 1) * (1 + (FIRST_TIMES - 1) * unsure)
+    last = shifted(values, 1)
+    gain = np.fmin(values, unit) + _above(last, unit)
+    score = -(gain + shifted(_correlation(values), 1) * np.fmax(-last, 0.0))
+    has_score = (n >= USUAL_LEAST) & (unit > 0)
+    nothing = np.full(len(values), np.nan)
+    return np.clip(np.divide(score, unit, where=has_score, out=nothing), -1.0, COUNTED)
 
 
 def _size(rows: Series) -> Series:
@@ -119,9 +182,9 @@ def _gain(rows: Series) -> Series:
 def _above(values: Series, unit: Series) -> Series:
     """What the last USUAL entries were above the unit by, on average, with TAIL_ERRORS of its
     standard errors."""
-    out = np.zeros(len(values))
+    out, windows = np.zeros(len(values)), trailing(values, USUAL)
     for t in range(0, len(values), _BLOCK):
-        rows = trailing(values, USUAL)[t : t + _BLOCK]
+        rows = windows[t : t + _BLOCK]
         n = np.maximum(np.count_nonzero(~np.isnan(rows), axis=1), 1)
         bound = unit[t : t + _BLOCK, None]
         excess = np.nan_to_num(np.clip(rows - bound, 0.0, (COUNTED - 1) * bound))
@@ -138,7 +201,7 @@ def _correlation(values: Series) -> Series:
     that moves slowly or changes once hardly shows in it.
     """
     near, far = (trailing_mean(x**2, USUAL, 1) for x in _differences(values))
-    error = PHI_ERRORS / np.sqrt(np.clip(np.arange(len(values)) + 1, 1, USUAL))
+    error = PHI_ERRORS / np.sqrt(np.clip(numbered(values) + 1, 1, USUAL))
     return np.clip(1.0 - _ratio(near, far) - error, 0.0, PHI_LARGEST)
 
 
@@ -181,7 +244,8 @@ def e_detector(score: Series, arl: float) -> Series:
     has_score = ~np.isnan(score)
     new_start = has_score.astype(np.float64)  # a change point at this step joins the sum
     factors = 1.0 + bets * np.where(has_score, score, 0.0)[:, None]
-    evidence = np.zeros((len(bets), *score.shape[1:]))
+    state = cell()
+    evidence = np.zeros((len(bets), *score.shape[1:])) if state.value is None else state.value
     out = np.zeros(score.shape)
     cap = EVIDENCE_CAP * arl
     for t, factor in enumerate(factors):
@@ -192,14 +256,24 @@ def e_detector(score: Series, arl: float) -> Series:
             evidence = np.where(over, evidence * (cap / np.where(over, mean, 1.0)), evidence)
             mean = np.minimum(mean, cap)
         out[t] = mean
+    state.value = evidence
     return out
+
+
+def preceded(values: NDArray[Any], n: int) -> Series:
+    """The `n` entries before, NaN before the start, and then these."""
+    state = cell()
+    earlier = np.full(n, np.nan) if state.value is None else state.value
+    series = np.concatenate([earlier, values])
+    state.value = series[len(values) :].copy()
+    return series
 
 
 def trailing(values: Series, window: int) -> Series:
     """The last `window` entries up to each t: shape (T, window), NaN before the start."""
+    series = preceded(values, window - 1)
     if not len(values):
         return np.empty((0, window))
-    series = np.concatenate([np.full(window - 1, np.nan), values])
     return np.lib.stride_tricks.sliding_window_view(series, window)
 
 
@@ -303,16 +377,16 @@ def swings(levels: Series, lags: Collection[int]) -> Series:
     return out
 
 
-def untested(n: int, lags: Collection[int]) -> Series:
-    """What the variance of independent steps is multiplied by, for each of `n` rows, until it can
-    be seen whether they are."""
-    tested = np.minimum(np.arange(n) / (4 * max(lags)), 1.0)
+def untested(number: Series, lags: Collection[int]) -> Series:
+    """What the variance of independent steps is multiplied by, for entries of these numbers, until
+    it can be seen whether they are."""
+    tested = np.minimum(number / (4 * max(lags)), 1.0)
     return np.asarray(UNTESTED + (1 - UNTESTED) * tested)
 
 
-def shifted(values: Series, steps: int) -> Series:
+def shifted(values: NDArray[Any], steps: int) -> Series:
     """Each entry's value `steps` before it; NaN at the start."""
-    return np.concatenate([np.full(steps, np.nan), values])[: len(values)]
+    return preceded(values, steps)[: len(values)]
 
 
 def trailing_median(values: Series, window: int, least: int) -> Series:
@@ -330,15 +404,107 @@ def _medians(rows: Series, least: int) -> Series:
     return out
 
 
-def row_of_highest(values: Series) -> NDArray[np.int64]:
-    """For each entry, the index of the highest up to it."""
-    highest = np.fmax.accumulate(values)
-    new = np.concatenate([[True], ~(highest[1:] <= highest[:-1])])  # also after the first NaN
-    return np.asarray(np.maximum.accumulate(np.where(new, np.arange(len(values)), 0)))
+def accumulated(function: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+    """`function.accumulate`, such as the highest so far of `np.fmax`."""
+    state = cell()
+    if state.value is None:
+        out = function.accumulate(values)
+    else:
+        out = function.accumulate(np.concatenate([state.value, values]))[1:]
+    if len(out):
+        state.value = out[-1:].copy()
+    return np.asarray(out)
+
+
+def total(values: NDArray[Any]) -> NDArray[Any]:
+    """The sum up to each entry; of conditions, how often they were true."""
+    return accumulated(np.add, values.astype(np.int64) if values.dtype == bool else values)
+
+
+def numbered(values: NDArray[Any]) -> NDArray[np.int64]:
+    """The number of each entry, the first one of the series being 0."""
+    state = cell()
+    first = state.value or 0
+    state.value = first + len(values)
+    return np.arange(first, state.value)
+
+
+def last(values: NDArray[Any], where: NDArray[np.bool_], before: float = np.nan) -> NDArray[Any]:
+    """The value at the last entry up to each that was one of `where`; `before` until there is."""
+    state = cell()
+    earlier = [before] if state.value is None else state.value
+    at = np.maximum.accumulate(np.where(where, np.arange(1, len(values) + 1), 0))
+    out = np.concatenate([earlier, values])[at]
+    if len(out):
+        state.value = out[-1:].copy()
+    return out
+
+
+def from_first(values: Series, n: int) -> Series:
+    """A statistic as it was at the `n`-th entry, from there on: of the first entries alone."""
+    return last(values, numbered(values) < n)
+
+
+def at_highest(*series: Series) -> list[Series]:
+    """The entries of all series where the first of them was highest so far."""
+    state, n = cell(), len(series[0])
+    if state.value is not None:
+        series = tuple(np.concatenate(pair) for pair in zip(state.value, series, strict=True))
+    highest = np.fmax.accumulate(series[0])
+    new = np.concatenate([[True], ~(highest[1:] <= highest[:-1])])[: len(highest)]
+    at = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))  # also after the first NaN
+    out = [values[at] for values in series]
+    if n:
+        state.value = [values[-1:].copy() for values in out]
+    return [values[len(values) - n :] for values in out]
 
 
 def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
     """For each step, the number of steps in a row for which the condition has held, with itself."""
-    steps = np.arange(len(condition))
-    last_false = np.maximum.accumulate(np.where(condition, -1, steps)) if len(steps) else steps
-    return np.where(condition, steps - last_false, 0)
+    state = cell()
+    rows = np.arange(1, len(condition) + 1)
+    last_false = np.maximum.accumulate(np.where(condition, 0, rows))
+    out = rows - last_false + np.where(last_false == 0, state.value or 0, 0)
+    if len(out):
+        state.value = int(out[-1])
+    return np.asarray(out)
+
+
+def on_measured(
+    values: Series,
+    statistic: Callable[[Series], NDArray[Any]],
+    parts: NDArray[np.int64] | None = None,
+    before: float = np.nan,
+    series: int = 0,
+) -> Series:
+    """A statistic of the measured rows alone, repeated on rows without a measurement.
+
+    It is computed for each part separately; a part begins at each row in `parts`. `before` is its
+    value until the first measurement of a part. A statistic of several `series` is (series, N). Of
+    values that are themselves several series, (K, N), the first says what was measured.
+    """
+    is_measured = ~np.isnan(np.atleast_2d(values)[0])
+    n = len(is_measured)
+    state, new = cell(), (np.full(series or 1, before)[..., None], Tape())
+    earlier, tape = state.value or new
+    if not is_measured.any() and (parts is None or not len(parts)):
+        state.value = earlier, tape
+        out = np.broadcast_to(earlier, (len(earlier), n))
+        return out if series else out[0]
+    out = np.empty((series or 1, n))
+    inner = [] if parts is None else [min(max(int(row), 0), n) for row in parts]
+    for number, (start, end) in enumerate(pairwise([0, *inner, n])):
+        if number:
+            earlier, tape = np.full((series or 1, 1), before), Tape()
+        rows = start + np.flatnonzero(is_measured[start:end])
+        if len(rows):
+            last = np.searchsorted(rows, np.arange(start, end), side="right")
+            with tape:
+                computed = np.atleast_2d(statistic(values[..., rows]))
+            earlier = np.concatenate([earlier, computed], axis=1)
+            out[:, start:end] = earlier[:, last]
+            earlier = earlier[:, -1:].copy()
+        else:
+            out[:, start:end] = earlier
+    state.value = earlier, tape
+    return out if series else out[0]

@@ -1,16 +1,16 @@
 """Series computed from the signals of a run, as input of the phases and the rules. Causal.
 
-Every array has one entry per row of the signals; entry t uses rows up to t only, so a live answer
-and a replayed one are the same. Windows are said in steps and count measured rows only
+Every array has one entry per row of a block of rows; entry t uses rows up to t only, those before
+the block through its `memory`, so a live answer, for which each look is a block, and a replayed one
+are the same. Windows are said in steps and count measured rows only
 (`Cadence`); on a row where a signal was not measured, a statistic of it repeats its last value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from itertools import pairwise
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 
 from . import decay_test as decay
 from . import detectors as d
-from .detectors import floats
+from .detectors import floats, on_measured
 
 Grade = Literal["delta", "level", "symptoms"]
 RestartKind = Literal["data", "lr", "resume"]
 Restarts = Mapping[int, RestartKind]
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+Key = tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]  # a function and its arguments
+Memory = dict[Key, d.Tape]
 _P = ParamSpec("_P")
 _A = TypeVar("_A")
 
@@ -35,21 +37,34 @@ GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claime
 GRADE_LOST = decay.STALE  # steps without one after which it is no longer claimed
 
 
+class Behind(Exception):
+    """A computation is first asked for when rows have gone by that it has not seen. `key` says
+    which: it must be made for every block."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__(key)
+        self.key = key
+
+
 def once(
     function: Callable[Concatenate[Evidence, _P], _A],
 ) -> Callable[Concatenate[Evidence, _P], _A]:
     """Compute a function of an Evidence once, however many rules use it; arrays become read-only.
 
-    NumPy does not warn inside it: NaN is a missing measurement, not a mistake.
+    It has a tape of its own, so its statistics go on where they were at the end of the block
+    before. NumPy does not warn inside it: NaN is a missing measurement, not a mistake.
     """
 
     @wraps(function)
     def cached(e: Evidence, *args: _P.args, **kwargs: _P.kwargs) -> _A:
-        key = (function, args, *kwargs.items())
+        key = (cached, args, tuple(kwargs.items()))
         if key not in e.cache:
-            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-                result = function(e, *args, **kwargs)
-            value: Any = result
+            tape = e.memory.setdefault(key, d.Tape())
+            if tape.rows != e.start:
+                raise Behind(key)
+            with tape, np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                value: Any = function(e, *args, **kwargs)
+            tape.rows = e.start + len(e.step)
             if isinstance(value, np.ndarray):
                 if value.dtype == np.float64 and np.isnan(value).all():  # as most signals are
                     value = d.constant(np.nan, value)
@@ -84,17 +99,56 @@ class Cadence:
         return self.rows(steps) * self.stride
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """All that the phase classifier and the rules are computed from; NaN is "not measured"."""
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """A block of rows of a run, from row `start` on; its methods count rows from there.
+
+    `signals` are all rows of the run so far, and `observed` the names of those ever measured.
+    `fits` is what hindsight has found out already (`account`, `changepoints`).
+    """
 
     signals: d.Columns
-    arl: float
-    restarts: Restarts
-    planned_steps: int | None
+    start: int
     step: Rows
-    parts: Rows  # rows at which baselines are reset
+    observed: frozenset[str]
+    restarts: Restarts
     cadence: Cadence
+    fits: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `once`
+
+    def column(self, name: str) -> d.Series:
+        """A signal as floats."""
+        if name not in self.cache:
+            values = floats(self.signals, name, self.start, self.start + len(self.step))
+            values.flags.writeable = False
+            self.cache[name] = values
+        column: d.Series = self.cache[name]
+        return column
+
+    def so_far(self, name: str, row: int) -> d.Series:
+        """The values of a signal from the first row of the run to a row of the block."""
+        return floats(self.signals, name, 0, self.start + row + 1)
+
+    def step_at(self, row: int) -> int:
+        """The step of a row of the run, whether in the block or not."""
+        return int(steps_of(self.signals, row, row + 1)[0])
+
+    def between(self, first: float, last: float) -> slice:
+        """The rows of the steps from `first` to `last`."""
+        start, stop = np.searchsorted(self.step, (first, last + 1))
+        return slice(int(start), int(stop))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Log):
+    """All that the phase classifier and the rules are computed from; NaN is "not measured".
+
+    `memory` is what was kept of the rows before the block, by computation.
+    """
+
+    arl: float
+    planned_steps: int | None
+    parts: Rows  # rows at which baselines are reset
     measured: Rows  # rows so far on which anything was measured that a phase or symptom needs
     has_delta: Flags
     has_level: Flags
@@ -104,12 +158,7 @@ class Evidence:
     delta: d.Series  # trailing mean of delta_correct, nats per response
     delta_t: d.Series  # mean of delta_correct over TEST_STEPS in standard errors
     decay: decay.DecayTest
-    cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `once`
-
-    @once
-    def column(self, name: str) -> d.Series:
-        """A signal as floats."""
-        return floats(self.signals, name)
+    memory: Memory = field(repr=False, compare=False)
 
     @property
     def grade(self) -> Grade:
@@ -119,9 +168,23 @@ class Evidence:
         return "level" if self.has_level[-1:].any() else "symptoms"
 
 
-def is_observed(e: Evidence, name: str) -> bool:
+def steps_of(signals: d.Columns, start: int = 0, stop: int | None = None) -> Rows:
+    """The steps of the rows from `start` to `stop`."""
+    return d.as_recorded(signals, "step", start, stop).astype(np.int64)
+
+
+def is_observed(e: Log, name: str) -> bool:
     """Whether a signal was measured at any step."""
-    return bool(np.any(~np.isnan(e.column(name))))
+    return name in e.observed
+
+
+def observed_in(
+    signals: d.Columns, start: int = 0, stop: int | None = None, but: Collection[str] = ()
+) -> frozenset[str]:
+    """The names of the signals measured in rows from `start` to `stop`, without those in `but`."""
+    names = [name for name in signals if name != "step" and name not in but]
+    rows = {name: d.as_recorded(signals, name, start, stop) for name in names}
+    return frozenset(name for name, values in rows.items() if np.isfinite(values).any())
 
 
 def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]) -> Restarts:
@@ -152,91 +215,82 @@ def gather(
     arl: float,
     restarts: Restarts | None = None,
     planned_steps: int | None = None,
+    observed: frozenset[str] | None = None,
+    rows: slice | None = None,
+    memory: Memory | None = None,
 ) -> Evidence:
-    """Compute the evidence series from a frame with the columns of `schema.SIGNALS`.
+    """Compute the evidence series from a frame with the columns of `schema.SIGNALS`: of all its
+    rows, or of a block, whose statistics go on from the `memory` of the rows before.
 
     At every step of `restarts` these baselines are reset: medians of gradient norm and entropy,
     best level and its noise. The best reward is reset by new data only, because rewards on other
     data are not comparable; if every resume reset it, a run that is resumed often could decline
     without an alarm.
     """
-    restarts = restarts or {}
-    step = np.asarray(signals["step"], dtype=np.int64)
-    cadence = Cadence.of(step)
+    restarts, memory = restarts or {}, {} if memory is None else memory
+    start, stop = (0, None) if rows is None else (rows.start, rows.stop)
+    step, cadence = steps_of(signals, start, stop), Cadence.of(steps_of(signals, 0, 3))
+    before = int(steps_of(signals, start - 1, start)[0]) if start else None
     smooth, tested = cadence.rows(SMOOTH), cadence.rows(TEST_STEPS, SMOOTH)
-    parts = np.searchsorted(step, sorted(restarts))
-    data = np.searchsorted(step, sorted(s for s in restarts if restarts[s] == "data"))
-    reward, delta = floats(signals, "reward"), floats(signals, "delta_correct")
-    level, entropy = floats(signals, "correct_logp"), floats(signals, "entropy")
-    gradient = floats(signals, "grad_norm")
+
+    def rows_of(steps: Iterable[int]) -> Rows:
+        """The rows of the block from which on these steps have come."""
+        new = np.searchsorted(step, sorted(s for s in steps if before is None or s > before))
+        return new[new < len(step)]
+
+    def column(name: str) -> d.Series:
+        return floats(signals, name, start, stop)
+
+    parts = rows_of(restarts)
+    data = rows_of(s for s, kind in restarts.items() if kind == "data")
+    reward, delta = column("reward"), column("delta_correct")
+    level, entropy = column("correct_logp"), column("entropy")
+    gradient = column("grad_norm")
     # Steps without a correct response have no level, and steps without a mixed group have no Δ. A
     # dying run has many of them, and its log is complete.
-    none_correct = floats(signals, "success") == 0.0
-    none_mixed = none_correct | (floats(signals, "zero_signal_share") == 1.0)
-    has_value = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
-    with np.errstate(invalid="ignore", over="ignore"):
+    none_correct = column("success") == 0.0
+    none_mixed = none_correct | (column("zero_signal_share") == 1.0)
+    has_value = (~np.isnan(np.stack([reward, delta, level, entropy, gradient]))).any(axis=0)
+    likelihood = {"delta_correct": delta, "correct_logp": level}
+    tape = memory.setdefault((gather, (), ()), d.Tape())
+    with tape, np.errstate(invalid="ignore", over="ignore"):
         return Evidence(
             signals=signals,
+            start=start,
+            observed=observed_in(signals) if observed is None else observed,
+            memory=memory,
             arl=arl,
             restarts=restarts,
             planned_steps=planned_steps,
             step=step,
             parts=parts,
             cadence=cadence,
-            measured=np.cumsum(has_value),
+            measured=d.total(np.asarray(has_value)),
             has_delta=_available(delta, none_mixed),
             has_level=_available(level, none_correct),
             reward=on_measured(reward, lambda v: d.trailing_mean(v, smooth, smooth), data),
             data=data,
             reward_rise=on_measured(reward, lambda v: d.rise(v, tested), data, 0.0),
-            delta=_mean_delta(signals, delta, smooth),
+            delta=_mean_delta(
+                column("n_delta_correct"), column("delta_correct_sum"), delta, smooth
+            ),
             delta_t=on_measured(delta, lambda v: d.trailing_t(v, tested, tested // 2), None, 0.0),
-            decay=decay.test(signals, arl, parts.tolist()),
+            decay=decay.test(likelihood, arl, parts.tolist()),
         )
-
-
-def on_measured(
-    values: d.Series,
-    statistic: Callable[[d.Series], d.Series],
-    parts: Rows | None = None,
-    before: float = np.nan,
-    series: int = 0,
-) -> d.Series:
-    """A statistic of the measured rows alone, repeated on rows without a measurement.
-
-    It is computed for each part separately; a part begins at each row in `parts`. `before` is its
-    value until the first measurement of a part. A statistic of several `series` is (series, N). Of
-    values that are themselves several series, (K, N), the first says what was measured.
-    """
-    is_measured = ~np.isnan(np.atleast_2d(values)[0])
-    n = len(is_measured)
-    shape = (series, n) if series else (n,)
-    if not is_measured.any():
-        return np.broadcast_to(np.float64(before), shape)
-    out = np.full(shape, before)
-    edges = [0, *(() if parts is None else parts), n]
-    for start, end in pairwise(edges):
-        rows = start + np.flatnonzero(is_measured[start:end])
-        if len(rows):
-            last = np.searchsorted(rows, np.arange(start, end), side="right") - 1
-            computed = statistic(values[..., rows])
-            out[..., start:end] = np.where(last < 0, before, computed[..., last])
-    return out
 
 
 def _available(values: d.Series, impossible: Flags) -> Flags:
     """Rows at which a signal counts as available: after GRADE_LEAST measurements, the last of them
     no more than GRADE_LOST steps ago; steps where it is `impossible` are not counted."""
     has_value = ~np.isnan(values)
-    missing = np.cumsum(~has_value & ~impossible)
-    before = np.maximum.accumulate(np.where(has_value, missing, 0)) if len(has_value) else missing
-    return (np.cumsum(has_value) >= GRADE_LEAST) & (missing - before < GRADE_LOST)
+    missing = d.total(~has_value & ~impossible)
+    before = d.accumulated(np.maximum, np.where(has_value, missing, 0))
+    return (d.total(has_value) >= GRADE_LEAST) & (missing - before < GRADE_LOST)
 
 
-def _mean_delta(signals: d.Columns, delta: d.Series, smooth: int) -> d.Series:
+def _mean_delta(count: d.Series, total: d.Series, delta: d.Series, smooth: int) -> d.Series:
     """Trailing mean of Δ over correct responses; of the steps' means where a log has no counts."""
-    count = floats(signals, "n_delta_correct")
-    total = np.where(count > 0, floats(signals, "delta_correct_sum"), np.nan)
+    total = np.where(count > 0, total, np.nan)
     count = np.where(np.isnan(total), np.nan, count)
     series = (total, count, delta)
     mean = [on_measured(v, lambda x: d.trailing_mean(x, smooth, 1)) for v in series]

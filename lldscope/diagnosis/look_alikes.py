@@ -9,20 +9,29 @@ was at half of its best already cannot have halved it.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ..core.numbers import short
-from .alarms import began, evaluate_rules
-from .causes import ENDS, LAG, cause_episodes, explaining, explains, falls
+from . import detectors as d
+from .alarms import began, evaluate_rules, firings, over_limit
+from .causes import (
+    ENDS,
+    LAG,
+    explained_elsewhere,
+    explaining,
+    explains,
+    explanations,
+    falls,
+)
 from .conditions import entropy_surges, gradient_surges, least_rows, reward_crashed
-from .evidence import Evidence, Flags, is_observed
-from .phases import Phase
+from .detectors import Series
+from .evidence import Evidence, is_observed, once
 from .registry import CAUSES
-from .rule import Alert, CauseRank, Rule, episodes, since
+from .rule import Alert, CauseRank, Episode, Rule, since, stretches
 from .rules import lld
 from .rules.measures import EARLIER_MAXIMUM, percent
 
@@ -41,23 +50,20 @@ class Finding:
     evidence: str
 
 
-def look_alikes(
-    e: Evidence, phases: Sequence[Phase | None], explained: Flags
-) -> dict[str, Finding]:
-    """For LLD and each cause that looks like it on the reward curve, what this log supports.
-
-    `explained` is the result of `explained_elsewhere` for the same evidence.
-    """
-    firing, pending = evaluate_rules(e, phases, (*lld.RULES, *CAUSES), explained)
+def look_alikes(e: Evidence) -> dict[str, Finding]:
+    """For LLD and each cause that looks like it on the reward curve, what the log supports as of
+    the last row."""
+    firing, pending = evaluate_rules(e, (*lld.RULES, *CAUSES))
     alerts = {a.rule: a for a in (*pending, *firing)}
-    findings = {"lld": _lld(e, alerts, explained)}
+    findings = {"lld": _lld(e, alerts)}
     displaced = findings["lld"].answer == "supported"
     for rule in CAUSES:
         findings[rule.id] = _cause(rule, e, alerts.get(rule.id), displaced)
     return findings
 
 
-def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
+def _lld(e: Evidence, alerts: Mapping[str, Alert]) -> Finding:
+    explained, (peak, _) = _first_explained(e), _highest(e)
     if not any(is_observed(e, name) for name in lld.NEEDS):
         return Finding("not_observable", "this log has no log-probabilities of correct responses")
     lld_alerts = [alerts[name] for name in ("lld-decay", "lld-collapse") if name in alerts]
@@ -65,18 +71,68 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
     if displaced:
         first = min(displaced, key=lambda alert: alert.step)
         return Finding("supported", f"{_fired(first)}: {first.message}")
-    if e.measured[-1] < (least := least_rows(e)):
-        have = f"{e.measured[-1]} steps are measured, {least} are needed"
+    measured = int(e.measured[-1]) if len(e.measured) else 0
+    if measured < (least := least_rows(e)):
+        have = f"{measured} steps are measured, {least} are needed"
         return Finding("not_observable", f"too early to say: {have}")
-    if explained.any():
-        return Finding("ruled_out", _attributed_to(e, int(np.flatnonzero(explained)[0])))
-    if not any(e.decay.basis):
+    if explained is not None:
+        return Finding("ruled_out", _attributed_to(e, explained))
+    if peak is None:
         return Finding("not_observable", e.decay.guarantee())
-    margin = e.decay.value / e.decay.threshold
-    row = int(np.nanargmax(margin))
-    peak = f"{short(e.decay.value[row])} of {short(e.decay.threshold[row])}"
-    basis = "Δ of correct responses" if e.decay.basis[row] == "delta" else "the likelihood level"
-    return Finding("not_shown", f"the decay test on {basis} has reached {peak} at most")
+    basis = "Δ of correct responses" if peak.unit == "delta" else "the likelihood level"
+    reached = f"{short(peak.value)} of {short(peak.threshold)}"
+    return Finding("not_shown", f"the decay test on {basis} has reached {reached} at most")
+
+
+class Nearest(NamedTuple):
+    """Where a value came nearest to its threshold, or went farthest beyond it."""
+
+    margin: float
+    value: float
+    threshold: float
+    step: int
+    unit: str
+
+
+def _nearest_of(
+    e: Evidence, margin: Series, value: Series, threshold: Series, unit: Callable[[int], str]
+) -> Nearest | None:
+    """The largest margin so far; None while there is none."""
+    state = d.cell()
+    if not np.isnan(margin).all():
+        row = int(np.nanargmax(margin))
+        if state.value is None or margin[row] > state.value.margin:
+            numbers = float(margin[row]), float(value[row]), float(threshold[row])
+            with d.without_memory():
+                state.value = Nearest(*numbers, int(e.step[row]), unit(row))
+    nearest: Nearest | None = state.value
+    return nearest
+
+
+@once
+def _highest(e: Evidence) -> tuple[Nearest | None, frozenset[str]]:
+    """How near the decay test came, by its basis there, and all the bases it has had."""
+    value, threshold, basis = e.decay.value, e.decay.threshold, e.decay.basis
+    peak = _nearest_of(e, value / threshold, value, threshold, lambda row: str(basis[row]))
+    state = d.cell()
+    state.value = (state.value or frozenset()) | {b for b in basis if b is not None}
+    return peak, state.value
+
+
+def bases(e: Evidence) -> frozenset[str]:
+    """What the decay test has been based on so far."""
+    return _highest(e)[1]
+
+
+@once
+def _first_explained(e: Evidence) -> Episode | None:
+    """The first fall of the likelihood that is attributed to a cause other than LLD."""
+    state, rows = d.cell(), np.flatnonzero(explained_elsewhere(e))
+    if state.value is None and len(rows):
+        first = e.start + int(rows[0])
+        state.value = max((f for f in falls(e) if f.fired <= first), key=lambda f: f.fired)
+    fall: Episode | None = state.value
+    return fall
 
 
 def _fired(alert: Alert) -> str:
@@ -84,21 +140,42 @@ def _fired(alert: Alert) -> str:
     return alert.since if alert.step >= alert.start else f"fired at step {alert.step}"
 
 
-def _attributed_to(e: Evidence, row: int) -> str:
-    """The causes that came before the fall at a row, in a sentence."""
-    start = max(a for a, _ in falls(e) if a <= row)
+def _attributed_to(e: Evidence, fall: Episode) -> str:
+    """The causes that came before a fall, in a sentence."""
     causes = sorted(
-        (begin, f"{rule.id} {_began(rule, e, fires)}")
+        (cause.begin, f"{rule.id} {since(onset, cause.span[0])}")
         for rule in CAUSES
-        for begin, fires, _ in cause_episodes(rule, e, explaining(rule, e))
-        if explains(e, begin, start)
+        for cause, onset in zip(explanations(e, rule), _onsets(e, rule), strict=True)
+        if explains(e, cause.begin, fall.fired)
     )
     reason = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
-    return f"the likelihood of correct responses falls from step {e.step[start]} on, but {reason}"
+    step = fall.span[0]
+    return f"the likelihood of correct responses falls from step {step} on, but {reason}"
 
 
-def _began(rule: Rule, e: Evidence, fires: int) -> str:
-    return since(began(rule.measure(e), e, fires), int(e.step[fires]))
+@once
+def _onsets(e: Evidence, rule: Rule) -> list[int | None]:
+    """The steps at which the episodes of a cause began, where single steps show it."""
+    state, stretch = d.cell(), over_limit(e, rule)
+    of: list[int | None] = [] if state.value is None else state.value
+    for cause in explanations(e, rule)[len(of) :]:
+        of.append(None if stretch is None else began(e, stretch, cause.fired - e.start))
+    state.value = of
+    return of
+
+
+@once
+def _first_onset(e: Evidence, rule: Rule) -> tuple[int | None, bool] | None:
+    """Of the first episode in which a rule fired: the step at which it began, where single steps
+    show it, and whether it came too late to explain a loss of the reward. None before it."""
+    state, stretch, grave = d.cell(), over_limit(e, rule), rule.measure(e).grave
+    late = None if grave is None else grave & ~explaining(e, rule)
+    if state.value is None and (of := firings(e, rule)):
+        row = of[0].fired - e.start
+        onset = None if stretch is None else began(e, stretch, row)
+        state.value = onset, late is not None and bool(late[row])
+    first: tuple[int | None, bool] | None = state.value
+    return first
 
 
 def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Finding:
@@ -115,10 +192,10 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     when = _fired(alert)
     message = f"{when}: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
-        begin, fires, _ = cause_episodes(rule, e, rule.measure(e).holds)[0]
-        earlier = _brought_about_by(e, rule, begin, fires, displaced)
-        grave = rule.measure(e).grave
-        if earlier is None and grave is not None and (grave & ~explaining(rule, e))[fires]:
+        first, onset = firings(e, rule)[0], _first_onset(e, rule)
+        assert onset is not None
+        earlier = _brought_about_by(e, rule, first, onset[0], displaced)
+        if earlier is None and onset[1]:
             earlier = "the reward had fallen"
         if earlier is not None:
             return Finding("consequence", f"{when}, after {earlier}: {alert.message}")
@@ -126,57 +203,71 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
 
 
 def _brought_about_by(
-    e: Evidence, consequence: Rule, begin: int, fires: int, displaced: bool
+    e: Evidence, consequence: Rule, of: Episode, onset: int | None, displaced: bool
 ) -> str | None:
-    """What began before a possible consequence that begins at row `begin`, if anything did."""
+    """What began before an episode of a possible consequence, if anything did."""
     causes = [
-        (start, f"{rule.id}, which {_began(rule, e, fires)}")
+        (cause.begin, f"{rule.id}, which {since(start, cause.span[0])}")
         for rule in CAUSES
         if (rule.rank or 0) < (consequence.rank or 0)
-        for start, fires, resolved in cause_episodes(rule, e, explaining(rule, e))
-        if start <= begin + e.cadence.rows(LAG) and (resolved is None or begin < resolved)
+        for cause, start in zip(explanations(e, rule), _onsets(e, rule), strict=True)
+        if cause.begin <= of.begin + e.cadence.rows(LAG)
+        and (cause.end is None or of.begin < cause.end)
     ]
     if causes:
         return min(causes)[1]
-    before = [start for start, _ in falls(e) if displaced and start < begin - e.cadence.rows(LAG)]
+    just_before = of.begin - e.cadence.rows(LAG)
+    before = [fall for fall in falls(e) if displaced and fall.fired < just_before]
     if before:
-        return f"the likelihood, which fell from step {e.step[before[-1]]} on"
-    crash = _ongoing(e, reward_crashed(e), begin - e.cadence.rows(LAG), begin)
-    if crash is not None:
+        return f"the likelihood, which fell from step {before[-1].span[0]} on"
+    crashes = [crash for crash in _troubles(e)["reward"] if crash.fired < just_before]
+    if (crash := _lasting(crashes, of.begin)) is not None:
         return f"the reward, which crashed at step {crash}"
-    if consequence.rank == CauseRank.TERTIARY:
-        step = began(consequence.measure(e), e, fires)
-        first = begin if step is None else int(np.searchsorted(e.step, step))
-        for name, surges in (("entropy", entropy_surges), ("gradient norm", gradient_surges)):
-            if (surge := _ongoing(e, surges(e), first, begin)) is not None:
-                return f"the {name}, which surged at step {surge}"
+    for name in ("entropy", "gradient norm") if consequence.rank == CauseRank.TERTIARY else ():
+        surges = [
+            surge for surge in _troubles(e)[name]
+            if (surge.fired < of.begin if onset is None else surge.span[0] < onset)
+        ]
+        if (step := _lasting(surges, of.begin)) is not None:
+            return f"the {name}, which surged at step {step}"
     return None
 
 
-def _ongoing(e: Evidence, flags: Flags, before: int, row: int) -> int | None:
-    """The first step of what was there at a row, and began before another."""
-    spans = episodes(flags, 1, e.cadence.rows(ENDS))
-    starts = [a for a, b in spans if a < before and (b is None or row < b)]
-    return int(e.step[starts[-1]]) if starts else None
+@once
+def _troubles(e: Evidence) -> dict[str, list[Episode]]:
+    """When the reward crashed, and entropy and gradient norm surged."""
+    flags = reward_crashed(e), entropy_surges(e), gradient_surges(e)
+    names = "reward", "entropy", "gradient norm"
+    return {name: stretches(e, of, ENDS) for name, of in zip(names, flags, strict=True)}
+
+
+def _lasting(of: list[Episode], row: int) -> int | None:
+    """The first step of the last that was not over at a row."""
+    return next((e.span[0] for e in reversed(of) if e.end is None or row < e.end), None)
+
+
+@once
+def nearest(e: Evidence, rule: Rule) -> Nearest | None:
+    """How near the value of a rule came to its threshold."""
+    measurement, sign = rule.measure(e), -1.0 if rule.fires_below else 1.0
+    value, threshold = measurement.value, measurement.threshold
+    unit = measurement.unit or (lambda _: rule.unit)
+    return _nearest_of(e, sign * (value - threshold), value, threshold, unit)
 
 
 def _nearest(rule: Rule, e: Evidence) -> Finding:
     """How near a rule that neither holds nor has fired came to its threshold."""
-    measurement = rule.measure(e)
-    if np.isnan(measurement.value).all():
+    if (near := nearest(e, rule)) is None:
         return Finding("not_observable", "too early to say: not enough steps to compare with")
-    sign = -1.0 if rule.fires_below else 1.0
-    row = int(np.nanargmax(sign * (measurement.value - measurement.threshold)))
-    value, limit = float(measurement.value[row]), float(measurement.threshold[row])
-    unit = measurement.unit(row) if measurement.unit else rule.unit
+    margin, value, limit, step, unit = near
     if unit.startswith("of the "):
         extreme, bound = f"{percent(value)} {unit}", f"limit {percent(limit)}"
     else:
         extreme = f"{short(value, 2)} {unit}"
         bound = f"limit {short(limit, 2)}{' ×' if unit.startswith('×') else ''}"
-    if sign * (value - limit) > 0:
+    if margin > 0:
         why = "but not for long enough, or the other conditions were not met"
-        return Finding("not_shown", f"{extreme} at step {e.step[row]} ({bound}), {why}")
+        return Finding("not_shown", f"{extreme} at step {step} ({bound}), {why}")
     if value == limit == 0.0:
         message = f"{extreme} throughout"
     elif unit == EARLIER_MAXIMUM and value <= 1.0:

@@ -27,11 +27,12 @@ from typing import NamedTuple
 import numpy as np
 
 from . import detectors as d
-from .evidence import SMOOTH, Evidence, Flags, on_measured, once
+from .evidence import SMOOTH, Evidence, Flags, Log, Rows, is_observed, on_measured, once
 
 WINDOWS = (5, 10, 20, 40, 80, 160)  # steps of the means
 LEVEL = 0.01  # probability that independent steps that do not fall are ever said to have fallen
 LASTS = 5  # steps that a fall lasts before it is one
+ALIKE = 2000  # steps whose correlation says how many count as one
 NEARLY, SLIPS = 0.85, 2  # × that margin, and steps: enough where another sign confirms the fall
 TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
@@ -97,57 +98,77 @@ class Outcome:
             return self.fallen & self.unusual & (self.share < share)
 
 
-def reward_series(e: Evidence) -> d.Series:
+def reward_series(e: Log) -> d.Series:
     """The mean reward of each step; without one the share of correct responses."""
-    reward = e.column("reward")
-    return e.column("success") if np.isnan(reward).all() else reward
+    return e.column(reward_signal(e))
+
+
+def reward_signal(e: Log) -> str:
+    """The signal that counts as the outcome."""
+    only_success = is_observed(e, "success") and not is_observed(e, "reward")
+    return "success" if only_success else "reward"
 
 
 @once
 def outcome(e: Evidence) -> Outcome:
     """The outcome at each row. New data (`e.data`) forget the best, the lowest and the noise."""
-    return outcome_of(e, reward_series(e))
+    return _outcome(e, reward_series(e))
 
 
-def outcome_of(e: Evidence, series: d.Series) -> Outcome:
-    """The same of another series that should not fall, such as a component of the reward."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        answer = on_measured(series, lambda values: _judge(values, e), e.data, series=10)
-        return Outcome(*answer[:4], *(answer[4:] > 0))
+@once
+def outcome_of(e: Evidence, name: str) -> Outcome:
+    """The same of another signal that should not fall, such as a component of the reward."""
+    return _outcome(e, e.column(name))
+
+
+def _outcome(e: Evidence, series: d.Series) -> Outcome:
+    answer = on_measured(series, lambda values: _judge(values, e), e.data, series=10)
+    return Outcome(*answer[:4], *(answer[4:] > 0))
 
 
 def _judge(values: d.Series, e: Evidence) -> d.Series:
     """The fields of an Outcome, flags as 1: (10, N)."""
     windows = sorted({e.cadence.rows(steps) for steps in WINDOWS})
     smooth, shortest = e.cadence.rows(SMOOTH), windows[0]
+    number = d.numbered(values)
     measured = d.noise_of_means(values, TREND)  # of a mean of n rows: noise / n
-    noise = measured / _underestimate(len(values))
+    noise = measured / _underestimate(number)
     has_noise = ~np.isnan(noise)
-    if has_noise.any():  # the first estimate stands for the rows before it, seen from later ones
-        noise[: int(np.argmax(has_noise))] = noise[has_noise][0]
-    z = _quantiles(len(values), smooth)
+    # The first estimate stands for the rows before it, seen from later ones.
+    first = d.last(noise, has_noise & (d.total(has_noise) == 1))
+
+    def estimate(earlier: d.Series) -> d.Series:
+        return np.where(np.isnan(earlier), first, earlier)
+
+    z = _quantiles(number, smooth)
     mean_level = d.trailing_mean(values, smooth, shortest)
-    means = {w: _without_one(values, w, np.min) for w in windows}
+    lowest = d.accumulated(np.fmin, mean_level)
     tops = {w: _without_one(values, w, np.max) for w in windows}
-    highest = {w: d.row_of_highest(mean) for w, mean in tops.items()}
-    swings = _swings(values, noise, sorted({e.cadence.rows(lag) for lag in d.LAGS}), windows)
+    lags = sorted({e.cadence.rows(lag) for lag in d.LAGS})
+    swings = _swings(values, lags, windows)
     best, beyond, beside = np.full((3, len(values)), np.nan)  # the last two in units of the margin
-    for w, row in highest.items():
-        best = np.fmax(best, tops[w][row] - BIAS * np.sqrt(noise[row] / w))
-        for recent, mean in means.items():
-            # The long mean of a rising reward is under that of its last steps, so the best ends
-            # before the recent mean begins, and so do the steps that the noise is of.
-            fall = d.shifted(tops[w][row], recent) - mean
-            swinging = sum(d.shifted(swings[k] / k, recent) for k in (w, recent))
-            independent = d.shifted(noise, recent) * (1 / w + 1 / recent)
+    highest = {w: d.at_highest(top, noise, lowest) for w, top in tops.items()}
+    for w, (top, its_noise, _) in highest.items():
+        best = np.fmax(best, top - BIAS * np.sqrt(estimate(its_noise) / w))
+    for recent in windows:
+        # The long mean of a rising reward is under that of its last steps, so the best ends before
+        # the recent mean begins, and so do the steps that the noise is of.
+        mean = _without_one(values, recent, np.min)
+        before = estimate(d.shifted(noise, recent))
+        untested = before * d.untested(np.maximum(number - recent, 0), lags)
+        variance = {w: np.fmax(untested, d.shifted(x, recent)) / w for w, x in swings.items()}
+        for w, (top, *_) in highest.items():
+            fall = d.shifted(top, recent) - mean
+            independent = before * (1 / w + 1 / recent)
             # Where there is no noise at all, any fall is beyond it.
             none = np.where(fall > 0, np.inf, 0.0)
             over, over_beside = (
-                np.where(x > 0, fall / (z * np.sqrt(x)), none) for x in (swinging, independent)
+                np.where(x > 0, fall / (z * np.sqrt(x)), none)
+                for x in (variance[w] + variance[recent], independent)
             )
             beyond, beside = np.fmax(beyond, over), np.fmax(beside, over_beside)
     best[~has_noise] = np.nan
-    floor = np.fmin(np.fmin.accumulate(mean_level)[highest[smooth]], 0.0)
+    floor = np.fmin(highest[smooth][2], 0.0)
     height = _height(best, floor, z * np.sqrt(2 * noise / smooth))
     is_sharp = np.sqrt(noise / shortest) <= SHARP * height
     sharp_level = d.trailing_mean(values, shortest, shortest)
@@ -160,21 +181,21 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     by_noise = 2 * BIAS * np.sqrt(measured / smooth)
     unusual = best - level > DEEPER * _largest_recovered(mean_level, np.nan_to_num(by_noise))
     rises = np.zeros(len(values), dtype=bool)
-    for w in {e.cadence.rows(steps) for steps in RISE_WINDOWS}:
+    for w in sorted({e.cadence.rows(steps) for steps in RISE_WINDOWS}):
         mean = d.trailing_mean(values, w, w)
-        rises |= mean - d.shifted(mean, w) > RISES * np.sqrt(2 * d.shifted(noise, w) / w)
+        before = estimate(d.shifted(noise, w))
+        rises |= mean - d.shifted(mean, w) > RISES * np.sqrt(2 * before / w)
     is_gone = _stays_lowest(values)
     flags = is_sharp, fallen, slipping, unusual, rises & has_noise, is_gone
     return np.stack([level, error, best, height, *flags])
 
 
 def _swings(
-    values: d.Series, noise: d.Series, lags: Collection[int], windows: Sequence[int]
+    values: d.Series, lags: Collection[int], windows: Sequence[int]
 ) -> dict[int, d.Series]:
-    """The variance of the mean of each window, times its length: more than `noise` where steps are
-    not independent, as with few questions in the order of the data."""
-    longest = noise * d.untested(len(values), lags)
-    out = {}
+    """The variance of the mean of each window, times its length, where steps are not independent,
+    as with few questions in the order of the data: the largest of its own and of shorter ones."""
+    longest, out = np.full(len(values), np.nan), {}
     for w in windows:
         mean = d.trailing_mean(values, w, w)
         longest = np.fmax(longest, w * d.swings(mean, [lag for lag in lags if lag >= w]))
@@ -195,8 +216,8 @@ def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
     """The largest fall so far that the level has made up again, to RECOVERED, if it was larger than
     noise makes it, whose ends are the highest and the lowest of many means."""
     out = np.zeros(len(level))
-    high = low = np.nan
-    usual = 0.0
+    state = d.cell()
+    high, low, usual = state.value or (np.nan, np.nan, 0.0)
     for t, now in enumerate(level.tolist()):
         if not now <= high:
             high = low = now
@@ -206,27 +227,36 @@ def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
                 usual = max(usual, high - low)
             high = low = now
         out[t] = usual
+    state.value = high, low, usual
     return out
 
 
 def _stays_lowest(values: d.Series) -> Flags:
     """Where a stretch of entries at the lowest so far, under HALF of the mean before it, is longer
     than entries in any order have it, whatever their distribution; LEVEL is shared by the entries
-    with which it may begin. Entries that are correlated count as so many fewer."""
-    out = np.zeros(len(values), dtype=bool)
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    lowest, above, start = np.inf, 0, 0  # `above` of the `start` entries before the stretch
-    alike = {0: 1.0}  # of the entries before a stretch, so many count as one
-    for n, value in enumerate(values.tolist(), 1):
+    with which it may begin. Entries that are correlated count as so many fewer, by the last ALIKE
+    before the stretch."""
+    out, numbers = np.zeros(len(values), dtype=bool), d.numbered(values).tolist()
+    first = numbers[0] if numbers else 0
+    series = d.preceded(values, ALIKE + LASTS)
+    state = d.cell()
+    # `above` of the `start` entries before the stretch, whose sum is `before`, are above `lowest`;
+    # of them `alike` count as one.
+    lowest, above, start, alike, before, total = state.value or (np.inf, 0, 0, 1.0, 0.0, 0.0)
+    for n, value in enumerate(values.tolist(), first + 1):
         if value < lowest:  # all before are above
-            lowest, above, start = value, n - 1, n - 1
+            lowest, above, start, alike, before = value, n - 1, n - 1, 0.0, total
         elif value > lowest:
-            above, start = above + 1, n
-        if n - start >= LASTS and start * lowest <= HALF * max(sums[start], 0.0):
-            if start not in alike:
-                alike[start] = _alike(values[:start])
-            i, k, all_of = (x / alike[start] for x in (start, above, n))
-            out[n - 1] = _log_choose(i, k) - _log_choose(all_of, k) < log(LEVEL / n)
+            above, start, alike, before = above + 1, n, 0.0, total + value
+        total += value
+        if n - start >= LASTS and start * lowest <= HALF * max(before, 0.0):
+            if not alike:
+                end = start - first + ALIKE + LASTS
+                alike = _alike(series[end - min(start, ALIKE) : end]) if start else 1.0
+            i, k, all_of = (x / alike for x in (start, above, n))
+            chance = _log_choose(i, k) - _log_choose(all_of, k)
+            out[n - 1 - first] = chance < log(LEVEL / n)
+    state.value = lowest, above, start, alike, before, total
     return out
 
 
@@ -262,21 +292,21 @@ def _height(best: d.Series, floor: d.Series, noise: d.Series) -> d.Series:
 def upper_noise(values: d.Series) -> d.Series:
     """The upper end of the confidence interval of `detectors.noise_of_means`. A trend is no noise,
     so the median of the last TREND entries is taken off first."""
-    return d.noise_of_means(values, TREND) / _underestimate(len(values))
+    return d.noise_of_means(values, TREND) / _underestimate(d.numbered(values))
 
 
-def _underestimate(n: int) -> d.Series:
-    """The share of the noise that its estimate may be, for each of `n` rows: with few steps it may
-    be far too low (Wilson and Hilferty 1931, of a χ² distribution)."""
-    steps = np.clip(np.arange(n), d.NOISE_LEAST, d.NOISE_STEPS)
+def _underestimate(number: Rows) -> d.Series:
+    """The share of the noise that its estimate may be, for rows of these numbers: with few steps it
+    may be far too low (Wilson and Hilferty 1931, of a χ² distribution)."""
+    steps = np.clip(number, d.NOISE_LEAST, d.NOISE_STEPS)
     share = (1 - 2 / (9 * steps) - NOISE_CONFIDENCE * np.sqrt(2 / (9 * steps))) ** 3
     return np.asarray(share)
 
 
-def _quantiles(n: int, smooth: int) -> d.Series:
-    """z for each of `n` rows: of LEVEL shared by all pairs (Bonferroni) of means, as many for each
-    of the WINDOWS as means of SMOOTH steps do not overlap."""
-    means = np.maximum(np.arange(1, n + 1) // smooth, 1) * len(WINDOWS)
+def _quantiles(number: Rows, smooth: int) -> d.Series:
+    """z for rows of these numbers: of LEVEL shared by all pairs (Bonferroni) of means, as many for
+    each of the WINDOWS as means of SMOOTH steps do not overlap."""
+    means = np.maximum((number + 1) // smooth, 1) * len(WINDOWS)
     pairs = means * (means - 1) // 2
     numbers, at = np.unique(pairs, return_inverse=True)
     return np.array([NormalDist().inv_cdf(1 - LEVEL / k) for k in numbers.tolist()])[at]
@@ -292,13 +322,11 @@ def slips(e: Evidence) -> Flags:
 @once
 def solved(e: Evidence) -> Flags:
     """Nearly all is right: by the share of correct responses, or by rewards from 0 to 1."""
-    values = e.column("success")
-    if np.isnan(values).all():
-        values = e.column("reward")
+    values = e.column("success" if is_observed(e, "success") else "reward")
     smooth = e.cadence.rows(SMOOTH)
     level = on_measured(values, lambda v: d.trailing_mean(v, smooth, smooth), e.data)
-    outside = on_measured(values, lambda v: np.maximum.accumulate((v < 0) | (v > 1)), before=0.0)
-    return (level >= SOLVED) & (outside == 0)
+    outside = d.accumulated(np.logical_or, (values < 0) | (values > 1))
+    return (level >= SOLVED) & ~outside
 
 
 @once
@@ -315,17 +343,30 @@ class Rise(NamedTuple):
     last: int
 
 
+@once
+def _course(e: Evidence) -> d.Series:
+    """Of the reward since the data last changed, at each row: steps, the gain of the last over the
+    first, and what a clear gain is, (3, N)."""
+    first, last = e.cadence.rows(SMOOTH), e.cadence.rows(40, SMOOTH)
+
+    def statistics(values: d.Series) -> d.Series:
+        number = d.numbered(values) + 1
+        start = d.from_first(d.trailing_mean(values, first, first), first)
+        gain = d.trailing_mean(values, last, last) - start
+        least = CLEAR_RISE * np.sqrt(d.noise_of_means(values) * (1 / first + 1 / last))
+        return np.stack([number, gain, least])
+
+    return on_measured(reward_series(e), statistics, e.data, series=3)
+
+
 def rise(e: Evidence) -> Rise | None:
     """Whether the reward has risen since the data last changed; None where it has not yet, before
     LEARNS_WITHIN steps."""
-    values = reward_series(e)[int(max(e.data, default=0)) :]
-    values = values[~np.isnan(values)]
     first, last = e.cadence.rows(SMOOTH), e.cadence.rows(40, SMOOTH)
-    if len(values) < first + last:
+    number, gain, least = _course(e)[:, -1] if len(e.step) else np.full(3, np.nan)
+    if not number >= first + last:
         return None
-    gain = values[-last:].mean() - values[:first].mean()
-    least = CLEAR_RISE * np.sqrt(d.noise_of_means(values)[-1] * (1 / first + 1 / last))
-    is_early = len(values) < e.cadence.rows(LEARNS_WITHIN)
+    is_early = number < e.cadence.rows(LEARNS_WITHIN)
     if not np.isfinite(least) or (is_early and not gain > least):
         return None
     return Rise(bool(gain > least), first * e.cadence.stride, last * e.cadence.stride)
@@ -334,15 +375,36 @@ def rise(e: Evidence) -> Rise | None:
 DEAD_STEPS = 20  # steps without any change of the reward
 
 
+def _highest(rows: d.Series) -> d.Series:
+    return np.asarray(rows.max(axis=1))
+
+
+def _lowest(rows: d.Series) -> d.Series:
+    return np.asarray(rows.min(axis=1))
+
+
+@once
+def _constant(e: Evidence) -> d.Series:
+    """Of the reward at each row: the highest and the lowest of the last DEAD_STEPS, and of all,
+    (4, N)."""
+
+    def statistics(values: d.Series) -> d.Series:
+        lately = [d.by_window(values, DEAD_STEPS, of) for of in (_highest, _lowest)]
+        so_far = [d.accumulated(of, values) for of in (np.fmax, np.fmin)]
+        return np.stack([*lately, *so_far])
+
+    return on_measured(e.column("reward"), statistics, series=4)
+
+
 def trend(e: Evidence) -> str:
     """The course of the reward in a word; empty where too little of it was measured."""
-    rewards = e.column("reward")
-    rewards = rewards[np.isfinite(rewards)]
-    last = rewards[-DEAD_STEPS:]
-    if len(last) < DEAD_STEPS:
+    last_highest, last_lowest, highest, lowest = (
+        _constant(e)[:, -1] if len(e.step) else np.full(4, np.nan)
+    )
+    if np.isnan(last_highest):
         return ""
-    is_constant, lowest, highest = last.max() == last.min(), rewards.min(), rewards.max()
-    if is_constant and last[0] == lowest and (lowest < highest or lowest <= 0):
+    is_constant = last_highest == last_lowest
+    if is_constant and last_lowest == lowest and (lowest < highest or lowest <= 0):
         return "dead"
     change, has_lost = rise(e), outcome(e).share[-1] < DECLINED
     is_lower = outcome(e).fallen[-1] or slips(e)[-1]

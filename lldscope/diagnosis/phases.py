@@ -15,13 +15,14 @@ nothing was measured are not counted.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from . import conditions as c
-from .conditions import ENTER_DECAY, MEMORY, RISES, least_rows, steps_held
-from .evidence import Cadence, Evidence, Flags
+from . import detectors as d
+from .causes import explained_elsewhere
+from .conditions import ENTER_DECAY, MEMORY, RISES, is_new, least_rows, steps_held
+from .evidence import Cadence, Evidence, once
 from .outcome import outcome
 
 Phase = Literal["warmup", "healthy", "stagnation", "decay", "collapse", "recovered"]
@@ -32,9 +33,11 @@ RECOVER = 40  # steps of regained reward and rising likelihood before collapse i
 REGAINED = 0.9  # of the best before the collapse
 
 
-def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
-    """The phase of every row; None where the log has no likelihood. On the rows in `explained`, a
-    fall of the likelihood is attributed to a cause other than LLD (`causes`)."""
+@once
+def classify(e: Evidence) -> list[Phase | None]:
+    """The phase of every row; None where the log has no likelihood. Where a fall of the likelihood
+    is attributed to a cause other than LLD (`causes`), it is none."""
+    explained = explained_elsewhere(e)
     falls, alarms = c.falling(e) & ~explained, c.decay_test_fires(e) & ~explained
     stagnates = (e.reward_rise >= RISES) & ~c.rising(e) & ~explained
     breaks = ((c.unstable(e) & c.accelerates(e)) | c.reward_crashed(e)) & ~explained
@@ -42,14 +45,16 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     conditions |= {"not_falls": ~falls, "not_stagnates": ~stagnates}
     counts = {name: steps_held(e, flags).tolist() for name, flags in conditions.items()}
     rises, level, best = c.rising(e), outcome(e).level, outcome(e).best
-    new = (np.diff(e.measured, prepend=0) > 0).tolist()
+    new = is_new(e).tolist()
     has_likelihood = (e.has_delta | e.has_level).tolist()
     tested = [basis is not None for basis in e.decay.basis]  # levels need a baseline first
     memory, least = e.cadence.rows(MEMORY), least_rows(e)
     phases: list[Phase | None] = []
-    phase: Phase = "warmup"
-    decayed_at = -memory - 1  # in measured steps, like all counts here
-    regained, regained_steps = 0.0, 0  # the reward that ends a collapse; for how long it is reached
+    # `decayed_at` is in measured steps, like all counts here; `regained` is the reward that ends a
+    # collapse, `regained_steps` for how long it is reached.
+    state = d.cell()
+    start: tuple[Phase, int, float, int] = ("warmup", -memory - 1, 0.0, 0)
+    phase, decayed_at, regained, regained_steps = state.value or start
     for t, now in enumerate(e.measured.tolist()):
         if now >= least and has_likelihood[t] and tested[t] and new[t]:
             recovers = rises[t] and level[t] >= regained
@@ -63,7 +68,34 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
                 regained, regained_steps = REGAINED * best[t], 0
         latched = phase == "collapse"
         phases.append(phase if has_likelihood[t] or latched or now < least else None)
+    state.value = phase, decayed_at, regained, regained_steps
     return phases
+
+
+@dataclass(frozen=True)
+class PhaseSpan:
+    """A phase from its first to its last step, both included."""
+
+    phase: Phase | None
+    start_step: int
+    end_step: int
+
+
+@once
+def spans(e: Evidence) -> list[tuple[PhaseSpan, bool]]:
+    """Consecutive steps of the same phase so far, and whether Δ was measured at the first. The list
+    grows."""
+    state = d.cell()
+    of: list[tuple[PhaseSpan, bool]] = [] if state.value is None else state.value
+    for step, phase, has_delta in zip(
+        e.step.tolist(), classify(e), e.has_delta.tolist(), strict=True
+    ):
+        if of and of[-1][0].phase == phase:
+            of[-1] = replace(of[-1][0], end_step=step), of[-1][1]
+        else:
+            of.append((PhaseSpan(phase, step, step), has_delta))
+    state.value = of
+    return of
 
 
 def _next(phase: Phase, streaks: dict[str, int], after_decay: bool, cadence: Cadence) -> Phase:

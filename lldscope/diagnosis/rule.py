@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from . import detectors as d
-from .evidence import Evidence, Flags
+from .evidence import Evidence, Flags, Rows
 
 State = Literal["inactive", "pending", "firing", "resolved"]
 Span = tuple[int, int | None]
@@ -154,12 +154,31 @@ class Rule(Declaration):
     guarantee: Callable[[Evidence, int], str] | None = None
     inside: bool = False
 
-    def episodes(self, e: Evidence, holds: Flags, begins: Flags | None = None) -> list[Span]:
-        """Row spans in which the alarm fires: from where `begins` (by default `holds`) has held for
-        long enough to where the condition no longer does, and what was lost is back."""
+    def firing(self, e: Evidence, holds: Flags) -> Rows:
+        """For each row the row from which on the alarm fires there, -1 where it does not: from
+        where `holds` has been true for long enough to where it no longer is, and what was lost is
+        back."""
         waits = e.cadence.rows(self.for_steps), e.cadence.rows(self.clear_steps)
-        back = self.measure(e).back
-        return episodes(holds, *waits, begins, back)
+        return firing(holds, *waits, self.measure(e).back)
+
+    def episodes(self, e: Evidence, holds: Flags) -> list[Episode]:
+        """All episodes so far in which it fires."""
+        return episodes(e, holds, self.firing(e, holds))
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Something is there from row `begin` on; it has been for long enough at row `fired`, and is
+    over at row `end`, which is None while it lasts. `span` are the steps of the last two."""
+
+    begin: int
+    fired: int
+    end: int | None
+    span: Span
+
+    def at(self, row: int) -> bool:
+        """Whether it fires at a row."""
+        return self.fired <= row and (self.end is None or row < self.end)
 
 
 @dataclass(frozen=True)
@@ -218,22 +237,44 @@ def since(onset: int | None, fired: int, *, is_firing: bool = False) -> str:
     return f"{'firing since' if is_firing else 'fired at'} step {fired}"
 
 
-def episodes(
-    holds: Flags, for_steps: int, clear_steps: int, begins: Flags | None = None,
-    back: Flags | None = None,
-) -> list[Span]:
-    """Row spans in which an alarm fires: from `for_steps` of true to `clear_steps` of false that
-    are `back`."""
-    begins = holds if begins is None else begins
+def firing(holds: Flags, for_steps: int, clear_steps: int, back: Flags | None = None) -> Rows:
+    """For each row the number of the row from which on an alarm fires there, -1 where it does not:
+    from `for_steps` of true to `clear_steps` of false that are `back`."""
     over = ~holds if back is None else ~holds & back
-    fires = np.flatnonzero(d.consecutive(begins) >= for_steps)
+    fires = np.flatnonzero(d.consecutive(holds) >= for_steps)
     clears = np.flatnonzero(d.consecutive(over) >= clear_steps)
-    spans: list[Span] = []
-    while len(fires):
-        start = int(fires[0])
-        clears = clears[clears > start]
-        if not len(clears):
-            return [*spans, (start, None)]
-        spans.append((start, int(clears[0])))
-        fires = fires[fires > clears[0]]
-    return spans
+    number, state = d.numbered(holds), d.cell()
+    out, t, since = np.full(len(holds), -1), 0, -1 if state.value is None else state.value
+    while t < len(out):
+        if since < 0:
+            later = fires[np.searchsorted(fires, t) :]
+            if not len(later):
+                break
+            t = int(later[0])
+            since = int(number[t])
+        later = clears[np.searchsorted(clears, t) :]
+        end = int(later[0]) if len(later) else len(out)
+        out[t:end] = since
+        t, since = end, since if end == len(out) and not len(later) else -1
+    state.value = since
+    return out
+
+
+def episodes(e: Evidence, holds: Flags, since: Rows) -> list[Episode]:
+    """All episodes so far of what `holds`, and fires `since` a row. The list grows."""
+    on, before = d.consecutive(holds), np.nan_to_num(d.shifted(since, 1), nan=-1)
+    state = d.cell()
+    of: list[Episode] = [] if state.value is None else state.value
+    for row in np.flatnonzero(since != before).tolist():
+        now, step = e.start + row, int(e.step[row])
+        if since[row] >= 0:
+            of.append(Episode(now - int(on[row]) + 1, now, None, (step, None)))
+        else:
+            of[-1] = replace(of[-1], end=now, span=(of[-1].span[0], step))
+    state.value = of
+    return of
+
+
+def stretches(e: Evidence, flags: Flags, ends: int) -> list[Episode]:
+    """All stretches so far in which something is there, until it has not been for `ends` steps."""
+    return episodes(e, flags, firing(flags, 1, e.cadence.rows(ends)))

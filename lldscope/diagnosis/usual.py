@@ -186,7 +186,8 @@ def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Seri
         variance = np.where(np.isnan(swings), noise / w, swings)
         spreads.append(np.sqrt(d.shifted(variance, windows[0])).tolist())
     gap, window, back = cadence.rows(GAP), cadence.rows(scale.steps, 20), cadence.rows(BACK)
-    sides = [
+    state = d.cell()
+    sides = state.value = state.value or [
         _Side(1.0, log(scale.high), gap, window), _Side(-1.0, -log(scale.low), gap, window)
     ]
     out = np.full((6, len(logs)), np.nan)
@@ -211,7 +212,7 @@ def gradient_norm(e: Evidence) -> d.Series:
     leave none, or what rounding leaves of it."""
     norm = e.column("grad_norm")
     level = on_measured(norm, lambda v: d.trailing_median(v, 5, 1))  # no single spike is the size
-    largest = np.fmax.accumulate(level)
+    largest = d.accumulated(np.fmax, level)
     none = (e.column("zero_signal_share") == 1.0) | (norm <= np.fmax(NUMERIC_ZERO * largest, TINY))
     return np.where(none, np.nan, norm)
 
@@ -224,28 +225,31 @@ def kl_explosion(e: Evidence) -> Departure:
     back = e.cadence.rows(BACK)
 
     def over_earlier(values: d.Series) -> d.Series:
-        level = d.trailing_median(values, recent, min(recent, 3)).tolist()
+        level = d.trailing_median(values, recent, min(recent, 3))
         out = np.full((3, len(level)), np.nan)
-        away = [False] * len(level)
-        largest, farthest, is_open, is_back = nan, nan, False, 0
-        compared = 0  # rows that may be the largest
-        for t, now in enumerate(level):
-            while compared <= t - max(min(earlier, -(-t // 3)), 1):
-                before = level[compared]
-                if before > 0 and not away[compared] and not is_open and not before <= largest:
+        state = d.cell()
+        # `waiting`: the last levels, NaN for those that were no usual ones.
+        start: tuple[deque[float], float, float, bool, int] = deque(), nan, nan, False, 0
+        waiting, largest, farthest, is_open, is_back = state.value or start
+        for i, (t, now) in enumerate(zip(d.numbered(level).tolist(), level.tolist(), strict=True)):
+            while len(waiting) >= max(min(earlier, -(-t // 3)), 1):
+                before = waiting.popleft()
+                if before > 0 and not is_open and not before <= largest:
                     largest = before
-                compared += 1
             grows = now >= KL_EXPLOSION * largest and (t >= least or now >= KL_EARLY)
             departs = grows or now >= KL_FAR
             if departs and not is_open:
                 is_open, farthest = True, now
+            away = False
             if is_open:
                 farthest = max(farthest, now)
                 base = largest if largest == largest else 0.0
                 over = not departs and now - base <= (1 - RECOVERED) * (farthest - base)
                 is_back = is_back + 1 if over else 0
-                away[t], is_open = not over, is_back < back
-            out[:, t] = now / largest, largest, away[t]
+                away, is_open = not over, is_back < back
+            waiting.append(nan if away else now)
+            out[:, i] = now / largest, largest, away
+        state.value = waiting, largest, farthest, is_open, is_back
         return out
 
     ratio, largest, holds = on_measured(e.column("kl"), over_earlier, series=3)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..core import palette
 from ..core.terminal import visible
-from ..diagnosis.assess import PhaseSpan
+from ..diagnosis.phases import PhaseSpan
 from ..monitor.alerts import AnyAlert
 from .series import XAxis, at_steps, positions
 

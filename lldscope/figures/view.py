@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
-from ..diagnosis.assess import PhaseSpan
+from ..diagnosis.phases import PhaseSpan
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from ..runs import Run, title

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
-
-import numpy as np
 
 from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
 from ..core.safe_text import counted_in, in_one_line
 from ..core.schema import SIGNALS, signals_in
 from ..diagnosis.account import Account, Event, events_of
-from ..diagnosis.assess import Assessment, PhaseSpan
+from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import refine
-from ..diagnosis.evidence import Evidence, Grade
+from ..diagnosis.evidence import Grade
 from ..diagnosis.look_alikes import Answer
-from ..diagnosis.outcome import outcome, rise, trend
-from ..diagnosis.phases import Phase
+from ..diagnosis.phases import Phase, PhaseSpan
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
-from ..diagnosis.rules.numerics import without_effect
-from ..diagnosis.rules.reward import unpaid
 from ..runs import Run
 from ..storage.events import checkpoint_number, last_checkpoint
 from ..storage.notes import silenced
@@ -185,23 +179,22 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     """The state of a run; `rules` are those that raise alarms, by default the built-in ones."""
     assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
-    e, events, last_step = assessment.evidence, run.events(), assessment.last_step
+    log, events, last_step = assessment.log, run.events(), assessment.last_step
     findings = assessment.look_alikes()
     causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
-    dated = events_of(e, assessment.alerts, refine(assessment))
-    account = Account(assessment.alerts, dated, causes, e.restarts)
+    dated = events_of(log, assessment.alerts, refine(assessment))
+    account = Account(assessment.alerts, dated, causes, log.restarts)
     alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
     if life.life in ("stalled", "failed"):
         alerts = (_stalled_alert(life, last_step, events, account.sound_step()), *alerts)
     answer = verdict(assessment, life)
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
     judged = assessment.judged or last_step is None
-    shares, fallen = outcome(e).share, outcome(e).fallen
+    course = assessment.course
     trouble = Trouble(
-        answer, alerts, account, events, life, judged, run.damaged, rise=rise(e),
-        share=float(shares[-1]) if len(shares) else math.nan, has_fallen=bool(fallen[-1:].any()),
-        unpaid=unpaid(e), logged=() if judged else _logged(run),
-        is_without_effect=without_effect(e),
+        answer, alerts, account, events, life, judged, run.damaged, rise=course.rise,
+        share=course.share, has_fallen=course.has_fallen, unpaid=course.unpaid,
+        logged=() if judged else _logged(run), is_without_effect=course.is_without_effect,
     )
     state = RunState(
         run=run.name,
@@ -226,8 +219,8 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         missing=missing(events),
         unclear=run.unclear,
         events=tuple(dated),
-        basis=_basis(e),
-        trend=trend(e),
+        basis=_basis(log.observed),
+        trend=course.trend,
     )
     return state if run.counted == "steps" else _counted_in(run.counted, state)
 
@@ -256,16 +249,15 @@ def _logged(run: Run) -> list[str]:
     return list(dict.fromkeys([*like_a_reward(names), *names]))
 
 
-def _basis(e: Evidence) -> tuple[str, ...]:
-    measured = {name for name in SIGNALS.names if np.isfinite(e.column(name)).any()}
-    others = measured - {*BASIS} - _NO_BASIS
+def _basis(measured: Collection[str]) -> tuple[str, ...]:
+    others = {*measured} & {*SIGNALS.names} - {*BASIS} - _NO_BASIS
     return *(word for name, word in BASIS.items() if name in measured), *["others"][: len(others)]
 
 
 def _bound(run: Run, assessment: Assessment) -> float | None:
     """The probability of a false decay alarm in a run of the planned length, at most; of the steps
     so far where there is no plan. None where Δ is not tested."""
-    if assessment.last_step is None or "delta" not in assessment.evidence.decay.basis:
+    if assessment.last_step is None or "delta" not in assessment.bases:
         return None
     return min(1.0, full_length(run, assessment.last_step) / assessment.arl)
 

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, Literal
 
 from ..diagnosis.assess import Assessment
+from ..diagnosis.detectors import floats
 from ..runs import Run
 from ..storage.heartbeats import HEARTBEAT_LOST, process_exited
 
@@ -37,7 +38,8 @@ class Liveness:
 def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Liveness:
     """Judge run.json, the heartbeats and the age of the last step."""
     now = time.time() if now is None else now
-    times = [t for t in assessment.evidence.column("time")[-50:].tolist() if t == t]
+    last = floats(assessment.last.signals, "time", max(assessment.rows - 50, 0))
+    times = [t for t in last.tolist() if t == t]
     age = now - times[-1] if times else None
     status = run.info.get("status")
     if status in ("finished", "failed", "stopped"):

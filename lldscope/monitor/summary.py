@@ -86,7 +86,7 @@ def read_summary(name: str, path: Any, root: Any) -> Summary:
         with open_run(path, root) as run:
             state, columns = check(run), run.columns()
             series = {signal: floats(columns, signal) for signal in LAST}
-            last = last_measured(series | {EVIDENCE: run.assess().evidence.decay.evidence})
+            last = last_measured(series | {EVIDENCE: run.assess().last.decay.evidence})
             return summarize(name, run.info, state, columns, last)
     except LldscopeError as error:
         return Summary(name, name, error=str(error))

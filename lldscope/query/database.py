@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ..core.schema import SIGNALS, TABLES, VIEWS, Kind, arrow_schema
 from ..storage.part import Part
@@ -33,6 +31,7 @@ class Database:
         # Signals as pyarrow tables in the order of steps, which hold what was measured at all.
         # DuckDB reads them there.
         self._stored: dict[str, pa.Table] = {}
+        self.cuts: list[int] = []  # rows of the signals from which on they were replaced
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     @property
@@ -67,17 +66,14 @@ class Database:
     def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, parameters).fetchall()
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """The signals as arrays, with NaN for NULL. Those never measured are one value each."""
+    def columns(self) -> dict[str, Any]:
+        """The signals, NULL where they were not measured; NaN where they never were."""
         table = self._stored.get("signals")
         if not table:
             return dict.fromkeys(SIGNALS.names, np.empty(0))
-        (rows,) = table.combine_chunks().to_batches()
-        values = rows.to_tensor(null_to_nan=True, row_major=False).to_numpy()  # without pandas
-        arrays = dict(zip(table.column_names, values.T, strict=True))
-        arrays["step"] = arrays["step"].astype(np.int64)
         nothing = np.broadcast_to(np.nan, len(table))
-        return dict.fromkeys(SIGNALS.names, nothing) | arrays
+        stored = dict(zip(table.column_names, table.columns, strict=True))
+        return dict.fromkeys(SIGNALS.names, nothing) | stored
 
     def define_tables(self, parts: list[Part], starts: Starts) -> None:
         """Define tables over the valid parts, the views that read them, and `attempts`: what each
@@ -121,7 +117,10 @@ class Database:
     def forget_signals(self, first_step: int = -(2**31)) -> None:
         """Delete the signals of `first_step` and later steps, if there are any."""
         for name, table in self._stored.items():
-            self._stored[name] = table.slice(0, bisect_left(table["step"].to_pylist(), first_step))
+            row = int(np.searchsorted(table["step"].to_numpy(), first_step))
+            self._stored[name] = table.slice(0, row)
+            if name == "signals":
+                self.cuts.append(row)
             self._show(name)
 
     def _show(self, name: str) -> None:

@@ -9,8 +9,8 @@ from itertools import chain
 from ..core import palette
 from ..core.charts import EVIDENCE, Chart, select_charts
 from ..diagnosis.account import Event
-from ..diagnosis.assess import PhaseSpan
 from ..diagnosis.evidence import SMOOTH
+from ..diagnosis.phases import PhaseSpan
 from ..figures.chart_figures import is_measured, make_chart, make_overlay
 from ..figures.series import x_axis
 from ..figures.svg import (

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..diagnosis.account import Event
-from ..diagnosis.assess import PhaseSpan
 from ..diagnosis.look_alikes import Finding
+from ..diagnosis.phases import PhaseSpan
 from ..explore.experiments import Experiment
 from ..figures.view import Subject
 from ..monitor.alerts import AnyAlert

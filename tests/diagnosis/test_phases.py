@@ -29,7 +29,8 @@ from rule_cases import simulate
 
 import lldscope
 from lldscope.core.schema import SIGNALS
-from lldscope.diagnosis.assess import Assessment, assess
+from lldscope.diagnosis.assess import Assessment, Judge, assess
+from lldscope.diagnosis.changepoints import refine
 from lldscope.diagnosis.conditions import accelerates
 from lldscope.diagnosis.evidence import on_measured, restarts_of
 from lldscope.monitor.health import verdict
@@ -123,6 +124,28 @@ def test_live_and_replayed_answers_are_the_same(series):
     first = {a.rule: a.episodes[0][0] for a in complete.alerts}
     began = {rule: step for rule, step in first.items() if step <= last_step}
     assert {a.rule: a.episodes[0][0] for a in live.alerts} == began
+
+
+@given(damaged_series(), st.lists(st.integers(1, 60), min_size=1), st.integers(0, 100))
+@settings(max_examples=60, deadline=None)
+def test_answers_do_not_depend_on_when_somebody_looked(series, blocks, late):
+    """Look after so many rows each, cut into other blocks, and have the last rows replaced once."""
+    table, restarts, last = series
+    judge, rows = Judge(), 0
+    for number, block in enumerate(blocks):
+        rows = min(rows + block, last)
+        if number == late % len(blocks):
+            wrong = table.iloc[:rows].copy()
+            wrong.loc[max(rows - late, 0) :, list(LOST)] = 7.0
+            judge.look(wrong, restarts)
+        judge.look(table.iloc[:rows], restarts, replaced=max(rows - late, 0))
+    live, whole = judge.look(table, restarts), assess(table, restarts=restarts)
+    assert repr(plain(live)) == repr(plain(whole))
+
+
+def plain(result: Assessment) -> list:
+    of = result.alerts, result.pending, result.spans(), result.look_alikes(), result.course
+    return [*of, result.verdict, result.grade, refine(result)]
 
 
 @given(st.sampled_from(sorted(SERIES)), st.integers(0, 2**32 - 1))

@@ -17,11 +17,11 @@ from rule_cases import frame, simulate
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis import page
-from lldscope.diagnosis.alarms import condition_met
+from lldscope.diagnosis.alarms import condition_met, since_row
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED
-from lldscope.diagnosis.rule import Severity, episodes
-from lldscope.diagnosis.rules.measures import is_observed, over_former_max, percent
+from lldscope.diagnosis.rule import Severity, firing
+from lldscope.diagnosis.rules.measures import over_former_max, percent
 from lldscope.storage.json_files import to_json
 from study import arms, bank
 from study.arms import CAUSE
@@ -65,9 +65,9 @@ def test_case(index, seed):
 def test_every_rule_has_a_case_that_fires_and_one_that_stays_quiet(rule):
     assert any(rule.id in case.get("fires", ()) for case in CASE_FILES[rule.id])
     quiet = [i for i, case in enumerate(ALL_CASES) if rule.id in case.get("quiet", ())]
-    evidence = [judge_case(i, 0).evidence for i in quiet]
-    flags = [any(is_observed(e, name) for name in rule.needs) for e in evidence]
-    assert any(flags), "quiet only where it could not have fired"
+    observed = [judge_case(i, 0).log.observed for i in quiet]
+    could_fire = any(of.intersection(rule.needs) for of in observed)
+    assert could_fire, "quiet only where it could not have fired"
 
 
 # Alarms of what happens at a step, and of tests that begin anew; the others are of a state.
@@ -180,9 +180,8 @@ def states_by_definition(holds: list[bool], for_steps: int, clear_steps: int) ->
 def test_states(holds, for_steps, clear_steps):
     flags = np.array(holds, dtype=bool)
     expected = states_by_definition(holds, for_steps, clear_steps)
-    spans = episodes(flags, for_steps, clear_steps)
-    firing = [any(a <= t and (b is None or t < b) for a, b in spans) for t in range(len(holds))]
-    assert firing == [state == "firing" for state in expected]
+    fires = firing(flags, for_steps, clear_steps) >= 0
+    assert fires.tolist() == [state == "firing" for state in expected]
 
 
 def test_a_pending_alarm_or_a_short_run_does_not_rule_out_a_cause():
@@ -209,7 +208,7 @@ def test_an_alarm_goes_through_its_states():
     holds = np.array([0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1], dtype=bool)
     i, p, f, r = "inactive", "pending", "firing", "resolved"
     assert states_by_definition(holds.tolist(), 3, 3) == [i, p, i, p, p, f, f, f, f, f, r, p]
-    assert episodes(holds, for_steps=3, clear_steps=3) == [(5, 10)]
+    assert firing(holds, for_steps=3, clear_steps=3).tolist() == [-1] * 5 + [5] * 5 + [-1] * 2
 
 
 def test_an_alarm_of_a_mean_is_dated_where_its_steps_began_to_exceed_the_limit():
@@ -252,10 +251,7 @@ def check_live_against_replay(complete: Assessment, cut: int) -> None:
             assert alarms[rule].severity < alert.severity
     waiting = set()
     for rule in RULES:
-        holds = condition_met(rule, e, complete.phases, complete.explained)
-        spans = rule.episodes(e, holds)
-        fires = any(a < cut and (b is None or cut <= b) for a, b in spans)
-        if holds[cut - 1] and not fires:
+        if condition_met(e, rule)[cut - 1] and since_row(e, rule)[cut - 1] < 0:
             waiting.add(rule.id)
     assert {a.rule for a in live.pending} == waiting
     assert all(a.state == "pending" and not a.episodes for a in live.pending)

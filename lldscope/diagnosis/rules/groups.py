@@ -28,7 +28,8 @@ CENTRED_LEAST = 5  # steps with such advantages before others are called wrong
 OFF_CENTRE = 0.05  # mean advantage of a group that is not relative to it
 
 TRAINS = 0.05  # gradient norm that neither rounding nor a small KL term leaves
-AS_USUAL = 0.3  # × the median gradient norm of steps whose groups differ
+AS_USUAL = 0.3  # × the median gradient norm of the last steps whose groups differ
+USUAL = 400  # of such steps
 
 
 class Why(NamedTuple):
@@ -120,14 +121,15 @@ def _trains(e: Evidence) -> Flags:
     """The gradient is not 0, and not much smaller than where groups differ."""
     norm, rows = e.column("grad_norm"), e.cadence.rows(NO_SIGNAL_STEPS)
     level = on_measured(norm, lambda v: d.trailing_median(v, rows, rows))
-    usual = norm[(e.column("zero_signal_share") < WASTED) & ~np.isnan(norm)]
-    return level > max(AS_USUAL * float(np.median(usual)) if len(usual) else 0.0, TRAINS)
+    of_different = np.where(e.column("zero_signal_share") < WASTED, norm, np.nan)
+    usual = on_measured(of_different, lambda v: d.trailing_median(v, USUAL, 1))
+    return np.asarray(level > np.fmax(AS_USUAL * usual, TRAINS))
 
 
 @once
 def starved(e: Evidence) -> Flags:
     """No group has a signal, because responses are cut before they can be right."""
-    lowest = np.fmin(np.fmin.accumulate(e.reward), 0.0)
+    lowest = np.fmin(d.accumulated(np.fmin, e.reward), 0.0)
     wrong = mean(e, "all_wrong_share", NO_SIGNAL_STEPS)
     fail = np.where(np.isnan(wrong), e.reward <= lowest, wrong >= ONE_KIND)
     return zero_signal(e).holds & fail & (mean(e, "truncated_share", CUT_STEPS) >= ONE_KIND)
@@ -155,14 +157,12 @@ def wasted(e: Evidence) -> Measurement:
 
 def _cost(e: Evidence, row: int) -> str:
     """What these groups cost in WASTED_STEPS, as far as it was measured."""
-    rows = slice(max(row + 1 - e.cadence.rows(WASTED_STEPS), 0), row + 1)
-    share = np.where(
-        np.isnan(e.column("zero_signal_token_share")),
-        e.column("zero_signal_share"),
-        e.column("zero_signal_token_share"),
-    )[rows]
-    tokens = np.diff(e.column("tokens_seen"), prepend=0.0)[rows]
-    seconds = (e.column("seconds_rollout") + e.column("seconds_update"))[rows]
+    names = ("zero_signal_token_share", "zero_signal_share", "seconds_rollout", "seconds_update")
+    rows = slice(-e.cadence.rows(WASTED_STEPS), None)
+    by_tokens, by_groups, rollout, update = (e.so_far(name, row)[rows] for name in names)
+    share = np.where(np.isnan(by_tokens), by_groups, by_tokens)
+    tokens = np.diff(e.so_far("tokens_seen", row), prepend=0.0)[rows]
+    seconds = rollout + update
     parts = []
     clock = (3600.0, "hours") if np.nansum(seconds) >= 3600.0 else (60.0, "minutes")
     for amount, one, unit in ((tokens, 1.0, "tokens"), (seconds, *clock)):
@@ -203,7 +203,7 @@ def collision(e: Evidence) -> Measurement:
     sizes = e.column("group_size_max")
     size_ratio = over_former_max(sizes, SIZE_JUMP, SIZE_LEAST, None, restarts(e, "data", "resume"))
     # Methods that never centre advantages in groups are left alone.
-    centred_before = np.cumsum(offset < CENTRED) >= CENTRED_LEAST
+    centred_before = d.total(offset < CENTRED) >= CENTRED_LEAST
     off_centre = centred_before & (offset > OFF_CENTRE)
     # Only without prompts: with them, a large group of one prompt is no collision.
     larger = np.isnan(share) & (size_ratio >= SIZE_JUMP)

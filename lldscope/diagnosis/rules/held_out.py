@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core.numbers import short
 from .. import detectors as d
 from ..decay_test import RUN_RATE
-from ..evidence import SMOOTH, Evidence, once
+from ..evidence import SMOOTH, Evidence, on_measured, once
 from ..outcome import BIAS, HALF, outcome, upper_noise
 from ..rule import Measurement, Rule, Severity
 from .measures import percent, reward_name
@@ -21,85 +22,119 @@ MATERIAL = 0.15
 LASTING = 0.1  # in two evaluations in a row
 
 
+class _Evaluations(NamedTuple):
+    """All evaluations so far, one entry each. Its `reward` is the mean of the steps before; `early`
+    that of the first steps, which stands for those before them."""
+
+    score: d.Series
+    binomial: d.Series
+    noise: d.Series
+    reward: d.Series
+    early: d.Series
+    part: d.Series
+    row: d.Series
+    step: d.Series
+
+    def rewards(self, i: int, first: int) -> d.Series:
+        """The rewards as of evaluation `i`, which the first `first` rows are too few for."""
+        return np.where(self.row[: i + 1] < first, self.early[i], self.reward[: i + 1])
+
+    def error(self, before: Any, now: Any) -> Any:
+        """The standard error of the difference between evaluations: binomial, otherwise by the
+        noise of those up to the earlier one, or to the later while that is not known, because a
+        fall is no noise."""
+        noise = self.noise[before]
+        by_noise = 2 * np.where(np.isnan(noise), self.noise[now], noise)
+        both = self.binomial[before] + self.binomial[now]
+        return np.sqrt(np.where(np.isnan(both), by_noise, both))
+
+
+def _for_each(
+    e: Evidence, judge: Callable[[_Evaluations, int, list[bool]], Sequence[float]], fields: int
+) -> d.Series:
+    """What a function says of each evaluation and those before it, repeated until the next one,
+    (fields, N). Its third argument is a list that it may keep something in."""
+    score, count = e.column("eval_score"), e.column("eval_n")
+    level, first = outcome(e).level, e.cadence.rows(SMOOTH)
+    parts, rows = np.isin(np.arange(len(score)), e.data), e.start + np.arange(len(score))
+    series = (score, count, level, d.from_first(level, first), d.total(parts), rows, e.step)
+
+    def evaluations(new: d.Series) -> d.Series:
+        score, count, *others = new
+        state = d.cell()
+        before, memory = state.value or (np.empty((len(_Evaluations._fields), 0)), [])
+        block = np.stack([score, _binomial(score, count), upper_noise(score), *others])
+        whole = np.concatenate([before, block], axis=1)
+        state.value = whole, memory
+        numbers = range(before.shape[1], whole.shape[1])
+        return np.array([judge(_Evaluations(*whole), i, memory) for i in numbers]).T
+
+    return on_measured(np.stack(series), evaluations, series=fields)
+
+
 @once
 def gap(e: Evidence) -> Measurement:
-    """Each evaluation against those before it at which the reward was no higher; both are repeated
-    until the next one."""
-    score, count = e.column("eval_score"), e.column("eval_n")
-    rows = np.flatnonzero(~np.isnan(score))
-    values, variance = score[rows], _variances(score[rows], count[rows])
-    reward = _reward_at(e, rows)
-    part = np.searchsorted(e.data, rows, side="right")
-    value, limit = np.full((2, len(score)), np.nan)
-    holds = np.zeros(len(score), dtype=bool)
-    before = np.zeros(len(score), dtype=np.int64)  # row of the evaluation compared with
-    loses = False  # the last evaluation has lost LASTING
-    for i in range(1, len(rows)):
-        error = _error(variance, np.arange(i), i)
-        comparable = (reward[:i] <= reward[i]) & (part[:i] == part[i])
-        falls = np.where(comparable, (values[:i] - values[i]) / error, np.nan)
-        until = _until_next(rows, i)
-        limit[until] = least = _limit(i)
-        lost_before, loses = loses, False
+    """Each evaluation against those before it at which the reward was no higher."""
+    first = e.cadence.rows(SMOOTH) - 1
+
+    def judge(of: _Evaluations, i: int, losses: list[bool]) -> Sequence[float]:
+        rewards = of.rewards(i, first)
+        comparable = (rewards[:i] <= rewards[i]) & (of.part[:i] == of.part[i])
+        error = of.error(np.arange(i), i)
+        falls = np.where(comparable, (of.score[:i] - of.score[i]) / error, np.nan)
+        least, lost_before, holds = _limit(i) if i else np.nan, any(losses), False
+        value, worst = np.nan, i
+        losses.clear()
         if not np.isnan(falls).all():
             worst = int(np.nanargmax(falls))
-            value[until], before[until] = falls[worst], rows[worst]
-            loses = falls[worst] >= least and _is_material(values[worst], values[i], LASTING)
-            is_large = _is_material(values[worst], values[i], MATERIAL)
-            holds[until] = loses and (lost_before or is_large)
+            value, pair = falls[worst], (of.score[worst], of.score[i])
+            losses.append(bool(value >= least and _is_material(*pair, LASTING)))
+            holds = losses[0] and (lost_before or _is_material(*pair, MATERIAL))
+        ends = [x[k] for x in (of.score, of.step, rewards) for k in (worst, i)]
+        return value, least, holds, *ends
+
+    value, limit, holds, *ends = _for_each(e, judge, 9)
 
     def message(row: int) -> str:
-        now, then = int(rows[rows <= row][-1]), int(before[row])
-        rewards = _reward_at(e, np.array([then, now]))
+        then, now, before, last, *rewards = (float(x[row]) for x in ends)
         return (
-            f"the held-out score is {short(score[now], 2)} at step {e.step[now]} and was "
-            f"{short(score[then], 2)} at step {e.step[then]}, {value[row]:.1f} standard errors "
+            f"the held-out score is {short(now, 2)} at step {last:.0f} and was "
+            f"{short(then, 2)} at step {before:.0f}, {value[row]:.1f} standard errors "
             f"higher (limit {limit[row]:.1f}), while {reward_name(e)} went from "
             f"{rewards[0]:.2f} to {rewards[1]:.2f}"
         )
 
-    return Measurement(holds, value, limit, message)
+    return Measurement(holds > 0, value, limit, message)
 
 
 @once
 def loss(e: Evidence) -> Measurement:
-    """Two evaluations in a row against the best before both; repeated until the next one."""
-    score = e.column("eval_score")
-    rows = np.flatnonzero(~np.isnan(score))
-    values = score[rows]
-    variance = _variances(values, e.column("eval_n")[rows])
-    part = np.searchsorted(e.data, rows, side="right")
-    share, holds = np.full(len(score), np.nan), np.zeros(len(score), dtype=bool)
-    best_row = np.zeros(len(score), dtype=np.int64)
-    for i in range(2, len(rows)):
-        before = np.flatnonzero(part[: i - 1] == part[i])
-        if not len(before) or np.nanmin(values[: i + 1]) < 0:  # a score under 0 has no scale
-            continue
-        best = before[np.argmax(values[before])]
-        alone = _error(variance, best, best) / np.sqrt(2)  # of one evaluation
-        height = values[best] - BIAS * alone
-        until = _until_next(rows, i)
-        last = np.array([i - 1, i])
+    """Two evaluations in a row against the best before both."""
+
+    def judge(of: _Evaluations, i: int, _: list[bool]) -> Sequence[float]:
+        before = np.flatnonzero(of.part[: max(i - 1, 0)] == of.part[i])
+        if not len(before) or np.nanmin(of.score[: i + 1]) < 0:  # a score under 0 has no scale
+            return np.nan, *[0.0] * 7
+        best = before[np.argmax(of.score[before])]
+        alone = of.error(best, best) / np.sqrt(2)  # of one evaluation
+        height, last, share, holds = of.score[best] - BIAS * alone, [i - 1, i], np.nan, False
         if height > 0:
-            share[until], best_row[until] = values[last].max() / height, rows[best]
-            beyond = values[best] - values[last] >= _limit(i) * _error(variance, best, last)
-            holds[until] = beyond.all() and share[rows[i]] < HALF
+            share = of.score[last].max() / height
+            beyond = of.score[best] - of.score[last] >= _limit(i) * of.error(best, np.array(last))
+            holds = beyond.all() and share < HALF
+        return share, holds, *[x[k] for k in (i - 1, i, best) for x in (of.score, of.step)]
+
+    share, holds, *ends = _for_each(e, judge, 8)
 
     def message(row: int) -> str:
-        then, now = rows[rows <= row][-2:].tolist()
-        best = int(best_row[row])
+        then, before, now, last, best, step = (float(x[row]) for x in ends)
         return (
-            f"the held-out score is {short(score[then], 2)} at step {e.step[then]} and "
-            f"{short(score[now], 2)} at step {e.step[now]}, at most {percent(share[row])} of its "
-            f"best, {short(score[best], 2)} at step {e.step[best]} (limit {percent(HALF)})"
+            f"the held-out score is {short(then, 2)} at step {before:.0f} and "
+            f"{short(now, 2)} at step {last:.0f}, at most {percent(share[row])} of its "
+            f"best, {short(best, 2)} at step {step:.0f} (limit {percent(HALF)})"
         )
 
-    return Measurement(holds, share, d.constant(HALF, share), message)
-
-
-def _until_next(rows: np.ndarray, i: int) -> slice:
-    """The rows for which evaluation `i` is the last one."""
-    return slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
+    return Measurement(holds > 0, share, d.constant(HALF, share), message)
 
 
 def _is_material(before: float, now: float, share: float) -> bool:
@@ -113,29 +148,11 @@ def _limit(n: int) -> float:
     return NormalDist().inv_cdf(1 - RUN_RATE * 5 / ((n + 4) * (n + 5)) / n)
 
 
-def _variances(score: d.Series, count: d.Series) -> d.Series:
-    """Squared standard errors of each evaluation, (2, N): binomial, with two right and two wrong
-    answers added (Agresti and Coull 1998), where it is a share of so many questions; and from the
-    differences of the evaluations up to it."""
+def _binomial(score: d.Series, count: d.Series) -> d.Series:
+    """Squared standard errors, with two right and two wrong answers added (Agresti and Coull 1998);
+    NaN where the score is no share of so many questions."""
     share = (score * count + 2) / (count + 4)
-    binomial = np.where((score >= 0) & (score <= 1), share * (1 - share) / count, np.nan)
-    return np.stack([binomial, upper_noise(score)])
-
-
-def _error(variances: d.Series, before: Any, now: Any) -> Any:
-    """The standard error of the difference between evaluations: binomial, otherwise by the noise of
-    those up to the earlier one, or to the later while that is not known, because a fall is no
-    noise."""
-    binomial, noise = variances
-    by_noise = 2 * np.where(np.isnan(noise[before]), noise[now], noise[before])
-    both = binomial[before] + binomial[now]
-    return np.sqrt(np.where(np.isnan(both), by_noise, both))
-
-
-def _reward_at(e: Evidence, rows: np.ndarray) -> d.Series:
-    """Mean reward of the steps before a row; of the first steps where there are too few."""
-    first = e.cadence.rows(SMOOTH) - 1
-    return outcome(e).level[np.minimum(np.maximum(rows, first), len(e.step) - 1)]
+    return np.where((score >= 0) & (score <= 1), share * (1 - share) / count, np.nan)
 
 
 PROMISE = (

@@ -10,6 +10,7 @@ from .. import usual
 from ..evidence import SMOOTH, TEST_STEPS, Evidence, once
 from ..outcome import outcome, slips
 from ..rule import Measurement, Rule, Severity
+from .measures import mean
 
 NEEDS = ("delta_correct", "correct_logp")
 GAIN_UNIT = "nats/response gained per step"
@@ -53,14 +54,14 @@ def retention(e: Evidence) -> Measurement:
     # A policy that moves at all leaves what it sampled before: a loss alone would be no sign.
     net = e.column("retention_delta") + RETENTION_SHARE * e.column("delta_correct")
     evidence = d.e_detector(d.loss_score(net, e.parts.tolist()), e.arl)
+    change = mean(e, "retention_delta", SMOOTH)
 
     def message(row: int) -> str:
-        rows = slice(max(0, row + 1 - e.cadence.rows(SMOOTH)), row + 1)
-        change = np.nanmean(e.column("retention_delta")[rows])
         return (
             "correct responses of earlier steps lose more than half of what those of the step "
-            f"gain: {change:+.2f} against Δ {e.delta[row]:+.2f} nats per response and step, means "
-            f"over {e.cadence.spans(SMOOTH)} steps (evidence {evidence[row]:,.0f} ≥ {e.arl:,.0f})"
+            f"gain: {change[row]:+.2f} against Δ {e.delta[row]:+.2f} nats per response and step, "
+            f"means over {e.cadence.spans(SMOOTH)} steps (evidence {evidence[row]:,.0f} ≥ "
+            f"{e.arl:,.0f})"
         )
 
     return Measurement(evidence >= e.arl, evidence, d.constant(e.arl, evidence), message)

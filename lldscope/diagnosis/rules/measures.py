@@ -8,8 +8,8 @@ import numpy as np
 
 from ...core.numbers import percent
 from .. import detectors as d
-from ..evidence import Evidence, Flags, RestartKind, is_observed, on_measured, once
-from ..outcome import outcome, reward_series
+from ..evidence import Evidence, Flags, RestartKind, on_measured, once
+from ..outcome import outcome, reward_series, reward_signal
 from ..rule import Measurement
 
 REPORTS = "none: it reports what was recorded"  # the false alarms of rules without a threshold
@@ -87,7 +87,8 @@ def over_former_max(
     """
     out = [np.nan] * len(values)
     starts = set() if resets is None else set(np.flatnonzero(resets).tolist())
-    largest, count, jumped = 0.0, 0, 0
+    state = d.cell()
+    largest, count, jumped = state.value or (0.0, 0, 0)
     for t, value in enumerate(values.tolist()):
         if t in starts:
             largest, count, jumped = 0.0, 0, 0
@@ -99,6 +100,7 @@ def over_former_max(
         if not jumped or jumped == lasts:
             largest = max(largest, value)
         count += 1
+    state.value = largest, count, jumped
     return np.array(out, dtype=np.float64)
 
 
@@ -109,5 +111,5 @@ def restarts(e: Evidence, *kinds: RestartKind) -> Flags:
 
 def reward_name(e: Evidence) -> str:
     """The name of what `outcome` judges."""
-    has_reward = is_observed(e, "reward") or not is_observed(e, "success")
-    return "the reward" if has_reward else "the share of correct responses"
+    is_reward = reward_signal(e) == "reward"
+    return "the reward" if is_reward else "the share of correct responses"

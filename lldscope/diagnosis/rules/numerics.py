@@ -78,9 +78,8 @@ def idle(e: Evidence) -> Measurement:
 
     def stretches(values: d.Series) -> d.Series:
         on = d.consecutive(values[0] <= TINY)
-        log = np.cumsum(np.log(np.fmax(values[1], 1e-9)))
-        before = np.arange(len(on)) - on  # the last row before the stretch
-        log -= np.where(before < 0, 0.0, log[before])
+        log = d.total(np.log(np.fmax(values[1], 1e-9)))
+        log = log - d.last(log, on == 0, 0.0)  # since the last row before the stretch
         return np.where(log <= np.log(IDLE_CHANCE), on, 0.0)
 
     def zero_rows(rate: d.Series) -> d.Series:
@@ -91,14 +90,14 @@ def idle(e: Evidence) -> Measurement:
     at_rate_0 = on_measured(lr, zero_rows, before=0.0)
     rows, by_rate = np.fmax(without_gradient, at_rate_0), at_rate_0 >= without_gradient
     steps = np.where(np.isnan(norm) & np.isnan(lr), np.nan, rows * stride)
+    cut = mean(e, "truncated_share", IDLE_STEPS)
 
     def message(row: int) -> str:
         zero = f"was 0 in each of {steps[row]:,.0f} steps"
         if by_rate[row]:
             return f"the learning rate {zero}: the weights did not change"
         differ = "" if chance[row] == EQUAL_GROUPS else ", and rewards differed within groups"
-        cut = mean(e, "truncated_share", IDLE_STEPS)[row]
-        share = f"; {percent(cut)} of the responses were cut" if cut >= CUT else ""
+        share = f"; {percent(cut[row])} of the responses were cut" if cut[row] >= CUT else ""
         return f"the gradient norm {zero}{differ}: the weights did not change{share}"
 
     return Measurement(
@@ -153,14 +152,15 @@ def engine_mismatch(e: Evidence) -> Measurement:
     entropy = np.divide(*_now_and_first(e, "entropy"))
     fell = recently(e, reward_fell(e) & (reward_left(e) < LEFT), 1)
     breaks = (growth >= GAP_GROWN) & (fell | (growth < GAP_GROWN * entropy))
+    kinds = _Kinds.of(e)
 
     def message(row: int) -> str:
         name = list(SCALES)[judged[row]]
         gap = SCALES[name].what.format(level[row])
         plus = "±" if name == "engine_gap" else ""
-        kind = _likely_mismatch(e, row)
+        kind = kinds.likely(e, row)
         if not kind and growth[row] >= GAP_GROWN:
-            why = ", and grew as the policy broke" if breaks[row] else f": {_older(e, row)}"
+            why = ", and grew as the policy broke" if breaks[row] else f": {kinds.older(row)}"
             kind = f"; it was {short(abs(first[row]), 2)} at first{why}"
         kind = kind or "; from the first step on: another temperature, precision or kernels"
         return f"{gap} (limit {plus}{short(limit[row], 2)}){kind}"
@@ -179,8 +179,7 @@ def _now_and_first(e: Evidence, name: str) -> d.Series:
 
     def statistics(values: d.Series) -> d.Series:
         level = d.trailing_median(values, rows, 1)
-        early = np.arange(len(level)) < rows
-        return np.stack([level, np.where(early, level, level[min(rows, len(level)) - 1])])
+        return np.stack([level, d.from_first(level, rows)])
 
     return on_measured(e.column(name), statistics, series=2)
 
@@ -190,55 +189,71 @@ def _gap(e: Evidence, name: str, scale: Scale) -> d.Series:
     least = e.cadence.rows(GAP_FIRST)
 
     def limit(values: d.Series) -> d.Series:
-        usual = np.median(np.abs(values[:least]))
-        later = min(scale.limit, max(scale.growth * usual, scale.least))
-        return np.where(np.arange(len(values)) < least, scale.limit, later)
+        usual = d.from_first(d.trailing_median(np.abs(values), least, 1), least)
+        later = np.clip(scale.growth * usual, scale.least, scale.limit)
+        return np.where(d.numbered(values) < least, scale.limit, later)
 
     return np.stack([*_now_and_first(e, name), on_measured(e.column(name), limit)])
 
 
-def _older(e: Evidence, row: int) -> str:
-    """Why the weights may be older, by the age of rollouts where it is known."""
-    age, why = mean(e, "rollout_age", SHAPE_STEPS)[row], "new ones do not reach the engine"
-    if not age < OLD:
-        why += ", or rollouts are old on purpose"
-        why += "" if np.isnan(age) else f": {age:.1f} versions"
-    return f"older weights ({why})"
+class _Kinds(NamedTuple):
+    """Means of what tells the kinds of mismatch apart."""
 
+    age: d.Series
+    ratios: list[d.Series]
+    now: d.Series
+    step_kl: d.Series
 
-def _likely_mismatch(e: Evidence, row: int) -> str:
-    """What keeps engine and trainer apart, by how the ratios r = π_old/π_behaviour are distributed
-    (docs/engines.md); empty where they do not say."""
-    names = ("gap", "k3", "ratio", "chi2", "far_share")
-    gap, k3, ratio, chi2, far = (mean(e, f"engine_{n}", SHAPE_STEPS)[row] for n in names)
-    if np.isnan(k3 + ratio + far):
+    @classmethod
+    def of(cls, e: Evidence) -> _Kinds:
+        names = ("gap", "k3", "ratio", "chi2", "far_share")
+        return cls(
+            mean(e, "rollout_age", SHAPE_STEPS),
+            [mean(e, f"engine_{name}", SHAPE_STEPS) for name in names],
+            mean(e, "engine_k3", GAP_STEPS), mean(e, "step_kl", STEP_KL_STEPS),
+        )
+
+    def older(self, row: int) -> str:
+        """Why the weights may be older, by the age of rollouts where it is known."""
+        age, why = self.age[row], "new ones do not reach the engine"
+        if not age < OLD:
+            why += ", or rollouts are old on purpose"
+            why += "" if np.isnan(age) else f": {age:.1f} versions"
+        return f"older weights ({why})"
+
+    def likely(self, e: Evidence, row: int) -> str:
+        """What keeps engine and trainer apart, by how the ratios r = π_old/π_behaviour are
+        distributed (docs/engines.md); empty where they do not say."""
+        gap, k3, ratio, chi2, far = (series[row] for series in self.ratios)
+        if np.isnan(k3 + ratio + far):
+            return ""
+        noise = SHAPE_NOISE * _noise(e, row, k3)
+        if gap < -noise:
+            return "; below 0 it is not of the distribution that the engine sampled from"
+        # Pinsker: of tokens drawn from π_behaviour this share at most has r > 2 or r < 1/2.
+        if far > FAR_SLACK + 3 * np.sqrt(max(gap, 0.0) / 2):
+            return (
+                f"; {percent(far)} of them differ by more than 2 ×, too many for so close a mean: "
+                "scores of other tokens, or another model"
+            )
+        if 1 - ratio > max(gap / 2, noise) and chi2 < 0:
+            mass = f"{percent(ratio)} of the mass"
+            return f"; sampling that is cut off (top-p, top-k, min-p) at {mass}"
+        now, step_kl = self.now[row], self.step_kl[row]
+        if now < step_kl / 4:
+            return (
+                f"; their KL of {short(now, 2)} is far less than a step's, {short(step_kl, 2)}: "
+                "precision or kernels"
+            )
         return ""
-    noise = SHAPE_NOISE * _noise(e, row, k3)
-    if gap < -noise:
-        return "; below 0 it is not of the distribution that the engine sampled from"
-    # Pinsker: of tokens drawn from π_behaviour this share at most has r > 2 or r < 1/2.
-    if far > FAR_SLACK + 3 * np.sqrt(max(gap, 0.0) / 2):
-        return (
-            f"; {percent(far)} of them differ by more than 2 ×, too many for so close a mean: "
-            "scores of other tokens, or another model"
-        )
-    if 1 - ratio > max(gap / 2, noise) and chi2 < 0:
-        return f"; sampling that is cut off (top-p, top-k, min-p) at {percent(ratio)} of the mass"
-    now = mean(e, "engine_k3", GAP_STEPS)[row]
-    step_kl = mean(e, "step_kl", STEP_KL_STEPS)[row]
-    if now < step_kl / 4:
-        return (
-            f"; their KL of {short(now, 2)} is far less than a step's, {short(step_kl, 2)}: "
-            "precision or kernels"
-        )
-    return ""
 
 
 def _noise(e: Evidence, row: int, k3: float) -> float:
     """Standard error of the means of log r and of r: their variance is 2 k3 where r is close to
     1."""
-    steps = min(row + 1, e.cadence.rows(SHAPE_STEPS))
-    tokens = e.column("tokens_seen")[row] / (row + 1) * steps
+    rows = e.start + row + 1
+    steps = min(rows, e.cadence.rows(SHAPE_STEPS))
+    tokens = e.column("tokens_seen")[row] / rows * steps
     return float(np.sqrt(2 * k3 / tokens)) if tokens > 0 else 0.0
 
 
@@ -258,11 +273,19 @@ def step_size(e: Evidence) -> Measurement:
 def without_effect(e: Evidence) -> bool:
     """A step moves the policy far more than at first, and the reward has neither risen nor been
     lost: so does a trainer whose weights do not reach the engine that samples."""
-    step_kl, change = mean(e, "step_kl", STEP_KL_STEPS), rise(e)
-    step_kl = step_kl[~np.isnan(step_kl)]
-    has_grown = len(step_kl) > 0 and step_kl[-1] >= GROWN * step_kl[: STEP_KL_STEPS][-1] > 0
-    is_lost = outcome(e).share[-1:].min(initial=1.0) < DECLINED
-    return has_grown and change is not None and not change.clear and not is_lost
+    now, first = _step_kl(e)[:, -1] if len(e.step) else np.full(2, np.nan)
+    change, is_lost = rise(e), outcome(e).share[-1:].min(initial=1.0) < DECLINED
+    has_grown = now >= GROWN * first > 0
+    return bool(has_grown) and change is not None and not change.clear and not is_lost
+
+
+@once
+def _step_kl(e: Evidence) -> d.Series:
+    """Its mean over the last steps and over the first, (2, N)."""
+    step_kl = mean(e, "step_kl", STEP_KL_STEPS)
+    return on_measured(
+        step_kl, lambda v: np.stack([v, d.from_first(v, STEP_KL_STEPS)]), series=2
+    )
 
 
 @once

@@ -70,12 +70,13 @@ def _against_usual(
 
 LENGTH = ("the response length", " tokens")
 longer = _against_usual("response_tokens", usual.GROWN, *LENGTH)
+explosion = _against_usual("grad_norm", usual.GRADIENT_SURGE, "the gradient norm")
 
 
 @once
 def sustained(e: Evidence) -> Measurement:
     """A surge of the gradient norm that is as large as that now."""
-    surge = _against_usual("grad_norm", usual.GRADIENT_SURGE, "the gradient norm")(e)
+    surge = explosion(e)
     limit = d.constant(SUSTAINED, surge.value)
     return replace(surge, holds=surge.holds & (surge.value >= limit), threshold=limit)
 
@@ -102,7 +103,7 @@ def _now(e: Evidence, name: str, row: int) -> str:
         departure = high if high.holds[row] else departure
     base = float(departure.usual[row])
     if not base > 0:
-        values = e.column(name)[: row + 1]
+        values = e.so_far(name, row)
         return NOW[name].format(short(values[~np.isnan(values)][-1], 2))
     before = f" (usually {short(base, 2)})"
     return NOW[name].format(short(base * float(departure.ratio[row]), 2)) + before
@@ -275,7 +276,7 @@ RULES = (
         f"{usual.GRADIENT_SURGE:g} × usual: {USUAL}. {NO_GRADIENT}",
         advice="Check the data of these steps; lower the learning rate or the clip if it goes on.",
         confused_with=BATCH,
-        measure=_against_usual("grad_norm", usual.GRADIENT_SURGE, "the gradient norm"),
+        measure=explosion,
         unit="× usual",
         for_steps=3,
         inside=True,

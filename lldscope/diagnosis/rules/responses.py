@@ -65,7 +65,8 @@ def truncation(e: Evidence) -> Measurement:
     uncut = reward_fell(e) & (loss > LOST) & (more.now - more.before < loss / TIMES_CUT)
     explains = cut.holds & (starved(e) | (risen & ~recently(e, uncut, 1)))
     tokens = e.column("response_tokens")
-    first = on_measured(tokens, lambda v: np.full(len(v), np.median(v[: e.cadence.rows(SMOOTH)])))
+    smooth = e.cadence.rows(SMOOTH)
+    first = on_measured(tokens, lambda v: d.from_first(d.trailing_median(v, smooth, 1), smooth))
     growth = mean(e, "response_tokens", CUT_STEPS) / first
 
     def message(row: int) -> str:
@@ -139,32 +140,29 @@ def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
     usual = (now >= STEADY[0] * before) & (now <= STEADY[1] * before)
     bad_share = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
     begins = usual & ~(bad_share > BROKEN_TURNS)
-    out = np.zeros(len(long), dtype=bool)
-    for t in np.flatnonzero(long):
-        out[t] = out[t - 1] if t and long[t - 1] else begins[t]
-    return out
+    first = long & (d.consecutive(long) == 1)
+    return long & d.last(begins, first, False)
 
 
 @once
 def repetition(e: Evidence) -> Measurement:
     share = e.column("repeat_share")
     first, smooth = e.cadence.rows(REPEATED_FIRST, SMOOTH), e.cadence.rows(SMOOTH)
-    data = np.flatnonzero(restarts(e, "data"))
 
-    def after_first(series: d.Series, values: d.Series | float) -> d.Series:
-        return np.where(np.arange(len(series)) >= first, values, np.nan)
+    def after_first(series: d.Series, values: d.Series) -> d.Series:
+        return np.where(d.numbered(series) >= first, d.from_first(values, first), np.nan)
 
     def usual(series: d.Series) -> d.Series:
-        return after_first(series, float(np.median(series[:first])))
+        return after_first(series, d.trailing_median(series, first, first))
 
     def level(series: d.Series) -> d.Series:
         return d.trailing_median(series, smooth, smooth)
 
     def clear(series: d.Series) -> d.Series:
-        noise = d.noise_of_means(series[:first])[-1]
+        noise = d.noise_of_means(series)
         return after_first(series, CLEAR_RISE * np.sqrt(noise * (1 / smooth + 1 / first)))
 
-    now, before, noise = (on_measured(share, f, data) for f in (level, usual, clear))
+    now, before, noise = (on_measured(share, f, e.data) for f in (level, usual, clear))
     limit = before + np.fmax(REPEATED, noise)
 
     def message(row: int) -> str:

@@ -63,7 +63,7 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
     def message(row: int) -> str:
         also = f", and {signs}" if (signs := second_signs(e, row)) else ""
         if result.is_gone[row]:
-            values = o.reward_series(e)[: row + 1]
+            values = e.so_far(o.reward_signal(e), row)
             lowest = np.nanmin(values)
             rows = int(d.consecutive(~(values > lowest))[-1])
             before = np.nanmean(values[: row + 1 - rows])
@@ -125,7 +125,8 @@ def _in_one_step(values: d.Series, gain: d.Series, recent: int) -> Flags:
 def _until_it_comes_back(e: Evidence, sudden: Flags) -> Flags:
     """From each sudden fall until the reward is what it was before, nearly, and stays there."""
     reward, floor = change(e, "reward"), o.outcome(e).floor
-    holds, level, steps = np.zeros(len(sudden), dtype=bool), np.nan, 0
+    holds, state = np.zeros(len(sudden), dtype=bool), d.cell()
+    level, steps = state.value or (np.nan, 0)
     for t, starts in enumerate(sudden.tolist()):
         if starts and level != level:
             level, steps = reward.before[t], 0
@@ -133,6 +134,7 @@ def _until_it_comes_back(e: Evidence, sudden: Flags) -> Flags:
         holds[t] = level == level and not back
         steps = steps + 1 if back else 0
         level = np.nan if steps >= e.cadence.rows(BACK) else level
+    state.value = level, steps
     return holds
 
 
@@ -150,7 +152,8 @@ def flat_score(e: Evidence) -> Measurement:
     holds, flat = np.zeros(len(e.step), dtype=bool), np.full(len(e.step), -1)
     for i, name in enumerate(names):
         score = e.column(name)
-        solved = mean(e, name, SCORE_STEPS) >= NEARLY_ALL * np.fmax(np.fmax.accumulate(score), 1.0)
+        highest = np.fmax(d.accumulated(np.fmax, score), 1.0)
+        solved = mean(e, name, SCORE_STEPS) >= NEARLY_ALL * highest
         apart = ~np.isclose(e.column("reward"), score, equal_nan=True) & ~solved
         one = ((rises >= SCORE_RISE) & (gains(name) <= o.FLAT)).any(axis=0) & apart
         flat[one & ~holds] = i
@@ -178,7 +181,8 @@ def _gains(values: d.Series, window: int) -> d.Series:
     """In standard errors: of the last window over the one before, and over the first, (2, N)."""
     mean = d.trailing_mean(values, window, window)
     error = np.sqrt(2 * d.shifted(d.noise_of_means(values), window) / window) + 1e-9
-    first = np.where(np.arange(len(mean)) < 2 * window - 1, np.nan, mean[:window][-1])
+    start = d.from_first(mean, window)
+    first = np.where(d.numbered(mean) < 2 * window - 1, np.nan, start)
     return (mean - np.stack([d.shifted(mean, window), first])) / error
 
 
@@ -194,7 +198,7 @@ def _rose_most(e: Evidence, row: int, fell: str) -> str:
     """The component that has risen most, in words, beside one that did not."""
     gains = {}
     for name in _components(e):
-        values = e.column(name)[: row + 1]
+        values = e.so_far(name, row)
         values, n = values[~np.isnan(values)], e.cadence.rows(SMOOTH)
         if name != fell and len(values):
             gains[_bare(name)] = values[-n:].mean() - values[:n].mean()
@@ -216,7 +220,7 @@ def parsing(e: Evidence) -> Measurement:
     recent = e.cadence.rows(RECENT)
     at_once = alone & _in_one_step(o.reward_series(e), reward.now - reward.before, recent)
     # A row more, so that one bad batch is not enough.
-    before = np.concatenate([[False], at_once[:-1]])[: len(alone)]
+    before = d.shifted(at_once, 1) > 0
     holds = _until_it_comes_back(e, alone & before)
 
     def message(row: int) -> str:
@@ -237,10 +241,10 @@ def replaced(e: Evidence) -> Measurement:
     worst, (grave, low) = np.zeros(n, dtype=np.int64), np.zeros((2, n), dtype=bool)
     steady = ~np.isnan(o.outcome(e).level) & ~o.outcome(e).fallen
     says_right = [bool(_RIGHT.match(name)) for name in names]
-    outcomes = [o.outcome_of(e, e.column(name)) for name in names] if len(names) > 1 else []
+    outcomes = [o.outcome_of(e, name) for name in names] if len(names) > 1 else []
     for i, one in enumerate(outcomes):
         fallen = one.under(o.DECLINED) & steady
-        low |= np.logical_or.accumulate(fallen) & (one.share < o.RECOVERED)
+        low |= d.accumulated(np.logical_or, fallen) & (one.share < o.RECOVERED)
         grave |= fallen & (says_right[i] or not any(says_right))
         first = fallen & ~(holds & (share <= one.share))  # of several the one that lost most
         share[first], worst[first] = one.share[first], i
@@ -260,10 +264,20 @@ def replaced(e: Evidence) -> Measurement:
 
 def unpaid(e: Evidence) -> list[str]:
     """The components of the reward that have been 0 in every step, while the reward was not."""
-    if not np.nanmax(np.abs(o.reward_series(e)), initial=0.0) > 0:
+    if not _extent(e, o.reward_signal(e))[1] > 0:
         return []
-    measured = {name: (x := e.column(name))[~np.isnan(x)] for name in _components(e)}
-    return [_bare(n) for n, x in measured.items() if len(x) >= least_rows(e) and not x.any()]
+    extents = {name: _extent(e, name) for name in _components(e)}
+    return [_bare(n) for n, (rows, most) in extents.items() if rows >= least_rows(e) and not most]
+
+
+@once
+def _extent(e: Evidence, name: str) -> tuple[int, float]:
+    """In how many rows so far a signal was measured, and the largest size it has had."""
+    values, state = np.abs(e.column(name)), d.cell()
+    rows, most = state.value or (0, 0.0)
+    measured = values[~np.isnan(values)]
+    state.value = rows + len(measured), max(most, measured.max(initial=0.0))
+    return state.value
 
 
 BEYOND_NOISE = (

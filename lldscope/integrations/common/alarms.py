@@ -110,7 +110,7 @@ def farewell(place: Any) -> None:
     try:
         with open_run(place) as run:
             state = check(run)
-            steps = len(run.assess().phases)
+            steps = run.assess().rows
             word, cause = state.sign.word, in_one_line(state.headline.cause)
             verdict = "" if cause.lower().startswith(word) else f", {word}"
             print(f"lldscope: {steps} steps in {place}{verdict}. {cause}. "

@@ -56,7 +56,7 @@ class StepLog:
         values = {name: _mean(run, name, steps) for name in SIGNALS}
         for index, delta in run.rows(_BY_ACTION.format(min(steps), max(steps))).rows:
             values[f"delta_correct_action_{index}"] = delta
-        test = run.assess().evidence.decay
+        test = run.assess().last.decay
         values["decay_test"] = float(test.value[-1] / test.threshold[-1])
         values["phase"] = PHASES.get(state.phase or "", 0)
         values["verdict"] = VERDICTS.get(state.verdict, 0)

@@ -179,7 +179,8 @@ def entropy_floor(e: Evidence) -> Measurement:
         variance = d.noise_of_means(values - d.trailing_median(values, smooth, smooth))
         return MEDIAN_ERROR * np.sqrt(2 * variance / smooth) / (apart * e.cadence.stride)
 
-    above = entropy_left(e)
+    above, few = entropy_left(e), e.cadence.rows(usual.RECENT)
+    lately = on_measured(entropy, lambda v: d.trailing_median(v, few, few))
     falls, errors = (on_measured(log, f, e.data) for f in (slope, error))
     slowest = falls + CLEAR_FALL * errors
     arrives = np.where(slowest < 0, np.maximum(above, 0.0) / -slowest, np.nan)  # steps from now
@@ -192,6 +193,8 @@ def entropy_floor(e: Evidence) -> Measurement:
         now = f"the entropy is {percent(share)} of what it was at first"
         if above[row] <= 0:
             return f"{now} (limit {percent(ENTROPY_FLOOR)})"
+        if not will_be[row]:  # nearly none, whatever it was at first
+            return f"the entropy is {lately[row]:.1g} nats/token (limit {NO_ENTROPY:g})"
         fall = percent(1.0 - float(np.exp(falls[row])))
         plan = "how many are planned is not known"
         if e.step[row] < n_steps:

@@ -47,7 +47,8 @@ class StepLog:
         self._firing: dict[str, Severity] | None = None
 
     def entry(self, steps: Sequence[int]) -> dict[str, float]:
-        """The entry for these steps, which are sealed; passes on the alarms that have begun."""
+        """The entry for these steps, which are sealed; passes on the alarms that have begun. Empty
+        before the first row."""
         if self._run is None:
             self._run = open_run(self._path)
         else:
@@ -57,6 +58,8 @@ class StepLog:
         for index, delta in run.rows(_BY_ACTION.format(min(steps), max(steps))).rows:
             values[f"delta_correct_action_{index}"] = delta
         test = run.assess().last.decay
+        if not len(test.value):
+            return {}
         values["decay_test"] = float(test.value[-1] / test.threshold[-1])
         values["phase"] = PHASES.get(state.phase or "", 0)
         values["verdict"] = VERDICTS.get(state.verdict, 0)

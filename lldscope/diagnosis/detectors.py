@@ -112,8 +112,12 @@ def as_recorded(signals: Columns, name: str, start: int = 0, stop: int | None = 
     if hasattr(column, "iloc"):
         rows = column.iloc[start:stop]
         return np.asarray(rows.to_numpy(dtype=np.float64, na_value=np.nan))
-    rows = column.slice(start, None if stop is None else stop - start)  # of pyarrow
-    return np.asarray(rows.to_numpy(), dtype=np.float64)
+    import pyarrow as pa
+
+    rows = column.slice(start, None if stop is None else stop - start).combine_chunks()
+    batch = pa.RecordBatch.from_arrays([rows], ["values"])  # whose arrays need no pandas
+    values = batch.to_tensor(null_to_nan=True).to_numpy()
+    return np.asarray(values[:, 0], dtype=np.float64)
 
 
 def floats(signals: Columns, name: str, start: int = 0, stop: int | None = None) -> Series:

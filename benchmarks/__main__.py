@@ -54,7 +54,7 @@ BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 # Commands of their own: they need arguments, a server, another environment or long. What else is
 # here serves others.
 ALONE = (
-    "candidates", "dashboard", "engines", "long_run", "many_remote_runs", "noise",
+    "candidates", "dashboard", "engines", "growth", "long_run", "many_remote_runs", "noise",
     "object_store", "options", "recall", "retrieval", "slow_clients", "slow_disk",
 )
 

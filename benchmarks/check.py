@@ -17,12 +17,13 @@ from statistics import median
 from lldscope.runs import find_runs
 
 HERE = Path(__file__).parents[1]
+SAMPLES = HERE / "sample_runs"
 ROUNDS = 7
 Command = tuple[list[str], Path]  # words, and where it runs
 
 
 def main(other: str | None = None) -> None:
-    run = str(find_runs(HERE / "sample_runs")[0])
+    run = str(find_runs(SAMPLES)[0])
     commands: dict[str, Command] = {
         name: ([sys.executable, "-c", code], HERE)
         for name, code in (

@@ -27,7 +27,7 @@ from werkzeug.exceptions import HTTPException
 
 from lldscope.core.errors import LldscopeError
 
-_QUESTIONS = "/_dash-update-component"
+QUESTIONS = "/_dash-update-component"
 UNREADABLE = (duckdb.Error, OSError, pa.ArrowException)  # as when a run is deleted meanwhile
 
 
@@ -46,7 +46,7 @@ def add_answers(server: Flask) -> None:
     def fault(error: Exception) -> Response:
         if isinstance(error, UNREADABLE):
             return sentence("The run cannot be read now; it may have been deleted.", 404)
-        if request.path == _QUESTIONS and not _is_ours(error):
+        if request.path == QUESTIONS and not _is_ours(error):
             return sentence("This page asks what this version does not answer: reload it.", 400)
         server.logger.exception("%s %s", request.method, request.path)
         return sentence("Internal error; see the console of lldscope dash.", 500)

@@ -7,6 +7,7 @@ import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import Any
 
 from flask import Flask, Response, request
@@ -16,9 +17,9 @@ from lldscope.core.errors import LldscopeError
 from .data.run_registry import RunRegistry
 from .data.snapshot import Snapshot
 from .pages.story import story_key
+from .security import QUESTIONS
 
 MOST = 32  # answers that are kept
-_ROUTE = "/_dash-update-component"
 
 
 @dataclass
@@ -33,7 +34,7 @@ class _Answer:
 def share_refreshes(server: Flask, registry: RunRegistry) -> None:
     """Answer a refresh of charts as it was answered to another browser, if the snapshots are the
     same. The guard of the server stands before it."""
-    make = server.ensure_sync(server.view_functions[_ROUTE])
+    make = server.ensure_sync(server.view_functions[QUESTIONS])
     answers: OrderedDict[str, _Answer] = OrderedDict()
     lock = threading.Lock()
 
@@ -47,7 +48,7 @@ def share_refreshes(server: Flask, registry: RunRegistry) -> None:
         with lock:
             shared = answers.get(key)
             # Not only of the same rows: a snapshot also says how old the last one is.
-            if shared is None or any(map(_differ, shared.snapshots, snapshots)):
+            if shared is None or any(map(is_not, shared.snapshots, snapshots)):
                 shared = answers[key] = _Answer(snapshots)
             answers.move_to_end(key)
             while len(answers) > MOST:
@@ -61,11 +62,7 @@ def share_refreshes(server: Flask, registry: RunRegistry) -> None:
         packed = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
         return Response(shared.body, mimetype="application/json", headers=packed)
 
-    server.view_functions[_ROUTE] = answer
-
-
-def _differ(one: Snapshot, other: Snapshot) -> bool:
-    return one is not other
+    server.view_functions[QUESTIONS] = answer
 
 
 def _values_of_tick() -> dict[str, Any]:

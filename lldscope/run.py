@@ -55,7 +55,9 @@ class Run:
         self._damaged_files: dict[str, str] = {}  # as of the last refresh
         self._events: list[dict[str, Any]] = []
         self._notes: list[dict[str, Any]] = []
-        self._judges: dict[tuple[Any, ...], tuple[Judge, int]] = {}  # the last used come last
+        # Judges with what they have seen: the cuts, what their answer rests on, and the answer. The
+        # last used come last.
+        self._judges: dict[tuple[Any, ...], tuple[Judge, int, Any, Assessment | None]] = {}
         try:
             self._sync()
             self.info = layout.try_read_run(self.path, {}, self.place)
@@ -210,15 +212,17 @@ class Run:
         with self._lock:
             n_steps, db = self.planned_steps, self._contents.db
             arguments = (arl or default_arl(n_steps), tuple(RULES if rules is None else rules))
-            new = Judge(*arguments), len(db.cuts)
-            judge, n_cuts = self._judges.pop(arguments, new)
-            columns = db.columns()
-            replaced = min(db.cuts[n_cuts:], default=None)
-            if self._remote is None:  # every table of it would have to be fetched
-                columns |= self.components()
-            restarts = restarts_of(self.events(), self._contents.starts().resumes)
-            answer = judge.look(columns, restarts, n_steps, replaced)
-            self._judges[arguments] = judge, len(db.cuts)
+            new = Judge(*arguments), len(db.cuts), None, None
+            judge, n_cuts, before, answer = self._judges.pop(arguments, new)
+            basis = self._contents.parts.version, n_steps, self._events
+            if answer is None or basis != before:
+                columns = db.columns()
+                replaced = min(db.cuts[n_cuts:], default=None)
+                if self._remote is None:  # every table of it would have to be fetched
+                    columns |= self.components()
+                restarts = restarts_of(self._events, self._contents.starts().resumes)
+                answer = judge.look(columns, restarts, n_steps, replaced)
+            self._judges[arguments] = judge, len(db.cuts), basis, answer
             for unused in [*self._judges][:-MOST_JUDGES]:
                 del self._judges[unused]
             return answer

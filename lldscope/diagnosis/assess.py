@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -147,6 +147,8 @@ class Assessment:
     def evidence(self) -> Evidence:
         """The evidence of all rows; `last` where that is enough, because this takes long."""
         e = self.last
+        if not e.start:  # the last block is the first: what is asked of it now goes no further
+            return replace(e, memory={}, cache=dict(e.cache))
         return gather(e.signals, e.arl, e.restarts, e.planned_steps, e.observed)
 
     @cached_property

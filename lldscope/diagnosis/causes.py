@@ -37,14 +37,14 @@ def explained_elsewhere(e: Evidence) -> Flags:
     A cause counts while it is pending, too: LLD waits for it.
     """
     out = np.zeros(len(e.step), dtype=bool)
-    ongoing = [fall for fall in falls(e) if fall.end is None or fall.end > e.start]
+    ongoing = [fall for fall in falls(e) if fall.lasts(e.start)]
     for rule in CAUSES:
         holds, episodes = explaining(e, rule), explanations(e, rule)
         on, pending = d.consecutive(holds), holds.copy()
         for cause in episodes if ongoing else ():
             pending[_rows(e, cause.fired, cause.end)] = False
             for fall in ongoing:
-                if explains(e, cause.begin, fall.fired) and _lasts(cause, fall.fired):
+                if explains(e, cause.begin, fall.fired) and cause.lasts(fall.fired):
                     out[_rows(e, max(fall.fired, cause.fired), fall.end)] = True
         for row in np.flatnonzero(pending).tolist() if ongoing else ():
             begin = e.start + row - int(on[row]) + 1
@@ -56,10 +56,6 @@ def explained_elsewhere(e: Evidence) -> Flags:
 def _rows(e: Evidence, start: int, end: int | None) -> slice:
     """Rows of the run as those of the block."""
     return slice(max(start - e.start, 0), None if end is None else max(end - e.start, 0))
-
-
-def _lasts(cause: Episode, row: int) -> bool:
-    return cause.end is None or row < cause.end
 
 
 def explains(e: Evidence, begin: int, fall: int) -> bool:

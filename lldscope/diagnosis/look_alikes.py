@@ -212,7 +212,7 @@ def _brought_about_by(
         if (rule.rank or 0) < (consequence.rank or 0)
         for cause, start in zip(explanations(e, rule), _onsets(e, rule), strict=True)
         if cause.begin <= of.begin + e.cadence.rows(LAG)
-        and (cause.end is None or of.begin < cause.end)
+        and cause.lasts(of.begin)
     ]
     if causes:
         return min(causes)[1]
@@ -243,7 +243,7 @@ def _troubles(e: Evidence) -> dict[str, list[Episode]]:
 
 def _lasting(of: list[Episode], row: int) -> int | None:
     """The first step of the last that was not over at a row."""
-    return next((e.span[0] for e in reversed(of) if e.end is None or row < e.end), None)
+    return next((e.span[0] for e in reversed(of) if e.lasts(row)), None)
 
 
 @once

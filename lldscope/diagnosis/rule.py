@@ -178,7 +178,11 @@ class Episode:
 
     def at(self, row: int) -> bool:
         """Whether it fires at a row."""
-        return self.fired <= row and (self.end is None or row < self.end)
+        return self.fired <= row and self.lasts(row)
+
+    def lasts(self, row: int) -> bool:
+        """Whether it is not over at a row."""
+        return self.end is None or row < self.end
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,14 @@ class StepLog:
             self._run = open_run(self._path)
         else:
             self._run.refresh()
-        run, state = self._run, check(self._run)
-        values = {name: _mean(run, name, steps) for name in SIGNALS}
+        run, columns = self._run, self._run.columns()
+        if not len(columns["step"]):
+            return {}
+        rows = np.isin(columns["step"], steps)
+        values = {name: _mean(columns[name][rows]) for name in SIGNALS}
         for index, delta in run.rows(_BY_ACTION.format(min(steps), max(steps))).rows:
             values[f"delta_correct_action_{index}"] = delta
-        test = run.assess().last.decay
-        if not len(test.value):
-            return {}
+        state, test = check(run), run.assess().last.decay
         values["decay_test"] = float(test.value[-1] / test.threshold[-1])
         values["phase"] = PHASES.get(state.phase or "", 0)
         values["verdict"] = VERDICTS.get(state.verdict, 0)
@@ -82,9 +83,7 @@ class StepLog:
                 alert(alarm)
 
 
-def _mean(run: Run, name: str, steps: Sequence[int]) -> float:
-    columns = run.columns()
-    values = columns[name][np.isin(columns["step"], steps)]
+def _mean(values: Any) -> float:
     values = values[np.isfinite(values)]
     return float(values.mean()) if len(values) else math.nan
 

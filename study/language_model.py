@@ -9,6 +9,7 @@ One process at a time; Ctrl-C stops, and the same command goes on from the last 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import subprocess
@@ -39,9 +40,10 @@ ARMS: dict[str, tuple[float, tuple[str, ...]]] = {
 """Share of the configuration's learning rate, and what else an arm changes."""
 SEEDS = {"plain": 6, "llds": 4, "half": 4, "positives": 4, "holding": 4}
 """How many runs of each: seeds from 1 on, the same questions in every arm."""
-RATES, EXPLORER = (1e-4, 3e-5, 1e-5), 900
-"""Rates that are tried, highest first until one holds, and the seed that tries them: it judges
-nothing."""
+RATES, EXPLORER = (1e-4, 3e-5, 5.5e-5), 900
+"""Rates that are tried, the third between one that collapses and one that holds, and the seed that
+tries them: it judges nothing."""
+LOOK = 60  # seconds between two looks at a run that is being made
 SMOOTH = 10
 
 
@@ -64,15 +66,24 @@ def plan() -> Iterator[tuple[str, list[str]]]:
 
 
 def command(settings: list[str], run: Path) -> list[str] | None:
-    """What makes or resumes a run; None where it is finished."""
+    """What makes or resumes a run; None where it is finished or has collapsed."""
     train = [str(Path(sys.executable).with_name("lldscope")), "train"]
     if not (run / "run.json").is_file():
         return [*train, CONFIG, *settings, "--run", str(run)]
-    if json.loads((run / "run.json").read_text("utf-8")).get("status") == "finished":
+    status = json.loads((run / "run.json").read_text("utf-8")).get("status")
+    if status == "finished" or has_collapsed(run):
         return None
     if any((run / "checkpoints").glob("step-*")):
         return [*train, "--resume", "--run", str(run)]
     raise LldscopeError(f"{run} stopped before its first checkpoint: remove it")
+
+
+def has_collapsed(run: Path) -> bool:
+    """Whether a run has collapsed, and so ends: what comes after is slow, and judges nothing."""
+    if not (run / "run.json").is_file():
+        return False
+    with lldscope.open_run(run) as opened:
+        return collapse_row(opened.columns()["reward"]) is not None
 
 
 def events(signals: pd.DataFrame) -> dict[str, int | None]:
@@ -124,8 +135,15 @@ def _make(runs: Iterable[tuple[str, list[str]]], folder: Path) -> None:
     for name, settings in runs:
         if line := command(settings, folder / name):
             click.echo(" ".join(line))
-            if code := subprocess.run(line).returncode:
-                sys.exit(code)
+            process = subprocess.Popen(line)
+            while process.poll() is None and not has_collapsed(folder / name):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK)
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+            elif process.returncode:
+                sys.exit(process.returncode)
 
 
 @main.command()

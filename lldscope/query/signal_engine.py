@@ -2,12 +2,16 @@
 
 Every view is a table of its own: one statement of them all takes several times as long to plan.
 Actions, by far the most rows, stay in their files; each view that needs them reads its columns.
+
+A live run asks for one small range after another, each of which takes longer to plan than to
+compute. Such ranges share their tables, so that the views are planned once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -39,6 +43,11 @@ class SignalEngine:
             # It would group the actions of every response before it joins their class.
             self._db.execute("SET disabled_optimizers='partial_aggregate_pushdown'")
         self._db.execute(view_sql("macros"))
+        # A parameter of a statement would have it planned again.
+        self._db.execute("CREATE TABLE earlier AS SELECT NULL::DOUBLE AS tokens")
+        self._was_few = False  # the range whose rows the tables hold
+        self._filled: set[str] = set()  # tables that may have rows
+        self._plans: dict[str, str] = {}  # view → its SQL, as DuckDB has prepared it
 
     def close(self) -> None:
         self._db.close()
@@ -60,25 +69,27 @@ class SignalEngine:
         few = sum(p.rows for p in parts) <= FEW_ROWS
         self._db.execute("SET threads=1" if few else "RESET threads")
         self._db.execute(f"PRAGMA {'disable' if few else 'enable'}_optimizer")
+        follows, self._was_few = few and self._was_few, False
         for table in SIGNAL_TABLES:
-            _, rows = queries_of(self._run, table, parts, starts)
+            rows = f"FROM empty_{table}"
+            if any(p.table == table for p in parts):
+                _, counted = queries_of(self._run, table, parts, starts)
+                rows = f"FROM ({counted}) WHERE step BETWEEN {first} AND {last}"
             # Each use of a view binds all files of it.
-            kind = "VIEW" if table == "actions" and not few else "TABLE"
-            self._db.execute(
-                f"CREATE OR REPLACE {kind} {table} AS FROM ({rows}) "
-                f"WHERE step BETWEEN {first} AND {last}"
-            )
+            is_large = table == "actions" and not few
+            self._put(table, rows, follows, "VIEW" if is_large else "TABLE")
+        before = "NULL" if tokens_before is None else repr(tokens_before)
+        self._db.execute(f"UPDATE earlier SET tokens = {before}")
         for view in (*ROLLOUT_VIEWS, *STEP_VIEWS):
             sql = view_sql(view)
             if view == "step_signals":
-                before = "NULL" if tokens_before is None else repr(tokens_before)
-                sql = sql.replace("{tokens_before}", before)
                 sql = sql.replace("{means}", self._imported_means())
-            self._db.execute(f"CREATE OR REPLACE TABLE {view} AS {sql}")
+            self._put(view, sql, follows)
+        self._was_few = few
         for name in VIEWS:
             columns = stored_columns(name)
             aggregates = ", ".join(f"count({column})" for column in columns)
-            counts = self._db.execute(f"SELECT {aggregates} FROM step_{name}").fetchall()[0]
+            (counts,) = self._execute(f"count_{name}", f"SELECT {aggregates} FROM step_{name}")
             # All of DuckDB's result is in memory as long as one column of it is.
             names = [
                 f"{column}::{kind} AS {column}"
@@ -88,6 +99,26 @@ class SignalEngine:
             if names:
                 rows = f"SELECT {', '.join(names)} FROM step_{name} ORDER BY step"
                 yield name, self._db.sql(rows).to_arrow_table()
+
+    def _put(self, table: str, rows: str, exists: bool, kind: str = "TABLE") -> None:
+        """Replace the rows of a table that exists, or create it with them."""
+        if not exists:
+            self._db.execute(f"CREATE OR REPLACE {kind} {table} AS {rows}")
+            self._filled.add(table)
+            return
+        if table in self._filled:
+            self._db.execute(f"TRUNCATE {table}")
+            self._filled.discard(table)
+        ((n_rows,),) = self._execute(f"fill_{table}", f"INSERT INTO {table} {rows}")
+        if n_rows:
+            self._filled.add(table)
+
+    def _execute(self, name: str, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a statement, which is planned once as long as it has the same words."""
+        if self._plans.get(name) != sql:
+            self._db.execute(f"PREPARE {name} AS {sql}")
+            self._plans[name] = sql
+        return self._db.execute(f"EXECUTE {name}").fetchall()
 
     def _imported_means(self) -> str:
         """The signals that are among the scalars, for a SELECT: the mean of the run's own rows or,

@@ -1,10 +1,9 @@
 -- Grain: one row per step. Each step depends on its own rows only, so a reader that follows a live run
--- computes the new steps alone; to tokens_seen it adds those of the steps before, {tokens_before}.
+-- computes the new steps alone; to tokens_seen it adds those of the steps before, earlier.tokens.
 -- The means that another trainer's log has are filled in where the run's own rows have none.
 SELECT
-    * REPLACE ({means} n_nonfinite::BIGINT AS n_nonfinite),
-    coalesce({tokens_before} + sum(n_tokens) OVER tokens, {tokens_before}, sum(n_tokens) OVER tokens)
-        AS tokens_seen
+    * EXCLUDE before REPLACE ({means} n_nonfinite::BIGINT AS n_nonfinite),
+    coalesce(before + sum(n_tokens) OVER tokens, before, sum(n_tokens) OVER tokens) AS tokens_seen
 FROM (
     -- No two of these views have a column in common but step and n_nonfinite. (To join them takes
     -- twice as long to plan.)
@@ -28,4 +27,5 @@ FROM (
     SEMI JOIN step_totals USING (step)
     GROUP BY step
 )
+CROSS JOIN (SELECT tokens AS before FROM earlier)
 WINDOW tokens AS (ORDER BY step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -11,7 +12,7 @@ from typing import Any, Literal
 from ..diagnosis.assess import Assessment
 from ..diagnosis.detectors import floats
 from ..runs import Run
-from ..storage.heartbeats import HEARTBEAT_LOST, process_exited
+from ..storage.heartbeats import HEARTBEAT_LOST, Beats, process_exited
 
 Life = Literal["live", "finished", "failed", "stopped", "stalled"]
 
@@ -55,12 +56,12 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
     return Liveness(*_running(run, beats, now, times), age)
 
 
-def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
+def _beats_of_last_attempt(run: Run) -> Beats:
     """Heartbeats of the ranks of the last attempt; those of earlier attempts are ignored."""
     size = int(run.info.get("world_size") or 1)
     attempt = (run.info.get("attempts") or [{}])[-1].get("attempt")
 
-    def is_earlier(beat: dict[str, Any]) -> bool:
+    def is_earlier(beat: Mapping[str, Any]) -> bool:
         number = beat.get("attempt")
         return isinstance(number, int) and isinstance(attempt, int) and number < attempt
 
@@ -68,7 +69,7 @@ def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
 
 
 def _running(
-    run: Run, beats: dict[int, dict[str, Any]], now: float, times: list[float]
+    run: Run, beats: Beats, now: float, times: list[float]
 ) -> tuple[Life, str | None]:
     if not beats and now - _start_time(run) > HEARTBEAT_LOST:
         return "stalled", "no process has ever written a heartbeat"

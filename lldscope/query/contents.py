@@ -43,7 +43,9 @@ class Contents:
         if cache is not None:
             self.parts.parts = cache.load(self._id, self.db)
         self._sizes = sizes_of(info)
-        self._limits = Starts(self.parts.parts, self._sizes).limits  # that the signals rest on
+        starts = Starts(self.parts.parts, self._sizes)
+        self._limits = starts.limits  # that the signals rest on
+        self._starts: tuple[object, Starts] = None, starts  # as of a state of the parts
         # The last step that has signals, if all went well.
         self._last = max((p.last_step for p in self.parts.parts), default=-(2**31))
 
@@ -114,7 +116,10 @@ class Contents:
 
     def starts(self) -> Starts:
         """The recorders of the run, as of now."""
-        return Starts(self.parts.trusted(), self._sizes)
+        parts = self.parts.trusted()
+        if (self.parts.state, self._sizes) != self._starts[0]:
+            self._starts = (self.parts.state, self._sizes), Starts(parts, self._sizes)
+        return self._starts[1]
 
     def define(self) -> None:
         """Define the tables over the rows that count."""

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..storage import layout
+from ..storage.heartbeats import Beats
 from ..storage.integrity import MISSING, find_damage
 from ..storage.manifest import Manifest, ManifestReader
-from ..storage.part import Part
+from ..storage.part import Owner, Part
 
 if TYPE_CHECKING:
     from .remote import RemoteCopy
@@ -44,11 +46,17 @@ class PartIndex:
         self.damaged: dict[str, str] = {}
         self.dirty_from: int | None = None
         self._checked: set[tuple[str, str]] = set()
+        self._readable: tuple[object, list[Part]] = None, []  # as of a state
         self.version += 1
 
-    def read(self) -> Manifest:
-        """The manifests as they are now."""
-        return layout.read_manifest(self._run, self._manifests)
+    @property
+    def state(self) -> tuple[object, ...]:
+        """The same as long as the same parts count and can be read; a remote run never says so."""
+        return (self.version, *self.damaged) if self._remote is None else (object(),)
+
+    def read(self, beats: Beats | None = None) -> Manifest:
+        """The manifests as they are now, after heartbeats that were read before."""
+        return layout.read_manifest(self._run, self._manifests, beats)
 
     def update(self, manifest: Manifest) -> bool:
         """Replace the parts by those of a manifest, and note the first step whose signals change;
@@ -62,21 +70,23 @@ class PartIndex:
         # A merged part holds rows that were counted before; only new rows need new signals. A
         # manifest says by checksum that just this part, not another of its name, was merged. One
         # that was merged before it could be read was not counted.
-        merged = {
-            p for p in removals
-            if manifest.replaced.get((p.table, p.file), -1) == p.crc
-            and f"{p.table}/{p.file}" not in self.damaged
-        }
+        merged: dict[tuple[str, Owner], list[Part]] = defaultdict(list)
+        counted: set[Part] = set()
+        for p in removals:
+            is_merged = manifest.replaced.get((p.table, p.file), -1) == p.crc
+            if is_merged and f"{p.table}/{p.file}" not in self.damaged:
+                merged[p.table, p.name.owner].append(p)
         for p in removals:
             self.damaged.pop(f"{p.table}/{p.file}", None)
             self._checked.discard((p.table, p.file))
         for p in parts:
             if p not in before:
-                pieces = {q for q in merged if p.table == q.table and p.name.covers(q.name)}
+                pieces = {q for q in merged[p.table, p.name.owner] if p.name.covers(q.name)}
                 if sum(q.rows for q in pieces) == p.rows:
-                    removals = [q for q in removals if q not in pieces]
+                    counted |= pieces
                 else:
                     self.mark_dirty(p.first_step)
+        removals = [p for p in removals if p not in counted]
         for p in removals:  # with rows that are in no part any more
             self.mark_dirty(p.first_step)
         self.parts = parts
@@ -115,11 +125,16 @@ class PartIndex:
 
     def readable(self) -> list[Part]:
         """The parts that are local and valid."""
-        return [p for p in self.parts if self._is_local(p) and self._is_valid(p)]
+        if self._readable[0] != self.state:
+            valid = [p for p in self.parts if self._is_local(p) and self._is_valid(p)]
+            self._readable = self.state, valid
+        return self._readable[1]
 
     def trusted(self) -> list[Part]:
         """The valid parts, and those not downloaded yet: attempts begin and end where the manifests
         say, wherever the parts are."""
+        if self._remote is None:
+            return self.readable()
         return [p for p in self.parts if not self._is_local(p) or self._is_valid(p)]
 
     def _is_local(self, part: Part) -> bool:

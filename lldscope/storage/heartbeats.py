@@ -27,6 +27,9 @@ def pid_namespace() -> str | None:
         return None
 
 
+Beats = Mapping[int, Mapping[str, Any]]  # rank → its last heartbeat
+
+
 def file_of(rank: int) -> str:
     return f"{HEARTBEAT_DIR}/r{rank}.json"
 

@@ -19,7 +19,7 @@ lists does not count.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from ..core import secrets
 from ..core.errors import LldscopeError, NewerSchema, RunNotFound
 from ..core.schema import SCHEMA_VERSION
 from . import json_files
-from .heartbeats import HEARTBEAT_DIR, HEARTBEAT_NAME, file_of, read_heartbeats
+from .heartbeats import HEARTBEAT_DIR, HEARTBEAT_NAME, Beats, file_of, read_heartbeats
 from .integrity import MISSING
 from .manifest import (
     MANIFEST_DIR,
@@ -165,12 +165,16 @@ def _why_no_run(run: Path) -> str:
     )
 
 
-def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
+def read_manifest(
+    run: Path, reader: ManifestReader | None = None, beats: Beats | None = None
+) -> Manifest:
     """The parts that count now, over all attempts and ranks, in the order they were committed.
 
-    With a `reader`, only what was appended since its last use is read.
+    With a `reader`, only what was appended since its last use is read. The heartbeats `beats` must
+    have been read before.
     """
-    reported = reported_lines(read_heartbeats(run))  # before the manifests, which only grow
+    # Before the manifests, which only grow.
+    reported = reported_lines(read_heartbeats(run) if beats is None else beats)
     result = (reader or ManifestReader(run)).read()
     for owner, lines in reported.items():
         name = manifest_file(*owner)
@@ -190,7 +194,7 @@ def missing_heartbeats(manifest: Manifest, ranks: Collection[int]) -> dict[str, 
     return {file_of(rank): MISSING for rank in sealed - {*ranks}}
 
 
-def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[Owner, int]:
+def reported_lines(beats: Beats) -> dict[Owner, int]:
     """Recorder → how many lines its manifest has at least, as the heartbeats report."""
     reported: dict[Owner, int] = {}
     for beat in beats.values():

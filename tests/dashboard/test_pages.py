@@ -23,7 +23,7 @@ from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.pages import list_page
 from lldscope_dashboard.pages.batch import batch
 from lldscope_dashboard.pages.drawing import DEFAULTS, charts_of, draw
-from lldscope_dashboard.pages.frame import address, query_of, view_of
+from lldscope_dashboard.pages.frame import query_of, view_of
 from lldscope_dashboard.pages.list_page import choice_of, run_rows
 from lldscope_dashboard.pages.router import page
 from lldscope_dashboard.pages.run_page import run_parts
@@ -85,17 +85,6 @@ def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
     assert "no runs here yet" in texts(page(runs, "/", ""))
     write_run(tmp_path / "first", 3)
     assert "/run/first" in texts(page(runs, "/", ""))
-
-
-@pytest.mark.parametrize("name", ["a%41b", "50%", "a b/ü?#", "ä%2Fb"])
-@pytest.mark.slow
-def test_a_run_is_found_under_any_name(tmp_path: Path, name: str) -> None:
-    write_run(tmp_path / name, 3)
-    listed = texts(page(RunRegistry(tmp_path), "/", ""))
-    for kind in ("run", "responses", "config"):
-        href = address(kind, name)
-        assert kind != "run" or f'"{href}"' in listed
-        assert "There is no run" not in texts(page(RunRegistry(tmp_path), href, "")), href
 
 
 @pytest.mark.parametrize(
@@ -298,14 +287,6 @@ def test_scalars_and_evaluations_are_drawn_as_they_were_recorded(
     assert line["y"] == pytest.approx([0.01 * s for s in range(STEPS)], abs=1e-6)
     assert figure(runs, "eval/em/hotpot")["data"][0]["x"] == [0, 10, 20]
     assert figure(runs, "eval/em/nq")["data"][0]["x"][-1] == STEPS + 5, "after the last step"
-
-
-def test_charts_that_are_added_share_the_axis_of_the_others(runs: RunRegistry) -> None:
-    snapshot = runs.snapshot("one")
-    charts = charts_of([*DEFAULTS, "eval/em/nq", "no-such", "scalar/no-such"], [snapshot])
-    assert [c.id for c in charts] == [*DEFAULTS, "eval/em/nq"]
-    ranges = [f["layout"]["xaxis"]["range"] for f in draw([snapshot], charts, View())]
-    assert len(set(map(str, ranges))) == 1
 
 
 def test_the_address_adds_charts_to_a_run_and_to_a_comparison(runs: RunRegistry) -> None:

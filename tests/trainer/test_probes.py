@@ -200,25 +200,6 @@ def made_up_batch() -> RolloutBatch:
     )
 
 
-def test_probes_change_nothing_in_the_training(trained):
-    bare = Keeper()
-    train(
-        load_config(
-            "tiny", [*SETTINGS, "steps=3", "lr=1e-3", "probes_every=0", "eval_questions=0"]
-        ),
-        bare,
-    )
-    for table, names in (
-        ("responses", ("reward", "n_tokens")),
-        ("updates", ("grad_norm",)),
-        ("actions", ("logp_old_sum", "logp_post_sum")),
-    ):
-        for name in names:
-            values = [[row[name] for row in k.rows(table)] for k in (bare, trained)]
-            assert values[0] == values[1], name
-    assert "probes" not in bare.tables
-
-
 def test_a_resumed_run_probes_the_same_set(tmp_path):
     config = load_config(
         "tiny", [*SETTINGS, "checkpoint_every=1", "probes_every=1", "eval_questions=8"]

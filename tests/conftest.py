@@ -104,19 +104,24 @@ def lldscope_command(monkeypatch: pytest.MonkeyPatch):
     """Run the command line as a user would.
 
     In this process, which has imported everything already; with options for `subprocess.run`
-    (env, cwd, input …) in a process of its own.
+    (env, input …) in a process of its own.
     """
 
-    def run(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: Any, cwd: Path | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "lldscope", *map(str, arguments)]
         if options:
             return subprocess.run(
-                command, capture_output=True, timeout=600, **{"encoding": "utf-8"} | options
+                command, capture_output=True, timeout=600, cwd=cwd,
+                **{"encoding": "utf-8"} | options,
             )
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         code = 0
         with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.setattr(sys, "argv", ["lldscope", *command[3:]])
+            if cwd is not None:
+                patch.chdir(cwd)
             try:
                 main()
             except SystemExit as end:

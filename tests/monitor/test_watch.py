@@ -9,7 +9,6 @@ import os
 import pty
 import re
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -81,21 +80,6 @@ def kill(run) -> None:
 
 
 # -- states ----------------------------------------------------------------------------------------
-
-
-def test_a_killed_run_is_an_alarm_and_the_end(tmp_path):
-    run = tmp_path / "run"
-    with recording(run) as recorder:
-        watcher = watching(run, "--json", "--grace", 0)
-        assert json.loads(watcher.stdout.readline())["life"] == "live"
-        recorder.send_signal(signal.SIGKILL)  # and nobody waits for it: it stays as a zombie
-        out, err = watcher.communicate(timeout=60)
-    lines = [json.loads(text) for text in out.splitlines()]
-    assert watcher.returncode == 12, err
-    (alarm,) = [x for x in lines if x["type"] == "alert"]
-    assert (alarm["rule"], alarm["severity"], alarm["state"]) == ("stalled", "critical", "firing")
-    assert "is gone" in alarm["message"]
-    assert (lines[-1]["life"], lines[-1]["over"]) == ("stalled", True)
 
 
 def test_json_lines_have_the_documented_fields(tmp_path):
@@ -196,20 +180,6 @@ def test_another_run_in_the_same_place_starts_anew(tmp_path):
     shutil.rmtree(run)
     write_run(run, 110, dies=True)
     assert ("lld-decay", "firing") in news(follower.poll())
-
-
-def test_until_firing_goes_by_the_severity_of_fail_on(tmp_path):
-    run = tmp_path / "run"
-    with lldscope.Recorder(run) as recorder:
-        for step in range(150):
-            write_step(recorder, step, dies=True, at=time.time())
-            if step == 110:  # decay, no collapse yet
-                recorder.flush()
-                mild = watching(run, "--until", "firing")
-                assert mild.wait(60) == 10
-                strict = watching(run, "--until", "firing", "--fail-on", "critical")
-        recorder.flush()
-        assert strict.wait(60) == 11
 
 
 # -- terminals and logs ----------------------------------------------------------------------------

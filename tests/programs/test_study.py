@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from lldscope import open_run
 from lldscope.core.schema import SIGNALS
 from lldscope.evaluation.bank import read_bank
-from lldscope.evaluation.scoring import moving_mean, wilson
+from lldscope.evaluation.scoring import moving_mean
 from study import (
     arms,
     bank,
@@ -77,26 +77,6 @@ def test_collapse_is_what_the_rule_says(pieces, gaps):
 
 
 # -- statistics -----------------------------------------------------------------------------------
-
-
-def test_wilson():
-    # Newcombe 1998, Stat. Med. 17:857, table I: 81 of 263, 15 of 148, 0 of 20
-    for k, n, low, high in (
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0, 0.1611),
-    ):
-        assert wilson(k, n) == pytest.approx((low, high), abs=5e-5)
-    assert wilson(10, 10)[1] == 1.0
-
-
-@given(st.integers(1, 40), st.data())
-def test_wilson_bounds_are_where_the_normal_test_just_rejects(n, data):
-    k = data.draw(st.integers(0, n))
-    for bound in wilson(k, n):
-        if 0 < bound < 1:
-            z = (k / n - bound) / math.sqrt(bound * (1 - bound) / n)
-            assert abs(z) == pytest.approx(1.959964, abs=1e-6)
 
 
 @cache

@@ -146,24 +146,6 @@ def test_observation_format(world):
     assert format_documents([], "search-r1") == format_documents([])
 
 
-def test_an_episode_from_search_to_answer(world):
-    environment = Environment(Bm25Retriever(world.documents, miss_rate=0.0), max_turns=4)
-    question = question_about(world, "countries-1hop")
-    hop = question.hops[0]
-    episode = Episode(question)
-    (records,) = environment.respond([episode], [f"<search> {hop.relation} {hop.subject}</search>"])
-    assert records.startswith("\n\n<information>Doc 1(Title: ")
-    assert not episode.done
-    (records,) = environment.respond([episode], ["hm"])
-    assert records == INVALID
-    (records,) = environment.respond([episode], [f"<answer> {hop.value}</answer>"])
-    assert records == ""
-    assert episode.done
-    assert [a.kind for a in episode.actions] == ["search", "invalid", "answer"]
-    assert [a.tool_ok for a in episode.actions] == [True, None, None]
-    assert episode.reward == 1.0
-
-
 def test_the_last_generation_gets_no_tool(world):
     tool = Tool(world.documents[:2])
     environment = Environment(tool, max_turns=2)

@@ -98,7 +98,7 @@ def headline(t: Trouble) -> Headline:
 
 
 def _causes(t: Trouble, rows: Sequence[Alert]) -> list[Alert]:
-    """Alarms of causes that the log supports, and that did not begin with or after the fall."""
+    """The alarms of causes that the log supports and that began before the fall."""
     causes = [a for a in rows if a.rule in t.account.causes and a.rule in LOOK_ALIKES]
     return [a for a in causes if t.account.precedes_loss(a, t.account.start(a))]
 

@@ -142,6 +142,18 @@ def test_llds_and_kl_are_recorded(preserved):
     assert second["kl_sum"] > 0
 
 
+def test_answer_tokens_can_be_left_out_of_the_penalty():
+    masked, whole = (
+        run("llds=action", "lr=1e-3", *extra, steps=1) for extra in (["llds_answer_weight=0"], [])
+    )
+    answers = [a for a in masked.rows("actions") if a["kind"] == "answer" and a["llds_gate"]]
+    assert any(
+        0 < a["llds_sum"] < b["llds_sum"]
+        for a, b in zip(masked.rows("actions"), whole.rows("actions"), strict=True)
+        if a["kind"] == "answer" and a["llds_gate"] and b["llds_gate"]
+    ), answers
+
+
 def test_the_first_update_of_a_step_is_on_policy(plain):
     for update in plain.rows("updates"):
         if update["update"] == 0:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +33,8 @@ from page_content import ids, links, texts, walk
 import lldscope
 from lldscope.figures.chart_figures import CHARTS, make_chart
 from lldscope.figures.view import View
+from lldscope.importers.build import Import
+from lldscope.importers.source import ImportRequest
 from lldscope.storage.notes import write_note
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -402,8 +402,9 @@ def test_a_log_of_rewards_alone_is_never_green_and_says_what_is_missing(tmp_path
     lines = [json.dumps({"step": s, "reward": 0.3 + s / 500 + rng.normal(0, 0.02)})
              for s in range(100)]
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    importer = [sys.executable, "-m", "lldscope", "import", "log.jsonl", "--to", "runs/r"]
-    subprocess.run(importer, check=True, cwd=tmp_path, capture_output=True)
+    (tmp_path / "runs").mkdir()
+    task = Import([tmp_path / "log.jsonl"], tmp_path / "runs" / "r", ImportRequest(), None)
+    task.build(lambda n: None)
     snapshot = RunRegistry(tmp_path / "runs").snapshot("r")
     status = texts(run_parts(snapshot)["status"])
     for expected in ("no alarm", "improving", "only the reward was logged", "imported"):

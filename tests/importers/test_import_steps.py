@@ -380,27 +380,6 @@ def test_the_last_step_of_a_dump_that_is_half_written_is_left_out(tmp_path):
     assert outcome.findings.skipped == {"rollouts of the last step, which is not complete": 3}
 
 
-def test_a_damaged_database_in_a_folder_is_named_and_the_rest_is_imported(run_import, tmp_path):
-    import sqlite3
-
-    with sqlite3.connect(tmp_path / "mlflow.db") as db:
-        db.executescript(
-            "CREATE TABLE runs (run_uuid TEXT, name TEXT, lifecycle_stage TEXT);"
-            "CREATE TABLE metrics (key TEXT, value REAL, timestamp INT, step INT, is_nan INT,"
-            " run_uuid TEXT); INSERT INTO runs VALUES ('r', 'r', 'active');"
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
-            "INSERT INTO metrics SELECT 'reward', .5, 1, i, 0, 'r' FROM n;"
-        )
-    db.close()
-    content = bytearray((tmp_path / "mlflow.db").read_bytes())
-    content[12288:20480] = b"\xff" * 8192
-    (tmp_path / "mlflow.db").write_bytes(content)
-    (tmp_path / "metrics.jsonl").write_text(LOGS["metrics.jsonl"]())
-    outcome = run_import(tmp_path)
-    assert outcome.steps >= len(ROWS)
-    assert any("mlflow.db cannot be read to its end" in note for note in outcome.findings.notes)
-
-
 # -- rows that do not name their steps, and a progress bar in a block of its own -------------------
 
 

@@ -82,9 +82,9 @@ def kill(run) -> None:
 # -- states ----------------------------------------------------------------------------------------
 
 
-def test_json_lines_have_the_documented_fields(tmp_path):
+def test_json_lines_have_the_documented_fields(tmp_path, lldscope_command):
     run = write_run(tmp_path / "run", 150, dies=True)
-    out, _ = watching(run, "--json").communicate(timeout=60)
+    out = lldscope_command("watch", run, "--json").stdout
     lines = [json.loads(text) for text in out.splitlines()]
     for line in lines:
         assert {"type", "schema", "time"} <= set(line)
@@ -244,10 +244,11 @@ def test_the_block_keeps_its_height_while_the_run_goes_on(tmp_path):
     assert heights == {10}
 
 
-def test_a_log_gets_plain_lines(tmp_path):
+def test_a_log_gets_plain_lines(tmp_path, lldscope_command):
     run = write_run(tmp_path / "run", 150, dies=True)
-    out, err = watching(run).communicate(timeout=60)
-    assert "\x1b" not in out + err
+    done = lldscope_command("watch", run)
+    out = done.stdout
+    assert "\x1b" not in out + done.stderr
     assert out.splitlines()[0].startswith("CRITICAL  phase collapse")
     assert re.search(r"^◆ critical lld-collapse, step \d+( \(first at step \d+\))?: ", out, re.M)
 

@@ -355,16 +355,6 @@ def test_epochs_are_permutations_that_need_no_state(total, n, seed):
     assert rng.getstate() == random.Random(0).getstate()
 
 
-def test_the_order_changes_with_epoch_and_seed():
-    def order(seed: int, step: int) -> list[str]:
-        source = ShuffledQuestions(made_up(30), seed=seed)
-        return [q.text for q in source.draw(step, 30, random.Random(0))]
-
-    orders = [order(0, 0), order(0, 1), order(1, 0)]
-    assert len(set(map(tuple, orders))) == 3
-    assert all(sorted(o) == sorted(orders[0]) for o in orders)
-
-
 def test_the_world_draws_from_the_steps_own_generator():
     source = World.real(two_hop=0.5)
     draws = source.draw(7, 6, random.Random(3))

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from dash import dcc, html
-from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.metrics import chart_of, keys_of
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
@@ -31,10 +30,7 @@ from made_up_runs import write_run, write_step
 from page_content import ids, links, texts, walk
 
 import lldscope
-from lldscope.figures.chart_figures import CHARTS, make_chart
 from lldscope.figures.view import View
-from lldscope.importers.build import Import
-from lldscope.importers.source import ImportRequest
 from lldscope.storage.notes import write_note
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -103,18 +99,6 @@ def test_a_shared_address_gives_its_view_and_nonsense_the_usual_one() -> None:
     assert view_of({"x": ["evil"], "mean": ["-1"], "zoom": ["9,1"]}) == View()
     assert view_of({"zoom": ["nan,inf,2"]}) == View()
     assert query_of({"hide": ["x" * 9999] * 9999}) == {"hide": ["x" * 400] * 200}
-
-
-def test_untrusted_names_stay_text(tmp_path: Path) -> None:
-    name = "<img src=x onerror=alert(1)>"
-    with lldscope.Recorder(tmp_path / "r", name=name) as recorder:
-        recorder.event("<b>odd</b>", step=1)
-        recorder.step(step=1, reward_sum=1.0, n_responses=2)
-    look = RunRegistry(tmp_path).snapshot("r")
-    figure = json.dumps([make_chart(c, look.subject, View()) for c in CHARTS])
-    assert "<b>" not in figure
-    app = make_app(RunRegistry(tmp_path))
-    assert "dangerously" not in json.dumps(app.layout.to_plotly_json(), default=str)
 
 
 def test_damage_and_dropped_rows_are_said(tmp_path: Path) -> None:
@@ -395,27 +379,3 @@ def test_the_story_has_one_pair_of_steps_for_each_event_and_the_worst_tokens() -
     assert len(tokens) == 3
     assert all("mark=t" in h for h in tokens)
     assert "Change first" not in texts(story(runs.snapshot("grpo-llds")))
-
-
-def test_a_log_of_rewards_alone_is_never_green_and_says_what_is_missing(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    lines = [json.dumps({"step": s, "reward": 0.3 + s / 500 + rng.normal(0, 0.02)})
-             for s in range(100)]
-    (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    (tmp_path / "runs").mkdir()
-    task = Import([tmp_path / "log.jsonl"], tmp_path / "runs" / "r", ImportRequest(), None)
-    task.build(lambda n: None)
-    snapshot = RunRegistry(tmp_path / "runs").snapshot("r")
-    status = texts(run_parts(snapshot)["status"])
-    for expected in ("no alarm", "improving", "only the reward was logged", "imported"):
-        assert expected in status
-    for wrong in ("healthy", '"finished', "phase", "entropy"):
-        assert wrong not in status
-    assert "checks need what this log lacks" in texts(story(snapshot))
-    summaries = RunSummaries(RunRegistry(tmp_path / "runs"))
-    summaries.now(60.0)
-    row = texts(run_rows(summaries, choice_of({}), [])[0])
-    assert "no alarm" in row, "the list agrees"
-    grouped = run_rows(summaries, choice_of({"by": ["group"]}), [])[0]
-    assert "1 run, 1 no alarm" in texts(grouped)
-    assert "healthy" not in row

@@ -1,5 +1,5 @@
 # make demo   set up, then train the tiny policy in front of the live dashboard
-# make quick  the tests without browser, servers and training, in under two minutes
+# make quick  the tests without browser, servers and training, in about a minute
 # make test   set up what is missing, then test the whole product without engines
 # make test-all   the rest: vLLM, DeepSpeed, other trainers, Prometheus, long runs, and `elsewhere`
 # make elsewhere   the decisive tests again: other instructions, orders, time zones, locales, load
@@ -34,7 +34,7 @@ demo: $(READY)
 	$(BIN)/lldscope demo
 
 quick: $(READY)
-	$(PYTEST) -m "not (browser or engine or slow)" $(QUICK)
+	$(PYTEST) --quick -m "not (browser or engine or slow)" $(QUICK)
 
 test: $(READY) chromium
 	$(PYTEST) -m "not (engine or slow)"

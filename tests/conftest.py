@@ -37,11 +37,33 @@ hypothesis.settings.load_profile("shared machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = ("test_environments.py", "test_gpu.py", "test_ranks.py", "test_s3.py", "test_study.py")
+# What `make quick` leaves out of its rooms: more than half of their time, by measurement.
+LENGTHY = """
+    test_a_damaged_run_is_read_as_it_always_was
+    test_a_live_manifest_that_is_changed_under_its_recorder_is_reported_for_good
+    test_a_live_run_is_followed_from_afar
+    test_a_log_with_a_row_every_five_steps_gives_the_same_alarms_at_the_same_steps
+    test_a_query_that_explodes_ends_with_a_message
+    test_a_run_afar_that_lost_its_run_json_opens_and_says_so
+    test_a_score_that_defines_the_label_is_withheld
+    test_an_alarm_lasts_as_long_as_the_state_that_it_saw
+    test_answers_do_not_depend_on_when_somebody_looked
+    test_damage_is_named_and_a_repair_brings_back_what_is_intact
+    test_every_row_counts_once_or_is_superseded_by_one_of_its_own_rank
+    test_everything_declared_is_written test_false_alarms_are_no_more_frequent_than_guaranteed
+    test_faults_of_the_bank_are_named test_independent_steps_seldom_seem_to_fall
+    test_live_and_replayed_answers_are_the_same test_no_alarm_of_a_fault_that_stays_resolves
+    test_no_place_of_a_statement_hides_one_that_acts test_nothing_begins_after_it_was_seen
+    test_ones_own_detector_is_ranked test_sentences test_signals_are_the_same_however_many_stretches
+    test_steps_without_any_measurement_change_nothing
+    test_the_fuzzer_knows_wrong_numbers_when_it_sees_them
+    test_the_guarantee_is_not_met_by_never_firing test_the_runs_of_a_folder_are_one_line
+    test_what_was_sealed_is_there_after_a_power_cut
+""".split()  # noqa: SIM905
 # What CI's machine may lack. All else that a test can need, `make test-all` installs.
 MAY_LACK = (
     "no file system can be mounted here",
     "only root can become another account",
-    "the benchmarks' files are not on this machine",
     "Debian's Prometheus is not on this machine",
 )
 
@@ -76,10 +98,13 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Any:
 def pytest_addoption(parser: pytest.Parser) -> None:
     slow = "how many times slower the pages of the browser tests run"
     parser.addoption("--slower", type=int, default=1, help=slow)
+    parser.addoption("--quick", action="store_true", help="leave out what takes long")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that take minutes come first, so that no worker is left alone with one at the end."""
+    if config.getoption("--quick"):
+        items[:] = [item for item in items if item.originalname not in LENGTHY]
     place = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
@@ -105,19 +130,24 @@ def lldscope_command(monkeypatch: pytest.MonkeyPatch):
     """Run the command line as a user would.
 
     In this process, which has imported everything already; with options for `subprocess.run`
-    (env, cwd, input …) in a process of its own.
+    (env, input …) in a process of its own.
     """
 
-    def run(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: Any, cwd: Path | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "lldscope", *map(str, arguments)]
         if options:
             return subprocess.run(
-                command, capture_output=True, timeout=600, **{"encoding": "utf-8"} | options
+                command, capture_output=True, timeout=600, cwd=cwd,
+                **{"encoding": "utf-8"} | options,
             )
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         code = 0
         with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.setattr(sys, "argv", ["lldscope", *command[3:]])
+            if cwd is not None:
+                patch.chdir(cwd)
             try:
                 main()
             except SystemExit as end:

@@ -36,28 +36,6 @@ def test_the_oldest_duckdb_is_the_oldest_allowed():
     assert f" duckdb=={floor}.0\n" in (TESTS.parent / "Makefile").read_text()
 
 
-def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
-    for name in [n for n in os.environ if n.startswith(("PIP_", "UV_", "SSL_CERT_FILE"))]:
-        monkeypatch.delenv(name)
-    config = tmp_path / "pip.conf"
-    config.write_text(
-        "[global]\nindex-url = https://one.example/simple\nfind-links = /a\n"
-        "extra-index-url = https://two.example/simple\n    https://three.example/simple\n"
-        "[install]\nfind-links = /b\n[download]\nfind-links = /other\n"
-    )
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    python = Path(sys.executable)
-    env = TOOL.uv_environment(python)
-    assert env["UV_DEFAULT_INDEX"] == "https://one.example/simple"
-    assert env["UV_INDEX"] == "https://two.example/simple https://three.example/simple"
-    assert env["UV_INDEX_STRATEGY"] == "unsafe-best-match"
-    assert env["UV_FIND_LINKS"] == "/b"
-    monkeypatch.setenv("PIP_FIND_LINKS", "/c /d")
-    assert TOOL.uv_environment(python)["UV_FIND_LINKS"] == "/c,/d"
-    monkeypatch.setenv("UV_FIND_LINKS", "/e")
-    assert TOOL.uv_environment(python)["UV_FIND_LINKS"] == "/e"
-
-
 @pytest.fixture
 def calls(tmp_path, monkeypatch):
     """An environment whose Python, and a uv which, only write down what they are called with."""
@@ -82,28 +60,6 @@ def calls(tmp_path, monkeypatch):
         return [line for line in lines if "config list" not in line and "--dry-run" not in line]
 
     return install
-
-
-def test_pip_chooses_torch_where_uv_would_take_cuda_and_all_where_uv_fails(calls, monkeypatch):
-    (uv,) = calls()
-    assert uv.startswith("uv pip install ")
-    what = "-c versions.txt -e .[dev] pytest"
-    assert what in uv
-    assert "-e . pytest" in calls(extras="")[0]
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    assert ["compileall" in line for line in calls()] == [False, True]
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
-    monkeypatch.setenv("PLAN", "nvidia-cublas==13.1")
-    first, second = calls()
-    assert first.startswith("python -m pip ")
-    assert first.endswith(" -c versions.txt torch")
-    assert second == uv
-    monkeypatch.setenv("PLAN", "")
-    monkeypatch.setenv("ENDS", "1")
-    first, second = calls()
-    assert first == uv
-    assert second.startswith("python -m pip ")
-    assert second.endswith(what)
 
 
 SKIPS = """

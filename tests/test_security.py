@@ -355,19 +355,6 @@ def test_visible_text_is_short_and_harmless():
     assert visible("Δ of π – naïve 日本語") == "Δ of π – naïve 日本語"
 
 
-def test_a_folder_whose_name_is_no_text_breaks_no_page(make_run, tmp_path):
-    run = make_run("runs/x", steps=range(2))
-    odd = os.fsencode(run.parent) + b"/\xff\x1b[31m<b>"
-    os.rename(os.fsencode(run), odd)
-    runs = shelf.RunRegistry(run.parent)
-    listed = page(runs, "/", "")
-    assert not any(_OBEYED.search(s) for s in strings(listed))
-    json.dumps(listed, default=plain)
-    (address,) = [a for a in _addresses(listed) if a.startswith("/run/")]
-    assert "rename the folder" in "".join(strings(page(runs, address, "")))
-    assert "rename the folder" in _as_a_user(["runs", str(run.parent)])
-
-
 def _addresses(tree: Any) -> list[str]:
     if isinstance(tree, list | tuple):
         return [a for item in tree for a in _addresses(item)]

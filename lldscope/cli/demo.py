@@ -181,7 +181,7 @@ def _summary(arms: list[Arm]) -> None:
 
 
 def _last_line(log: Path) -> str:
-    """The last line a child wrote: where something failed, it says why."""
+    """The last line that a child wrote: after a failure, the reason."""
     from ..core.terminal import plain
 
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()

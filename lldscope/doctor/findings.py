@@ -1,4 +1,4 @@
-"""What the doctor examines and reports: the run, and findings about it."""
+"""The doctor's data: the examined run, and the findings about it."""
 
 from __future__ import annotations
 

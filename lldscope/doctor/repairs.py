@@ -52,7 +52,7 @@ def remove_unlisted(run: Path, file: UnlistedFile) -> None:
 
 
 def rewrite_manifest(run: Path, owner: Owner) -> None:
-    """Keep the commits that can be read, numbered anew; empty ones take the place of the others."""
+    """Keep the readable commits and number them anew; empty commits replace the others."""
     path = manifest_path(run, *owner)
     reported = layout.reported_lines(read_heartbeats(run)).get(owner, 0)
     old = path.read_bytes() if path.is_file() else b""
@@ -73,7 +73,7 @@ def rewrite_manifest(run: Path, owner: Owner) -> None:
 
 
 def rebuild_run_file(run: Path) -> None:
-    """Write a new run.json from the manifests; what is there goes into quarantine."""
+    """Write a new run.json from the manifests; the old file goes into quarantine."""
     path, owners = run / layout.RUN_FILE, manifest_names(run)
     if path.exists():
         quarantine(run, path, layout.RUN_FILE, "it could not be read")

@@ -1,4 +1,4 @@
-"""What is marked on a chart: phases as bands, alarms as lines, events as ticks. Pure.
+"""Marks on a chart: phases as bands, alarms as lines, events as ticks. Pure functions.
 
 The names of alarms stand above the plot, so that no line crosses them. The gravest choose their
 places first; one for which no place is left has its line alone. Places are measured on a narrow
@@ -63,7 +63,7 @@ def phase_bands(
 def alarm_lines(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
-    """A line where each alarm first fired; a thin one where it fired again."""
+    """A line at each alarm's first step; a thin line where the alarm fired again."""
     first = [(step, a) for a in alerts if (step := a.first_step) is not None]
     again = [
         (firing, a) for _, a in first for firing, _ in a.episodes[1:] if firing is not None
@@ -115,7 +115,7 @@ def _vertical(x: float, height: float, color: str, width: float, dash: str = "so
 def onset_line(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, color: str, dash: str
 ) -> list[Shape]:
-    """Where a compared run's decay alarm first fired, in the run's own colour."""
+    """A line at the first step of a compared run's decay alarm, in the run's own colour."""
     steps = [step for a in alerts if a.rule == "lld-decay" and (step := a.first_step) is not None]
     if not np.isfinite(positions(table, axis)).any():
         return []  # the run has no place on this axis
@@ -151,7 +151,8 @@ Label = dict[str, Any]
 def alarm_labels(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, window: tuple[float, float]
 ) -> list[Label]:
-    """The label of each alarm, where it first fired, that finds a place; the gravest come first."""
+    """The labels of alarms at their first steps, as far as there is place; the gravest come
+    first."""
     alarms = sorted(
         ((step, a) for a in alerts if (step := a.first_step) is not None),
         key=lambda p: (-p[1].severity.rank, p[0]),

@@ -174,7 +174,7 @@ class _Picture:
                 add(parent, "path", d=dots, stroke_width=6, stroke_linecap="round", **look)
 
     def points(self, trace: Figure) -> list[tuple[float, float]]:
-        """Where the values of a line lie; a logarithmic axis has no place for some."""
+        """The positions of a line's values. A logarithmic axis has none for values of 0 or less."""
         y = self.y[trace["yaxis"]]
         pairs = zip(trace["x"], trace["y"], strict=True)
         return [(self.x(a), y(b)) for a, b in pairs if b > 0 or not y.log]

@@ -1,4 +1,4 @@
-"""What a chart is asked for: the run as it sees it, and what the reader has chosen."""
+"""The inputs of a chart: the run as the chart sees it, and what the reader has chosen."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _scale(settings: Mapping[str, Setting]) -> Parameters | None:
 
 
 def _whole_distribution(settings: Mapping[str, Setting]) -> Parameters | None:
-    """None where sampling is declared to be from a narrower distribution, or a wider one."""
+    """None if the run declares that it samples from a narrower or a wider distribution."""
     top_p, top_k = number(settings, "top_p") or 1.0, number(settings, "top_k") or 0
     return {} if top_p >= 1 and top_k in (0, -1) else None
 

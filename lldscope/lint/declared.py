@@ -57,6 +57,6 @@ def number(settings: Mapping[str, Setting], fact: str) -> float | None:
 
 
 def group_relative(settings: Mapping[str, Setting]) -> bool:
-    """False where an estimator is declared that does not compare the rollouts of a group."""
+    """False if the declared estimator does not compare the rollouts of a group."""
     setting = settings.get("estimator")
     return setting is None or str(setting.value).lower() in GROUP_RELATIVE

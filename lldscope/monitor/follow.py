@@ -46,8 +46,8 @@ class AlertEvent:
 
     @property
     def event_id(self) -> str:
-        """The same however often the event is sent, also by another `watch`. A run may stall twice
-        after one step, so that its age belongs to it."""
+        """An id that stays the same however often the event is sent, also by another `watch`. A run
+        may stall twice after one step, so the id of a stall includes the age of the last row."""
         alert = self.alert
         key = [
             self.state.id or self.state.path, alert.rule, alert.state, alert.severity,
@@ -181,7 +181,8 @@ class Follower:
 
 
 def link_to(dashboard: str, run: str, rule: str) -> str:
-    """An alarm in the dashboard at an address, which may be that of the run's page."""
+    """The address of an alarm in the dashboard. `dashboard` may be the address of the run's
+    page."""
     page = dashboard.split("#")[0].rstrip("/")
     if "/run/" not in page:
         page += f"/run/{quote(run)}"

@@ -30,9 +30,9 @@ RESTARTS = {"data": "new data", "lr": "another learning rate", "resume": "the ru
 class Headline:
     """What is wrong, and what to do (empty where there is nothing to do).
 
-    `rule` is the alarm that says so, `step` where the trouble began, or the alarm to fire where no
-    beginning can be seen; the words say which of the two. `remedy` is the alarm that the action is
-    the remedy of: another, where that led to this. None where there is no such alarm.
+    `rule` is the alarm behind the headline. `step` is where the trouble began, or where the alarm
+    fired if no beginning can be seen; the words say which. `remedy` is the alarm that the action
+    cures: the cause, if another alarm led to `rule`. Without an alarm all three are None.
     """
 
     cause: str
@@ -69,8 +69,8 @@ class Trouble(NamedTuple):
 
 
 def headline(t: Trouble) -> Headline:
-    """Cause and action of the worst alarm; of equally bad ones that of a cause that the log
-    supports."""
+    """Cause and action of the worst alarm. Among equally bad alarms a cause that the log supports
+    comes first."""
     firing = [a for a in t.alerts if a.state == "firing" and a.severity != "info"]
     if not firing:
         return _quiet(t)
@@ -98,14 +98,14 @@ def headline(t: Trouble) -> Headline:
 
 
 def _causes(t: Trouble, rows: Sequence[Alert]) -> list[Alert]:
-    """Alarms of causes that the log supports, and that did not begin with or after the fall."""
+    """The alarms of causes that the log supports and that began before the fall."""
     causes = [a for a in rows if a.rule in t.account.causes and a.rule in LOOK_ALIKES]
     return [a for a in causes if t.account.precedes_loss(a, t.account.start(a))]
 
 
 def _leading(t: Trouble, rows: Sequence[Alert]) -> Alert:
-    """The alarm to begin with: the worst; of equally bad ones the first cause, or else the first,
-    but any before one that says less than another."""
+    """The alarm to begin with: the worst. Among equally bad alarms the first cause, or else the
+    first alarm; an alarm that says less than another comes last."""
     worst = [a for a in rows if a.severity == rows[0].severity]
     if causes := _causes(t, worst):
         return min(causes, key=t.account.start)
@@ -116,7 +116,7 @@ def _leading(t: Trouble, rows: Sequence[Alert]) -> Alert:
 
 
 def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:
-    """What came with it, for the cause; what to do; and the alarm that this is the remedy of."""
+    """Words on what came with the alarm, what to do, and the alarm that the action cures."""
     account, also, action, remedy, restart = t.account, "", alarm.action, alarm.rule, None
     if alarm.rule in OUTCOME and (signs := account.led_to_loss()):
         began, sign = signs[0]
@@ -177,8 +177,8 @@ def _quiet(t: Trouble) -> Headline:
 
 
 def _doubts(t: Trouble) -> list[str]:
-    """What the reward does not do although no alarm fires. A best that is the best of noise is not
-    spoken of where the reward has not risen."""
+    """Doubts about the reward while no alarm fires. If the reward has not risen, its best may be
+    that of noise and is not mentioned."""
     has_risen = t.rise is None or t.rise.clear
     doubts = []
     if t.share < DECLINED and (has_risen or t.has_fallen):
@@ -195,7 +195,7 @@ def _doubts(t: Trouble) -> list[str]:
 
 
 def _back(t: Trouble, restart: int | None) -> str:
-    """Where to go back to: before a restart at which the outcome was lost, if there is one."""
+    """The checkpoint to go back to. If the outcome was lost at a restart, it is one from before."""
     sound = t.account.sound_step()
     if sound is not None and restart is not None:
         sound = min(sound, restart - 1)

@@ -97,7 +97,7 @@ class RunState:
 
     @property
     def evidence_words(self) -> str:
-        """What the answers rest on. Nothing is said of Δ before it could have been measured."""
+        """What the answers rest on. Δ is not mentioned before it could have been measured."""
         if self.evidence != "symptoms":
             return EVIDENCE[self.evidence]
         if self.verdict == "insufficient" and not self.over:
@@ -110,7 +110,7 @@ class RunState:
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """How many of the checks the log allows, and how many there are."""
+        """The number of checks that the log allows, and of all checks."""
         answers = list(self.look_alikes.values())
         return len(answers) - answers.count("not_observable"), len(answers)
 
@@ -268,7 +268,7 @@ def full_length(run: Run, last_step: int) -> int:
 
 
 def vanished(state: RunState, why: str) -> RunState:
-    """The state of a run that can no longer be read, from the last state that was."""
+    """The state of a run that can no longer be read, made from its last state."""
     reason = f"the run cannot be read any more: {why}"
     life = Liveness("stalled", reason, state.last_row_age_seconds, over=True)
     others = [alert for alert in state.alerts if alert.rule != STALLED.id]

@@ -1,4 +1,4 @@
-"""Send alarms to addresses that apprise knows, and to a command, without blocking.
+"""Sends alarms to addresses that apprise knows, and to a command, without blocking.
 
 Each destination has a queue and a thread of its own, so that a dead server delays neither the run
 being watched nor the others. An address is a secret: it is never printed, nor is an error text that
@@ -156,7 +156,7 @@ def _json_address(url: str) -> str:
 
 
 def as_text(event: AlertEvent) -> tuple[str, str]:
-    """Title and body for people; numbers and what to do are in the text."""
+    """Title and body of a message for people, with the numbers and the advice."""
     alert, state = event.alert, event.state
     start, resolved = alert.episodes[-1]
     what = f"{alert.rule} in run {plain(state.run)}"

@@ -130,9 +130,10 @@ class Contents:
         self._defined = self.parts.version
 
     def without_damaged(self, action: Callable[[], _T]) -> _T:
-        """Run an action that reads parts; where one cannot be read, exclude it and run it again.
+        """Run an action that reads parts. If a part cannot be read, exclude the part and run the
+        action again.
 
-        Parts that were merged meanwhile are replaced by what the manifest lists now.
+        Parts that were merged meanwhile are replaced by those that the manifest lists now.
         """
         while True:
             try:

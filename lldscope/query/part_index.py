@@ -94,7 +94,7 @@ class PartIndex:
         return True
 
     def update_merged(self) -> bool:
-        """Read the manifests again if listed parts are missing, as a writer may have merged them;
+        """Read the manifests again if listed parts are missing: a writer may have merged the parts.
         True if any part has changed."""
         listed = (f"{p.table}/{p.file}" for p in self.parts)
         is_gone = any(name in self.damaged and not (self._run / name).exists() for name in listed)
@@ -132,7 +132,7 @@ class PartIndex:
 
     def trusted(self) -> list[Part]:
         """The valid parts, and those not downloaded yet: attempts begin and end where the manifests
-        say, wherever the parts are."""
+        say, whether the parts are local or not."""
         if self._remote is None:
             return self.readable()
         return [p for p in self.parts if not self._is_local(p) or self._is_valid(p)]

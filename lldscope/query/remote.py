@@ -30,12 +30,13 @@ _LEVELS = 2  # below a root, on which runs are looked for
 
 
 def find_remote(root: Url) -> dict[Url, str]:
-    """Runs under a remote root, by name, at most two levels down; the root itself if it is one. For
-    each what changes when the run does: names, sizes and times of all but its parts.
+    """Run → fingerprint, for the runs at most two levels below a remote root, by name, or for the
+    root itself if it is a run. The fingerprint holds names, sizes and times of all files but the
+    parts.
 
-    All of it is from one listing of every object, of which a store gives a thousand in an answer:
-    for many runs that is quicker than to ask for the objects of each. As in a folder, what has a
-    manifest is a run, too, if its run.json is lost.
+    One listing of every object gives all of this. A store lists a thousand objects in an answer, so
+    for many runs one listing is quicker than one per run. As in a folder, a run that lost its
+    run.json is known by its manifest.
     """
     with plain_errors(root):
         files = root.filesystem.find(root.path, detail=True)
@@ -53,8 +54,8 @@ def find_remote(root: Url) -> dict[Url, str]:
 
 
 def _place_in_run(path: str) -> tuple[str, str]:
-    """The folder of the run that a file is a small file of, and its name there; empty if it is
-    none."""
+    """For a small file of a run, the run's folder and the file's name in it; otherwise empty
+    texts."""
     folder, _, file = path.rpartition("/")
     run, _, last = folder.rpartition("/")
     if layout.is_small_file(f"{last}/{file}"):
@@ -165,6 +166,6 @@ def _time(line: bytes) -> float:
 
 
 def _state(info: dict[str, Any]) -> str:
-    """What is different when a file is."""
+    """A text that changes with the file."""
     keys = ("size", "ETag", "etag", "LastModified", "mtime", "created", "updated", "md5")
     return repr([info.get(key) for key in keys])

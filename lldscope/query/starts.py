@@ -1,9 +1,9 @@
 """Which rows count where a rank recorded a step more than once.
 
-A run that resumes as a whole goes back to a checkpoint: what a rank recorded from the first step
-on that it records again is a history that was given up. A rank that comes back alone goes on beside
-its sisters: it replaces the steps that it records again, and no other. A run has resumed as a whole
-if every rank is in the new attempt; as long as one is not, nothing is taken for given up.
+A run that resumes as a whole goes back to a checkpoint. From the first step that a rank records
+again, its earlier rows were given up. A rank that comes back alone goes on beside its sisters: it
+replaces only the steps that it records again. The whole run has resumed once every rank is in the
+new attempt; until then no row counts as given up.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..storage.part import STEP_TABLES, Owner, Part
 
 @dataclass
 class Group:
-    """Parts of which the same rows count: those before step `limit`, of steps that no part of
-    `replaced` has."""
+    """Parts that share a rule for which rows count: rows before step `limit`, and of steps that no
+    part of `replaced` has."""
 
     limit: int | None
     parts: list[Part] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Starts:
         return owner.precedes(later) and (beside or is_eval)
 
     def sentences(self) -> dict[str, str]:
-        """What is not known of the run → why."""
+        """What is unknown about the run → why."""
         present = defaultdict(list)
         for owner in self.spans:
             present[owner.attempt].append(owner)

@@ -1,4 +1,4 @@
-"""A statement of a person may only read: decided from its kind and its parse tree.
+"""Refuses statements that do more than read, by their kind and their parse tree.
 
 DuckDB forbids the rest (`sandbox.confine`) but for two holes: a COPY or INSERT inside WITH writes
 even in a read-only transaction, and some functions run a text as SQL on a connection of their own.

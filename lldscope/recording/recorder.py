@@ -329,7 +329,7 @@ class FailOpen:
             )
 
     def missing(self, what: str, why: str) -> None:
-        """`what` is not recorded, and no error: the trainer does not give it."""
+        """`what` is not recorded because the trainer does not give it; this is no error."""
         if self._say(what, why, is_error=False):
             log.warning("lldscope: not recorded: %s: %s.", what, why)
 

@@ -1,8 +1,8 @@
 """Retention: do correct responses of earlier steps keep their likelihood?
 
-Δ of a step looks at responses that the step itself trained on. What it does to others shows on
-responses of earlier steps: a few correct ones are kept, and scored again after the last update of
-each of the next RETENTION_STEPS steps. docs/research/retention.md says what to call when.
+Δ of a step looks at responses that the step itself trained on. To see what the step does to other
+responses, a few correct responses of earlier steps are kept, and scored again after the last update
+of each of the next RETENTION_STEPS steps. docs/research/retention.md says what to call when.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class Retention:
 
     @property
     def most(self) -> int:
-        """Responses that are due in a step at most."""
         return self._n * RETENTION_STEPS
 
     def record(
@@ -76,8 +75,8 @@ class Retention:
         """After the last update of the batch's step: score and record what is due, and keep
         responses of the batch.
 
-        score: from what is due to what `rows` takes. It is called with nothing, too: where weights
-        are sharded, other ranks may have something to score.
+        `score` turns the responses that are due into the `logps` of `rows`. It is called even if
+        nothing is due: with sharded weights, other ranks may have responses to score.
         """
         due = self.due(batch.step)
         logps = score(due)
@@ -141,7 +140,7 @@ class Retention:
         }
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go back to a `state`; one of an earlier version is that nothing was kept."""
+        """Go back to a `state`. A state of an earlier version holds no responses."""
         names = [field.name for field in fields(KeptResponse)]
 
         def value(key: str) -> Any:

@@ -46,7 +46,6 @@ class Sealer:
         self.refused = False
 
     def add(self, table: str, rows: pa.Table) -> None:
-        """Add rows of complete steps."""
         if len(rows):
             self._rows[table].append(rows)
             self.bytes += rows.nbytes
@@ -68,7 +67,8 @@ class Sealer:
         return not self._rows and not self._lines
 
     def seal(self) -> None:
-        """Write what waits as parts, and commit them; on failure it goes on waiting.
+        """Write the waiting rows as parts and commit the parts. After a failure the rows go on
+        waiting.
 
         The part of `steps` is written last: if it exists, so do the other parts of the seal.
         """
@@ -122,8 +122,8 @@ class Sealer:
         self.shrink(MAX_WAITING_BYTES)
 
     def shrink(self, max_bytes: int) -> int:
-        """Drop waiting rows until at most `max_bytes` are left, the largest table first; returns
-        how many rows that were."""
+        """Drop waiting rows, the largest table first, until at most `max_bytes` are left. Returns
+        the number of dropped rows."""
         total = 0
         sizes = {table: sum(t.nbytes for t in rows) for table, rows in self._rows.items()}
         for table in sorted(sizes, key=lambda t: -sizes[t]):

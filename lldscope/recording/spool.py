@@ -111,8 +111,8 @@ class Spool:
                 (self.path / file).write_bytes(content)
 
     def open(self) -> None:
-        """From here on what is sealed is sent, and what other recorders of the run have left here.
-        Raises OSError, or LldscopeError if the store refuses that there is a run."""
+        """Begin to send what is sealed, and what other recorders of the run have left here. Raises
+        OSError, or LldscopeError if the store refuses the run."""
         state = {
             "address": self.url.address, "token": self._token,
             "owner": str(self.owner),
@@ -124,8 +124,8 @@ class Spool:
             _keep_sending(file.parent)
 
     def keep_sending(self, warn: Callable[..., None]) -> None:
-        """Start the process that sends, unless one runs, and say what the store refuses: `warn`
-        logs a message once."""
+        """Start the process that sends, unless one runs. `warn` logs what the store refuses, once
+        for each message."""
         _keep_sending(self.path)
         with suppress(OSError):
             if error := (self.path / ERROR_FILE).read_text(encoding="utf-8"):
@@ -133,7 +133,7 @@ class Spool:
                 warn(f"store: {error}", message, error, self.path)
 
     def close(self, seconds: float) -> bool:
-        """Say that everything is written, and wait until it is on the store."""
+        """Mark the spool as complete, and wait until all of it is on the store."""
         with suppress(OSError):
             (self.path / CLOSED_FILE).touch()
         until = time.monotonic() + seconds
@@ -148,7 +148,7 @@ class Spool:
 
 @contextmanager
 def sending(path: Path) -> Iterator[bool]:
-    """Whether this process may send a spool; no other one does meanwhile."""
+    """Whether this process may send a spool. Meanwhile no other process sends it."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)

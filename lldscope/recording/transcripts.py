@@ -48,8 +48,6 @@ class Turn:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What a rollout did, and its last answer."""
-
     turns: tuple[Turn, ...]
     answer: str | None
 
@@ -180,7 +178,6 @@ def exact_match(answer: str | None, golden: Iterable[str]) -> bool:
 
 
 def normalized(text: str) -> str:
-    """Lower case, without punctuation, articles and repeated spaces."""
     plain = "".join(c for c in text.lower() if c not in string.punctuation)
     return " ".join(_ARTICLES.sub(" ", plain).split())
 
@@ -222,5 +219,4 @@ def golden_answers(value: Any) -> list[str]:
 
 
 def short_hash(text: str) -> str:
-    """Sixteen hexadecimal digits."""
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()

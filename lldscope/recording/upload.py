@@ -102,8 +102,8 @@ class Sender:
         }
 
     def _read_store(self) -> set[str]:
-        """The parts that its manifest on the store has named: they were sent before it. Raises
-        LldscopeError if the run there is not that of this recorder."""
+        """The parts that the recorder's manifest on the store lists: they were sent before the
+        manifest. Raises LldscopeError if the run there is not that of this recorder."""
         claim = claim_file(self._owner)
         content = self._store.read([claim, self._manifest])
         if json_files.parse(content.get(claim, b"{}")).get("token") != self._token:
@@ -114,7 +114,7 @@ class Sender:
         return {f"{table}/{file}" for table, file in (*stored.active, *stored.replaced)}
 
     def _has_ended(self) -> bool:
-        """Whether nothing more will come from the recorder, as far as can be known."""
+        """Whether the recorder has ended, as far as can be known."""
         if (self.path / CLOSED_FILE).exists():
             return True
         beat = heartbeats.read_heartbeats(self.path).get(self._owner.rank, {})
@@ -123,8 +123,8 @@ class Sender:
         return time.time() - beat.get("time", 0.0) > SILENT_SECONDS
 
     def _look(self) -> dict[str, bytes]:
-        """The small files that have changed, by their names on the store. What speaks of a file is
-        read before that file."""
+        """The small files that have changed, by their names on the store. A file that mentions
+        another is read before the other."""
         new = {}
         for name, file in {
             self._beat: self._beat,

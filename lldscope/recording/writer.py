@@ -72,8 +72,8 @@ class Writer(threading.Thread):
         return done
 
     def end(self, seconds: float) -> bool:
-        """Seal everything and end the thread; False if that takes longer than `seconds`. What waits
-        by then is counted as lost, though it is still written while the process lives."""
+        """Seal everything and end the thread; False if that takes longer than `seconds`. Rows that
+        wait by then count as lost, though they are still written while the process lives."""
         self.calls.command("close")
         self.join(seconds)
         if self.is_alive():
@@ -83,8 +83,8 @@ class Writer(threading.Thread):
         return True
 
     def beat(self) -> None:
-        """Write a heartbeat, unless a later recorder of the rank does. Losses of earlier ones are
-        added."""
+        """Write a heartbeat, unless a later recorder of the rank writes one. The losses of earlier
+        recorders are added."""
         self._last_beat = time.monotonic()
         with contextlib.suppress(OSError):
             self._manifest.read()
@@ -114,7 +114,8 @@ class Writer(threading.Thread):
         self.beat()
 
     def _guarded(self, what: str, action: Callable[..., object], *arguments: Any) -> None:
-        """Only `close` may end this thread: an exception is counted as a loss."""
+        """Run a piece of the thread's work. An exception counts as a loss: only `close` may end the
+        thread."""
         try:
             action(*arguments)
         except Exception as error:
@@ -159,8 +160,8 @@ class Writer(threading.Thread):
             self._step_complete(max(steps))
 
     def _step_complete(self, last: int = 2**31) -> None:
-        """Rows up to step `last` are complete; those of later steps, as a trainer that samples
-        ahead gives them, go on waiting for their own `step()`."""
+        """Rows up to step `last` are complete. Rows of later steps, from a trainer that samples
+        ahead, wait for their own `step()`."""
         ahead: dict[str, list[pa.Table]] = defaultdict(list)
         for table, tables in self._open.items():
             for rows in tables:
@@ -197,6 +198,5 @@ class Writer(threading.Thread):
 
 
 def _counts(value: Any) -> dict[str, int]:
-    """What a heartbeat counts, by name."""
     items = value.items() if isinstance(value, dict) else ()
     return {name: n for name, n in items if type(n) is int}

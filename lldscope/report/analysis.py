@@ -77,7 +77,7 @@ def post_mortem(
 
 
 def outlines(e: Evidence) -> dict[str, Outline]:
-    """The signals that were measured, in a few numbers each: of the means that charts draw."""
+    """The measured signals in a few numbers each, of the means that the charts draw."""
     lines = {}
     for name in REPORTED:
         values = e.column(name)
@@ -134,7 +134,7 @@ _PAUSE = 20.0  # usual steps: a longer gap between two rows is a pause and no st
 
 
 def cost(e: Evidence, alerts: Sequence[Alert]) -> Cost | None:
-    """What passed while warnings or worse fired; None where there was none."""
+    """What passed while warnings or worse alarms fired; None if none fired."""
     serious = [a for a in alerts if a.severity != "info"]
     if not serious:
         return None

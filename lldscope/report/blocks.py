@@ -13,7 +13,7 @@ from .losses import WorstToken
 
 @dataclass(frozen=True)
 class Strip:
-    """A cell with a drawing of ours; `words` stand for it where there are no pictures."""
+    """A cell with a drawing; `words` replace it in a format without pictures."""
 
     svg: str
     words: str
@@ -51,7 +51,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Charts:
-    """Charts beside each other; formats without pictures have their words."""
+    """Charts beside each other. A format without pictures shows their words."""
 
     drawings: Sequence[Drawing]
 

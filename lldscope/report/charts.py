@@ -38,7 +38,7 @@ _VIEW = View(window=SMOOTH)
 
 
 def of_run(facts: PostMortem) -> list[Drawing]:
-    """The charts of which something was measured; the first STORY tell the story."""
+    """The charts with a measured signal; the first STORY of them tell the story."""
     alerts = [a for a in facts.alarms if facts.event(a.rule)]
     subject = replace(facts.subject, alerts=alerts)
     axis = x_axis([subject.table], _VIEW.by)
@@ -56,7 +56,7 @@ def overlays(subjects: Sequence[Subject], groups: Mapping[str, str]) -> list[Dra
 
 
 def _by_axis(chart: Chart) -> Iterable[Chart]:
-    """The chart as one or two of a single axis each, called as its first line."""
+    """The chart as one or two charts of a single axis, each named after its first line."""
     lines = [line for line in chart.lines if line.column != EVIDENCE]
     for right, unit in ((False, chart.unit), (True, chart.right_unit or "")):
         if mine := tuple(line for line in lines if line.right == right):
@@ -94,7 +94,8 @@ def phase_strip(phases: Iterable[PhaseSpan], x: Axis) -> Strip:
 
 
 def event_strip(event: Event, x: Axis) -> Strip:
-    """From where it began to where it was seen, and on while it lasted."""
+    """The strip of an event: from its beginning to the step that showed it, and on while it
+    lasted."""
     color = palette.SEVERITIES[event.severity].color
     root, middle = canvas(LANE, ""), LANE / 2
     end = ACROSS if event.end_step is None else x(event.end_step)

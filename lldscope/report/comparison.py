@@ -98,7 +98,8 @@ def _summary(
 
 
 def _fate(states: Sequence[RunState]) -> str:
-    """The headline of a run; of several, how many ended in which verdict, and by which rule."""
+    """The headline of one run; of several runs, how many ended in each verdict, and by which
+    rule."""
     if len(states) == 1:
         return states[0].headline.cause
     ends = Counter((state.sign.word, state.headline.rule) for state in states)
@@ -163,7 +164,8 @@ def _difference(groups: Sequence[tuple[str, Sequence[Run]]]) -> Iterator[str]:
 
 
 def _alarms(answer: Mapping[str, Any]) -> Table:
-    """Every alarm that ever fired in a run, the worst first, and where it first did."""
+    """Every alarm that ever fired in a run, the worst first, with the step at which it first
+    fired."""
     rows = [
         [run["label"], SEVERITIES[alarm["severity"]], alarm["rule"],
          "–" if alarm["step"] is None else f"{alarm['step']:,}"]

@@ -1,10 +1,10 @@
-"""The caches of a user: a folder per entry, and the entries written longest ago are deleted first.
+"""The caches of a user. Each entry is a folder; the oldest entries are deleted first.
 
     FOLDER/<digest of the key>/state.json, and whatever files the entry consists of
 
-They lie in the reader's own folder, which only its user can read, never in a run. An entry counts
-only for the code that made it; whether it is of the same files, its reader decides. One that is
-damaged or cannot be written costs time only.
+The caches lie in the reader's own folder, which only its user can read, and never in a run. An
+entry is valid only for the code that wrote it; its reader checks that the files are the same. A
+damaged entry, or one that cannot be written, costs time only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _STATE = "state.json"
 
 
 class Cache:
-    """At most `most` entries in a folder; `packages` is further code that they depend on."""
+    """A folder with at most `most` entries. `packages` names further code that the entries depend
+    on."""
 
     def __init__(self, folder: Path, most: int, *packages: Path) -> None:
         self._folder, self._most, self._packages = folder, most, packages
@@ -72,8 +73,8 @@ def cache_dir() -> Path:
 
 @cache
 def code_version(*packages: Path) -> str:
-    """Changes with any file of lldscope and of other packages, and with the libraries that compute:
-    whenever the same run could give another answer."""
+    """A text that changes whenever the same run could give another answer: with any file of
+    lldscope or of `packages`, and with the version of each library that computes."""
     libraries = [_installed(name) for name in ("duckdb", "numpy", "pandas", "pyarrow")]
     digest = hashlib.sha256("\n".join(libraries).encode())
     for package in (Path(__file__).parents[1], *packages):

@@ -42,7 +42,8 @@ def _level(first: int, last: int) -> int:
 
 
 def due(parts: Sequence[Part]) -> Sequence[Part]:
-    """The newest parts of one table that should be merged now; `parts` in the order of seals."""
+    """The newest parts of a table that should be merged now. `parts` are in the order of their
+    seals."""
     levels = [_level(p.name.first, p.name.last) for p in parts]
     for level in range(max(levels, default=-1) + 1):
         start = len(parts)
@@ -99,8 +100,8 @@ def still_writing(run: Path, owner: Owner, manifest: Manifest) -> str | None:
 def compact(run: Path) -> Compacted:
     """Merge the parts of every recorder that has ended, and remove the files they replace.
 
-    Parts whose manifest is damaged are skipped: parts that it lists no more may lie between those
-    that it lists. Raises OSError.
+    A damaged manifest is skipped: parts that it no longer lists may lie between those that it
+    lists. Raises OSError.
     """
     result = Compacted()
     manifest = layout.read_manifest(run)
@@ -175,8 +176,6 @@ def _remove_leftovers(run: Path, owners: set[Owner], result: Compacted) -> list[
 
 
 class BadPart(Exception):
-    """A part that cannot be merged because it cannot be read."""
-
     def __init__(self, part: Part, why: object) -> None:
         super().__init__(f"{part.table}/{part.file}: {why}")
         self.part = part

@@ -1,4 +1,4 @@
-"""Events, alerts and notes of a run: their lines that can be read and are what they must be."""
+"""Reads events, alerts and notes of a run: the valid lines, and what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ def read_journals(run: Path, damaged: dict[str, str]) -> dict[str, list[Any]]:
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value can be a step or an attempt."""
     return type(value) is int and 0 <= value < MOST
 
 
 def is_event(value: Any) -> bool:
-    """Whether a line of events.jsonl is valid: an object with a kind, and where it has a step or an
-    attempt, these are 32-bit counts."""
+    """Whether a line of events.jsonl is valid: an object with a kind. A step or an attempt in it
+    must be a 32-bit count."""
     return (
         isinstance(value, dict)
         and isinstance(value.get("kind"), str)
@@ -49,8 +48,8 @@ def is_event(value: Any) -> bool:
 def last_checkpoint(
     events: Sequence[Mapping[str, Any]], until: int | None = None
 ) -> Mapping[str, Any] | None:
-    """The event of the last checkpoint, that of step `until` included; None if there is none. Its
-    `step` is the last one that the weights were trained on."""
+    """The event of the last checkpoint at or before step `until`; None if there is none. The
+    event's `step` is the last step that the weights were trained on."""
     saves = [e for e in events if e.get("kind") == "checkpoint" and e.get("step") is not None]
     sound = [e for e in saves if until is None or e["step"] <= until]
     return max(sound, key=lambda e: e["step"], default=None)

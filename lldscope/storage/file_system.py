@@ -1,4 +1,4 @@
-"""Whether a file system can do what a recorder asks of it: mounts of object stores cannot."""
+"""Checks that a file system can do what a recorder needs. Mounts of object stores cannot."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EP
 
 
 def check_file_system(folder: Path, advice: str) -> None:
-    """Create a folder, if there is none, and try in it what a recorder does with files.
+    """Create the folder if it is missing, and try in it every file operation of a recorder.
 
-    Raises LldscopeError, with the advice, if the file system cannot do that, and OSError if it does
-    not let this process; then nothing is left behind.
+    Raises LldscopeError with the advice if the file system lacks an operation, and OSError if it
+    refuses this process. Then nothing is left behind.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     probe = folder / f".{uuid.uuid4().hex}{json_files.IN_PROGRESS}"

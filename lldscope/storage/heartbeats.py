@@ -58,7 +58,7 @@ def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[in
 
 
 def parse(files: Mapping[str, bytes]) -> dict[int, dict[str, Any]]:
-    """The heartbeats in such files, by rank; without those that cannot be read."""
+    """Rank → heartbeat, from the contents of the files. Unreadable heartbeats are left out."""
     beats = {}
     for name, content in files.items():
         if match := HEARTBEAT_NAME.fullmatch(PurePath(name).name):
@@ -75,7 +75,8 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 
 def is_of(beat: Mapping[str, Any], owner: Owner) -> bool:
-    """Whether a rank's heartbeat is of this recorder; one that does not say so is."""
+    """Whether this recorder wrote the heartbeat. A heartbeat that names no attempt counts as its
+    own."""
     mine = owner.attempt, owner.start
     return (beat.get("attempt", owner.attempt), beat.get("start", 1)) == mine
 

@@ -108,8 +108,8 @@ def unlisted_files(run: Path, manifest: Manifest) -> Iterator[UnlistedFile]:
 
 
 def is_removable(run: Path, file: UnlistedFile, manifest: Manifest) -> bool:
-    """Whether a file can be deleted, by the manifests as they are now: it still does not count, for
-    the same reason, and the parts that have its rows exist."""
+    """Whether a file can be deleted now: the current manifests leave it out for the same reason as
+    before, and the parts that hold its rows exist."""
     listed = {p.file: p for p in manifest.parts if p.table == file.table}
     owners = (p for p in listed.values() if p.name.covers(file.name))
     same = _unlisted(run, manifest, file.table, file.path, listed) == file

@@ -155,7 +155,7 @@ def is_time(value: Any) -> bool:
 
 
 def now() -> float:
-    """The Unix time as every reader takes it, whatever the clock of this machine says."""
+    """The Unix time, kept within what readers accept whatever the clock of this machine says."""
     return min(max(time.time(), 0.0), LAST_TIME)
 
 
@@ -197,8 +197,8 @@ def with_checksum(text: str) -> bytes:
 
 
 def replace_file(path: Path, text: str, mode: int = 0o666) -> None:
-    """Write a small file atomically: a reader sees the old one or the new one. The umask takes from
-    `mode` what it takes from any file."""
+    """Write a small file atomically: a reader sees the old content or the new one. The umask
+    applies to `mode` as to any file."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}{IN_PROGRESS}")
     try:
         with open(temporary, "w", encoding="utf-8", opener=lambda p, f: os.open(p, f, mode)) as new:

@@ -47,8 +47,8 @@ STREAM_DIRS = {"events": EVENTS_FILE, "alerts": ALERTS_FILE}  # on a store, a fi
 
 
 def stream_file(file: str, manifest: str) -> str:
-    """Where events or alerts of the recorder of a manifest lie on a store: two cannot append to one
-    object."""
+    """The object on a store that holds a recorder's events or alerts. Two recorders cannot append
+    to one object."""
     return f"{Path(file).stem}/{Path(manifest).name}"
 
 
@@ -188,14 +188,14 @@ def read_manifest(
 
 
 def missing_heartbeats(manifest: Manifest, ranks: Collection[int]) -> dict[str, str]:
-    """Heartbeat → that it is missing, of those ranks that have sealed something, but are not among
-    the `ranks` with a heartbeat: it is written before anything else."""
+    """Heartbeat → the words that it is missing, for each rank that has sealed something and is not
+    in `ranks`, those with a heartbeat. A recorder writes its heartbeat before anything else."""
     sealed = {owner.rank for owner, lines in manifest.owners.items() if lines}
     return {file_of(rank): MISSING for rank in sealed - {*ranks}}
 
 
 def reported_lines(beats: Beats) -> dict[Owner, int]:
-    """Recorder → how many lines its manifest has at least, as the heartbeats report."""
+    """Recorder → the least number of lines of its manifest, as the heartbeats report it."""
     reported: dict[Owner, int] = {}
     for beat in beats.values():
         lines = beat.get("lines")

@@ -53,7 +53,6 @@ class Manifest:
 
 
 def manifest_file(attempt: int, rank: int, start: int = 1) -> str:
-    """The path of a manifest in its run."""
     return f"{MANIFEST_DIR}/{Owner(attempt, rank, start)}.jsonl"
 
 
@@ -115,7 +114,6 @@ def _cut_torn_line(path: Path) -> int:
 
 
 def line_number(line: bytes) -> int:
-    """The number in a line; 0 if it has none."""
     match = _NUMBER.search(line)
     return int(match[1]) if match else 0
 

@@ -1,9 +1,10 @@
 """What people say of a run, kept with it: notes.jsonl, one JSON object a line.
 
-A line has `time` (Unix time) and `kind`. Of an alarm, `rule`, and `step`: where the episode began
-that is meant, so that an acknowledgement ends when the alarm fires anew. Kinds: `acknowledge`;
-`snooze`, with `until` (Unix time); `heard`, which takes back what came before. Of the run, `text`:
-its `name` and a `note`, of which the last counts and an empty one takes it back; `tag` and `untag`.
+A line has `time` (Unix time) and `kind`. A line about an alarm has its `rule` and `step`, the first
+step of the episode: an acknowledgement ends when the alarm fires anew. Its kinds are `acknowledge`;
+`snooze`, with `until` (Unix time); `heard`, which takes back the earlier lines. A line about the
+run has `text`. Its kinds are `name` and `note`, of which the last counts and an empty one clears
+it; `tag` and `untag`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ def _append(run: Path, note: dict[str, Any]) -> None:
 
 
 def is_note(value: Any) -> bool:
-    """Whether a line of notes.jsonl is valid."""
     if not isinstance(value, dict):
         return False
     if (kind := value.get("kind")) in LONGEST:
@@ -65,8 +65,8 @@ def is_note(value: Any) -> bool:
 def silenced(
     notes: Sequence[Mapping[str, Any]], firing: Mapping[str, int | None], now: float | None = None
 ) -> dict[str, float | None]:
-    """Of the alarms that fire (rule → step at which the episode began) those that are muted: until
-    when, Unix time, or None where they were acknowledged."""
+    """The muted alarms among those that fire (rule → first step of the episode): rule → until when,
+    in Unix time, or None for an acknowledged alarm."""
     now = json_files.now() if now is None else now
     last = {note["rule"]: note for note in notes if note["kind"] in KINDS}
     quiet = {}
@@ -81,8 +81,8 @@ def silenced(
 
 
 def about(notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What was said of the run itself: `name` and `note` where there is one, and its `tags`, in the
-    order in which they came."""
+    """What was said of the run itself: its `name` and `note`, if there are any, and its `tags` in
+    the order in which they came."""
     last: dict[str, str] = {}
     tags: dict[str, None] = {}
     for note in notes:

@@ -1,7 +1,7 @@
-"""Objects on a store, by name below one address: put, read, listed, deleted.
+"""Writes, reads, lists and deletes the objects below one address of a store.
 
-A request that is not answered in time fails. Whoever sends it asks again, which does no harm where
-objects never change: a late answer to the first one writes the same content.
+A request that is not answered in time fails, and its sender repeats it. Repeating does no harm
+where objects never change: a late answer to the first request writes the same content.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class ObjectStore:
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless there is one of that name; False if there is.
 
-        The content must be this writer's alone: if an answer was lost, it tells whose object it is.
+        The content must be unique to this writer: if an answer is lost, the content tells whose
+        object it is.
         """
         with plain_errors(self.url, "written"), suppress(FileExistsError):
             self.url.filesystem.pipe_file(self._at(name), content, mode="create")

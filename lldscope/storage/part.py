@@ -45,12 +45,10 @@ class Owner(NamedTuple):
         return cls(int(match[1]), int(match[2]), int(match[3] or 1))
 
     def __str__(self) -> str:
-        """As it is in the names of its files."""
         return f"a{self.attempt}-r{self.rank}" + (f"-s{self.start}" if self.start > 1 else "")
 
     @property
     def words(self) -> str:
-        """For people."""
         again = f", start {self.start}" if self.start > 1 else ""
         return f"attempt {self.attempt}, rank {self.rank}{again}"
 
@@ -147,8 +145,9 @@ class Part:
 
 
 def columns_without_floats(schema: pa.Schema) -> list[str]:
-    """The columns whose bounds a Parquet file may state. Of floats pyarrow states them without NaN,
-    and DuckDB and polars, which sort NaN above all numbers, would not look for it beyond them."""
+    """The columns whose bounds a Parquet file may state. pyarrow leaves NaN out of the bounds of
+    floats; DuckDB and polars sort NaN above all numbers and would not look for it beyond the
+    bounds."""
     import pyarrow as pa
 
     return [field.name for field in schema if not pa.types.is_floating(field.type)]

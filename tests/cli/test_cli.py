@@ -11,7 +11,6 @@ import time
 
 import numpy as np
 import pytest
-from recorded_steps import record_steps
 
 import lldscope
 from lldscope.cli import main
@@ -63,8 +62,9 @@ def test_check_prints_the_contract_and_exits_by_the_verdict(lldscope_command, dy
     assert "\x1b" not in people.stdout  # not a terminal: no colours, no animation
 
 
-@pytest.mark.parametrize("form", ["", "--json", "--exit-style=nagios"])
-@pytest.mark.parametrize("with_cache", [False, True])
+@pytest.mark.parametrize(
+    ("form", "with_cache"), [("", False), ("--json", True), ("--exit-style=nagios", False)]
+)
 def test_check_loads_no_library_for_tables(dying_run, tmp_path, form, with_cache):
     """pandas and pyarrow.compute take as long to load as a short run takes to judge."""
     where = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -338,24 +338,6 @@ def test_schema_shows_the_registry(lldscope_command):
     assert set(schema["tables"]) == set(TABLES | VIEWS)
     delta = lldscope_command("schema", "signals").stdout
     assert "delta_correct" in delta
-
-
-def test_watch_follows_a_run_that_does_not_exist_yet(tmp_path):
-    path = tmp_path / "later"
-    watcher = subprocess.Popen(
-        [sys.executable, "-m", "lldscope", "watch", str(path), "--json", "--interval", "0.2"],
-        stdout=subprocess.PIPE, text=True,
-    )
-    time.sleep(1.0)
-    with lldscope.Recorder(path) as r:
-        record_steps(r, range(30))
-        time.sleep(2.0)
-        record_steps(r, range(30, 40))
-    out, _ = watcher.communicate(timeout=60)
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert {line["type"] for line in lines} >= {"status"}
-    assert (lines[-1]["last_step"], lines[-1]["life"]) == (39, "finished")
-    assert watcher.returncode == 0
 
 
 def test_watch_until_firing_runs_the_hook_and_exits_by_severity(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import socket
 import subprocess
@@ -60,25 +58,6 @@ def test_ctrl_c_stops_the_demo(tmp_path):
         assert heartbeats.read_heartbeats(run)[0]["closed"]
 
 
-@pytest.mark.slow
-def test_a_trainer_killed_in_the_middle_leaves_a_readable_run(lldscope_command, tmp_path):
-    run = tmp_path / "run"
-    command = [sys.executable, "-m", "lldscope", "train", "tiny", "steps=500", *SHORT[1:],
-               "--run", str(run)]
-    training = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: (run / "run.json").exists() and steps_recorded(run) > 3)
-    os.kill(training.pid, signal.SIGKILL)
-    training.wait()
-    done = lldscope_command("check", run, "--json")
-    state = json.loads(done.stdout)
-    assert done.returncode == 12
-    assert "is gone" in state["reason"]
-    assert state["damaged"] == {}
-    steps = lldscope.open_run(run).signals()["step"].tolist()
-    assert steps == list(range(len(steps)))
-    assert len(steps) > 3
-
-
 def test_a_busy_port_is_said_before_anything_is_trained(lldscope_command, tmp_path):
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -112,26 +91,3 @@ def test_the_demo_does_not_stay_without_its_dashboard(tmp_path, monkeypatch):
         port = free.getsockname()[1]
     with pytest.raises(LldscopeError, match=r"The dashboard ended; .*dashboard\.log: no room"):
         demo.demo.main(["--root", str(tmp_path), "--port", str(port)], standalone_mode=False)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("nowhere.yaml",), "There is no configuration"),
-        (("tiny", "lrr=1"), "did you mean lr?"),
-        (("tiny", "lr=-1"), "lr=-1"),
-        (("tiny", "steps=many"), "whole number"),
-        (("tiny", "llds=sometimes"), "one of off, token, response, action"),
-        (("tiny", "model=/nowhere"), "no Hugging Face model directory"),
-        (("tiny", "steps"), "key=value"),
-    ],
-)
-def test_wrong_settings_are_named_and_nothing_is_written(
-    lldscope_command, tmp_path, arguments, words
-):
-    run = tmp_path / "run"
-    done = lldscope_command("train", *arguments, "--run", str(run))
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not run.exists()

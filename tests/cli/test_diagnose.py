@@ -248,12 +248,3 @@ def test_a_file_that_is_too_large_is_refused(logs, server, monkeypatch):
 def test_an_address_without_a_file_is_refused(path, tmp_path):
     with pytest.raises(UsageError, match="name a file"):
         addresses.fetched(f"http://127.0.0.1:9{path}", tmp_path)
-
-
-def test_a_log_that_allows_few_checks_is_not_called_healthy(tmp_path, lldscope_command):
-    log = tmp_path / "log.jsonl"
-    log.write_text("".join(f'{{"step": {s}, "reward": {0.5 + s % 3 / 100}}}\n' for s in range(60)))
-    result = lldscope_command("diagnose", log)
-    assert "NO ALARM" in result.stdout
-    assert "HEALTHY" not in result.stdout
-    assert result.returncode == 0

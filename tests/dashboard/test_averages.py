@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from browsing import DRAWN, open_page, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.compare_page import averaged_by, choice, compare_page, groups_of
 from made_up_runs import write_step
@@ -129,34 +127,3 @@ def test_any_setting_makes_groups_and_a_run_without_it_stays_a_line(root: Path) 
     assert [(o["value"], o.get("selected")) for o in select["children"]] == [
         ("", None), ("group", None), ("config/optim.lr", None), ("config/seed", "selected"),
     ]
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-def test_groups_are_averaged_by_a_press_and_the_address_restores_it(
-    chromium: Any, address: str
-) -> None:
-    names = (
-        "[...document.querySelectorAll('.js-plotly-plot')].map(c => c.data.map(t => t.name).join())"
-    )
-    three = "with, lowest run,with, highest run,with, mean"
-    with open_page(chromium, address) as tab:
-        tab.goto("/?by=group")
-        tab.locator("tr.run-group", has_text="without").get_by_text("mean of the group").click()
-        tab.wait_for_selector(DRAWN)
-        assert tab.evaluate(names)[0] == three.replace("with", "without")
-        every = "&".join(f"run={n}-{s}" for n in ("with+%3Cb", "without") for s in (0, 1))
-        tab.goto(f"/compare?{every}&x=tokens&mean=25")
-        tab.wait_for_selector(DRAWN)
-        assert len(tab.evaluate(names)[0].split(",")) == 4
-        tab.locator("[data-address=average]").select_option("group")
-        tab.wait_for_url("**average=group**")
-        assert all(part in tab.url for part in ("average=group", "x=tokens", "mean=25"))
-        both = three.replace("with", "with &lt;b&gt;") + "," + three.replace("with", "without")
-        until(tab, f"({names}).every(n => n === '{both}')")
-        tab.locator(".shown-run").first.click()
-        line = "document.querySelector('.js-plotly-plot').data[{}].y.join()"
-        until(tab, f"{line.format(0)} === {line.format(1)}")
-        tab.locator("[data-address=average]").select_option("")
-        tab.wait_for_url(lambda url: "average" not in url)
-        assert "hide=" in tab.url

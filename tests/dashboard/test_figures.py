@@ -33,7 +33,6 @@ from lldscope.figures.chart_figures import (
     in_words,
     make_chart,
     make_overlay,
-    run_style,
 )
 from lldscope.figures.marks import alarm_labels, alarm_lines
 from lldscope.figures.series import smooth, x_axis
@@ -75,11 +74,6 @@ def test_points_not_measured_or_not_finite_are_not_drawn_and_counted() -> None:
     assert (thinned.total, thinned.not_finite) == (2, 1)
 
 
-def test_zoom_sends_its_stretch_and_a_point_beyond_each_end() -> None:
-    thinned = series.thin(np.arange(100.0), np.arange(100.0), (10.5, 20.5))
-    assert thinned.x == list(range(10, 22))
-
-
 def test_rounding_keeps_five_digits_of_any_size() -> None:
     y = np.array([0.0, 1.23456789e-12, -123456.789, 3e30])
     values = series.thin(np.arange(4.0), y).y
@@ -108,12 +102,6 @@ def test_steps_lie_where_their_rows_do_on_every_axis() -> None:
     for by, expected in (("step", 15.0), ("time", 150.0), ("tokens", 19.5)):
         axis = series.x_axis([table], by)
         assert series.at_steps(table, axis, [15])[0] * axis.divide == pytest.approx(expected)
-
-
-def test_an_axis_without_any_value_still_has_an_extent() -> None:
-    table = pd.DataFrame({"step": [0, 1], "tokens_seen": [np.nan, np.nan]})
-    low, high = series.x_axis([table], "tokens").extent
-    assert low < high
 
 
 @pytest.mark.parametrize("by", ["step", "tokens", "time"])
@@ -175,11 +163,6 @@ def test_what_was_set_is_drawn_as_it_was_set(dying: Subject) -> None:
     assert line["y"] == pytest.approx(ramp, abs=1e-8)
 
 
-def test_every_chart_shares_x_and_keeps_the_zoom(dying: Subject) -> None:
-    view = View("step", 10, (20.0, 90.0))
-    assert all(make_chart(c, dying, view)["layout"]["xaxis"]["range"] == [20, 90] for c in CHARTS)
-
-
 def test_checkpoints_give_way_to_named_events_when_there_are_many(dying: Subject) -> None:
     def ticks(n: int) -> list[str]:
         saved = [{"kind": "checkpoint", "step": i} for i in range(n)]
@@ -223,10 +206,6 @@ def test_an_overlay_has_a_line_per_shown_run_in_its_own_style(dying: Subject) ->
     assert [t["name"] for t in data] == ["dying", "&lt;b&gt;x&lt;/b&gt;"]
     assert data[0]["line"]["color"] != data[1]["line"]["color"]
     assert len(make_overlay(DELTA, [dying, other], {"dying"}, View())["data"]) == 1
-
-
-def test_twenty_runs_have_twenty_styles() -> None:
-    assert len({run_style(i) for i in range(20)}) == 20
 
 
 def long_table(rows: int) -> pd.DataFrame:

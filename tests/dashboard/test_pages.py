@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from dash import dcc, html
-from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.metrics import chart_of, keys_of
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.pages import list_page
 from lldscope_dashboard.pages.batch import batch
 from lldscope_dashboard.pages.drawing import DEFAULTS, charts_of, draw
-from lldscope_dashboard.pages.frame import address, query_of, view_of
+from lldscope_dashboard.pages.frame import query_of, view_of
 from lldscope_dashboard.pages.list_page import choice_of, run_rows
 from lldscope_dashboard.pages.router import page
 from lldscope_dashboard.pages.run_page import run_parts
@@ -33,7 +30,6 @@ from made_up_runs import write_run, write_step
 from page_content import ids, links, texts, walk
 
 import lldscope
-from lldscope.figures.chart_figures import CHARTS, make_chart
 from lldscope.figures.view import View
 from lldscope.storage.notes import write_note
 
@@ -87,17 +83,6 @@ def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
     assert "/run/first" in texts(page(runs, "/", ""))
 
 
-@pytest.mark.parametrize("name", ["a%41b", "50%", "a b/ü?#", "ä%2Fb"])
-@pytest.mark.slow
-def test_a_run_is_found_under_any_name(tmp_path: Path, name: str) -> None:
-    write_run(tmp_path / name, 3)
-    listed = texts(page(RunRegistry(tmp_path), "/", ""))
-    for kind in ("run", "responses", "config"):
-        href = address(kind, name)
-        assert kind != "run" or f'"{href}"' in listed
-        assert "There is no run" not in texts(page(RunRegistry(tmp_path), href, "")), href
-
-
 @pytest.mark.parametrize(
     "path", ["/run/nope", "/run/..%2F..%2Fetc", "/run//etc/passwd", "/run/", "/nowhere", "/compare"]
 )
@@ -114,18 +99,6 @@ def test_a_shared_address_gives_its_view_and_nonsense_the_usual_one() -> None:
     assert view_of({"x": ["evil"], "mean": ["-1"], "zoom": ["9,1"]}) == View()
     assert view_of({"zoom": ["nan,inf,2"]}) == View()
     assert query_of({"hide": ["x" * 9999] * 9999}) == {"hide": ["x" * 400] * 200}
-
-
-def test_untrusted_names_stay_text(tmp_path: Path) -> None:
-    name = "<img src=x onerror=alert(1)>"
-    with lldscope.Recorder(tmp_path / "r", name=name) as recorder:
-        recorder.event("<b>odd</b>", step=1)
-        recorder.step(step=1, reward_sum=1.0, n_responses=2)
-    look = RunRegistry(tmp_path).snapshot("r")
-    figure = json.dumps([make_chart(c, look.subject, View()) for c in CHARTS])
-    assert "<b>" not in figure
-    app = make_app(RunRegistry(tmp_path))
-    assert "dangerously" not in json.dumps(app.layout.to_plotly_json(), default=str)
 
 
 def test_damage_and_dropped_rows_are_said(tmp_path: Path) -> None:
@@ -300,14 +273,6 @@ def test_scalars_and_evaluations_are_drawn_as_they_were_recorded(
     assert figure(runs, "eval/em/nq")["data"][0]["x"][-1] == STEPS + 5, "after the last step"
 
 
-def test_charts_that_are_added_share_the_axis_of_the_others(runs: RunRegistry) -> None:
-    snapshot = runs.snapshot("one")
-    charts = charts_of([*DEFAULTS, "eval/em/nq", "no-such", "scalar/no-such"], [snapshot])
-    assert [c.id for c in charts] == [*DEFAULTS, "eval/em/nq"]
-    ranges = [f["layout"]["xaxis"]["range"] for f in draw([snapshot], charts, View())]
-    assert len(set(map(str, ranges))) == 1
-
-
 def test_the_address_adds_charts_to_a_run_and_to_a_comparison(runs: RunRegistry) -> None:
     for path, search in (("/run/one", "?chart=lr&chart=eval%2Fem%2Fnq"),
                          ("/compare", "?run=one&run=two&chart=eval%2Fem%2Fnq")):
@@ -414,26 +379,3 @@ def test_the_story_has_one_pair_of_steps_for_each_event_and_the_worst_tokens() -
     assert len(tokens) == 3
     assert all("mark=t" in h for h in tokens)
     assert "Change first" not in texts(story(runs.snapshot("grpo-llds")))
-
-
-def test_a_log_of_rewards_alone_is_never_green_and_says_what_is_missing(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    lines = [json.dumps({"step": s, "reward": 0.3 + s / 500 + rng.normal(0, 0.02)})
-             for s in range(100)]
-    (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    importer = [sys.executable, "-m", "lldscope", "import", "log.jsonl", "--to", "runs/r"]
-    subprocess.run(importer, check=True, cwd=tmp_path, capture_output=True)
-    snapshot = RunRegistry(tmp_path / "runs").snapshot("r")
-    status = texts(run_parts(snapshot)["status"])
-    for expected in ("no alarm", "improving", "only the reward was logged", "imported"):
-        assert expected in status
-    for wrong in ("healthy", '"finished', "phase", "entropy"):
-        assert wrong not in status
-    assert "checks need what this log lacks" in texts(story(snapshot))
-    summaries = RunSummaries(RunRegistry(tmp_path / "runs"))
-    summaries.now(60.0)
-    row = texts(run_rows(summaries, choice_of({}), [])[0])
-    assert "no alarm" in row, "the list agrees"
-    grouped = run_rows(summaries, choice_of({"by": ["group"]}), [])[0]
-    assert "1 run, 1 no alarm" in texts(grouped)
-    assert "healthy" not in row

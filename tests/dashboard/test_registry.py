@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from dataclasses import replace
@@ -19,7 +18,7 @@ from made_up_runs import write_run
 from page_content import texts
 
 import lldscope
-from lldscope.core.errors import NewerSchema, RunNotFound
+from lldscope.core.errors import RunNotFound
 from lldscope.figures.chart_figures import CHARTS, make_chart
 from lldscope.figures.view import View
 
@@ -55,29 +54,6 @@ def test_the_version_changes_with_rows_and_only_then(tmp_path: Path, monkeypatch
         recorder.step(step=1, reward_sum=1.0, n_responses=2)
         _until(lambda: runs.snapshot("r").state.last_step == 1)
         assert runs.snapshot("r").version != first.version
-
-
-def test_a_deleted_run_and_another_in_its_place(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(registry, "FRESH_SECONDS", 0.0)
-    write_run(tmp_path / "r", 30)
-    runs = registry.RunRegistry(tmp_path)
-    assert runs.snapshot("r").state.last_step == 29
-    shutil.rmtree(tmp_path / "r")
-    with pytest.raises(RunNotFound, match="no run"):
-        runs.snapshot("r")
-    write_run(tmp_path / "r", 4)
-    assert runs.snapshot("r").state.last_step == 3
-
-
-def test_a_run_of_a_newer_schema_is_named_in_words(tmp_path: Path) -> None:
-    path = write_run(tmp_path / "r", 3)
-    info = json.loads((path / "run.json").read_text())
-    (path / "run.json").write_text(json.dumps(info | {"schema": 99}))
-    with pytest.raises(NewerSchema):
-        registry.RunRegistry(tmp_path).snapshot("r")
-    runs = registry.RunRegistry(tmp_path)
-    assert "Upgrade lldscope" in texts(page(runs, "/", ""))
-    assert "Upgrade lldscope" in texts(page(runs, "/run/r", ""))
 
 
 @pytest.mark.slow

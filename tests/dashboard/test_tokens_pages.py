@@ -17,7 +17,7 @@ from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.batch import batch
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
-from page_content import links, texts, walk
+from page_content import texts
 
 import lldscope
 from lldscope.core.numbers import true_minus
@@ -296,26 +296,6 @@ def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -
     assert "Δ is shown per action" in text
 
 
-@pytest.mark.parametrize(
-    ("at", "claim"), [(69, "Shown: correct responses of steps 60–69"), (3, "of steps 10 ")]
-)
-@pytest.mark.slow
-def test_an_alarm_leads_to_its_rows_from_which_the_filters_go_on(at: int, claim: str) -> None:
-    content = page(RunRegistry(SAMPLES), "/responses/grpo", f"?alarm=lld-decay&at={at}")
-    text = "".join(displayed(content))
-    assert f"lld-decay fired at step {at}." in text
-    assert claim in text
-    fields = {getattr(c, "name", None): getattr(c, "value", None) for c in walk(content)}
-    assert fields["sort"] == "delta"
-    assert (fields["first"], fields["last"]) == (("60", "69") if at == 69 else ("10", "10"))
-    again = page(RunRegistry(SAMPLES), "/responses/grpo",
-                 f"?first={fields['first']}&last={fields['last']}&correct=yes&tokens=yes&sort=delta")
-    rows = [[h for h in links(c) if h.startswith("/response/")] for c in (content, again)]
-    assert rows[0] == rows[1]
-    assert len(rows[0]) > 1
-    assert "Shown: " not in "".join(displayed(again))
-
-
 def test_every_alarm_has_its_evidence_and_leads_to_responses() -> None:
     registry = RunRegistry(SAMPLES)
     text = texts(page(registry, "/run/grpo", ""))
@@ -361,49 +341,6 @@ def test_two_clicks_lead_from_an_alarm_to_the_tokens_that_lost(tab: Any) -> None
         assert word in status.inner_text()
     assert tab.locator(".tool").first.inner_text().startswith("tool text")
     assert tab.get_by_text("Beside it: response").count() == 1
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-def test_addresses_restore_filters_order_response_and_token(tab: Any) -> None:
-    tab.goto("/responses/grpo")
-    tab.locator("[name=first]").fill("20")
-    tab.locator("[name=last]").fill("40")
-    tab.locator("select[name=correct]").select_option("no")
-    tab.locator("[name=text]").fill("what")
-    tab.locator("[name=text]").press("Enter")
-    tab.wait_for_url("**/responses/grpo?first=20&last=40&correct=no&**text=what**")
-    tab.get_by_role("link", name="Δ, nats").click()
-    tab.wait_for_url("**sort=delta")
-    grid = tab.locator(".grid tbody")
-    first = grid.inner_text()
-    tab.reload()
-    assert grid.inner_text() == first
-    assert tab.locator("[name=first]").input_value() == "20"
-    assert tab.locator("select[name=correct]").input_value() == "no"
-    assert tab.locator("th[aria-sort=ascending]").inner_text().startswith("Δ")
-    tab.goto("/response/grpo?step=20&id=32")
-    tab.locator(".lost-most a").first.click()
-    token = tab.locator(".tok:focus")
-    label = token.get_attribute("aria-label")
-    assert "Δ −" in label
-    assert "mark=t" in tab.url
-    tab.goto(tab.url)
-    tab.locator(".tok:focus").wait_for()
-    assert tab.locator(".tok:focus").get_attribute("aria-label") == label
-    assert tab.locator("#token-status").inner_text() == label
-
-
-@pytest.mark.browser
-def test_shared_prefix_is_marked_in_both_responses(tab: Any) -> None:
-    tab.goto("/response/grpo?step=25&id=122")
-    tab.locator(".words").nth(1).wait_for()
-    columns = [tab.locator(".words").nth(i) for i in (0, 1)]
-    alike = [c.locator(".tok.same").all_inner_texts() for c in columns]
-    assert alike[0] == alike[1] != []
-    assert [c.locator(".fork").count() for c in columns] == [1, 1]
-    assert "correct" in columns[0].locator("h2").inner_text()
-    assert "wrong" in columns[1].locator("h2").inner_text()
 
 
 @pytest.mark.browser

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from imported import query, signals
 
 import lldscope
-from benchmarks import importing
 from lldscope.cli import import_
 from lldscope.core import atlas
 from lldscope.core.errors import LldscopeError, RunExists, UsageError
@@ -662,10 +660,3 @@ def test_gzip_is_unpacked(run_import, tmp_path):
     ):
         shutil.copyfileobj(plain, packed)
     assert run_import(tmp_path / "a.log.gz").steps == 7
-
-
-def test_the_benchmark_imports_what_it_makes(capsys):
-    importing.main(1)
-    console_line, json_line = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"train\.log +1 MB, [\d,]+ lines: [\d.]+ s .* peak \d+ MB", console_line)
-    assert json_line.startswith("metrics.jsonl")

@@ -18,7 +18,6 @@ from lldscope.importers.build import Import, ImportSummary
 from lldscope.importers.source import Findings, ImportRequest, Scalars, in_attempts
 from lldscope.monitor.health import check
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 COUNTED = "SELECT sum(n_responses)::INT FROM steps"
 TABLE = {"_type": "trackio.table", "path": "media/0.json"}
 
@@ -155,16 +154,6 @@ def test_evaluations_of_openrlhf_are_of_the_step_they_tell(run_import, tmp_path)
     assert rewards(outcome) == {step: step / 100 for step in range(1, 121)}
     rows = query(outcome, "SELECT step FROM scalars WHERE name LIKE 'eval/%pass1' ORDER BY step")
     assert [step for (step,) in rows] == list(range(10, 121, 10))
-
-
-def test_a_true_restart_among_evaluations_is_an_attempt(run_import, tmp_path):
-    path = tmp_path / "history.csv"
-    again = [{n: v + 1 if n == "train/reward" else v for n, v in row.items()}
-             for row in openrlhf_rows(40, first=21)]
-    write_history(path, openrlhf_rows(35) + again)
-    outcome = run_import(path)
-    assert (outcome.attempts, outcome.steps) == (2, 40)
-    assert rewards(outcome) == {s: s / 100 + (s > 20) for s in range(1, 41)}
 
 
 def test_a_step_of_evaluations_is_not_that_of_the_rows_after_it(run_import, tmp_path):

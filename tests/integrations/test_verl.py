@@ -12,7 +12,6 @@ import torch
 import verl_tiny
 from mismatch_twin import dump, twin
 from omegaconf import open_dict
-from scripted_monitor import Script
 from verl.trainer.ppo import rollout_corr_helper
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 
@@ -153,12 +152,6 @@ def test_a_run_may_be_recorded_to_an_object_store(tmp_path, monkeypatch):
         assert run.signals()["n_responses"].tolist() == [12, 12]
 
 
-def test_no_retention_where_none_is_asked_for(tmp_path, monkeypatch):
-    _, run = run_of(tmp_path, monkeypatch, "+trainer.lldscope.retention=0")
-    assert run.sql("SELECT count(*) AS n FROM retention")["n"].tolist() == [0]
-    assert check(run).missing == {}
-
-
 def test_a_processor_of_images_keeps_no_responses_and_check_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(RecordingSync, "processor", object(), raising=False)
     _, run = run_of(tmp_path, monkeypatch)
@@ -289,25 +282,6 @@ def test_wrong_settings_and_runs_are_refused_before_the_first_step(tmp_path, mon
     again.total_training_steps = 3
     again.fit(None)
     assert lldscope.open_run(tmp_path / "run").signals()["step"].tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("action", ["stop", "save"])
-def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
-    monkeypatch.setattr("lldscope.integrations.common.alarms.Monitor", Script)
-    trainer = verl_tiny.make(
-        tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}",
-        f"+trainer.lldscope.on_alarm={action}",
-    )
-    saved = []
-    trainer._save_checkpoint = lambda: saved.append(trainer.global_steps)
-    trainer.total_training_steps = 4
-    trainer.fit(None)
-    run = lldscope.open_run(tmp_path / "run")
-    assert saved == [2]
-    assert len(run.signals()) == (2 if action == "stop" else 4)
-    assert run.info["status"] == ("stopped" if action == "stop" else "finished")
-    messages = next(e for e in run.events() if e["kind"] == f"guard_{action}")
-    assert (messages["rule"], messages["step"]) == ("lld-decay", 1)
 
 
 def test_evaluations(tmp_path, monkeypatch):

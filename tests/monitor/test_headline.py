@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import time
 from dataclasses import replace
@@ -176,11 +175,6 @@ def test_a_gradient_that_stays_large_is_not_that_of_a_few_steps() -> None:
     alerts = alert("grad-explosion", 30, "warning"), alert("grad-sustained", 40, "warning")
     assert headline(trouble(*alerts, verdict="warning")).rule == "grad-sustained"
     assert headline(trouble(alerts[0], verdict="warning")).rule == "grad-explosion"
-
-
-def test_actions_need_no_other_words() -> None:
-    for rule in RULES:
-        assert not re.search(r"[?.]$|\bof them\b|^lower it", rule.action), rule.id
 
 
 def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:

@@ -364,17 +364,19 @@ def test_a_live_run_tells_of_each_change_once(server, tmp_path):
         assert before[alert["id"], alert["rule"]] == alert["started"]
 
 
-def test_the_option_wins_over_the_variable(server, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "variable", "expected"),
+    [(["/one", "/two"], ["/variable"], {"/one", "/two"}),
+     ([], ["/variable", "/another"], {"/variable", "/another"})],
+)
+def test_the_option_wins_over_the_variable(
+    server, tmp_path, monkeypatch, lldscope_command, options, variable, expected
+):
     run = write_run(tmp_path / "run", 150, dies=True)
-    env = {**os.environ, VARIABLE: url(server, "/variable")}
-    watching(run, "--notify", url(server, "/one"), "--notify", url(server, "/two"), env=env).wait(
-        60
-    )
-    assert set(server.paths) == {"/one", "/two"}
-    server.paths.clear()
-    env[VARIABLE] += f" {url(server, '/another')}"
-    watching(run, env=env).communicate(timeout=60)
-    assert set(server.paths) == {"/variable", "/another"}
+    monkeypatch.setenv(VARIABLE, " ".join(url(server, path) for path in variable))
+    words = [word for path in options for word in ("--notify", url(server, path))]
+    assert lldscope_command("watch", run, "--interval", "0.2", *words).returncode == 11
+    assert set(server.paths) == expected
 
 
 @pytest.mark.slow

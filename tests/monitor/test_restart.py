@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -100,21 +99,6 @@ def test_a_run_that_died_long_ago_is_not_waited_for(tmp_path: Path) -> None:
         times = reader.signals()["time"]
     assert state.last_row_age_seconds == pytest.approx(time.time() - times.iloc[-1], abs=60)
     assert watching(run, "--grace", 0.1).wait(120) == 12
-
-
-def test_until_firing_waits_for_the_restart_of_a_run_that_died(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", 40)
-    kill(run)
-    watcher = watching(run, "--until", "firing", "--fail-on", "critical", "--json")
-    stalled = (json.loads(line) for line in watcher.stdout)
-    assert next(x for x in stalled if x["type"] == "alert")["rule"] == "stalled"
-    end = threading.Event()
-    with recording(run, 40):
-        resolved = next(x for x in stalled if x["type"] == "alert")
-        assert (resolved["rule"], resolved["state"]) == ("stalled", "resolved")
-        end.set()
-    watcher.kill()
-    watcher.communicate()
 
 
 def test_a_resumed_run_is_said_to_be_and_messages_lead_to_the_dashboard(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import os
 import pty
 import re
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -83,24 +82,9 @@ def kill(run) -> None:
 # -- states ----------------------------------------------------------------------------------------
 
 
-def test_a_killed_run_is_an_alarm_and_the_end(tmp_path):
-    run = tmp_path / "run"
-    with recording(run) as recorder:
-        watcher = watching(run, "--json", "--grace", 0)
-        assert json.loads(watcher.stdout.readline())["life"] == "live"
-        recorder.send_signal(signal.SIGKILL)  # and nobody waits for it: it stays as a zombie
-        out, err = watcher.communicate(timeout=60)
-    lines = [json.loads(text) for text in out.splitlines()]
-    assert watcher.returncode == 12, err
-    (alarm,) = [x for x in lines if x["type"] == "alert"]
-    assert (alarm["rule"], alarm["severity"], alarm["state"]) == ("stalled", "critical", "firing")
-    assert "is gone" in alarm["message"]
-    assert (lines[-1]["life"], lines[-1]["over"]) == ("stalled", True)
-
-
-def test_json_lines_have_the_documented_fields(tmp_path):
+def test_json_lines_have_the_documented_fields(tmp_path, lldscope_command):
     run = write_run(tmp_path / "run", 150, dies=True)
-    out, _ = watching(run, "--json").communicate(timeout=60)
+    out = lldscope_command("watch", run, "--json").stdout
     lines = [json.loads(text) for text in out.splitlines()]
     for line in lines:
         assert {"type", "schema", "time"} <= set(line)
@@ -198,20 +182,6 @@ def test_another_run_in_the_same_place_starts_anew(tmp_path):
     assert ("lld-decay", "firing") in news(follower.poll())
 
 
-def test_until_firing_goes_by_the_severity_of_fail_on(tmp_path):
-    run = tmp_path / "run"
-    with lldscope.Recorder(run) as recorder:
-        for step in range(150):
-            write_step(recorder, step, dies=True, at=time.time())
-            if step == 110:  # decay, no collapse yet
-                recorder.flush()
-                mild = watching(run, "--until", "firing")
-                assert mild.wait(60) == 10
-                strict = watching(run, "--until", "firing", "--fail-on", "critical")
-        recorder.flush()
-        assert strict.wait(60) == 11
-
-
 # -- terminals and logs ----------------------------------------------------------------------------
 
 
@@ -274,10 +244,11 @@ def test_the_block_keeps_its_height_while_the_run_goes_on(tmp_path):
     assert heights == {10}
 
 
-def test_a_log_gets_plain_lines(tmp_path):
+def test_a_log_gets_plain_lines(tmp_path, lldscope_command):
     run = write_run(tmp_path / "run", 150, dies=True)
-    out, err = watching(run).communicate(timeout=60)
-    assert "\x1b" not in out + err
+    done = lldscope_command("watch", run)
+    out = done.stdout
+    assert "\x1b" not in out + done.stderr
     assert out.splitlines()[0].startswith("CRITICAL  phase collapse")
     assert re.search(r"^◆ critical lld-collapse, step \d+( \(first at step \d+\))?: ", out, re.M)
 

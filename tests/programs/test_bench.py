@@ -9,7 +9,6 @@ import pytest
 import torch
 from lldscope_trainer.algorithms import update
 from lldscope_trainer.config import load_config
-from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.train import Trainer
 
 import lldscope
@@ -28,12 +27,6 @@ def test_the_task_for_trl_has_one_turn_and_rewards_that_differ(tmp_path):
     assert all(len(r.episode.actions) == 1 and r.episode.done for r in played)
     assert {r.episode.reward for r in played} == {0, 1}
     assert ours.recorder.sampled == [sum(a >= 0 for r in played for a in r.action)]
-
-
-def test_without_trl_the_bench_says_how_to_install_it(monkeypatch, capsys):
-    monkeypatch.setattr(trl, "find_spec", lambda name: None)
-    trl.main()
-    assert "pip install" in capsys.readouterr().out
 
 
 def test_left_padded_batches_come_out_in_our_layout():
@@ -61,17 +54,6 @@ def test_what_the_costs_are_taken_of_is_called_in_a_step(monkeypatch):
     (arguments, _), *others = rescores.arguments
     assert not others
     assert arguments[1].rescored.all()
-
-
-def test_the_plain_twin_says_the_same_and_takes_more_memory(monkeypatch):
-    monkeypatch.setattr(training.scoring, "LOGITS_BYTES", 2**18)
-    model = training.headed(2**13)
-    ids, mask = torch.arange(64)[None], torch.ones(1, 64)
-    mask[:, 0] = 0
-    ours, plain = action_logps(model, ids, mask)[:, 1:], training.plain_logps(model, ids, mask)
-    torch.testing.assert_close(ours, plain)
-    peaks = [training.peak_bytes(f, model, ids, mask) for f in (action_logps, training.plain_logps)]
-    assert peaks[0] < peaks[1] > 2 * 4 * 64 * 2**13
 
 
 def test_help_names_every_benchmark(capsys, monkeypatch):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from benchmarks import faults, healthy
-from benchmarks.rival_packages import Verdict
 
 LOGS = 3  # of each kind
 SHARP = 15  # steps, the median delay of what happens at once
@@ -85,38 +84,3 @@ def test_an_imported_log_has_the_numbers_that_were_written(kind):
     broken = reader.read(faults.injected(log, 20, faults.FAULTS["NaN"]))
     assert (broken["n_nonfinite"][20:] > 0).all()
     assert not (broken["n_nonfinite"][:20] > 0).any()
-
-
-def test_a_log_is_continued_at_its_last_level():
-    log = healthy.made_up("256 rollouts", 100, 0)
-    longer = faults.continued(log, 250, np.random.default_rng(0))
-    assert longer["step"].tolist() == list(range(250))
-    np.testing.assert_array_equal(longer["reward"][:100], log["reward"])
-    last = log["reward"][50:].to_numpy()
-    assert abs(longer["reward"][100:].mean() - last[-10:].mean()) < 2 * last.std()
-    assert longer["reward"][100:].between(last.min(), last.max()).all()
-
-
-def test_an_alarm_that_the_untouched_log_has_does_not_count():
-    before = Verdict({}, (), [("a", "warning", 70)])
-    faulty = Verdict({}, (), [("a", "warning", 70), ("b", "warning", 40), ("b", "warning", 85),
-                              ("c", "critical", None)])
-    assert faults.delay(before, faulty, 60, "warning") == 25
-    assert faults.delay(before, faulty, 60, "critical") is None
-    assert str(faults.Result([25, None, 5], [None, None, 5])) == "1 / 2 of 3, 15"
-
-
-def test_a_quarter_of_the_steps_has_no_gradient():
-    log = healthy.made_up("a quarter of the steps without gradient", 1000, 0)
-    assert 0.15 < (log["grad_norm"] < 1e-10).mean() < 0.35
-
-
-def test_every_kind_of_log_and_fault_is_printed(monkeypatch, capsys):
-    monkeypatch.setattr(healthy, "judge", lambda logs: [{"lldscope": Verdict({})} for _ in logs])
-    monkeypatch.setattr(faults, "_UNTOUCHED", {})
-    monkeypatch.setattr(faults, "READERS", {"five signals": faults.READERS["five signals"]})
-    faults.main(1)
-    healthy.main(1)
-    out = capsys.readouterr().out
-    assert all(f"\n  {name}" in out for name in faults.FAULTS)
-    assert all(out.count(f"\n{kind} ") == 2 for kind in healthy.KINDS)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 from lldscope_trainer.config import load_config
-from lldscope_trainer.policy import logprobs
 
 from tests.gpu import checks, engines, losses, made, running, scoring  # noqa: F401
 from tests.gpu.__main__ import show
@@ -53,73 +52,6 @@ def test_every_check_passes_on_the_cpu_or_says_why_it_does_not_run(tmp_path):
     assert "pass" in done.stdout
 
 
-def test_a_check_that_fails_or_cannot_run_costs_no_other(monkeypatch):
-    checks_of_this: dict = {}
-    monkeypatch.setattr(checks, "CHECKS", checks_of_this)
-
-    @checks.check("wrong")
-    def wrong(place):
-        checks.close("the sum", torch.ones(3), torch.zeros(3), 1e-3)
-
-    @checks.check("impossible")
-    def impossible(place):
-        raise checks.NotRun("there is no GPU")
-
-    @checks.check("right")
-    def right(place):
-        return "fine", {"error": 0.0}
-
-    place = checks.Place(torch.device("cpu"), Path(), "", small=True)
-    counts: list[int] = []
-    rows = checks.run_all(place, list(checks_of_this), 60, lambda rows: counts.append(len(rows)))
-    assert counts == [1, 2, 3], "every row as it comes"
-    assert [row.result for row in rows] == ["fail", "not run", "pass"]
-    assert "the sum is 1.7e+12 off" in rows[0].message
-    assert rows[1].message == "because there is no GPU"
-    assert rows[2].figures == {"error": 0.0}
-    late = checks.run_all(place, list(checks_of_this), -1)
-    assert [row.result for row in late] == ["not run"] * 3
-
-
-def test_several_texts_choose_and_cheap_checks_come_first():
-    names = checks.select(["LLDS", "vLLM", "rounding"])
-    assert {name for name in checks.CHECKS if "vLLM" in name} < set(names) < set(checks.CHECKS)
-    first_dear = min(i for i, name in enumerate(names) if "vLLM" in name)
-    cheap = {"gates that rounding opens", "LLDS: every gate and normalizer"}
-    assert cheap <= set(names[:first_dear])
-    assert set(checks.select([])) == set(checks.CHECKS)
-
-
-@pytest.mark.parametrize("code", [0, 1])
-def test_every_engine_has_one_process_of_its_own(code, monkeypatch, tmp_path):
-    """Two in one would find the card taken by the first, and one that did not start would take its
-    minutes again for every check."""
-    calls = []
-
-    def run(command, **options):
-        calls.append(command[5:])
-        error = "Traceback\nValueError: no kernel for [/this] card\nbye\n"
-        return subprocess.CompletedProcess(command, code, '{"dtype": "float32"}\n', error)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(engines, "need", lambda package: None)
-    monkeypatch.setattr(engines, "make_model", lambda folder, small, tied: "untied")
-    place = checks.Place(torch.device("cpu"), tmp_path, "tied", small=True)
-    for tied in (True, False, True):
-        if not code:
-            assert engines.measured(place, tied) == {"dtype": "float32"}
-            continue
-        with pytest.raises(AssertionError) as failure:
-            engines.measured(place, tied)
-        first, _, log = str(failure.value).partition("\n")
-        assert first == (
-            "exit code 1: ValueError: no kernel for [/this] card; measured: "
-            '{"dtype": "float32"}'
-        )
-        assert log.endswith("bye\n")
-    assert calls == [["tied"], ["untied"]]
-
-
 def test_a_check_that_hangs_ends_and_a_failure_is_shown_as_it_is(monkeypatch, capsys):
     checks_of_this: dict = {}
     monkeypatch.setattr(checks, "CHECKS", checks_of_this)
@@ -153,18 +85,3 @@ def test_the_dead_band_of_later_updates_has_one_place_and_one_command():
     text = (ROOT / "trainer/configs/search-r1-3b.yaml").read_text("utf-8")
     assert "\nllds_dead_band: " in text
     assert "python -m tests.gpu --device cuda --only rounding" in text
-
-
-def test_a_text_that_names_no_check_is_an_error():
-    command = [sys.executable, "-m", "tests.gpu", "--list", "--only", "LLDS", "--only", "nosuch"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no check has 'nosuch' in its name" in done.stderr
-
-
-def test_on_a_gpu_there_are_enough_tokens_for_the_checks_of_memory():
-    """All logits are many blocks."""
-    place = checks.Place(torch.device("cpu"), Path(), "", small=False)
-    _, mask, lengths = made.long_rollouts(place, scoring.PEAK_ROWS)
-    assert 4 * int(mask.sum()) * made.QWEN["vocab_size"] > 32 * logprobs.LOGITS_BYTES
-    assert len(set(lengths)) == 1

@@ -6,11 +6,8 @@ import itertools
 import json
 import math
 import os
-import signal
 import statistics
-import subprocess
 import sys
-import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,21 +21,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lldscope import open_run
-from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
 from lldscope.evaluation.bank import read_bank
-from lldscope.evaluation.scoring import moving_mean, wilson
+from lldscope.evaluation.scoring import moving_mean
 from study import (
     arms,
     bank,
-    comparisons,
-    cures,
     judged,
     report,
-    results,
     risk,
     runs,
-    tables,
 )
 from study.driver import Job, drive
 from study.label import label
@@ -84,38 +76,7 @@ def test_collapse_is_what_the_rule_says(pieces, gaps):
     )
 
 
-def test_outcomes():
-    up = [0.6] * 30
-    assert outcome(up + [0.0] * 30) == "collapsed"
-    # the mean of ten is under 0.3 from the sixth zero on, and that has to last for ten steps
-    assert collapse_row(up + [0.0] * 30) == 35
-    assert collapse_row(up + [0.0] * 14) is None
-    assert outcome(up + [0.4] * 30) == "declined"
-    assert outcome(up + [0.5] * 30) == "held"
-    assert outcome([0.6] * 5) == "held"
-
-
 # -- statistics -----------------------------------------------------------------------------------
-
-
-def test_wilson():
-    # Newcombe 1998, Stat. Med. 17:857, table I: 81 of 263, 15 of 148, 0 of 20
-    for k, n, low, high in (
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0, 0.1611),
-    ):
-        assert wilson(k, n) == pytest.approx((low, high), abs=5e-5)
-    assert wilson(10, 10)[1] == 1.0
-
-
-@given(st.integers(1, 40), st.data())
-def test_wilson_bounds_are_where_the_normal_test_just_rejects(n, data):
-    k = data.draw(st.integers(0, n))
-    for bound in wilson(k, n):
-        if 0 < bound < 1:
-            z = (k / n - bound) / math.sqrt(bound * (1 - bound) / n)
-            assert abs(z) == pytest.approx(1.959964, abs=1e-6)
 
 
 @cache
@@ -162,13 +123,6 @@ def test_sign_flip_test_counts_sign_patterns(differences):
     assert out.above == sum(d > 0 for d in differences)
 
 
-def test_five_of_five_is_clear_and_three_of_three_is_not():
-    assert paired([0.1, 0.2, 0.1, 0.3, 0.1]).verdict == 1
-    assert paired([-0.1, -0.2, -0.1, -0.3, -0.1]).verdict == -1
-    assert paired([0.1, -0.2, 0.1, 0.3, 0.1]).verdict == 0
-    assert paired([0.1, 0.2, 0.1]).verdict == 0
-
-
 # -- the plan -------------------------------------------------------------------------------------
 
 
@@ -193,18 +147,6 @@ def test_every_fault_there_is_is_planned():
     from study.faults import FAULTS  # with torch
 
     assert list(arms.FAULTS) == list(FAULTS)
-
-
-def test_controls_differ_from_the_main_arms_in_one_thing():
-    config = {name: arms.planned([name])[0].resolved() for name in ("grpo", "grpo-llds-action")}
-    differ = {"half-lr": {"lr"}, "positive-only": {"positive_only"}, "grpo-kl": {"kl_coefficient"}}
-    for name, keys in differ.items():
-        other = arms.planned([name])[0].resolved()
-        assert {k for k in other if other[k] != config["grpo"][k]} == keys | {"name"}
-    nll = arms.planned(["nll"])[0].resolved()
-    assert {k for k in nll if nll[k] != config["grpo-llds-action"][k]} == {"llds", "name"}
-    with pytest.raises(UsageError, match="no arm 'nope'"):
-        arms.planned(["nope"])
 
 
 # -- the driver -----------------------------------------------------------------------------------
@@ -239,16 +181,6 @@ def test_failures_do_not_stop_the_rest_and_needs_are_waited_for(tmp_path):
     assert any(line.startswith("bad: failed") for line in lines)
 
 
-def test_time_is_that_of_the_processor(tmp_path):
-    took: dict[str, float] = {}
-    busy = "t = time.process_time()\nwhile time.process_time() < t + 0.5: pass"
-    for name, code in (("busy", busy), ("idle", "time.sleep(0.5)")):
-        keep = lambda seconds, name=name: took.setdefault(name, seconds) and "well"  # noqa: E731
-        drive([replace(job(tmp_path, name, "0\n" + code), finish=keep)], 1, lambda line: None)
-    assert 0.5 <= took["busy"] < 1.5
-    assert took["idle"] < 0.4
-
-
 def test_what_is_half_done_starts_anew(tmp_path):
     half = job(tmp_path, "half")
     half.folder.mkdir()
@@ -257,37 +189,6 @@ def test_what_is_half_done_starts_anew(tmp_path):
     assert drive([half], 2, lambda line: None).finished == ["half"]
     assert list(half.folder.iterdir()) == []
     assert not half.failed.exists()
-
-
-def test_several_at_a_time_and_never_more(tmp_path):
-    most: list[int] = []
-    jobs = [job(tmp_path, str(i), "time.sleep(0.3)") for i in range(3)]
-    assert drive(jobs, 2, lambda line: None, lambda now: most.append(len(now))).finished
-    assert max(most) == 2
-
-
-def test_a_job_that_runs_elsewhere_is_left_alone(tmp_path):
-    slow = job(tmp_path, "slow", "time.sleep(30)")
-    code = (
-        "import sys, pathlib; sys.path.insert(0, sys.argv[2]); from study.driver import *\n"
-        "folder = pathlib.Path(sys.argv[1]); command = [sys.executable, '-S', '-c', "
-        "'import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(30)', str(folder)]\n"
-        "drive([Job('slow', command, folder, str)], 1)"
-    )
-    root = str(Path(__file__).parents[2])
-    other = subprocess.Popen([sys.executable, "-c", code, str(slow.folder), root])
-    try:
-        while not slow.folder.exists():
-            assert other.poll() is None
-            time.sleep(0.05)
-        lines: list[str] = []
-        assert not drive([slow], 1, lines.append).finished
-        assert lines == ["slow: another driver is at it"]
-    finally:
-        other.send_signal(signal.SIGINT)
-        other.wait(10)
-    # its process has ended with the driver, so the run is free again
-    assert drive([job(tmp_path, "slow")], 1, lambda line: None).finished == ["slow"]
 
 
 def test_stopping_ends_the_processes(tmp_path):
@@ -320,48 +221,6 @@ def test_a_run_counts_as_done_only_with_the_settings_of_the_plan():
     assert runs.state(p, line) == "done"
     odd = arms.Planned(arms.Arm("odd", "variant", "", (0,), {"nothing_like_it": 1}), 0)
     assert runs.state(odd, line) == "impossible"
-
-
-def test_jobs_make_a_warm_start_before_the_first_run_that_needs_it():
-    plan = runs.jobs(arms.planned(["grpo"])[:5])
-    assert [j.name for j in plan] == ["warm-1", "grpo-10", "warm-2", "grpo-11", "grpo-12",
-                                      "grpo-13", "grpo-14"]
-    assert plan[1].needs == arms.POLICIES / "warm-1" / "model.safetensors"
-    assert plan[4].needs.is_file()
-    assert "model=study/policies/warm-1" in plan[1].command
-    fault = arms.Planned(arms.Arm("fault-x", "fault", "", (0,), fault="x"), 0)
-    assert runs.train_job(fault).command[1:4] == ["-m", "study.faults", "x"]
-
-
-def test_a_run_of_the_seed_bank_ends_with_the_evaluation_that_makes_its_label_certain(
-    tmp_path, monkeypatch
-):
-    """Real training; what the evaluations answered is replaced: all right, then all wrong."""
-    from lldscope_trainer.config import load_config
-
-    from study import until_degraded  # with torch
-
-    answered = iter([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    record = until_degraded.Answers.eval_questions
-
-    def eval_questions(self, **columns):
-        columns["em"] = np.full(len(columns["em"]), next(answered))
-        record(self, **columns)
-
-    monkeypatch.setattr(until_degraded.Answers, "eval_questions", eval_questions)
-    monkeypatch.setattr(until_degraded, "SNAPSHOTS", 1)
-    p = arms.planned(["seed-countries-260"])[0]
-    small = ["steps=5", "prompts=2", "group_size=2", "updates=1", "eval_every=1",
-             "eval_questions=4", "warmup_steps=0"]
-    config = load_config(str(arms.BASE_FILE), [*p.overrides(), *small])
-    until_degraded.train(config, tmp_path / p.name)
-    with open_run(tmp_path / p.name) as run:
-        assert run.info["status"] == "stopped"
-        assert run.info["reason"] == "degraded for certain by step 2"
-        assert len(run.signals()) == 2
-    line = bank.export(tmp_path / p.name, {"run": p.name, "seed": p.seed}, tmp_path / "bank", 1)
-    assert (line["outcome"], line["degraded_step"], line["steps"]) == ("degraded", 1, 2)
-    assert runs.train_job(p).command[1:3] == ["-m", "study.until_degraded"]
 
 
 @pytest.fixture(scope="module")
@@ -402,27 +261,6 @@ def test_an_exported_run_is_judged_like_the_recorded_one(sample_bank, name):
     same = actions.query("20 <= step < 30 and action_index == 1 and correct")
     assert row["n"] == same["n_actions"].sum()
     assert row["delta_sum"] == pytest.approx((same["delta"] * same["n_delta"]).sum(), rel=1e-5)
-
-
-def test_displaced_questions_and_single_deltas(sample_bank):
-    with open_run(SAMPLES / "grpo") as run:
-        each = run.sql("FROM response_likelihood WHERE correct AND mixed AND delta IS NOT NULL")
-    stored = bank.exported_signals("grpo", sample_bank).set_index("step")
-    for step in (30, 60):
-        rows = each[each["step"] == step]
-        means = rows.groupby(["data_source", "group_id"])["delta"].mean()
-        assert stored["displaced_share"][step] == pytest.approx((means < 0).mean(), abs=1e-6)
-        np.testing.assert_allclose(
-            stored["correct_deltas"][step], rows.sort_values("response_id")["delta"], rtol=4e-3
-        )
-
-
-def test_exporting_again_replaces_the_line(sample_bank, tmp_path):
-    for seed in (1, 2):
-        bank.export(SAMPLES / "grpo", {"run": "x", "seed": seed}, tmp_path)
-    assert [line["seed"] for line in bank.index(tmp_path).values()] == [2]
-    with pytest.raises(RunNotFound, match="no rows of nobody"):
-        bank.exported_signals("nobody", tmp_path)
 
 
 # -- the report -----------------------------------------------------------------------------------
@@ -491,50 +329,6 @@ def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
     assert page.read_text("utf-8") == before
 
 
-def test_treatments_are_compared_with_the_same_seeds(sample_bank, tmp_path):
-    """The guard ends 0.25 and 0.5 above nothing done; LLDS has one seed, too few to compare."""
-    signals = rows_of_grpo(sample_bank, "signals")
-    line = bank.index(sample_bank)["grpo"]
-    ends = {"guard-30": 0.75, "guard-31": 0.75, "none-30": 0.5, "none-31": 0.25, "llds-31": 1.0}
-    for name, end in ends.items():
-        arm, seed = name.split("-")
-        run = f"cure-high-lr-{name}"
-        em = {"0": 0.5, "60": end}
-        fields = {"run": run, "arm": f"cure-high-lr-{arm}", "seed": int(seed), "em_greedy": em}
-        bank.enter(line | fields, {"signals": signals}, tmp_path)
-    text = cures.cures(results.collect(tmp_path), tmp_path)
-    cause = "twice the learning rate"
-    assert (
-        f"| `cure-high-lr-guard` {cause}, the guard's cure | 2 | 0.50 | 0.75 (0.75, 0.75) |" in text
-    )
-    assert f"| {cause} | guard − none | 2 | +0.375 | -1.213 to +1.963 | 2 of 2 | 0.250 |" in text
-    assert "guard − llds" not in text
-    reward = float(signals["reward"].to_numpy()[-10:].mean())
-    assert f"| {reward:.2f} | `" in text
-    assert "`lld-decay` 2 of 2" in text
-    assert cures.cures(results.collect(tmp_path / "none"), tmp_path / "none") == "No runs yet."
-
-
-@pytest.mark.slow
-def test_the_rates_of_the_alarms_are_those_of_evaluate(
-    made_up_bank, tmp_path, lldscope_command, monkeypatch
-):
-    monkeypatch.setattr(report, "judged", lambda: dict.fromkeys(judged.BLOCKS, "judged elsewhere"))
-    page = tmp_path / "rates.md"
-    page.write_text(report.RATES.read_text("utf-8"), "utf-8")
-    report.write_rates(made_up_bank, page)
-    text = page.read_text("utf-8")
-    rates = text.split("rates-development -->")[1].splitlines()
-    result = json.loads(lldscope_command("evaluate", made_up_bank, "--json").stdout)
-    decay = next(rule for rule in result["rules"] if rule["rule"] == "lld-decay")
-    cells = [f"{k} of {n}" for k, n in (decay["fired"][of] for of in ("held", "collapsed"))]
-    (row,) = (line.split(" | ") for line in rates if line.startswith("| `lld-decay`"))
-    assert [row[1], row[3]] == cells
-    assert row[5].startswith("{} of {} (".format(*decay["warned"]))
-    assert "| reward < 0.8 × its best | " in text
-    assert "<!-- rates-test -->\nNo runs yet." in text, "all runs of this bank are for development"
-
-
 def test_pages_repeat_what_the_page_of_rates_says_in_short(tmp_path):
     summary = block(report.RATES.read_text("utf-8"), judged.BLOCKS[0])
     for page in report.SUMMARIES:
@@ -551,15 +345,6 @@ def test_pages_repeat_what_the_page_of_rates_says_in_short(tmp_path):
 
 def block(page: str, name: str) -> str:
     return page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- end of {name} -->")[0]
-
-
-def test_a_report_without_runs(tmp_path):
-    result = results.collect(tmp_path)
-    assert result.runs == []
-    assert tables.outcomes(result) == "No runs yet."
-    assert "Nothing can be said yet" in comparisons.verdict(result)
-    with pytest.raises(LldscopeError, match="no block"):
-        report.filled("page", "outcomes", "x")
 
 
 def test_every_line_of_the_index_has_its_files():

@@ -218,7 +218,10 @@ def assert_same(actual: dict[str, Any], expected: dict[str, Any]) -> None:
 SEEDS = range(25)
 
 
-@pytest.fixture(scope="module", params=SEEDS)
+@pytest.fixture(
+    scope="module",
+    params=[s if s < 10 else pytest.param(s, marks=pytest.mark.slow) for s in SEEDS],
+)
 def log(request, tmp_path_factory) -> tuple[Log, lldscope.Run]:
     source = Log(request.param)
     path = source.record(tmp_path_factory.mktemp("log") / "run")

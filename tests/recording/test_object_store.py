@@ -78,20 +78,6 @@ def test_a_run_on_a_store_answers_as_the_directory_does(here):
     assert not senders(), "nothing is left in the spool"
 
 
-def test_a_live_run_is_followed(monkeypatch):
-    recorder = lldscope.Recorder(PLACE)
-    (sender,) = senders()
-    for steps in (range(5), range(5, 9)):
-        record_steps(recorder, steps)
-        recorder.flush()
-        sender.round()
-        with lldscope.open_run(PLACE) as run:
-            assert len(run.signals()) == steps.stop
-            assert run.info["status"] == "running"
-            assert run.damaged == {}
-    recorder.close()
-
-
 def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):
     recorder = lldscope.Recorder(PLACE)
     (sender,) = senders()
@@ -269,6 +255,7 @@ def record(place: str, ranks: range, sealed, steps: int, end: int) -> None:
         recorder.close()
 
 
+@pytest.mark.slow
 def test_64_writers_of_which_some_are_killed(shared, here, monkeypatch):
     monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 600)
     steps, ends = 3, [99, 0, 99, 1]

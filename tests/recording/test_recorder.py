@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections import Counter
 from contextlib import nullcontext
@@ -387,45 +384,6 @@ def test_a_writer_that_is_always_behind_still_seals(tmp_path, monkeypatch):
                 step += 1
         assert time.monotonic() < until
         assert waiting
-
-
-KILLED = """
-    import sys, time
-    sys.path.insert(0, {tests!r})
-    from recorded_steps import record_steps, wait_until
-    import lldscope
-    recorder = lldscope.Recorder({path!r})
-    for step in range(10_000):
-        record_steps(recorder, range(step, step + 1))
-        print(step, flush=True)
-        time.sleep(0.02)
-"""
-
-
-def test_kill_9_loses_only_what_was_not_sealed(tmp_path):
-    """A writer killed at some moment: complete steps, each once, no damage, and it is reported."""
-    path = tmp_path / "r"
-    code = textwrap.dedent(KILLED).format(
-        tests=str(Path(__file__).parents[1] / "helpers"), path=str(path)
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert process.stdout
-    sealed = 0
-    while int(process.stdout.readline()) < 100 or sealed < 40:
-        sealed = 1 + max((p.last_step for p in layout.read_manifest(path).parts), default=-1)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    run = lldscope.open_run(path)
-    steps = run.sql("SELECT step FROM steps ORDER BY step")["step"].tolist()
-    assert len(steps) >= sealed
-    assert steps == list(range(len(steps)))
-    responses = run.sql("SELECT count(*) n FROM responses")["n"][0]
-    assert responses == 16 * len(steps)
-    assert run.damaged == {}
-    from lldscope.monitor.health import check
-
-    assert check(run).verdict == "stalled"
-    assert "is gone" in check(run).reason
 
 
 def test_a_process_that_forgets_to_close_still_seals(tmp_path):

@@ -309,15 +309,6 @@ def test_command_writes_files_by_their_names(lldscope_command, tmp_path):
     assert len(result.stdout) < 60_000
 
 
-def test_command_says_what_is_wrong(lldscope_command, tmp_path):
-    missing = lldscope_command("report", tmp_path / "none", "-o", tmp_path / "r.html")
-    assert missing.returncode != 0
-    assert "none" in missing.stderr
-    nowhere = lldscope_command("report", SAMPLES / "grpo", "-o", tmp_path / "no" / "r.html")
-    assert nowhere.returncode != 0
-    assert "There is no folder" in nowhere.stderr
-
-
 def write_scalars(path: Path, step: np.ndarray, columns: dict[str, np.ndarray]) -> Path:
     with lldscope.Recorder(path, trainer="made up") as recorder:
         for row, at in enumerate(step.tolist()):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +11,7 @@ from sealed_runs import rewrite
 
 import lldscope
 from lldscope.core.errors import NewerSchema
-from lldscope.core.schema import SCHEMA_VERSION, TABLES
+from lldscope.core.schema import SCHEMA_VERSION
 from lldscope.storage import json_files, layout
 from lldscope.storage.manifest import MANIFEST_DIR, manifest_path
 
@@ -84,48 +82,3 @@ def test_a_newer_run_is_refused_with_what_to_do(make_run, lldscope_command, vers
     done = lldscope_command("check", path)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"written with schema {version}" in done.stderr
-
-
-# What a developer adds to schema.py, and everything that follows from it.
-_NEW_COLUMN = """
-import dataclasses, sys
-from pathlib import Path
-from click.testing import CliRunner
-from lldscope.core import schema
-
-old = schema.TABLES["actions"]
-new = schema.Column("warmth", "float", "K", "How warm the action was.")
-schema.TABLES["actions"] = dataclasses.replace(old, columns=(*old.columns, new))
-
-import lldscope
-from lldscope.cli import cli
-
-run, before, folder = map(Path, sys.argv[1:])
-with lldscope.Recorder(run) as recorder:
-    for step in range(3):
-        recorder.actions(step=step, response_id=[0, 1], action_index=0, warmth=[step, None])
-        recorder.step(step=step)
-assert not recorder.dropped, recorder.dropped
-opened = lldscope.open_run(run)
-assert opened.damaged == {}
-assert opened.sql("SELECT sum(warmth) s, count(warmth) n FROM actions").values.tolist() == [[3, 3]]
-older = lldscope.open_run(before).sql("SELECT count(*) n, count(warmth) known FROM actions")
-assert older["n"][0] > 0 and older["known"][0] == 0
-shown = CliRunner().invoke(cli, ["schema", "actions", "--markdown"], catch_exceptions=False)
-assert "| `warmth` | float | K | yes | How warm the action was. |" in shown.output
-CliRunner().invoke(
-    cli, ["export", str(run), "--to", str(folder), "--tables", "actions", "--format", "csv"],
-    catch_exceptions=False,
-)
-assert (folder / "actions.csv").read_text().split("\\n")[0].endswith('"warmth"')
-"""
-
-
-def test_a_new_column_is_one_line_in_the_registry(make_run, tmp_path):
-    before = make_run("before", steps=range(3))
-    done = subprocess.run(
-        [sys.executable, "-c", _NEW_COLUMN, str(tmp_path / "r"), str(before), str(tmp_path / "x")],
-        capture_output=True, text=True, timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "warmth" not in TABLES["actions"].names

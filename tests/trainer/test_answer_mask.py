@@ -6,19 +6,14 @@ import random
 
 import pytest
 import torch
-from keeper import SMALL
-from lldscope_trainer.config import load_config
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import Action, Episode
 from lldscope_trainer.environment.reward import ANSWER
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.batch import answer_mask
 from lldscope_trainer.rollout.tokens import Rollout
-from lldscope_trainer.train import Trainer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-
-import lldscope
 
 PIECES = ["a ", "é", "日本", "😀", "<think>", "</think>", "Chad", " ", "\n"]
 
@@ -82,21 +77,3 @@ def test_a_turn_is_decoded_a_few_times_however_long_it_is(monkeypatch):
     mask = answer_mask(policy, [Rollout(episode, ids, [0] * len(ids))], torch.Size((1, len(ids))))
     assert mask.sum() == 1
     assert len(decoded) < 26
-
-
-def test_rollouts_of_the_shipped_policy():
-    trainer = Trainer(load_config("tiny", SMALL), lldscope.NullRecorder())
-    draw = trainer._draw(0)
-    rollouts = trainer._players.sampling.play(
-        trainer._task.environment, draw.questions, draw.generator
-    )
-    shape = torch.Size((len(rollouts), max(len(r.ids) for r in rollouts)))
-    answered = 0
-    mask = answer_mask(trainer.policy, rollouts, shape)
-    for rollout, row in zip(rollouts, mask.tolist(), strict=True):
-        marked = [token for token, m in zip(rollout.ids, row, strict=False) if m]
-        action = rollout.episode.actions[-1]
-        expected = action.content if action.kind == "answer" else ""
-        assert trainer.policy.decode(marked).strip() == expected
-        answered += action.kind == "answer"
-    assert answered > 0

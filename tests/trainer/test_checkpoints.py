@@ -210,14 +210,6 @@ def test_a_checkpoint_can_be_chosen_and_later_ones_are_given_up(tmp_path):
     assert (done.exit_code, "--resume" in done.stderr) == (2, True)
 
 
-def test_the_policy_is_written_once(tmp_path):
-    config = load_config("tiny", [*BRIEF, "checkpoint_every=1", "steps=1"])
-    train(config, Keeper(), run_dir=tmp_path)
-    folder = find_checkpoint(tmp_path).path
-    weights = {f.relative_to(folder).as_posix() for f in folder.rglob("*.safetensors")}
-    assert weights == {"policy/model.safetensors", "optimizer/optimizer-0.safetensors"}
-
-
 def test_weights_that_a_format_renames_are_loaded_by_their_own_names(tmp_path, monkeypatch):
     from lldscope_trainer.policy.model import Policy
 
@@ -235,11 +227,12 @@ def test_weights_that_a_format_renames_are_loaded_by_their_own_names(tmp_path, m
     assert rows(resumed, "responses", 1) == rows(straight, "responses", 1)
 
 
-def test_nothing_in_a_checkpoint_is_pickled(tmp_path):
-    config = load_config("tiny", [*SMALL, "checkpoint_every=1", "steps=1"])
-    train(config, Keeper(), run_dir=tmp_path)
-    kinds = {f.suffix for f in (tmp_path / "checkpoints").rglob("*") if f.is_file()}
+def test_the_policy_is_written_once_and_nothing_is_pickled(two_checkpoints):
+    folder = find_checkpoint(two_checkpoints).path
+    weights = {f.relative_to(folder).as_posix() for f in folder.rglob("*.safetensors")}
+    assert weights == {"policy/model.safetensors", "optimizer/optimizer-0.safetensors"}
+    kinds = {f.suffix for f in folder.rglob("*") if f.is_file()}
     assert kinds <= {".json", ".safetensors", ".jinja", ".npz"}
-    for path in (tmp_path / "checkpoints").rglob("*.npz"):
+    for path in folder.rglob("*.npz"):
         with np.load(path, allow_pickle=False) as copies:
             assert [copies[name].dtype for name in copies]

@@ -14,14 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data import needs_data
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lldscope_trainer.builtin import world
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question, ShuffledQuestions, read_questions
 
-from benchmarks.data import DATA
 from lldscope.core.errors import UsageError
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -273,13 +271,6 @@ def test_whatever_the_cells_hold_it_is_questions_or_a_sentence(tmp_path, rows):
         assert question.golds
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.binary(max_size=60), st.sampled_from([b"", b"{", b"[", b"PAR1", b"\x1f\x8b\x08", b"[{}"]))
-def test_whatever_the_bytes_are_it_is_a_sentence(tmp_path, content, start):
-    with pytest.raises(UsageError):
-        read_questions([put(tmp_path / "q", start + content)])
-
-
 # -- keys ------------------------------------------------------------------------------------------
 
 
@@ -364,16 +355,6 @@ def test_epochs_are_permutations_that_need_no_state(total, n, seed):
     assert rng.getstate() == random.Random(0).getstate()
 
 
-def test_the_order_changes_with_epoch_and_seed():
-    def order(seed: int, step: int) -> list[str]:
-        source = ShuffledQuestions(made_up(30), seed=seed)
-        return [q.text for q in source.draw(step, 30, random.Random(0))]
-
-    orders = [order(0, 0), order(0, 1), order(1, 0)]
-    assert len(set(map(tuple, orders))) == 3
-    assert all(sorted(o) == sorted(orders[0]) for o in orders)
-
-
 def test_the_world_draws_from_the_steps_own_generator():
     source = World.real(two_hop=0.5)
     draws = source.draw(7, 6, random.Random(3))
@@ -390,33 +371,6 @@ def test_more_questions_than_the_world_has_are_refused(monkeypatch):
 
 
 # -- the real files --------------------------------------------------------------------------------
-
-REAL = {
-    "search_r1_mix/train_nq256_hotpot256.parquet": {"nq": 256, "hotpotqa": 256},
-    "search_r1_mix/val_7x16.parquet": dict.fromkeys(
-        ["nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle"], 16
-    ),
-    "nq/test_1k.jsonl": {"nq": 1000},
-    "nq/nq_open_test_3610.jsonl.gz": {"google-research-datasets/nq_open": 3610},
-    "triviaqa/test_1k.jsonl": {"triviaqa": 1000},
-    "popqa/test_1k.jsonl": {"popqa": 1000},
-    "hotpotqa/hipporag_train100.json.gz": {"hotpotqa": 100},
-    "hotpotqa/dev_7405_no_context.jsonl.gz": {"hotpotqa/hotpot_qa": 7405},
-    "2wikimultihopqa/dev_12576_no_context.json.gz": {"2wikimultihopqa": 12576},
-    "derived/2wiki_supported_by_hipporag_corpus.jsonl": {"derived": 1155},
-    "musique/hipporag_train100.json.gz": {"musique": 100},
-    "musique/dev_2417_no_context.jsonl.gz": {"bdsaglam/musique": 2417},
-    "bamboogle/test.jsonl": {"bamboogle": 125},
-}
-
-
-@needs_data
-@pytest.mark.parametrize("name", REAL)
-def test_real_files(name):
-    assert DATA is not None
-    questions = read_questions([DATA / name])
-    assert Counter(q.data_source for q in questions) == REAL[name]
-    assert all((q.prompt is not None) == name.endswith(".parquet") for q in questions)
 
 
 def test_files_of_one_folder_are_two_sources_and_one_of_each_folder_is_named_after_it(

@@ -21,7 +21,6 @@ from lldscope_trainer.environment.protocol import (
     defuse,
     format_documents,
     parse_action,
-    prompt_text,
 )
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import load_policy
@@ -145,29 +144,6 @@ def test_observation_format(world):
         "</information>\n\n"
     ]
     assert format_documents([], "search-r1") == format_documents([])
-
-
-def test_prompt_gets_its_question_mark():
-    assert prompt_text("Who") == "Question: Who?\n"
-    assert prompt_text("Who?") == "Question: Who?\n"
-
-
-def test_an_episode_from_search_to_answer(world):
-    environment = Environment(Bm25Retriever(world.documents, miss_rate=0.0), max_turns=4)
-    question = question_about(world, "countries-1hop")
-    hop = question.hops[0]
-    episode = Episode(question)
-    (records,) = environment.respond([episode], [f"<search> {hop.relation} {hop.subject}</search>"])
-    assert records.startswith("\n\n<information>Doc 1(Title: ")
-    assert not episode.done
-    (records,) = environment.respond([episode], ["hm"])
-    assert records == INVALID
-    (records,) = environment.respond([episode], [f"<answer> {hop.value}</answer>"])
-    assert records == ""
-    assert episode.done
-    assert [a.kind for a in episode.actions] == ["search", "invalid", "answer"]
-    assert [a.tool_ok for a in episode.actions] == [True, None, None]
-    assert episode.reward == 1.0
 
 
 def test_the_last_generation_gets_no_tool(world):
@@ -356,10 +332,6 @@ def test_control_tokens_that_are_letters_or_space_stay():
         reserved=["x", "  ", "\n\n", "<|im_end|>"],
     )
     assert "a  b\n\nx < |im_end|>" in episode.observations[0]
-
-
-def test_the_built_in_world_needs_no_escaping(world):
-    assert all(defuse(f"{d.title}{d.text}", TAGS) == d.title + d.text for d in world.documents)
 
 
 # -- reward ---------------------------------------------------------------------------------------

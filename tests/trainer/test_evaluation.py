@@ -10,22 +10,18 @@ from types import SimpleNamespace
 import keeper as keeper_module
 import pytest
 import torch
-from data import needs_data
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import load_config
-from lldscope_trainer.data.datasets import Question, read_questions
+from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import INVALID, Environment, Episode, Scoring
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.optim.processes import Processes
-from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout import evaluation
 from lldscope_trainer.rollout.evaluation import evaluate
 from lldscope_trainer.rollout.sampler import Sampler
-from lldscope_trainer.rollout.tokens import Rollout, Sampling
+from lldscope_trainer.rollout.tokens import Rollout
 
 import lldscope
-from benchmarks.data import DATA
-from lldscope.core.errors import UsageError
 from lldscope.runs import open_run
 
 ALONE = Processes(0, 1, 0, torch.device("cpu"))
@@ -179,34 +175,9 @@ def test_without_questions_nothing_is_recorded():
     assert keeper.rows == []
 
 
-def tiny_player(**sampling) -> Sampler:
-    torch.set_num_threads(1)
-    policy = load_policy("tiny", torch.device("cpu"), torch.float32)
-    config = load_config("tiny").to_dict()
-    names = Sampling.__dataclass_fields__
-    return Sampler(policy, Sampling(**{k: v for k, v in config.items() if k in names} | sampling))
-
-
 @pytest.fixture
 def environment() -> Environment:
     return Environment(Bm25Retriever(World.real().documents), max_turns=2)
-
-
-@needs_data
-def test_seven_benchmarks_are_played_and_recorded(environment, tmp_path):
-    assert DATA is not None
-    questions = read_questions([DATA / file for file in SEVEN.values()], limit=8)
-    player = tiny_player(temperature=0.0, turn_tokens=16)
-    with lldscope.Recorder(tmp_path / "run", name="seven", trainer="test") as recorder:
-        mean = evaluate(player, questions, environment, recorder, 0, ALONE)
-    run = open_run(tmp_path / "run")
-    rows = run.sql("SELECT data_source, metric, value, n FROM evals").to_dict("records")
-    assert {(r["data_source"], r["metric"]) for r in rows} == {
-        (source, metric) for source in SEVEN for metric in ("em_greedy", "f1_greedy")
-    }
-    assert {r["n"] for r in rows} == {8}
-    exact = [r["value"] for r in rows if r["metric"] == "em_greedy"]
-    assert mean == pytest.approx(sum(exact) / 7)
 
 
 def test_the_averages_of_the_page_count_each_benchmark_once(tmp_path):
@@ -226,18 +197,6 @@ def test_the_averages_of_the_page_count_each_benchmark_once(tmp_path):
         "mh_avg": pytest.approx(2 / 4),
         "avg": pytest.approx(4 / 7),
     }
-
-
-@needs_data
-def test_search_r1_rows_are_played_with_their_own_prompt(environment):
-    assert DATA is not None
-    questions = read_questions([DATA / "search_r1_mix/val_7x16.parquet"], limit=1)
-    keeper = Keeper()
-    player = tiny_player(temperature=0.0, sequence_tokens=1200)
-    evaluate(player, questions, environment, keeper, 0, ALONE)
-    assert {source for source, _ in keeper.values()} == set(SEVEN)
-    with pytest.raises(UsageError, match="raise sequence_tokens"):
-        evaluate(tiny_player(sequence_tokens=100), questions, environment, keeper, 0, ALONE)
 
 
 def test_an_invalid_action_is_told_what_the_settings_say():

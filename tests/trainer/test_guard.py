@@ -71,12 +71,6 @@ def test_after_a_resume_what_was_answered_is_not_answered_again():
     assert guard.decide([alarm(step=30)]) == "lld-decay"
 
 
-def test_an_info_is_no_reason_to_call_a_checkpoint_unhealthy():
-    guard = Guard("off", "lld-decay")
-    guard.decide([alarm("lld-stagnation") | {"severity": "info"}])
-    assert guard.firing == ()
-
-
 @pytest.mark.slow
 def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     settings = [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback,llds",

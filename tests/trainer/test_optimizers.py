@@ -118,15 +118,6 @@ def test_zero_in_bfloat16_is_near_plain_torch(records, stage, size):
 
 
 @pytest.mark.slow
-@needs_deepspeed
-@each_size
-def test_zero3_with_recomputed_layers(records, size):
-    plain, split = records["torch-recomputed", 1], records["zero3-recomputed", size]
-    expected = combined(plain, "first")
-    torch.testing.assert_close(combined(split, "first"), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
 @every_case
 def test_ranks_agree(records, name):
     first, second = records[name, 2]

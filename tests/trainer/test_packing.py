@@ -67,16 +67,6 @@ def test_packed_rows_are_padded_rows(kind, options):
             torch.testing.assert_close(a, b, rtol=error, atol=error)
 
 
-def test_in_bfloat16_they_are_apart_by_its_rounding():
-    ids, mask = rows()
-    padded, packed = (load_policy("tiny", CPU, torch.bfloat16, packing=p) for p in (False, True))
-    exact = action_scores(load_policy("tiny", CPU).model, ids, mask).logp
-    errors = [
-        (action_scores(p.model, ids, mask).logp - exact).abs().sum() for p in (padded, packed)
-    ]
-    assert 0 < errors[1] < 2 * errors[0]
-
-
 def test_no_padding_goes_through_the_layers():
     policy, (ids, mask) = load_policy("tiny", CPU, packing=True), rows()
     decoder, shapes = policy.model.get_decoder(), []

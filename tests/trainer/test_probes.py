@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,8 +15,6 @@ from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.probes import Probes, probe_group
 from lldscope_trainer.rollout.batch import RolloutBatch
-
-import lldscope
 
 SETTINGS = [*SMALL, "probes_every=2", "eval_questions=24"]
 
@@ -200,25 +195,6 @@ def made_up_batch() -> RolloutBatch:
     )
 
 
-def test_probes_change_nothing_in_the_training(trained):
-    bare = Keeper()
-    train(
-        load_config(
-            "tiny", [*SETTINGS, "steps=3", "lr=1e-3", "probes_every=0", "eval_questions=0"]
-        ),
-        bare,
-    )
-    for table, names in (
-        ("responses", ("reward", "n_tokens")),
-        ("updates", ("grad_norm",)),
-        ("actions", ("logp_old_sum", "logp_post_sum")),
-    ):
-        for name in names:
-            values = [[row[name] for row in k.rows(table)] for k in (bare, trained)]
-            assert values[0] == values[1], name
-    assert "probes" not in bare.tables
-
-
 def test_a_resumed_run_probes_the_same_set(tmp_path):
     config = load_config(
         "tiny", [*SETTINGS, "checkpoint_every=1", "probes_every=1", "eval_questions=8"]
@@ -232,27 +208,3 @@ def test_a_resumed_run_probes_the_same_set(tmp_path):
     )
     assert results == expected
     assert any(r["probe"] == "probe_set_logp" for r in results)
-
-
-@pytest.mark.slow
-def test_two_ranks_probe_their_own_groups(tmp_path):
-    run = tmp_path / "run"
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-         "-m", "--", "lldscope", "train", "tiny", *SETTINGS, "prompts=8", "probe_groups=8",
-         "steps=1", "--run", str(run)],
-        capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr
-    rows = lldscope.open_run(run).sql(
-        "SELECT p.rank, p.group_id, count(*) AS n, bool_and(r.correct = false) AS wrong,"
-        " bool_and(r.rank = p.rank) AS own FROM probes p JOIN responses r USING (step, response_id)"
-        " WHERE p.probe = 'nthr_influence' AND r.group_id = p.group_id GROUP BY ALL"
-    )
-    assert set(rows["rank"]) == {0, 1}
-    assert rows["wrong"].all()
-    assert rows["own"].all()
-    assert (rows["group_id"] % 2 == rows["rank"]).all()
-    ranks = lldscope.open_run(run).sql("SELECT DISTINCT rank FROM probes WHERE group_id IS NULL AND"
-                                       " probe = 'probe_set_logp'")
-    assert ranks["rank"].tolist() == [0]

@@ -17,13 +17,10 @@ from zlib import crc32
 import lldscope_trainer.environment.corpus_index as corpus_index
 import numpy as np
 import pytest
-from data import needs_data
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.environment.corpus_index import open_index
 from lldscope_trainer.environment.retrieval import Bm25Retriever, CorpusRetriever
 
-from benchmarks.data import DATA
-from benchmarks.recall import gold_recall, hotpotqa, search
 from lldscope.core.errors import LldscopeError, UsageError
 
 WORDS = ["oslo", "lima", "paris", "harbour", "capital", "river", "of", "the", "norway", "peru"]
@@ -296,12 +293,3 @@ def test_a_corpus_written_to_while_it_is_searched_ends_the_run(corpus):
 
 
 # -- recall ---------------------------------------------------------------------------------------
-
-
-@needs_data
-def test_recall_on_hotpotqa_does_not_fall(tmp_path):
-    benchmark = hotpotqa(DATA)
-    results = search(open_index(benchmark.write(tmp_path)), benchmark.asked)
-    recall = {cut: gold_recall(results, benchmark.asked, cut) for cut in (3, 10)}
-    assert recall[3] > 0.65  # measured: 0.675 and 0.895 (docs/retrieval.md)
-    assert recall[10] > 0.87

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import random
 import string
-from pathlib import Path
 
 import pytest
-from data import needs_data
 from hypothesis import given
 from hypothesis import strategies as st
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import Action, Episode, Scoring
 from lldscope_trainer.environment.reward import (
-    CORRECT_RULES,
     em,
     f1,
     last_answer,
@@ -23,8 +17,6 @@ from lldscope_trainer.environment.reward import (
     search_r1_answer,
     valid_format,
 )
-
-from benchmarks.data import DATA
 
 # -- twins: written from the published definitions, a character and a word at a time ---------------
 
@@ -175,11 +167,6 @@ def test_search_r1_wants_two_answers_in_prompt_and_response():
     assert search_r1_answer(prompt + tool) == "Oslo"
 
 
-def test_each_way_to_find_answers_has_its_rule():
-    assert list(CORRECT_RULES) == ["response", "search-r1"]
-    assert len(set(CORRECT_RULES.values())) == 2
-
-
 # -- reward ----------------------------------------------------------------------------------------
 
 
@@ -219,51 +206,4 @@ def test_reward_kinds():
 
 # -- the benchmarks' own answers -------------------------------------------------------------------
 
-GOLDS = {
-    "nq": ("nq/nq_open_test_3610.jsonl.gz", 3610, 4),
-    "triviaqa": ("triviaqa/test_1k.jsonl", 1000, 0),
-    "popqa": ("popqa/test_1k.jsonl", 1000, 0),
-    "hotpotqa": ("hotpotqa/dev_7405_no_context.jsonl.gz", 7405, 2),
-    "2wikimultihopqa": ("2wikimultihopqa/dev_12576_no_context.json.gz", 12576, 0),
-    "musique": ("musique/dev_2417_no_context.jsonl.gz", 2417, 0),
-    "bamboogle": ("bamboogle/test.jsonl", 125, 0),
-}
 """File, number of questions, and gold answers of which normalisation leaves nothing."""
-
-
-def golds_in(path: Path) -> list[list[str]]:
-    raw = path.read_bytes()
-    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
-    lines = text.strip().split("\n")
-    rows = json.loads(text) if text.startswith("[") else map(json.loads, lines)
-    answers = [
-        row.get("golden_answers") or row.get("answer") or row["extra_info"]["answer"]
-        for row in rows
-    ]
-    return [[a] if isinstance(a, str) else a for a in answers]
-
-
-@needs_data
-@pytest.mark.parametrize("benchmark", GOLDS)
-def test_em_and_f1_over_every_answer_of_the_benchmarks(benchmark):
-    assert DATA is not None
-    file, n, blank = GOLDS[benchmark]
-    sets = golds_in(DATA / file)
-    assert len(sets) == n
-    rng = random.Random(0)
-    everything = [gold for golds in sets for gold in golds]
-    left_blank = []
-    for golds in sets:
-        for gold in golds[:20]:
-            normal = normalize_answer(gold)
-            assert normal == plain_normalize(gold)
-            if not normal:
-                left_blank.append(gold)
-            assert em(gold, golds) == 1
-            assert f1(gold, [gold]) == (1.0 if normal else 0.0)
-            assert em(f" The {gold.upper().lower()}, ", [gold.upper().lower()]) == 1
-        words = golds[0].split()
-        for answer in (" ".join(words[1:]), f"{golds[0]} yes", rng.choice(everything), "no"):
-            assert em(answer, golds[:20]) == plain_em(answer, golds[:20])
-            assert f1(answer, golds[:20]) == pytest.approx(plain_f1(answer, golds[:20]), abs=1e-12)
-    assert len(left_blank) == blank

@@ -212,24 +212,6 @@ def test_a_cut_turn_is_truncated_only_if_its_tag_is_missing(bytewise, environmen
         assert rollout.episode.correct != truncated
 
 
-def test_an_engine_that_writes_nothing_comes_to_an_end(tiny, environment):
-    engine = says()
-    (rollout,) = play(tiny, engine, environment)
-    assert len(engine.calls) == environment.max_turns + 1
-    assert [a.kind for a in rollout.episode.actions] == ["invalid"] * 5
-    assert set(rollout.action) == {-1}
-    assert rollout.behaviour == [0.0] * len(rollout.ids)
-
-
-def test_the_end_token_ends_a_turn_and_not_the_episode(tiny, environment):
-    engine = ScriptedEngine(lambda call, row, context: [tiny.eos_id])
-    (rollout,) = play(tiny, engine, environment)
-    assert [a.kind for a in rollout.episode.actions] == ["invalid"] * 5
-    pairs = zip(rollout.ids, rollout.action, strict=True)
-    assert [(t, a) for t, a in pairs if a >= 0] == [(tiny.eos_id, a) for a in range(5)]
-    assert not rollout.truncated
-
-
 @settings(max_examples=150, deadline=None)
 @given(STORY, st.sampled_from(["tag", "length"]), st.integers(60, 200))
 def test_what_is_trained_on_is_what_was_sampled(tiny, world, retriever, story, turn_end, limit):

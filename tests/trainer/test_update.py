@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,7 +14,7 @@ from lldscope_trainer.algorithms import update
 from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.optim.processes import Processes
-from lldscope_trainer.policy.logprobs import TokenScores, by_tokens
+from lldscope_trainer.policy.logprobs import TokenScores
 from lldscope_trainer.records import loss_columns
 from lldscope_trainer.rollout.batch import RolloutBatch
 
@@ -241,15 +240,6 @@ def test_the_largest_ratios_of_as_many_tokens_as_there_are(monkeypatch):
     assert stats.ratio_p99 == pytest.approx(0.99 * n, rel=1e-6)
 
 
-def test_parts_hold_as_many_tokens_as_they_may():
-    lengths = [5, 9, 5, 30, 8, 9, 2]
-    parts = by_tokens(lengths, range(7), 18)
-    assert sorted(i for part in parts for i in part) == list(range(7))
-    padded = [len(part) * max(lengths[i] for i in part) for part in parts]
-    assert padded == [15, 18, 9, 30]
-    assert max(map(len, by_tokens(lengths, range(7), 1))) == 1
-
-
 @pytest.mark.parametrize("micro_tokens", [30, 10**6])
 def test_what_was_seen_is_filed_by_row(micro_tokens):
     """Inner log-probabilities, gates and penalties end up in the rows they belong to."""
@@ -384,17 +374,6 @@ def test_constant_groups_give_no_gradient_and_need_no_pass(settings, micro_token
     # A rank without any advantage passes its shortest rollout, for a gradient of 0.
     assert rows == (4 if size < 3 else 4 + 2)
     assert all(m.table.grad is not None for m in models)
-
-
-def test_rows_that_were_skipped_are_not_measured_and_old_is_scored_for_all():
-    batch = with_constant_groups()
-    updater = Updater(configured(skip_constant_groups=True, updates=2, **PLAIN), Bigrams(), ALONE)
-    minibatches = updater.minibatches(batch, random.Random(0))
-    passes = updater.passes(batch, minibatches)
-    assert sorted(row for rows in passes for row in rows) == list(range(12))
-    updater.run(batch, 0, minibatches, answer_weight=1.0)
-    assert batch.skipped.tolist() == [bool(i % 3) for i in range(12)]
-    assert torch.equal(batch.inner[batch.skipped], made_up_batch(12).inner[batch.skipped])
 
 
 @pytest.mark.parametrize("term", [{"llds": "action"}, {"kl_coefficient": 0.1},

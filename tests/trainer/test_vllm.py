@@ -229,21 +229,6 @@ def test_greedy_rollouts_are_the_samplers(tied):
 
 
 @real
-def test_sampled_play_repeats(tied):
-    engine, policy = tied
-    world = World.real()
-    environment = Environment(Bm25Retriever(world.documents), max_turns=3)
-    player = TurnPlayer(policy, engine, Sampling())
-    first, again, other = (
-        player.play(environment, world.questions(random.Random(0), 24),
-                    torch.Generator().manual_seed(seed))
-        for seed in (3, 3, 4)
-    )
-    assert [r.ids for r in first] == [r.ids for r in again]
-    assert [r.ids for r in first] != [r.ids for r in other]
-
-
-@real
 @pytest.mark.slow
 def test_a_run_trains_on_vllm_and_logs_the_gap(lldscope_command, tmp_path):
     run = tmp_path / "run"

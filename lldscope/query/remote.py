@@ -38,6 +38,7 @@ def find_remote(root: Url) -> dict[Url, str]:
     manifest is a run, too, if its run.json is lost.
     """
     with plain_errors(root):
+        root.filesystem.invalidate_cache()
         files = root.filesystem.find(root.path, detail=True)
         if not files and not root.filesystem.exists(root.path):
             raise RunNotFound(f"There is nothing at {root}.")
@@ -166,5 +167,8 @@ def _time(line: bytes) -> float:
 
 def _state(info: dict[str, Any]) -> str:
     """What is different when a file is."""
-    keys = ("size", "ETag", "etag", "LastModified", "mtime", "created", "updated", "md5")
+    keys = (
+        "size", "ETag", "etag", "LastModified", "last_modified", "mtime", "created", "updated",
+        "md5", "blob_id", "xet_hash",  # the last two: Hugging Face
+    )
     return repr([info.get(key) for key in keys])

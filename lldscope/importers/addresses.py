@@ -318,11 +318,11 @@ class _Server:
 
         page: str | None = None
         while page != "":
-            asked = question | ({"page_token": page} if page else {})
+            query = question | ({"page_token": page} if page else {})
             address = f"{self._address}/api/2.0/mlflow/{path or what + '/search'}"
-            body = None if path else json.dumps(asked).encode()
+            body = None if path else json.dumps(query).encode()
             if path:
-                address += f"?{urlencode(asked, quote_via=quote)}"
+                address += f"?{urlencode(query, quote_via=quote)}"
             request = Request(address, body, self._headers)
             with _web().open(request, timeout=SECONDS) as reply:
                 content = reply.read(MAX_BYTES)

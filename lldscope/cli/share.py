@@ -28,8 +28,8 @@ def share(run: Path, folder: Path, texts: bool, name: str | None) -> None:
     is the post-mortem; and in FOLDER/space a static Space that shows it.
 
     The dataset is a run: `lldscope diagnose FOLDER`, and hf://datasets/OWNER/NAME once it is
-    uploaded. Nothing is uploaded without --push. Texts, notes, paths and credentials in the
-    configuration are left out.
+    uploaded. Nothing is uploaded without --push. Texts, notes and credentials are left
+    out; configuration and events are as they were recorded.
 
     \b
     lldscope share runs/mine --out mine

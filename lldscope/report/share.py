@@ -1,9 +1,9 @@
 """A run as a folder to publish: a Hugging Face dataset that is itself a run, and in `space/` a
 static Space that shows its post-mortem.
 
-Credentials in the configuration are hidden; notes, the machine's paths and names, and unless they
-are asked for the texts of questions and responses are left out. The report is made from the copy,
-so that it cannot say more than the copy holds.
+Credentials are hidden; notes, what is known of the machines, and unless they are asked for the
+texts of questions and responses are left out. The report is made from the copy, so that it cannot
+say more than the copy holds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import LldscopeError, UsageError
 from ..core.safe_text import in_one_line
+from ..core.schema import TABLES
 from ..core.secrets import redact
 from ..explore.export import export_run
 from ..runs import open_run
@@ -37,6 +38,10 @@ from .markdown import markdown
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_FIELDS = (
+    "schema", "id", "group", "created", "trainer", "config", "correct_rule", "world_size", "status",
+    "reason", "ended", "planned_steps",
+)
 TEXTS = {"responses": ("text", "question", "golden"), "tokens": ("text", "token_id")}
 REPOSITORY = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", re.ASCII)
 SPACE = "space"  # the folder of the Space in that of the dataset
@@ -100,14 +105,26 @@ def _copy(run: Path, new: Path, texts: bool) -> Shared:
         (new / heartbeats.HEARTBEAT_DIR).mkdir(exist_ok=True)
         beat = json_files.to_json({"time": time.time(), "closed": True, "dropped": {}})
         (new / heartbeats.file_of(rank)).write_text(beat, encoding="utf-8")
-    info |= about(lines[layout.NOTES_FILE])
-    info = {"name": run.resolve().name} | {k: v for k, v in info.items() if v is not None}
-    if "imported" in info:  # without the paths of its sources
-        info["imported"] = {k: v for k, v in info["imported"].items() if k != "request"}
-    if info.get("status") == "running":
-        info |= {"status": "stopped", "reason": "it was shared while it was running"}
-    layout.write_run(new, info | {"config": redact(info.get("config"))})
+    layout.write_run(new, redact(_described(info, about(lines[layout.NOTES_FILE]), run)))
     return shared
+
+
+def _described(info: dict[str, Any], notes: dict[str, Any], run: Path) -> dict[str, Any]:
+    """What run.json says of the run; not what it says of the machine, and of a failure only the
+    error."""
+    about_run = {name: info.get(name) for name in _FIELDS}
+    about_run["name"] = notes.get("name") or info.get("name") or run.resolve().name
+    about_run["attempts"] = [
+        {name: attempt.get(name) for name in ("attempt", "started", "world_size", "ended")}
+        for attempt in info.get("attempts") or ()
+    ]
+    if imported := info.get("imported"):
+        about_run["imported"] = {name: imported.get(name) for name in ("counted", "trainer")}
+    if about_run["status"] == "running":
+        about_run |= {"status": "stopped", "reason": "it was shared while it was running"}
+    if about_run["reason"]:
+        about_run["reason"] = str(about_run["reason"]).strip().rpartition("\n")[2]
+    return about_run
 
 
 def _merged(
@@ -151,15 +168,15 @@ def _describe(new: Path, shared: Shared) -> None:
     os.replace(signals["file"], new / "signals.parquet")
     Path(signals["file"]).parent.rmdir()
     content = document(replace(facts, run=replace(facts.run, place=name)))
-    rows = {"signals": signals["rows"], **shared.rows}
-    files = {table: "signals.parquet" if table == "signals" else f"{table}/*.parquet"
-             for table, n in rows.items() if n}
+    rows = {"signals": signals["rows"]} | {table: n for table, n in shared.rows.items() if n}
+    files = {table: sorted(p.relative_to(new).as_posix() for p in new.glob(f"{table}/*.parquet"))
+             for table in shared.rows} | {"signals": ["signals.parquet"]}
     configs = "".join(
-        f"- config_name: {table}\n  data_files: {json_files.to_json(file)}\n"
-        for table, file in files.items()
+        f"- config_name: {table}\n  data_files: {json_files.to_json(files[table])}\n"
+        for table in rows
     )
     title = json_files.to_json(name[:90])  # JSON is YAML
-    listed = "".join(f"| {table} | {rows[table]:,} |\n" for table in files)
+    listed = "".join(f"| {table} | {rows[table]:,} |\n" for table in rows)
     _write(new / "README.md", f"pretty_name: {title}\ntags: [lldscope, grpo]\nconfigs:\n{configs}",
            markdown(content) + _TABLES + listed)
     (new / SPACE).mkdir()
@@ -181,15 +198,20 @@ def push(folder: Path, name: str) -> list[str]:
             "--push needs the package huggingface_hub: pip install 'lldscope[remote]'"
         ) from None
     api, places = HfApi(), []
-    kinds: dict[str, tuple[Path, dict[str, Any]]] = {
-        "dataset": (folder, {}), "space": (folder / SPACE, {"space_sdk": "static"}),
+    ours = [f"{place}/*" for place in (MANIFEST_DIR, heartbeats.HEARTBEAT_DIR, *TABLES)]
+    kinds: dict[str, tuple[Path, str, dict[str, Any]]] = {
+        "dataset": (folder, layout.RUN_FILE, {}),
+        "space": (folder / SPACE, "index.html", {"space_sdk": "static"}),
     }
     try:
-        for kind, (source, options) in kinds.items():
+        for kind, (source, mark, options) in kinds.items():
             where = api.create_repo(name, repo_type=kind, private=True, exist_ok=True, **options)
+            there = {*api.list_repo_files(name, repo_type=kind)} - {".gitattributes", "README.md"}
+            if there and mark not in there:
+                raise ValueError(f"the {kind} {name} holds something else; name a new one")
             api.upload_folder(
-                folder_path=source, repo_id=name, repo_type=kind, ignore_patterns=f"{SPACE}/*",
-                commit_message="A run of lldscope",
+                folder_path=source, repo_id=name, repo_type=kind, commit_message="A run",
+                ignore_patterns=f"{SPACE}/*", delete_patterns=ours,
             )
             places.append(str(where))
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:

@@ -235,9 +235,9 @@ def _mlflow(source: str, folder: Path, run: str | None) -> tuple[Path, str | Non
 
 
 def _of_experiment(run: str | None, runs: dict[str, str], where: str) -> str:
-    if (chosen := choose_run(run, runs, where) if runs else None) is None:
+    if (run_id := choose_run(run, runs, where) if runs else None) is None:
         raise LldscopeError(f"{where} is not there, or holds no runs.")
-    return chosen
+    return run_id
 
 
 def _bounded(number: Any) -> int:
@@ -268,7 +268,7 @@ class _Server:
         from http.client import HTTPException
 
         try:
-            chosen, name, points = self._run(experiment, run, where)
+            run_id, name, points = self._run(experiment, run, where)
         except (
             OSError, ValueError, HTTPException, KeyError, TypeError, AttributeError, OverflowError
         ) as error:
@@ -281,12 +281,12 @@ class _Server:
                 db.execute(
                     "CREATE TABLE metrics (key, value REAL, timestamp, step, is_nan, run_uuid)"
                 )
-                db.execute("INSERT INTO runs VALUES (?, ?, 'active')", (chosen, name))
+                db.execute("INSERT INTO runs VALUES (?, ?, 'active')", (run_id, name))
                 db.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", points)
                 db.commit()
 
-        file = next(n for n in (name, _key(chosen)) if _NAME.fullmatch(n) and n[0] != ".")
-        return _write(folder / f"{file}.db", rows), chosen
+        file = next(n for n in (name, _key(run_id)) if _NAME.fullmatch(n) and n[0] != ".")
+        return _write(folder / f"{file}.db", rows), run_id
 
     def _run(
         self, experiment: str, run: str | None, where: str
@@ -297,18 +297,18 @@ class _Server:
         body = {"experiment_ids": ids, "max_results": 1000}
         infos = {r["info"]["run_id"]: r for r in self._pages("runs", body)} if ids else {}
         names = {str(i): str(r["info"].get("run_name") or i) for i, r in infos.items()}
-        chosen = _of_experiment(run, names, where)
-        keys = [m["key"] for m in infos[chosen]["data"].get("metrics", ())]
+        run_id = _of_experiment(run, names, where)
+        keys = [m["key"] for m in infos[run_id]["data"].get("metrics", ())]
         points = [
             (str(key), 0.0 if p["value"] == "NaN" else float(p["value"]),  # NaN is NULL to SQLite
-             *(_bounded(p[name]) for name in ("timestamp", "step")), p["value"] == "NaN", chosen)
+             *(_bounded(p[name]) for name in ("timestamp", "step")), p["value"] == "NaN", run_id)
             for key in keys
             for p in self._pages(
-                "metrics", {"run_id": chosen, "metric_key": key, "max_results": 25_000},
+                "metrics", {"run_id": run_id, "metric_key": key, "max_results": 25_000},
                 "metrics/get-history",
             )
         ]
-        return chosen, names[chosen], sorted(points, key=lambda point: point[2])
+        return run_id, names[run_id], sorted(points, key=lambda point: point[2])
 
     def _pages(
         self, what: str, question: dict[str, Any], path: str | None = None

@@ -583,12 +583,12 @@ POINT = {"value": 0.5, "timestamp": 1, "step": 2}
     ],
 )
 def test_what_a_server_says_is_not_believed(answers, why, tmp_path, monkeypatch):
-    seen = []
+    tokens = []
 
     class Server(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            answer = answers[len(seen)]
-            seen.append(self.headers.get("Authorization"))
+            answer = answers[len(tokens)]
+            tokens.append(self.headers.get("Authorization"))
             self.send_response(answer if isinstance(answer, int) else 200)
             self.send_header("Location", "/elsewhere")
             self.end_headers()
@@ -605,7 +605,7 @@ def test_what_a_server_says_is_not_believed(answers, why, tmp_path, monkeypatch)
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_port}"
         for uri, source in (("", f"{address}/e/"), (f"http://{address}", "e/")):
-            seen.clear()
+            tokens.clear()
             monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
             if why is None:
                 path, run = located(f"mlflow://{source}r", tmp_path, None)
@@ -613,5 +613,5 @@ def test_what_a_server_says_is_not_believed(answers, why, tmp_path, monkeypatch)
             else:
                 with pytest.raises(LldscopeError, match=why):
                     located(f"mlflow://{source}r", tmp_path, None)
-            assert {*seen} == {"Bearer secret" if uri else None}  # only to the server of the user
+            assert {*tokens} == {"Bearer secret" if uri else None}  # only to the server of the user
         server.shutdown()

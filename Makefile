@@ -24,7 +24,8 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # Rooms whose tests start no process, server or training.
 QUICK := $(wildcard $(addprefix tests/,core diagnosis losses storage query \
 	explore evaluation report test_architecture.py))
-TOOLS_READ := mlflow-skinny sqlalchemy alembic trackio
+# MLflow's server needs the last four of its packages.
+TOOLS_READ := mlflow-skinny sqlalchemy alembic trackio flask flask-cors aiohttp cryptography
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 

@@ -54,6 +54,7 @@ GROUPS = {
     "Files and rules of a run": {
         "export": "Write tables and signals as Parquet or CSV.",
         "schema": "Show tables and columns: type, unit, meaning.",
+        "share": "Write a run as a dataset and a page to publish.",
         "compact": "Merge the files of a run.",
         "doctor": "Check the files of a run, and repair them.",
         "rules": "List the rules that raise alarms; test your own.",

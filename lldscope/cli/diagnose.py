@@ -34,9 +34,11 @@ def diagnose(
 ) -> None:
     """Say what is wrong with a training run, from any of its logs, and what to change.
 
-    SOURCE is a file, a folder, a run, the address of a file, or wandb://ENTITY/PROJECT/RUN; the
-    format is detected, as by `lldscope import`. Of several runs in one SOURCE each gets a line of a
-    table. Exit codes are those of `lldscope check`, of several runs the worst.
+    SOURCE is a file, a folder, a run, the address of one (https, s3, hf://datasets/OWNER/NAME), or
+    of a run in a tracker: wandb://ENTITY/PROJECT/RUN, mlflow://[HOST:PORT/]EXPERIMENT/RUN,
+    trackio://PROJECT/RUN. The format is detected, as by `lldscope import`. Of several runs in one
+    SOURCE each gets a line of a table. Exit codes are those of `lldscope check`, of several runs
+    the worst.
 
     \b
     lldscope diagnose train.log
@@ -111,25 +113,23 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
     SeveralRuns where there are several and none is named."""
     from ..core.errors import SeveralRuns
     from ..core.version import __version__
-    from ..importers.addresses import is_address
+    from ..importers.addresses import is_fetched
     from ..importers.reading import listing
     from ..runs import find_runs
     from ..storage.cache import cache_dir
     from ..storage.url import place_of
 
-    if len(sources) == 1 and not is_address(sources[0]):
+    if len(sources) == 1 and not is_fetched(sources[0]):
         place = place_of(sources[0])
-        if not isinstance(place, Path) or (place / "run.json").is_file():
-            return place
         if place.is_dir() and (several := find_runs(place)):
             if len(several) == 1:
                 return several[0]
-            names = [run.relative_to(place).as_posix() for run in several]
-            if request.run in names:
-                return place / str(request.run)
-            some = listing(names, 5)
-            raise SeveralRuns(f"{place} holds runs; diagnose one of them: {some}.", names)
-    paths = local_paths(sources, follow=False)
+            runs = {run.relative_to(place).as_posix(): run for run in several}
+            if request.run in runs:
+                return runs[request.run]
+            some = listing(list(runs), 5)
+            raise SeveralRuns(f"{place} holds runs; diagnose one of them: {some}.", [*runs])
+    paths, request = local_paths(sources, request, follow=False)
     key = "\0".join([__version__, *map(os.path.abspath, paths), repr(request)])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()
     run = cache_dir() / "imports" / name / (paths[0].name or "run")

@@ -78,15 +78,21 @@ def import_(
     from ..importers.source import ImportRequest
 
     request = ImportRequest(columns_of(maps), correct_from, exact_match, run_name)
-    task, summary = imported(local_paths(source, follow), run, request, format_name, follow)
+    paths, request = local_paths(source, request, follow)
+    task, summary = imported(paths, run, request, format_name, follow)
     _show(summary, as_json)
     if follow:
         _follow(task, as_json)
 
 
-def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
-    """The sources as paths; what is at an address is fetched."""
-    from ..importers.addresses import fetched, is_address
+def local_paths(
+    sources: tuple[str, ...], request: ImportRequest, follow: bool
+) -> tuple[tuple[Path, ...], ImportRequest]:
+    """The sources as paths, what is elsewhere fetched; and the request, with the run that an
+    address names."""
+    from dataclasses import replace
+
+    from ..importers.addresses import is_address, located
     from ..storage.cache import cache_dir
 
     if follow and any(map(is_address, sources)):
@@ -94,8 +100,14 @@ def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
             "A URL cannot be followed: import it again, or follow the file itself, which for "
             "a run at W&B is run-<id>.wandb."
         )
-    folder = cache_dir() / "fetched"
-    return tuple(fetched(s, folder) if is_address(s) else Path(s) for s in sources)
+    paths, folder = [], cache_dir() / "fetched"
+    for source in sources:
+        path, run = located(source, folder, request.run) if is_address(source) else (
+            Path(source), request.run
+        )
+        paths.append(path)
+        request = replace(request, run=run)
+    return tuple(paths), request
 
 
 def imported(

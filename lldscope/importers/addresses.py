@@ -1,6 +1,12 @@
-"""Logs at an address: `wandb://ENTITY/PROJECT/RUN`, and files of a web server.
+"""Logs at an address: of a tracker, on a web server, or in a file system of fsspec.
 
-Each is fetched into a folder and read from there, as untrusted as any other file.
+    wandb://ENTITY/PROJECT/RUN                  W&B's server
+    mlflow://[HOST:PORT/]EXPERIMENT[/RUN]       MLflow's server, or its database here
+    trackio://PROJECT[/RUN]                     Trackio's database here
+    https://host/file                           a file
+    hf://datasets/OWNER/NAME, s3://bucket/logs  a file, or a folder of them
+
+What is elsewhere is fetched into a folder and read from there, as untrusted as any other file.
 """
 
 from __future__ import annotations
@@ -9,36 +15,65 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import BinaryIO
-from urllib.parse import unquote, urlsplit
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from ..core.errors import LldscopeError, UsageError
+from ..storage.url import Url, plain_errors
+from .reading import choose_run
+from .sqlite import open_copy
 
-WANDB = "wandb://"
+WANDB, MLFLOW, TRACKIO = "wandb://", "mlflow://", "trackio://"
 SUFFIX = ".wandb-history.jsonl"
 SECONDS = 60  # without an answer
-MAX_BYTES = 1 << 30  # of a file
+MAX_BYTES = 1 << 30  # of a file, or of all files of an address
+_MOST_FILES = 10_000
 _NAME = re.compile(r"[\w.~ -]{1,128}")
 _PAGE = re.compile(r"https://wandb\.ai/([^/?#]+)/([^/?#]+)/runs/([^/?#]+)/?(?:[?#].*)?")
 _BLOB = re.compile(r"(https://(?:github\.com|huggingface\.co)/(?:datasets/)?[^/]+/[^/]+)/blob/")
 
 
 def is_address(source: str) -> bool:
-    """Whether a source is to be fetched."""
-    return source.startswith((WANDB, "http://", "https://"))
+    """Whether a source is an address and no path."""
+    return "://" in source
 
 
-def fetched(source: str, folder: Path) -> Path:
-    """What is at an address, as a file in a folder. Pages of a run at W&B, and of a file at GitHub
-    and Hugging Face, stand for what they show.
+def is_fetched(source: str) -> bool:
+    """Whether it is an address at which no run of ours can lie."""
+    return source.startswith((WANDB, MLFLOW, TRACKIO, "http://", "https://"))
+
+
+def located(source: str, folder: Path, run: str | None) -> tuple[Path, str | None]:
+    """What is at an address, as a path: here, or fetched into a folder; and the run that is meant
+    of several that it holds, `run` unless the address says it. Pages of a run at W&B, and of a file
+    at GitHub and Hugging Face, stand for what they show.
 
     Raises UsageError for what is no such address, LldscopeError if it cannot be fetched.
     """
     if page := _PAGE.fullmatch(source):
         source = WANDB + "/".join(page.groups())
-    return _history(source, folder) if source.startswith(WANDB) else _download(source, folder)
+    if source.startswith(TRACKIO):
+        return _trackio(source, run)
+    if source.startswith(MLFLOW):
+        return _mlflow(source, folder, run)
+    if source.startswith(WANDB):
+        return _history(source, folder), run
+    if source.startswith(("http://", "https://")):
+        return _download(source, folder), run
+    return _copy(Url(source), folder), run
+
+
+def _names(source: str, scheme: str, counts: tuple[int, ...], form: str) -> list[str]:
+    """The parts of an address. Raises UsageError with the form that it should have."""
+    names = source.removeprefix(scheme).rstrip("/").split("/")
+    if len(names) not in counts or not all(map(_NAME.fullmatch, names)) or {*names} & {".", ".."}:
+        raise UsageError(f"{source}: write {scheme}{form}.")
+    return names
 
 
 def _write(path: Path, write: Callable[[BinaryIO], None]) -> Path:
@@ -57,9 +92,7 @@ def _write(path: Path, write: Callable[[BinaryIO], None]) -> Path:
 def _history(source: str, folder: Path) -> Path:
     """Every row of a run's history at W&B, by the package `wandb`. The key and the server are those
     of the package: WANDB_API_KEY or `wandb login`, and WANDB_BASE_URL."""
-    names = source.removeprefix(WANDB).strip("/").split("/")
-    if len(names) != 3 or not all(map(_NAME.fullmatch, names)) or set(names) & {".", ".."}:
-        raise UsageError(f"{source}: write {WANDB}ENTITY/PROJECT/RUN, the run by its id.")
+    names = _names(source, WANDB, (3,), "ENTITY/PROJECT/RUN, the run by its id")
     try:
         import wandb
     except ImportError:
@@ -81,22 +114,15 @@ def _history(source: str, folder: Path) -> Path:
 def _download(address: str, folder: Path) -> Path:
     """A file of a web server; redirections lead to web servers only."""
     from http.client import HTTPException
-    from urllib import request
+    from urllib.request import HTTPRedirectHandler
 
     parts = urlsplit(_BLOB.sub(r"\1/resolve/" if "huggingface" in address else r"\1/raw/", address))
     name = Path(unquote(parts.path)).name
     if not parts.hostname or not _NAME.fullmatch(name) or name.startswith("."):
         raise UsageError(f"{address}: name a file, such as https://host/run/trainer_state.json.")
-    opener = request.OpenerDirector()  # without file:, ftp: and data:
-    for handler in (
-        request.ProxyHandler, request.HTTPHandler, request.HTTPSHandler, request.UnknownHandler,
-        request.HTTPDefaultErrorHandler, request.HTTPRedirectHandler, request.HTTPErrorProcessor,
-    ):
-        opener.add_handler(handler())
-    key = hashlib.blake2b(address.encode(errors="replace"), digest_size=8).hexdigest()
 
     def content(file: BinaryIO) -> None:
-        with opener.open(parts.geturl(), timeout=SECONDS) as answer:
+        with _web(HTTPRedirectHandler).open(parts.geturl(), timeout=SECONDS) as answer:
             size = 0
             while block := answer.read(1 << 20):
                 size += file.write(block)
@@ -108,6 +134,201 @@ def _download(address: str, folder: Path) -> Path:
                 raise OSError("the answer was cut")
 
     try:
-        return _write(folder / key / name, content)
+        return _write(folder / _key(address) / name, content)
     except (OSError, ValueError, HTTPException) as error:
         raise LldscopeError(f"{address} was not fetched: {error}") from None
+
+
+def _web(*more: Any) -> Any:
+    """What asks web servers only, and follows redirections only if it is given what does."""
+    from urllib import request
+
+    opener = request.OpenerDirector()  # without file:, ftp: and data:
+    for handler in (
+        request.ProxyHandler, request.HTTPHandler, request.HTTPSHandler, request.UnknownHandler,
+        request.HTTPDefaultErrorHandler, request.HTTPErrorProcessor, *more,
+    ):
+        opener.add_handler(handler())
+    return opener
+
+
+def _key(address: str) -> str:
+    return hashlib.blake2b(address.encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _copy(url: Url, folder: Path) -> Path:
+    """A file, or those below a place, of a file system of fsspec. Raises RunNotFound if there is
+    nothing."""
+    with plain_errors(url):
+        url.filesystem.invalidate_cache()
+        files = url.filesystem.find(url.path, detail=True)
+        if not files:
+            raise FileNotFoundError
+        size = sum(info.get("size") or 0 for info in files.values())
+        if size > MAX_BYTES or len(files) > _MOST_FILES:
+            raise LldscopeError(
+                f"{url} holds {len(files):,} files of {size >> 20:,} MB, more than {_MOST_FILES:,} "
+                f"or {MAX_BYTES >> 20:,} MB: name the file of the run, or its folder."
+            )
+        place = folder / _key(url.address) / (url.name if _NAME.fullmatch(url.name) else "log")
+        new = place.with_name(f".{os.getpid()}")
+        try:
+            for path in files:
+                name = PurePosixPath(path.removeprefix(url.path).lstrip("/"))
+                if name.is_absolute() or ".." in name.parts:
+                    raise LldscopeError(f"{url} holds a file outside of it: {name}.")
+                target = new / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                url.filesystem.get_file(path, str(target))
+            shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+            new.replace(place)
+        finally:
+            shutil.rmtree(new) if new.is_dir() else new.unlink(missing_ok=True)
+    return place
+
+
+def _trackio(source: str, run: str | None) -> tuple[Path, str | None]:
+    """Trackio's database of a project, where the package looks for it."""
+    project, *names = _names(source, TRACKIO, (1, 2), "PROJECT or PROJECT/RUN")
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    home = os.environ.get("HF_HOME") or Path(cache, "huggingface")
+    file = "".join(c for c in project if c.isalnum() or c in "-_") or "default"
+    place = Path(os.environ.get("TRACKIO_DIR") or Path(home, "trackio")).expanduser()
+    path = place / f"{file}.db"
+    if not path.is_file():
+        has = ", ".join(sorted(p.stem for p in place.glob("*.db"))[:8]) or "none"
+        raise LldscopeError(
+            f"There is no project {project} in {place} (TRACKIO_DIR), which has: {has}."
+        )
+    return path, names[0] if names else run
+
+
+def _mlflow(source: str, folder: Path, run: str | None) -> tuple[Path, str | None]:
+    """MLflow's database itself, if MLFLOW_TRACKING_URI names one; of a run on a server a database
+    of the same form."""
+    rest, server = source.removeprefix(MLFLOW), os.environ.get("MLFLOW_TRACKING_URI", "")
+    if re.match(r"[\w.-]+:\d+/", rest):
+        host, _, rest = rest.partition("/")
+        server = f"http://{host}"
+    form = "EXPERIMENT, EXPERIMENT/RUN or HOST:PORT/EXPERIMENT/RUN"
+    experiment, *names = _names(MLFLOW + rest, MLFLOW, (1, 2), form)
+    run = names[0] if names else run
+    where = f"The experiment {experiment}"
+    if server.startswith(("http://", "https://")):
+        return _Server(server).database(experiment, run, where, folder / _key(server))
+    path = Path(server.removeprefix("sqlite:///") or "mlflow.db")
+    if not path.is_file():
+        raise LldscopeError(
+            f"{Url(str(path))} is no database. Set MLFLOW_TRACKING_URI to the address of MLflow's "
+            "server or to sqlite:///FILE; `mlflow migrate-filestore` converts a folder mlruns."
+        )
+    query = (
+        "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active' AND experiment_id IN "
+        "(SELECT experiment_id FROM experiments WHERE name = ?)"
+    )
+    try:
+        with open_copy(path) as connection:
+            runs = {i: name or i for i, name in connection.execute(query, (experiment,))}
+    except sqlite3.Error as error:
+        raise LldscopeError(f"{path} is no database of MLflow: {error}.") from None
+    return path, _of_experiment(run, runs, where)
+
+
+def _of_experiment(run: str | None, runs: dict[str, str], where: str) -> str:
+    if (run_id := choose_run(run, runs, where) if runs else None) is None:
+        raise LldscopeError(f"{where} is not there, or holds no runs.")
+    return run_id
+
+
+def _bounded(number: Any) -> int:
+    """A whole number that SQLite can hold."""
+    return max(-1, min(int(number), 1 << 62))
+
+
+class _Server:
+    """MLflow's REST interface. The server that MLFLOW_TRACKING_URI names gets the credentials that
+    MLflow's client would send: MLFLOW_TRACKING_TOKEN, or …_USERNAME and …_PASSWORD."""
+
+    def __init__(self, address: str) -> None:
+        from base64 import b64encode
+
+        self._address, self._read = address.rstrip("/"), 0
+        self._headers = {"Content-Type": "application/json"}
+        names = ("URI", "TOKEN", "USERNAME", "PASSWORD")
+        uri, token, user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in names)
+        if user and password:
+            token = b64encode(f"{user}:{password}".encode()).decode()
+        if token and uri == address:
+            self._headers["Authorization"] = f"{'Basic' if user and password else 'Bearer'} {token}"
+
+    def database(
+        self, experiment: str, run: str | None, where: str, folder: Path
+    ) -> tuple[Path, str]:
+        """The metrics of a run, in a file."""
+        from http.client import HTTPException
+
+        try:
+            run_id, name, points = self._run(experiment, run, where)
+        except (
+            OSError, ValueError, HTTPException, KeyError, TypeError, AttributeError, OverflowError
+        ) as error:
+            why = f"MLflow at {Url(self._address)} did not give the run: {error or type(error)}"
+            raise LldscopeError(why) from None
+
+        def rows(file: BinaryIO) -> None:
+            with closing(sqlite3.connect(file.name)) as db:
+                db.execute("CREATE TABLE runs (run_uuid, name, lifecycle_stage)")
+                db.execute(
+                    "CREATE TABLE metrics (key, value REAL, timestamp, step, is_nan, run_uuid)"
+                )
+                db.execute("INSERT INTO runs VALUES (?, ?, 'active')", (run_id, name))
+                db.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", points)
+                db.commit()
+
+        file = next(n for n in (name, _key(run_id)) if _NAME.fullmatch(n) and n[0] != ".")
+        return _write(folder / f"{file}.db", rows), run_id
+
+    def _run(
+        self, experiment: str, run: str | None, where: str
+    ) -> tuple[str, str, list[tuple[Any, ...]]]:
+        """Its id, its name, and the rows of its metrics in the order in which they were logged."""
+        body = {"filter": f"name = '{experiment}'", "max_results": 1}  # _NAME has no quotes
+        ids = [str(e["experiment_id"]) for e in self._pages("experiments", body)]
+        body = {"experiment_ids": ids, "max_results": 1000}
+        infos = {r["info"]["run_id"]: r for r in self._pages("runs", body)} if ids else {}
+        names = {str(i): str(r["info"].get("run_name") or i) for i, r in infos.items()}
+        run_id = _of_experiment(run, names, where)
+        keys = [m["key"] for m in infos[run_id]["data"].get("metrics", ())]
+        points = [
+            (str(key), 0.0 if p["value"] == "NaN" else float(p["value"]),  # NaN is NULL to SQLite
+             *(_bounded(p[name]) for name in ("timestamp", "step")), p["value"] == "NaN", run_id)
+            for key in keys
+            for p in self._pages(
+                "metrics", {"run_id": run_id, "metric_key": key, "max_results": 25_000},
+                "metrics/get-history",
+            )
+        ]
+        return run_id, names[run_id], sorted(points, key=lambda point: point[2])
+
+    def _pages(
+        self, what: str, question: dict[str, Any], path: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The items of all pages of an answer: of a search, or at a path that is read."""
+        from urllib.request import Request
+
+        page: str | None = None
+        while page != "":
+            query = question | ({"page_token": page} if page else {})
+            address = f"{self._address}/api/2.0/mlflow/{path or what + '/search'}"
+            body = None if path else json.dumps(query).encode()
+            if path:
+                address += f"?{urlencode(query, quote_via=quote)}"
+            request = Request(address, body, self._headers)
+            with _web().open(request, timeout=SECONDS) as reply:
+                content = reply.read(MAX_BYTES)
+            self._read += len(content)
+            if self._read >= MAX_BYTES:
+                raise LldscopeError(f"The run is larger than {MAX_BYTES >> 20:,} MB.")
+            answer = json.loads(content)
+            yield from answer.get(what, ())
+            page = str(answer.get("next_page_token") or "")

@@ -210,7 +210,7 @@ def listing(names: Sequence[str], most: int = 20) -> str:
     return ", ".join(names[:most]) + more
 
 
-def choose_run(query: str | None, runs: Mapping[str, str], where: Path) -> str | None:
+def choose_run(query: str | None, runs: Mapping[str, str], where: Path | str) -> str | None:
     """The id of the run that is meant, of `runs` (id → name); None where there is no run.
 
     Raises UsageError with the sorted names if there are several and none was requested, or if the

@@ -39,6 +39,7 @@ def find_remote(root: Url) -> dict[Url, str]:
     run.json is known by its manifest.
     """
     with plain_errors(root):
+        root.filesystem.invalidate_cache()
         files = root.filesystem.find(root.path, detail=True)
         if not files and not root.filesystem.exists(root.path):
             raise RunNotFound(f"There is nothing at {root}.")
@@ -167,5 +168,8 @@ def _time(line: bytes) -> float:
 
 def _state(info: dict[str, Any]) -> str:
     """A text that changes with the file."""
-    keys = ("size", "ETag", "etag", "LastModified", "mtime", "created", "updated", "md5")
+    keys = (
+        "size", "ETag", "etag", "LastModified", "last_modified", "mtime", "created", "updated",
+        "md5", "blob_id", "xet_hash",  # the last two: Hugging Face
+    )
     return repr([info.get(key) for key in keys])

@@ -189,7 +189,7 @@ def merge(run: Path, group: Sequence[Part]) -> None:
     first, last = group[0].name, group[-1].name
     kept_from = max(p.name.kept_from for p in group)
     name = PartName(*first.owner[:2], first.first, last.last, kept_from, first.start)
-    new_part = write_part(run, group[0].table, name, _row_groups(run, group))
+    new_part = write_part(run, group[0].table, name, row_groups(run, group))
     parts = [new_part] if new_part else []
     try:
         commit(run, name.owner, parts, remove=group)
@@ -199,7 +199,7 @@ def merge(run: Path, group: Sequence[Part]) -> None:
         raise
 
 
-def _row_groups(run: Path, group: Sequence[Part]) -> Iterator[pa.Table]:
+def row_groups(run: Path, group: Sequence[Part]) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
     schema = arrow_schema(group[0].table)

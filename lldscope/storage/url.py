@@ -105,5 +105,6 @@ def plain_errors(url: Url, what: str = "read") -> Iterator[None]:
         why = os.strerror(code) if isinstance(code, int) else type(error).__name__
         raise LldscopeError(
             f"{url} cannot be {what}: {why}. Check the address, and the credentials where its file "
-            "system looks for them (for s3: the AWS_… variables or ~/.aws)."
+            "system looks for them (for s3: the AWS_… variables or ~/.aws; for hf: HF_TOKEN or `hf "
+            "auth login`)."
         ) from None

@@ -223,7 +223,7 @@ def test_a_file_at_an_address_is_diagnosed(logs, server, diagnosed):
     here = diagnosed(logs / "own.jsonl")
     there = diagnosed(f"{server}/own.jsonl?raw=1")
     assert there["grounds"] == here["grounds"]
-    assert addresses.fetched(f"{server}/to/log.jsonl", logs / "f").read_bytes() == (
+    assert addresses.located(f"{server}/to/log.jsonl", logs / "f", None)[0].read_bytes() == (
         logs / "own.jsonl"
     ).read_bytes()
 
@@ -233,18 +233,18 @@ def test_a_file_at_an_address_is_diagnosed(logs, server, diagnosed):
 )
 def test_what_an_address_refuses_leaves_nothing(logs, server, path):
     with pytest.raises(LldscopeError, match="was not fetched"):
-        addresses.fetched(server + path, logs / "f")
+        addresses.located(server + path, logs / "f", None)
     assert not [p for p in (logs / "f").rglob("*") if p.is_file()]
 
 
 def test_a_file_that_is_too_large_is_refused(logs, server, monkeypatch):
     monkeypatch.setattr(addresses, "MAX_BYTES", 100)
     with pytest.raises(LldscopeError, match="is larger than"):
-        addresses.fetched(f"{server}/own.jsonl", logs / "f")
+        addresses.located(f"{server}/own.jsonl", logs / "f", None)
     assert not [p for p in (logs / "f").rglob("*") if p.is_file()]
 
 
 @pytest.mark.parametrize("path", ["", "/", "/..", "/%2e%2e", "/.hidden", "/a%0ab"])
 def test_an_address_without_a_file_is_refused(path, tmp_path):
     with pytest.raises(UsageError, match="name a file"):
-        addresses.fetched(f"http://127.0.0.1:9{path}", tmp_path)
+        addresses.located(f"http://127.0.0.1:9{path}", tmp_path, None)

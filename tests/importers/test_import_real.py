@@ -205,7 +205,7 @@ def wandb(monkeypatch):
 
 @pytest.mark.usefixtures("wandb")
 def test_a_run_at_wandb_is_fetched_whole(run_import, tmp_path):
-    path = addresses.fetched("wandb://me/project/abc123", tmp_path / "cache")
+    path = addresses.located("wandb://me/project/abc123", tmp_path / "cache", None)[0]
     outcome = run_import(path)
     assert (outcome.formats, outcome.steps) == ({"metrics": 1}, 2500)
     rows = signals(outcome)
@@ -216,20 +216,20 @@ def test_a_run_at_wandb_is_fetched_whole(run_import, tmp_path):
 @pytest.mark.usefixtures("wandb")
 def test_what_wandb_refuses_is_reported_and_leaves_nothing(tmp_path):
     with pytest.raises(LldscopeError, match="of me/project/nobody: Could not find run"):
-        addresses.fetched("wandb://me/project/nobody", tmp_path)
+        addresses.located("wandb://me/project/nobody", tmp_path, None)
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
 
 
 def test_without_wandb_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(LldscopeError, match=r"pip install 'lldscope\[import\]'"):
-        addresses.fetched("wandb://me/project/abc123", tmp_path)
+        addresses.located("wandb://me/project/abc123", tmp_path, None)
 
 
 @pytest.mark.parametrize("source", ["wandb://me/project", "wandb://../../x", "wandb://a/b/c/d"])
 def test_what_is_no_address_of_a_run_is_refused(source, tmp_path):
     with pytest.raises(UsageError, match="ENTITY/PROJECT/RUN"):
-        addresses.fetched(source, tmp_path)
+        addresses.located(source, tmp_path, None)
 
 
 # -- how a run ended -------------------------------------------------------------------------------

@@ -15,7 +15,9 @@ import subprocess
 import sys
 import time
 import zlib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -23,7 +25,8 @@ from fixtures.make_stores import BEGAN, STARTS, values
 from fixtures.make_stores import time as moment
 
 from lldscope import open_run
-from lldscope.core.errors import UsageError
+from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.importers.addresses import located
 from lldscope.importers.build import Import
 from lldscope.importers.detect import Source, sources
 from lldscope.importers.metrics import LoggerCalls, Metrics
@@ -524,3 +527,91 @@ def test_reading_keeps_no_writer_waiting(mlflow_db):
     writer.commit()
     writer.close()
     assert sum(1 for _ in rows) == 13
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "outcome"),
+    [
+        ("trackio://made-up/first", ("made-up.db", 12)),
+        ("trackio://made.-up/second", ("made-up.db", 10)),  # Trackio leaves the dot out
+        ("trackio://other", "There is no project other in .* which has: made-up"),
+        ("trackio://../made-up", "write trackio://PROJECT or PROJECT/RUN"),
+        ("mlflow://made-up/second", ("mlflow.db", 10)),
+        ("mlflow://made-up", "holds 2 runs; say which with --run: first, second"),
+        ("mlflow://made-up/third", "holds no run called third"),
+        ("mlflow://other/first", "is not there, or holds no runs"),
+        ("mlflow://a/b/c", "write mlflow://EXPERIMENT"),
+    ],
+)
+def test_what_a_tracker_has_on_this_machine(
+    address, outcome, mlflow_db, trackio_db, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TRACKIO_DIR", str(trackio_db.parent))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{mlflow_db}")
+    if isinstance(outcome, str):
+        with pytest.raises(LldscopeError, match=outcome):
+            located(address, tmp_path / "fetched", None)
+        return
+    path, run = located(address, tmp_path / "fetched", None)
+    task = Import([path], tmp_path / "run", ImportRequest(run=run), None)
+    with open_run(task.build(lambda n: None).run) as imported:
+        assert (path.name, len(imported.signals())) == outcome
+
+
+EXPERIMENT = {"experiments": [{"experiment_id": "1"}]}
+RUNS = {"runs": [{"info": {"run_id": "r", "run_name": "../../x"},
+                  "data": {"metrics": [{"key": "reward"}]}}]}
+POINT = {"value": 0.5, "timestamp": 1, "step": 2}
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ([EXPERIMENT, RUNS, {"metrics": [POINT]}], None),
+        ([EXPERIMENT, RUNS, {"metrics": [POINT | {"step": 10**30, "value": "Infinity"}]}], None),
+        ([[]], "did not give the run"),
+        ([{"experiments": [{}]}], "did not give the run"),
+        ([EXPERIMENT, {"runs": [7]}], "did not give the run"),
+        ([EXPERIMENT, RUNS, {"metrics": [POINT | {"value": "half"}]}], "did not give the run"),
+        ([EXPERIMENT, RUNS, {"metrics": [POINT | {"timestamp": None}]}], "did not give the run"),
+        ([{}], "is not there, or holds no runs"),
+        ([302], "did not give the run: HTTP Error 302"),
+        ([b"{"], "did not give the run"),
+    ],
+)
+def test_what_a_server_says_is_not_believed(answers, why, tmp_path, monkeypatch):
+    tokens = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = answers[len(tokens)]
+            tokens.append(self.headers.get("Authorization"))
+            self.send_response(answer if isinstance(answer, int) else 200)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+            if not isinstance(answer, int):
+                body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *arguments: object) -> None: ...
+
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        for uri, source in (("", f"{address}/e/"), (f"http://{address}", "e/")):
+            tokens.clear()
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+            if why is None:
+                path, run = located(f"mlflow://{source}r", tmp_path, None)
+                assert (run, path.parent.parent) == ("r", tmp_path)
+            else:
+                with pytest.raises(LldscopeError, match=why):
+                    located(f"mlflow://{source}r", tmp_path, None)
+            assert {*tokens} == {"Bearer secret" if uri else None}  # only to the server of the user
+        server.shutdown()

@@ -38,16 +38,15 @@ from .rule import Alert, CauseRank, Severity, Span
 
 # Rule → the signal whose break dates it, and the direction of the break.
 BREAKS = {
-    "entropy-surge": ("entropy", 1), "grad-explosion": ("grad_norm", 1),
-    "grad-sustained": ("grad_norm", 1), "reward-crash": ("reward", -1),
-    "reward-decline": ("reward", -1), "length-collapse": ("response_tokens", -1),
-    "length-growth": ("response_tokens", 1), "kl-explosion": ("kl", 1),
+    "entropy-surge": ("entropy", 1), "grad-explosion": ("grad_norm", 1), "kl-explosion": ("kl", 1),
+    "reward-crash": ("reward", -1), "reward-decline": ("reward", -1),
+    "length-collapse": ("response_tokens", -1), "length-growth": ("response_tokens", 1),
     "truncation": ("truncated_share", 1), "tool-abandoned": ("valid_searches", -1),
 }
 LOGARITHMIC = ("entropy", "grad_norm", "response_tokens", "kl")
 PHASES = {"lld-decay": "decay", "lld-collapse": "collapse"}
 # Rule → the graver one of the same thing, beside which it says nothing new.
-GRAVER = {"reward-decline": "reward-crash", "grad-sustained": "grad-explosion"}
+GRAVER = {"reward-decline": "reward-crash"}
 
 OUTCOME = ("reward-crash", "reward-decline")
 """Rules that say that the outcome is lost, and not why."""

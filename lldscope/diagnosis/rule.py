@@ -108,12 +108,12 @@ class Declaration:
 class Measurement:
     """What a rule finds in a run, one entry per row of the signals.
 
-    `holds` is the condition, `value` what was compared with `threshold` (NaN: not measured), and
+    `holds` is the condition, `value` what was compared with `limit` (NaN: not measured), and
     `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
     enough to explain a fall of the likelihood (default: where it holds); `unit(row)` is the unit
     where it is not always the rule's. Where they depend on what was found, `advice(row)` is what to
     do, and `words(row)` are cause and action for the headline. `per_step` is what `value` is the
-    trailing mean of, where single steps can be over the threshold, too: it dates the beginning,
+    trailing mean of, where single steps can be over the limit, too: it dates the beginning,
     which a mean sees late. `grave` is where the alarm is as severe as its rule says, where that is
     not everywhere: elsewhere it is one degree less so. `back` is where what was lost is regained,
     where more than the end of the condition is asked for the end of the alarm.
@@ -121,7 +121,7 @@ class Measurement:
 
     holds: Flags
     value: d.Series
-    threshold: d.Series
+    limit: d.Series | float
     message: Callable[[int], str]
     explains: Flags | None = None
     unit: Callable[[int], str] | None = None
@@ -130,6 +130,11 @@ class Measurement:
     per_step: d.Series | None = None
     grave: Flags | None = None
     back: Flags | None = None
+
+    @property
+    def threshold(self) -> d.Series:
+        """The limit at each row."""
+        return np.broadcast_to(np.asarray(self.limit, dtype=np.float64), self.value.shape)
 
 
 @dataclass(frozen=True, kw_only=True)

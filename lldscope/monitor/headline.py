@@ -21,7 +21,7 @@ from .liveness import Liveness
 
 Events = Sequence[Mapping[str, Any]]
 NAMED = 5  # names in a sentence
-GROWING = ("grad-explosion", "grad-sustained", "clip-share", "step-size")
+GROWING = ("grad-explosion", "clip-share", "step-size")
 OF_A_REWARD_THAT_RISES = ("score-flat", "reward-component", "eval-gap")
 RESTARTS = {"data": "new data", "lr": "another learning rate", "resume": "the run was resumed"}
 
@@ -109,10 +109,8 @@ def _leading(t: Trouble, rows: Sequence[Alert]) -> Alert:
     worst = [a for a in rows if a.severity == rows[0].severity]
     if causes := _causes(t, worst):
         return min(causes, key=t.account.start)
-    vague = {"reward-decline"}  # it only says that something is
-    if any(a.rule == "grad-sustained" for a in rows):
-        vague.add("grad-explosion")  # it goes on, and is not of a few steps
-    return next((a for a in worst if a.rule not in vague), rows[0])
+    # A decline only says that something is.
+    return next((a for a in worst if a.rule != "reward-decline"), rows[0])
 
 
 def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:

@@ -332,7 +332,6 @@ def test_the_papers_collapse_is_seen_without_log_probabilities_but_not_called_ll
     assert {s.phase for s in result.spans()} == {"warmup", None}
     first = {a.rule: a.step for a in result.alerts}
     assert 139 <= first["grad-explosion"] <= 143
-    assert 145 <= first["grad-sustained"] <= 155
     assert 145 <= first["reward-crash"] <= 155, "a gradient surge stands beside the loss"
     assert all(a.severity == "warning" for a in result.alerts if a.rule != "reward-crash")
     assert result.look_alikes()["lld"].answer == "not_observable"

@@ -11,13 +11,12 @@ from .. import detectors as d
 from ..conditions import CUT_STEPS
 from ..evidence import Evidence, Flags, on_measured, once
 from ..outcome import halved, outcome, solved
-from ..rule import CauseRank, Measurement, Rule, Severity
+from ..rule import CauseRank, Measurement, Rule
 from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, percent, restarts
 
 NO_SIGNAL = 0.95  # of the groups
 NO_SIGNAL_STEPS = 10
-WASTED = 0.75  # of the groups
-WASTED_STEPS = 50
+MIXED = 0.75  # of the groups: where fewer have equal rewards, the gradient is the usual one
 ONE_KIND = 0.75  # of the groups without a signal: what then is advised is for that kind alone
 SIZE_JUMP = 1.5  # × the largest group before
 SIZE_LEAST = 10  # measured steps before a group size can be called a jump
@@ -109,7 +108,7 @@ def zero_signal(e: Evidence) -> Measurement:
         return cause if _trains(e)[row] else f"Groups teach nothing: {cause}", action
 
     return Measurement(
-        share > NO_SIGNAL, share, d.constant(NO_SIGNAL, share), message,
+        share > NO_SIGNAL, share, NO_SIGNAL, message,
         advice=lambda row: why(row).advice, words=words,
         grave=~(solved(e) | (mean(e, KINDS[0], NO_SIGNAL_STEPS) >= ONE_KIND))
         & ~(np.isnan(column) & _trains(e)),
@@ -121,7 +120,7 @@ def _trains(e: Evidence) -> Flags:
     """The gradient is not 0, and not much smaller than where groups differ."""
     norm, rows = e.column("grad_norm"), e.cadence.rows(NO_SIGNAL_STEPS)
     level = on_measured(norm, lambda v: d.trailing_median(v, rows, rows))
-    of_different = np.where(e.column("zero_signal_share") < WASTED, norm, np.nan)
+    of_different = np.where(e.column("zero_signal_share") < MIXED, norm, np.nan)
     usual = on_measured(of_different, lambda v: d.trailing_median(v, USUAL, 1))
     return np.asarray(level > np.fmax(AS_USUAL * usual, TRAINS))
 
@@ -133,43 +132,6 @@ def starved(e: Evidence) -> Flags:
     wrong = mean(e, "all_wrong_share", NO_SIGNAL_STEPS)
     fail = np.where(np.isnan(wrong), e.reward <= lowest, wrong >= ONE_KIND)
     return zero_signal(e).holds & fail & (mean(e, "truncated_share", CUT_STEPS) >= ONE_KIND)
-
-
-@once
-def wasted(e: Evidence) -> Measurement:
-    """A mean over WASTED_STEPS, all of which must have been measured."""
-    rows = e.cadence.rows(WASTED_STEPS)
-    alone = e.column("group_size_max") == 1
-    share = np.where(alone, 0.0, d.trailing_mean(e.column("zero_signal_share"), rows, rows))
-
-    def message(row: int) -> str:
-        return (
-            f"{percent(share[row])} of the groups of {e.cadence.spans(WASTED_STEPS)} steps had "
-            f"equal rewards and gave no gradient (limit {percent(WASTED)}){_cost(e, row)}; "
-            f"{_kinds(e, row)}"
-        )
-
-    return Measurement(
-        share > WASTED, share, d.constant(WASTED, share), message,
-        advice=lambda row: _why(e, row).advice,
-    )
-
-
-def _cost(e: Evidence, row: int) -> str:
-    """What these groups cost in WASTED_STEPS, as far as it was measured."""
-    names = ("zero_signal_token_share", "zero_signal_share", "seconds_rollout", "seconds_update")
-    rows = slice(-e.cadence.rows(WASTED_STEPS), None)
-    by_tokens, by_groups, rollout, update = (e.so_far(name, row)[rows] for name in names)
-    share = np.where(np.isnan(by_tokens), by_groups, by_tokens)
-    tokens = np.diff(e.so_far("tokens_seen", row), prepend=0.0)[rows]
-    seconds = rollout + update
-    parts = []
-    clock = (3600.0, "hours") if np.nansum(seconds) >= 3600.0 else (60.0, "minutes")
-    for amount, one, unit in ((tokens, 1.0, "tokens"), (seconds, *clock)):
-        if (mask := ~np.isnan(amount * share)).any():
-            waste, all_of = (x[mask].sum() / one for x in (amount * share, amount))
-            parts.append(f"{short(waste, 2)} of {short(all_of, 2)} {unit}")
-    return f": {' and '.join(parts)}" if parts else ""
 
 
 def _kinds(e: Evidence, row: int) -> str:
@@ -232,7 +194,7 @@ def collision(e: Evidence) -> Measurement:
     return Measurement(
         holds=(share > 0) | off_centre | larger,
         value=np.select([by_offset, by_size], [offset, size_ratio], share),
-        threshold=np.select([by_offset, by_size], [OFF_CENTRE, SIZE_JUMP], 0.0),
+        limit=np.select([by_offset, by_size], [OFF_CENTRE, SIZE_JUMP], 0.0),
         message=message,
         explains=(share >= MANY_GROUPS) | off_centre | larger,
         unit=unit,
@@ -254,24 +216,6 @@ RULES = (
         advice=BOTH.advice,
         confused_with="Without groups, a reward that is logged with few digits.",
         measure=zero_signal,
-        unit="of the groups",
-        for_steps=10,
-        false_alarms=REPORTS,
-    ),
-    Rule(
-        "wasted-rollouts",
-        severity=Severity.INFO,
-        needs=("zero_signal_share",),
-        cause=f"Most groups teach nothing: {BOTH.cause}",
-        action=BOTH.action,
-        meaning=f"More than {percent(WASTED)} of the rollouts are sampled for nothing, because all "
-        "rewards of their group are equal. A policy that has learned most questions gets here.",
-        evidence="Share of groups whose rewards are all equal, mean over "
-        f"{WASTED_STEPS} steps: above {percent(WASTED)}. The cost is that of their action tokens, "
-        "and of that share of the seconds of sampling and updates.",
-        advice=BOTH.advice,
-        confused_with="Nothing: it counts what was recorded.",
-        measure=wasted,
         unit="of the groups",
         for_steps=10,
         false_alarms=REPORTS,

@@ -134,7 +134,7 @@ def loss(e: Evidence) -> Measurement:
             f"best, {short(best, 2)} at step {step:.0f} (limit {percent(HALF)})"
         )
 
-    return Measurement(holds > 0, share, d.constant(HALF, share), message)
+    return Measurement(holds > 0, share, HALF, message)
 
 
 def _is_material(before: float, now: float, share: float) -> bool:

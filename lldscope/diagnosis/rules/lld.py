@@ -64,7 +64,7 @@ def retention(e: Evidence) -> Measurement:
             f"{e.arl:,.0f})"
         )
 
-    return Measurement(evidence >= e.arl, evidence, d.constant(e.arl, evidence), message)
+    return Measurement(evidence >= e.arl, evidence, e.arl, message)
 
 
 @once

@@ -101,7 +101,7 @@ def idle(e: Evidence) -> Measurement:
         return f"the gradient norm {zero}{differ}: the weights did not change{share}"
 
     return Measurement(
-        rows >= least, steps, d.constant(least * stride, steps), message,
+        rows >= least, steps, least * stride, message,
         advice=lambda row: RATE_0 if by_rate[row] else NO_GRADIENT,
         per_step=np.where((norm <= TINY) | (lr == 0), np.inf, 0.0),
     )
@@ -267,7 +267,7 @@ def step_size(e: Evidence) -> Measurement:
             f"{e.cadence.spans(STEP_KL_STEPS)} steps (limit {STEP_KL:g})"
         )
 
-    return Measurement(step_kl >= STEP_KL, step_kl, d.constant(STEP_KL, step_kl), message)
+    return Measurement(step_kl >= STEP_KL, step_kl, STEP_KL, message)
 
 
 def without_effect(e: Evidence) -> bool:
@@ -299,7 +299,7 @@ def lr_jump(e: Evidence) -> Measurement:
             f"({short(lr[row] / ratio[row], 2)}; limit {LR_JUMP:g} ×)"
         )
 
-    return Measurement(ratio >= LR_JUMP, ratio, d.constant(LR_JUMP, ratio), message)
+    return Measurement(ratio >= LR_JUMP, ratio, LR_JUMP, message)
 
 
 RULES = (

@@ -1,4 +1,5 @@
-"""Responses that are not what the policy wrote: cut by a limit, or with other text in the loss."""
+"""Responses that are not what the policy wrote: cut by a limit, with other text in the loss, or
+without what a tool should have returned; and those that repeat themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from ..conditions import (
     truncation_risen,
 )
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
-from ..rule import CauseRank, Measurement, Rule
+from ..outcome import outcome, slips
+from ..rule import CauseRank, Measurement, Rule, Severity
 from .groups import starved
 from .measures import (
     EARLIER_MAXIMUM,
@@ -47,6 +49,9 @@ CUT_FROM_THE_START = "Responses are cut by a length limit from the start"
 LOST, TIMES_CUT = 0.33, 2.0  # of the reward, × the responses that are cut more: not by the limit
 BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
 STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × the valid searches before
+
+FAILED = 0.5  # of the tool calls
+FAILED_STEPS = 5
 
 REPEATED = 0.1  # of the 4-grams, more than at first
 REPEATED_FIRST = 20  # measured steps that are the usual
@@ -126,7 +131,7 @@ def mask_lint(e: Evidence) -> Measurement:
     return Measurement(
         holds=is_merged | never_sampled | _grown_by_tool_text(e, longer >= LENGTH_JUMP),
         value=np.select(kinds, [share, lowest], longer),
-        threshold=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
+        limit=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
         message=message,
         unit=unit,
     )
@@ -175,7 +180,33 @@ def repetition(e: Evidence) -> Measurement:
     return Measurement(now >= limit, now, limit, message)
 
 
+@once
+def outage(e: Evidence) -> Measurement:
+    """Critical once the reward has fallen with it."""
+    failing = share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
+    return replace(failing, grave=slips(e) | np.isnan(outcome(e).level))
+
+
 RULES = (
+    Rule(
+        "tool-outage",
+        severity=Severity.CRITICAL,
+        needs=("tool_fail_share",),
+        label="Retriever or tool outage",
+        cause="Retriever or tool dead",
+        action="fix it",
+        back=True,
+        meaning=f"More than {percent(FAILED)} of the tool calls fail. Critical once the reward "
+        "falls with it.",
+        evidence=f"Share of tool calls that failed, mean over {FAILED_STEPS} steps.",
+        advice="Restart the retriever; discard the steps trained meanwhile. This is not LLD.",
+        confused_with="Calls that the tool refuses because the policy writes them badly, where the "
+        "trainer counts those as failed: then the share of invalid actions rises too.",
+        measure=outage,
+        unit="of the tool calls",
+        for_steps=3,
+        rank=CauseRank.PRIMARY,
+    ),
     Rule(
         "repetition",
         needs=("repeat_share",),

@@ -105,7 +105,7 @@ def step_change(e: Evidence) -> Measurement:
             f"to {percent(ratio[row])}"
         )
 
-    return Measurement(holds, share, d.constant(STEP_REWARD, share), message)
+    return Measurement(holds, share, STEP_REWARD, message)
 
 
 def _went(e: Evidence, share: d.Series, row: int) -> str:
@@ -172,7 +172,7 @@ def flat_score(e: Evidence) -> Measurement:
         )
 
     return Measurement(
-        holds, rise, d.constant(SCORE_RISE, rise), message,
+        holds, rise, SCORE_RISE, message,
         words=lambda row: (f"The reward rises, {what(row)} does not", READ),
     )
 
@@ -230,7 +230,7 @@ def parsing(e: Evidence) -> Measurement:
             f"change ({same})"
         )
 
-    return Measurement(holds, share, d.constant(HALVED, share), message)
+    return Measurement(holds, share, HALVED, message)
 
 
 @once
@@ -259,7 +259,7 @@ def replaced(e: Evidence) -> Measurement:
             f"fallen{_rose_most(e, row, name)}"
         )
 
-    return Measurement(holds, share, d.constant(o.DECLINED, share), message, grave=grave, back=~low)
+    return Measurement(holds, share, o.DECLINED, message, grave=grave, back=~low)
 
 
 def unpaid(e: Evidence) -> list[str]:

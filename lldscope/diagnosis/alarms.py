@@ -95,33 +95,20 @@ def _ranks(rule: Rule, e: Evidence, since: Rows) -> NDArray[np.int64]:
 def _risen_since(e: Evidence, since: Rows) -> Flags:
     """The reward is clearly above what it was when the alarm that fires began, or LEARNS_WITHIN
     steps ago, where that is later; of one of the first START steps, when it began."""
-    level, error = outcome(e).level, outcome(e).error
     within, smooth = e.cadence.rows(LEARNS_WITHIN), e.cadence.rows(SMOOTH)
-    number, has_level = e.start + np.arange(len(level)), ~np.isnan(level)
-    # The first level stands for those before it.
-    first, first_level = (
-        d.last(x, has_level & (d.total(has_level) == 1)) for x in (number.astype(float), level)
-    )
-    has_error = ~np.isnan(error)
-    first_error = d.last(error, has_error & (d.total(has_error) == 1))
-    levels, errors = (d.preceded(x, within) for x in (level, error))
-    state = d.cell()
-    out, (begun, then) = np.zeros(len(level), dtype=bool), state.value or (-1, None)
-    for start in np.unique(since[since >= 0]).tolist():
-        rows = np.flatnonzero(since == start)
-        if start != begun:
-            at = start - smooth - e.start
-            is_known = bool(first[start - e.start] <= start - smooth)
-            begun, then = start, (levels[at + within], errors[at + within]) if is_known else None
-        began, noise = then or (first_level[rows], first_error[rows])
-        lately = number[rows] - within
-        is_late = (start >= e.cadence.rows(START)) & (lately > np.fmax(start - smooth, first[rows]))
-        began = np.where(is_late, levels[rows], began)
-        noise = np.where(is_late, errors[rows], noise)
-        noise = np.where(np.isnan(noise), first_error[rows], noise)
-        out[rows] = level[rows] - began > RISES * np.hypot(error[rows], noise)
-    state.value = begun, then
-    return out
+    number = e.start + np.arange(len(since))
+    is_late = (since >= e.cadence.rows(START)) & (number - within > since - smooth)
+
+    def then(values: d.Series) -> d.Series:
+        """The first value stands for those before it."""
+        is_known = ~np.isnan(values)
+        first = d.last(values, is_known & (d.total(is_known) == 1))
+        began = d.last(d.shifted(values, smooth), since == number)
+        base = np.where(is_late, d.shifted(values, within), began)
+        return np.where(np.isnan(base), first, base)
+
+    level, error = outcome(e).level, outcome(e).error
+    return (since >= 0) & (level - then(level) > RISES * np.hypot(error, then(error)))
 
 
 def _sort(alerts: list[Alert]) -> list[Alert]:

@@ -6,6 +6,7 @@ None of them says that the outcome is lost. While the reward clearly rises they 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ USUAL = (
 
 def _sign(
     rule: str, limit: float, what: str, *signals: str, unit: str = "", for_steps: int = 5,
-    evidence: str = "", but: Callable[[Evidence], Flags] | None = None, **words: str,
+    evidence: str = "", but: Callable[[Evidence], Flags] | None = None, **words: Any,
 ) -> Rule:
     """The rule that a signal departs from its usual level, which `limit` is a multiple of, where
     nothing else says so already. Of two signals it is the one of `tool_use`."""

@@ -46,7 +46,7 @@ def alarm(e: Evidence, rule: Rule) -> tuple[Alert | None, Alert | None]:
     """The alarm of a rule as it has fired so far, with the worst severity it has had, and as it is
     pending at the last row."""
     holds, of, since = condition_met(e, rule), firings(e, rule), since_row(e, rule)
-    on, ranks, stretch = d.consecutive(holds), _ranks(rule, e, since), over_limit(e, rule)
+    on, ranks = d.consecutive(holds), _ranks(rule, e, since)
     levels = [s for s in Severity if s <= rule.severity]
     fired = {
         s: d.consecutive(holds & (ranks >= s.rank)) >= e.cadence.rows(rule.for_steps)
@@ -59,14 +59,14 @@ def alarm(e: Evidence, rule: Rule) -> tuple[Alert | None, Alert | None]:
             if alert is not None and severity <= alert.severity:
                 break
             if fired[severity].any():
-                alert = _alert(rule, e, severity, int(np.argmax(fired[severity])), stretch)
+                alert = _alert(rule, e, severity, int(np.argmax(fired[severity])))
                 break
         if not holds[-1:].any() or since[-1] >= 0:
             pending = None
         else:
             now = levels[int(ranks[-1])] if alert is None else alert.severity
             if on[-1] <= len(on):  # otherwise it has been pending since before
-                pending = _alert(rule, e, now, len(on) - int(on[-1]), stretch)
+                pending = _alert(rule, e, now, len(on) - int(on[-1]))
             assert pending is not None
             pending = replace(pending, severity=now)
     if alert is not None:
@@ -115,9 +115,7 @@ def _sort(alerts: list[Alert]) -> list[Alert]:
     return sorted(alerts, key=lambda a: (-a.severity.rank, a.step))
 
 
-def _alert(
-    rule: Rule, e: Evidence, severity: Severity, row: int, stretch: Rows | None
-) -> Alert:
+def _alert(rule: Rule, e: Evidence, severity: Severity, row: int) -> Alert:
     measurement = rule.measure(e)
     words = measurement.words(row) if measurement.words else (rule.cause, rule.action)
     return Alert(
@@ -133,22 +131,6 @@ def _alert(
         advice=measurement.advice(row) if measurement.advice else rule.advice,
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=(),
-        began=None if stretch is None else began(e, stretch, row),
         cause=words[0],
         action=words[1],
     )
-
-
-@once
-def over_limit(e: Evidence, rule: Rule) -> Rows | None:
-    """For how many rows up to each every single step was over the limit; None where the rule does
-    not judge single steps."""
-    measurement = rule.measure(e)
-    if measurement.per_step is None:
-        return None
-    return d.consecutive(measurement.per_step > measurement.threshold)
-
-
-def began(e: Evidence, stretch: Rows, row: int) -> int | None:
-    """The first step of the unbroken stretch up to `row` in which every step was over the limit."""
-    return e.step_at(e.start + row - int(stretch[row]) + 1) if stretch[row] else None

@@ -13,7 +13,7 @@ from ..diagnosis.account import ALONGSIDE, BACK, OUTCOME, Account
 from ..diagnosis.conditions import LEAST
 from ..diagnosis.outcome import DECLINED, Rise
 from ..diagnosis.registry import LOOK_ALIKES, STALLED
-from ..diagnosis.rule import Alert, since
+from ..diagnosis.rule import Alert
 from ..importers.reading import listing
 from ..storage.events import checkpoint_number, last_checkpoint
 from .alerts import AnyAlert
@@ -81,7 +81,8 @@ def headline(t: Trouble) -> Headline:
         return Headline(stop, _sentence(dead.advice), dead.rule, dead.step)
     alarm = _leading(t, rows)
     onset, step = t.account.onset(alarm), t.account.start(alarm)
-    cause = f"{alarm.cause} ({since(onset, step, is_firing=True)})"
+    when = f"firing since step {step}" if onset is None else f"began at step {onset}"
+    cause = f"{alarm.cause} ({when})"
     decay = next((a for a in t.account.alerts if a.rule == "lld-decay"), None)
     if alarm.rule == "lld-collapse" and decay is not None:
         step = alarm.start  # as the phases have it, which were seen live

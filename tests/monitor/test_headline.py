@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lldscope
-from lldscope.diagnosis.account import Account
+from lldscope.diagnosis.account import Account, Event
 from lldscope.diagnosis.outcome import Rise
 from lldscope.diagnosis.registry import RULES
 from lldscope.diagnosis.rule import Alert, Severity
@@ -31,13 +31,13 @@ LIVE = Liveness("live", None, 1.0)
 RULE = {rule.id: rule for rule in RULES}
 
 
-def alert(rule: str, step: int, severity: str = "critical", began: int | None = None):
+def alert(rule: str, step: int, severity: str = "critical"):
     episodes, (cause, action) = ((step, None),), (f"Rule {rule}", "do this")
     if rule in RULE:
         cause, action = RULE[rule].cause, RULE[rule].action
     return Alert(
         rule, Severity(severity), "firing", step, 1.0, 0.5, "", "", "", "", "", episodes,
-        began, cause, action,
+        cause, action,
     )
 
 
@@ -129,9 +129,10 @@ def test_a_failed_run_says_what_its_rows_say_and_resumes_from_before_that(tmp_pa
 
 
 def test_the_trouble_began_with_the_held_out_score_where_that_fell_first(monkeypatch) -> None:
-    cut = alert("truncation", 40, "warning", began=33)
+    cut = alert("truncation", 40, "warning")
+    event = Event("truncation", Severity.WARNING, "", 40, None, 33, 33, 34)
     state = SimpleNamespace(
-        alerts=[cut], headline=SimpleNamespace(rule="truncation"), events=()
+        alerts=[cut], headline=SimpleNamespace(rule="truncation"), events=(event,)
     )
     monkeypatch.setattr(health, "check", lambda run: state)
     assert health.onset(None) == Onset("truncation", 40, 32)
@@ -227,17 +228,13 @@ def test_a_checkpoint_is_named_only_if_it_is_from_well_before(saved, text) -> No
     assert headline(trouble(alert("tool-outage", 34), events=events)).action.endswith(text)
 
 
-def test_a_beginning_that_is_seen_dates_the_headline_and_the_checkpoint() -> None:
-    outage = replace(alert("tool-outage", 34), began=30)
+def test_a_beginning_dates_the_headline_and_the_checkpoint() -> None:
+    event = Event("tool-outage", Severity.CRITICAL, "", 34, None, 30, 30, 30)
     events = [{"kind": "checkpoint", "step": step} for step in (20, 29, 30)]
-    result = headline(trouble(outage, events=events))
+    result = headline(trouble(alert("tool-outage", 34), events=events, dated=[event]))
     assert result.step == 30
     assert str(result).startswith("Retriever or tool dead (began at step 30): fix it, and ")
     assert result.action.endswith("go back to checkpoint 29.")
-    # It began once before: what was trained since then is to be thrown away, too.
-    again = replace(outage, step=12, began=8, episodes=((12, 25), (34, None)))
-    result = headline(trouble(again, events=events))
-    assert (result.step, "restart" in result.action) == (34, True)
 
 
 def test_every_verdict_has_a_headline() -> None:

@@ -12,14 +12,12 @@ from ..conditions import CUT_STEPS
 from ..evidence import Evidence, Flags, on_measured, once
 from ..outcome import halved, outcome, solved
 from ..rule import CauseRank, Measurement, Rule
-from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, percent, restarts
+from .measures import REPORTS, mean, percent
 
 NO_SIGNAL = 0.95  # of the groups
 NO_SIGNAL_STEPS = 10
 MIXED = 0.75  # of the groups: where fewer have equal rewards, the gradient is the usual one
 ONE_KIND = 0.75  # of the groups without a signal: what then is advised is for that kind alone
-SIZE_JUMP = 1.5  # × the largest group before
-SIZE_LEAST = 10  # measured steps before a group size can be called a jump
 MANY_GROUPS = 0.1  # of the groups with two prompts, before they explain a fall of the likelihood
 KINDS = ("all_right_share", "all_wrong_share")
 CENTRED = 0.01  # mean advantage of a group that is relative to it
@@ -162,42 +160,26 @@ def _why(e: Evidence, row: int) -> Why:
 @once
 def collision(e: Evidence) -> Measurement:
     share, offset = e.column("prompt_collision_share"), e.column("advantage_offset")
-    sizes = e.column("group_size_max")
-    size_ratio = over_former_max(sizes, SIZE_JUMP, SIZE_LEAST, None, restarts(e, "data", "resume"))
     # Methods that never centre advantages in groups are left alone.
     centred_before = d.total(offset < CENTRED) >= CENTRED_LEAST
     off_centre = centred_before & (offset > OFF_CENTRE)
-    # Only without prompts: with them, a large group of one prompt is no collision.
-    larger = np.isnan(share) & (size_ratio >= SIZE_JUMP)
+    by_offset = ~(share > 0) & (off_centre | np.isnan(share))
 
     def message(row: int) -> str:
         if share[row] > 0:
             return f"{percent(share[row])} of the groups hold rollouts of more than one prompt"
-        if off_centre[row]:
-            return (
-                f"the advantages of a recorded group have a mean of {offset[row]:.2f} in absolute "
-                "value, where it was 0 before: they are relative to other groups"
-            )
         return (
-            f"the largest group has {sizes[row]:.0f} rollouts, {size_ratio[row]:.1f} × the "
-            "earlier maximum (prompts are not recorded, so they cannot be compared)"
+            f"the advantages of a recorded group have a mean of {offset[row]:.2f} in absolute "
+            "value, where it was 0 before: they are relative to other groups"
         )
 
-    by_offset = ~(share > 0) & off_centre
-    by_size = ~by_offset & np.isnan(share)
-
-    def unit(row: int) -> str:
-        if by_offset[row]:
-            return "mean advantage"
-        return EARLIER_MAXIMUM if by_size[row] else "of the groups"
-
     return Measurement(
-        holds=(share > 0) | off_centre | larger,
-        value=np.select([by_offset, by_size], [offset, size_ratio], share),
-        limit=np.select([by_offset, by_size], [OFF_CENTRE, SIZE_JUMP], 0.0),
+        holds=(share > 0) | off_centre,
+        value=np.where(by_offset, offset, share),
+        limit=np.where(by_offset, OFF_CENTRE, 0.0),
         message=message,
-        explains=(share >= MANY_GROUPS) | off_centre | larger,
-        unit=unit,
+        explains=(share >= MANY_GROUPS) | off_centre,
+        unit=lambda row: "mean advantage" if by_offset[row] else "of the groups",
     )
 
 
@@ -222,23 +204,20 @@ RULES = (
     ),
     Rule(
         "group-collision",
-        needs=("prompt_collision_share", "advantage_offset", "group_size_max"),
-        label="Groups mix prompts",
+        needs=("prompt_collision_share", "advantage_offset"),
         cause="Groups mix prompts",
         action="fix the ids of the groups",
         back=True,
         meaning="Rollouts of different prompts are compared as one group, so advantages are wrong.",
-        evidence="One of three: groups with more than one prompt_hash; advantages that are no "
-        f"longer relative to the recorded groups (mean above {OFF_CENTRE:g}, and under {CENTRED:g} "
-        f"before); without prompt hashes, a group {SIZE_JUMP:g} × as large as ever.",
+        evidence="Groups with more than one prompt_hash; or advantages that are no longer relative "
+        f"to the recorded groups: their mean is above {OFF_CENTRE:g}, and was under {CENTRED:g}.",
         advice="Fix the ids: a group is one prompt of one data source and index. What was "
         "trained meanwhile compared the wrong rewards.",
-        confused_with="Another advantage estimator. Without prompt hashes, a larger group size, or "
-        "one prompt drawn twice in a step; and a collision since the first step is not seen.",
+        confused_with="Another advantage estimator, or one prompt drawn twice in a step. A "
+        "collision since the first step is seen by prompt hashes alone.",
         measure=collision,
-        unit=f"of the groups, or {EARLIER_MAXIMUM}",
-        false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: "
-        "rate unknown",
+        unit="of the groups",
+        false_alarms=REPORTS,
         rank=CauseRank.PRIMARY,
     ),
 )

@@ -105,7 +105,6 @@ RULES = (
     Rule(
         "lld-decay",
         needs=NEEDS,
-        label="Lazy Likelihood Displacement",
         cause="Correct responses lose likelihood",
         action="lower the learning rate or use LLDS",
         meaning="Updates lower the likelihood of the correct responses they were meant to raise: "

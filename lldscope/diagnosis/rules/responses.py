@@ -192,7 +192,6 @@ RULES = (
         "tool-outage",
         severity=Severity.CRITICAL,
         needs=("tool_fail_share",),
-        label="Retriever or tool outage",
         cause="Retriever or tool dead",
         action="fix it",
         back=True,
@@ -229,7 +228,6 @@ RULES = (
     Rule(
         "truncation",
         needs=("truncated_share",),
-        label="Responses cut by a length limit",
         cause="More responses are cut by a length limit",
         action="raise the length limit, or find out why responses grow",
         meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Info if "
@@ -250,7 +248,6 @@ RULES = (
     Rule(
         "mask-lint",
         needs=("merged_action_share", "action_logp_min", "response_tokens"),
-        label="Loss mask covers tool text",
         cause="Tool text counts as the policy's own",
         action="fix the loss mask",
         back=True,

@@ -53,7 +53,9 @@ def decline(e: Evidence) -> Measurement:
 
 @once
 def crash(e: Evidence) -> Measurement:
-    return _fall(e, reward_crashed(e), np.where(o.halved(e), o.HALF, o.CONFIRMED))
+    """A length that changed in the same step is a second sign, too."""
+    lost = reward_crashed(e) | (o.slips(e) & step_change(e).holds)
+    return _fall(e, lost, np.where(o.halved(e), o.HALF, o.CONFIRMED))
 
 
 def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
@@ -281,16 +283,15 @@ def _extent(e: Evidence, name: str) -> tuple[int, float]:
 
 
 BEYOND_NOISE = (
-    f"a mean over {', '.join(map(str, o.WINDOWS[:-1]))} or {o.WINDOWS[-1]} steps is under the best "
-    "such mean before it by more than the noise before it explains (confidence "
-    f"{percent(1 - o.LEVEL)} for all pairs of means at once; that of independent steps, or what "
-    f"the log shows over {', '.join(map(str, LAGS[:-1]))} and {LAGS[-1]} steps where that is "
-    f"more), for {o.LASTS} steps"
+    f"a mean over {o.WINDOWS[0]} to {o.WINDOWS[-1]} steps is under the best before it by more than "
+    f"noise explains (confidence {percent(1 - o.LEVEL)} for all pairs of means at once; the noise "
+    f"of independent steps, or of {LAGS[0]} to {LAGS[-1]} steps where that is more), for {o.LASTS} "
+    "steps"
 )
-UNTIL = f"It ends where the level is back at {percent(o.RECOVERED)} of the best."
-OF_BEST = (
-    "Shares are of the best less two standard errors; where rewards are under 0, of the rise from "
-    "the lowest level or the size of the best, whichever is more."
+UNTIL = (
+    f"It ends where the level is back at {percent(o.RECOVERED)} of the best. The best is less two "
+    "standard errors; where rewards are under 0, shares are of the rise from the lowest level or "
+    "of the size of the best, whichever is more."
 )
 CURRICULUM = "Harder questions from some step on: declare them as an event `data_change`."
 
@@ -304,7 +305,7 @@ RULES = (
         "noise. This alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward (of fewer steps where there is little noise) "
         f"under {percent(o.DECLINED)} of its best; {BEYOND_NOISE}; and {o.DEEPER:g} × as deep as "
-        f"any fall that the run has come back from. {UNTIL} {OF_BEST}",
+        f"any fall that the run has come back from. {UNTIL}",
         advice="Look at what began before it: Δ, entropy, gradient norm, the look-alikes. Where "
         "the held-out score falls too, lower the learning rate or go back to the best checkpoint.",
         confused_with=CURRICULUM,
@@ -324,12 +325,11 @@ RULES = (
         "run is dying; this alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward under {percent(o.HALF)} of its best, for "
         f"{ALONE} steps, and {BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by "
-        f"{percent(o.NEARLY)} of the margin of independent steps for {o.SLIPS} steps, within "
-        f"{MEMORY} steps of a surge of entropy, gradient norm or KL, of an entropy that is nearly "
-        "gone, of responses that shrank, grew or are cut, of searches that stop, of numbers that "
-        "are not finite, or of correct responses that lose likelihood. Or the reward stays at its "
-        "lowest, less than half of the mean before, for longer than steps in any order would in "
-        f"{percent(o.LEVEL)} of all runs; correlated steps count as fewer. {UNTIL} {OF_BEST}",
+        f"{percent(o.NEARLY)} of the margin of independent steps for {o.SLIPS} steps, where within "
+        f"{MEMORY} steps another sign showed: of entropy, gradient, KL, length, searches, numbers "
+        "that are not finite, correct responses that lose likelihood, or a length that changed in "
+        "the same step. Or the reward stays at its lowest, under half of the mean before, for "
+        f"longer than steps in any order would in {percent(o.LEVEL)} of all runs. {UNTIL}",
         advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
         "look-alikes says which of them this log rules out.",
         confused_with=CURRICULUM,
@@ -377,7 +377,6 @@ RULES = (
         "reward-parsing",
         needs=("reward",),
         needs_too=("entropy", "response_tokens"),
-        label="Reward parser fails",
         cause="The reward fell and the policy did not change",
         action="check how answers are scored",
         meaning=f"The reward has fallen to {percent(HALVED)} or less at once while the policy does "

@@ -30,9 +30,11 @@ def condition_met(e: Evidence, rule: Rule) -> Flags:
 def evaluate_rules(e: Evidence, rules: Sequence[Rule]) -> tuple[list[Alert], list[Alert]]:
     """Alarms that have fired up to the last row, and those that are pending there; each list worst
     and then earliest first."""
-    both = [alarm(e, rule) for rule in rules]
-    alerts, pending = ([a for a in of if a is not None] for of in zip(*both, strict=True))
-    return _sort(alerts), _sort(pending)
+    fired, pending = (
+        sorted((a for a in of if a is not None), key=lambda a: (-a.severity.rank, a.step))
+        for of in zip(*(alarm(e, rule) for rule in rules), strict=True)
+    )
+    return fired, pending
 
 
 @once
@@ -109,10 +111,6 @@ def _risen_since(e: Evidence, since: Rows) -> Flags:
 
     level, error = outcome(e).level, outcome(e).error
     return (since >= 0) & (level - then(level) > RISES * np.hypot(error, then(error)))
-
-
-def _sort(alerts: list[Alert]) -> list[Alert]:
-    return sorted(alerts, key=lambda a: (-a.severity.rank, a.step))
 
 
 def _alert(rule: Rule, e: Evidence, severity: Severity, row: int) -> Alert:

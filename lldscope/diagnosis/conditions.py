@@ -78,15 +78,8 @@ def accelerates(e: Evidence) -> Flags:
     level = e.column("correct_logp")
     # The change since the last measurement; NaN across a restart, and where not measured.
     change = on_measured(level, lambda v: v - d.shifted(v, 1), e.parts) + 0.0 * level
-    gains = (e.column("delta_correct"), change)
-    before, now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
-    by_delta, by_level = (
-        on_measured(g, lambda v: _accelerates(v, before, now), None, 0.0) > 0.0 for g in gains
-    )
-    return np.where(e.has_delta, by_delta, by_level)
+    n_before, n_now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
 
-
-def _accelerates(gain: d.Series, n_before: int, n_now: int) -> d.Series:
     def falls(rows: d.Series) -> d.Series:
         enough = np.count_nonzero(~np.isnan(rows), axis=1) >= 2 * n_now
         out = np.zeros(len(rows))
@@ -97,7 +90,11 @@ def _accelerates(gain: d.Series, n_before: int, n_now: int) -> d.Series:
             out[enough] = (mean_now < 0.0) & (mean_now < mean_before)
         return out
 
-    return d.by_window(gain, n_before + n_now, falls)
+    by_delta, by_level = (
+        on_measured(gain, lambda v: d.by_window(v, n_before + n_now, falls), None, 0.0) > 0.0
+        for gain in (e.column("delta_correct"), change)
+    )
+    return np.where(e.has_delta, by_delta, by_level)
 
 
 def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
@@ -115,11 +112,6 @@ def entropy_surges(e: Evidence) -> Flags:
 
 def gradient_surges(e: Evidence) -> Flags:
     return usual.risen(e, "grad_norm").holds
-
-
-def unstable(e: Evidence) -> Flags:
-    """Gradient norm or entropy surges, or a number is not finite."""
-    return entropy_surges(e) | gradient_surges(e) | nonfinite(e)
 
 
 @once

@@ -163,10 +163,6 @@ class Rule(Declaration):
         waits = e.cadence.rows(self.for_steps), e.cadence.rows(self.clear_steps)
         return firing(holds, *waits, self.measure(e).back)
 
-    def episodes(self, e: Evidence, holds: Flags) -> list[Episode]:
-        """All episodes so far in which it fires."""
-        return episodes(e, holds, self.firing(e, holds))
-
 
 @dataclass(frozen=True)
 class Episode:

@@ -30,47 +30,44 @@ USUAL = 400  # of such steps
 
 
 class Why(NamedTuple):
-    """Why the rewards of each group are equal: in a headline, and what to do."""
+    """Why the rewards of each group are equal, what to do, and what there is to add to that."""
 
     cause: str
     action: str
-    advice: str
+    more: str = ""
+
+    @property
+    def advice(self) -> str:
+        return f"{self.action[:1].upper()}{self.action[1:]}. {self.more}".rstrip()
 
 
 ANOTHER = Why(
     "Another reward than the logged one trains",
     "log the reward that trains",
-    "The logged rewards of each group are equal, and the gradient is not 0: another reward trains, "
-    "or a KL or entropy term alone. Log the reward that the advantages are made from.",
+    "The logged rewards of each group are equal, and the gradient is not 0: the advantages are "
+    "made from another one, or a KL or entropy term trains alone.",
 )
-CUT_OFF = Why(
-    "responses are cut before they can be right",
-    "raise the length limit",
-    "Raise the length limit: most responses are cut before they can be right.",
-)
+CUT_OFF = Why("responses are cut before they can be right", "raise the length limit")
 LOST = Why(
     "all responses are wrong, and were not before",
     "look for what broke first",
-    "Responses were right before, so the questions are not too hard: look for what broke first.",
+    "Responses were right before, so the questions are not too hard.",
 )
 RIGHT = Why(
     "all responses are right",
     "take harder questions",
-    "The questions are solved: take harder ones, or a curriculum that leaves out what is always "
-    "solved.",
+    "Or leave out what is always solved.",
 )
 WRONG = Why(
     "all responses are wrong",
     "check the reward and the answer format, then take easier questions",
-    "Check the reward and the answer format first. If they are right, the questions are too hard: "
-    "take easier ones, reward parts of an answer, or sample more rollouts of each.",
+    "Or reward parts of an answer, or sample more rollouts of each.",
 )
 BOTH = Why(
     "their rewards are equal",
     "change the difficulty or the reward",
     "All right: take harder questions. All wrong: check the reward and the answer format; take "
-    "easier questions, reward parts of an answer, or sample more rollouts of each. Either way: "
-    "leave such groups out and sample others instead.",
+    "easier questions, reward parts of an answer, or sample more rollouts of each.",
 )
 
 
@@ -103,7 +100,7 @@ def zero_signal(e: Evidence) -> Measurement:
 
     def words(row: int) -> tuple[str, str]:
         cause, action, _ = why(row)
-        return cause if _trains(e)[row] else f"Groups teach nothing: {cause}", action
+        return (cause if _trains(e)[row] else f"Groups teach nothing: {cause}"), action
 
     return Measurement(
         share > NO_SIGNAL, share, NO_SIGNAL, message,
@@ -191,10 +188,10 @@ RULES = (
         action=BOTH.action,
         meaning="Nearly all groups have equal rewards and carry no gradient: the step trains on "
         "almost nothing.",
-        evidence=f"Share of groups whose rewards are all equal, mean over {NO_SIGNAL_STEPS} steps: "
-        f"above {percent(NO_SIGNAL)}. In a log without groups: a mean reward that is the same to "
-        f"the last digit for {NO_SIGNAL_STEPS} steps, without a spread. Info where nearly all "
-        f"responses are right, and where such a log has a gradient: then another reward trains.",
+        evidence=f"Groups whose rewards are all equal: above {percent(NO_SIGNAL)} in "
+        f"{NO_SIGNAL_STEPS} steps. Without groups, a mean reward that is the same to the last "
+        "digit in each, without a spread. Info where nearly all responses are right, and where "
+        "such a log has a gradient: then another reward trains.",
         advice=BOTH.advice,
         confused_with="Without groups, a reward that is logged with few digits.",
         measure=zero_signal,

@@ -134,9 +134,8 @@ RULES = (
         meaning="Training on new questions unlearns correct answers to others. The Δ of a step "
         "covers only the responses that the step trains on, and cannot show this.",
         evidence="A few correct responses of each step are scored again after each of the next 16: "
-        "their mean change in a step plus half of Δ of the step's own correct responses, in the "
-        "sequential test of lld-decay. Any change costs something; more than half of the gain "
-        "counts as too much.",
+        "their mean change in a step plus half of Δ of the step's own, in the sequential test of "
+        "lld-decay. Any change costs something; more than half of the gain is too much.",
         advice="Compare held-out evaluations. Where they fall, lower the learning rate or the "
         "number of updates per batch; then LLDS, or KL to the reference.",
         confused_with="A policy that learns another wording: the old one loses likelihood although "

@@ -328,8 +328,8 @@ RULES = (
         meaning="The steps do not change the policy: the gradient or the learning rate is 0, and "
         "it is not because all rewards of each group are equal.",
         evidence=f"A gradient norm, or a learning rate, of exactly 0 in {IDLE_STEPS} steps in a "
-        "row. Gradients count where rewards differ within groups: so often that steps whose groups "
-        f"all have equal rewards explain it with a chance of {percent(IDLE_CHANCE)} at most.",
+        "row. Gradients count where groups with equal rewards alone explain that with a chance of "
+        f"{percent(IDLE_CHANCE)} at most.",
         advice=f"{NO_GRADIENT} {RATE_0}",
         confused_with="A log that rounds: a learning rate printed as 0.000; a name that is logged "
         "and never measured.",

@@ -206,12 +206,11 @@ RULES = (
         cause="The policy breaks",
         action="read responses of these steps",
         back=True,
-        meaning=f"Signs of {FAMILIES} kinds at once show that the policy breaks, whatever the "
-        "reward does: length, entropy, gradient norm, KL, searches, numbers that are not finite.",
-        evidence="At once: responses shrink, grow or are cut more; the entropy is "
+        meaning=f"{FAMILIES} kinds of signs at once: the policy breaks, whatever the reward does.",
+        evidence=f"{FAMILIES} of these at once, each as its own rule has it, until at most one is "
+        "left: responses shrink, grow or are cut more; the entropy is "
         f"{usual.ENTROPY_COLLAPSE:g} × usual or nearly gone; the gradient norm surges or vanishes; "
-        "the KL explodes; the policy stops searching; numbers were not finite lately. "
-        f"{FAMILIES} of these, each as its own rule has it; until at most one is left.",
+        "the KL explodes; tool calls stop; numbers were not finite lately.",
         advice="Read responses of these steps. Go back to a checkpoint from before; lower the "
         "learning rate, or add KL.",
         confused_with="A change of data or settings from some step on: declare it as an event.",
@@ -238,11 +237,10 @@ RULES = (
         action="raise the temperature or the upper clip",
         meaning=f"The entropy is under {percent(ENTROPY_FLOOR)} of what it was at first, or will "
         "be before the run ends: all rollouts of a group become the same and teach nothing.",
-        evidence=f"The entropy's logarithm, as a line through the medians of the last {SMOOTH} "
-        f"steps and of the {SMOOTH} that ended {FALL_STEPS - SMOOTH} steps before, less "
-        f"{CLEAR_FALL:g} standard errors, reaches {percent(ENTROPY_FLOOR)} of the median of the "
-        f"first {SMOOTH} steps within the planned steps; without a plan, within {UNPLANNED:g} × "
-        "the steps so far.",
+        evidence=f"The entropy's logarithm, as a line through medians of {SMOOTH} steps now and "
+        f"{FALL_STEPS - SMOOTH} steps before, less {CLEAR_FALL:g} standard errors, reaches "
+        f"{percent(ENTROPY_FLOOR)} of that of the first {SMOOTH} within the planned steps; without "
+        f"a plan, within {UNPLANNED:g} × the steps so far.",
         advice="Raise the upper clip or the temperature, add an entropy bonus or KL, or lower the "
         "learning rate.",
         confused_with="A task with one fixed answer format, where the entropy may stay this low; "
@@ -317,10 +315,10 @@ RULES = (
         cause="The policy leaves the reference fast",
         action="read responses of these steps",
         meaning="The KL to the reference grows much faster than before.",
-        evidence=f"Median KL of the last {usual.KL_RECENT} steps: at least "
-        f"{usual.KL_EXPLOSION:g} × the largest such median up to {usual.KL_EARLIER} steps before "
-        f"(at first a third of the steps so far; in the first {usual.KL_LEAST} steps where it is "
-        f"{usual.KL_EARLY:g} nats or more); or {usual.KL_FAR:g} nats, from the first step on.",
+        evidence=f"Median KL of {usual.KL_RECENT} steps: at least {usual.KL_EXPLOSION:g} × the "
+        f"largest up to {usual.KL_EARLIER} steps before (at first a third of the steps so far; "
+        f"before step {usual.KL_LEAST} only from {usual.KL_EARLY:g} nats on); or "
+        f"{usual.KL_FAR:g} nats, at any time.",
         advice="Read responses of these steps: what does the reward pay for? Lower the learning "
         "rate, or raise the KL coefficient.",
         confused_with="A reference that was replaced, or a KL coefficient that was lowered.",

@@ -212,10 +212,9 @@ RULES = (
         cause="Responses repeat themselves",
         action="read some of the responses",
         meaning="Responses have begun to loop, or to copy what they said before.",
-        evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4), mean over "
-        f"responses: the median of the last {SMOOTH} steps {percent(REPEATED)} above that of the "
-        f"first {REPEATED_FIRST}, and {CLEAR_RISE:g} standard errors. Garbled text that does not "
-        "repeat shows in entropy-surge instead.",
+        evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4): the "
+        f"median of {SMOOTH} steps is {percent(REPEATED)} above that of the first "
+        f"{REPEATED_FIRST}, and {CLEAR_RISE:g} standard errors.",
         advice="Fix a reward that pays for length or does not see the end, and go back to a "
         "checkpoint from before.",
         confused_with="Longer responses with a fixed form, such as one more search each: look at "
@@ -253,10 +252,10 @@ RULES = (
         back=True,
         meaning="Text that the policy did not write, such as tool answers or appended tokens, is "
         "trained on.",
-        evidence=f"One of three: fewer actions than turns in more than {percent(MERGED)} of the "
-        "answered rollouts that searched; a token in half of the actions that the policy cannot "
-        f"have sampled (log-probability under −{-IMPOSSIBLE:g}); rollouts that are suddenly "
-        f"{LENGTH_JUMP:g} × as long as ever with as many tool calls as before.",
+        evidence=f"Fewer actions than turns in more than {percent(MERGED)} of the answered "
+        "rollouts that searched; or a token in half of the actions with a log-probability under "
+        f"−{-IMPOSSIBLE:g}; or rollouts that are suddenly {LENGTH_JUMP:g} × as long as ever with "
+        "as many tool calls as before.",
         advice="Print one rollout with its mask, token by token: tool text, template and appended "
         "end tokens must be masked out.",
         confused_with="A length limit or prompt that was changed on purpose. An engine that "

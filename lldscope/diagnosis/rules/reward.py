@@ -364,9 +364,9 @@ RULES = (
         meaning="The policy earns more without being right more often: it learns a part of the "
         "reward that is not the task, such as format or length.",
         evidence=f"Mean of the last {SCORE_STEPS} steps against the {SCORE_STEPS} before, or the "
-        f"first {SCORE_STEPS}: the reward higher by {SCORE_RISE:g} standard errors, the share of "
-        "correct responses, or a component whose name says that answers are right (accuracy, "
-        f"correct, match …), by {o.FLAT:g} at most, and not near its highest.",
+        f"first: the reward is higher by {SCORE_RISE:g} standard errors, the share of correct "
+        "responses, or a component whose name says that answers are right (accuracy, correct, "
+        f"match …), by {o.FLAT:g} at most, and not near its highest.",
         advice="Read responses with a high reward; lower the weight of what they are paid for.",
         confused_with="A format that is learned first: correctness then follows.",
         measure=flat_score,
@@ -382,10 +382,9 @@ RULES = (
         meaning=f"The reward has fallen to {percent(HALVED)} or less at once while the policy does "
         "what it did before: what changed is the reward, the questions, or what the tool returns.",
         evidence=f"Mean reward of {RECENT} steps against the {BEFORE} before, by {CLEAR:g} "
-        "standard errors, in two rows, most of it from one row to the next, and until it comes "
-        "back; meanwhile entropy, length, searches and answers were within "
-        f"{STEADY[0]:g} to {STEADY[1]:g} of theirs, fewer than {percent(TOOLS_WORK)} of the tool "
-        "calls failed, and no sign from inside had appeared.",
+        "standard errors, twice in a row, most of it within one step, until it comes back. "
+        f"Entropy, length, searches and answers are {STEADY[0]:g} to {STEADY[1]:g} × theirs, fewer "
+        f"than {percent(TOOLS_WORK)} of the tool calls fail, and no sign from inside shows.",
         advice="Score some old rollouts again with the current reward; look for right answers that "
         "get nothing; check the data mix and the retrieved documents.",
         confused_with="Other data or another retrieval index: the log cannot tell them apart. A "
@@ -402,10 +401,9 @@ RULES = (
         action="look at responses, and weigh the component that rose less",
         meaning="A component of the reward has fallen, and the sum has not: the policy earns with "
         "another component what it loses with this one.",
-        evidence=f"each component's mean over several windows against its best, as the reward's "
-        f"own (`reward-decline`), under {percent(o.DECLINED)} of it, while the reward has not "
-        "fallen. A warning where the component's name says that the answer is right (accuracy, "
-        "correct, match …) or none does, info otherwise.",
+        evidence=f"A component under {percent(o.DECLINED)} of its best, as in `reward-decline`, "
+        "while the reward has not fallen. A warning where its name says that the answer is right "
+        "(accuracy, correct, match …) or none does, info otherwise.",
         confused_with="A bonus for a shape or a length that is no longer needed.",
         false_alarms="at most 1 % of runs for each component, for steps that are independent",
         advice="Read responses from before and after. Lower the weight of the component that rose, "

@@ -196,7 +196,7 @@ def causes(snapshot: Snapshot) -> html.Table:
         evidence = true_minus(snapshot.state.look_alike_evidence[cause])
         answer_cell: list[Any] = [html.Span(sign.shape, className="shape"), sign.word]
         rows.append([
-            LABELS.get(cause, STALLED.label if cause == STALLED.id else cause),
+            LABELS.get(cause, STALLED.cause if cause == STALLED.id else cause),
             html.Td(answer_cell, className=finding),
             html.Td(evidence, className="quiet"),
         ])

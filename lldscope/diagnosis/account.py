@@ -3,9 +3,9 @@ the outcome.
 
 *Seen* is the step at which the alarm fired, as it did live; of several times the last, unless a
 milder alarm of the same thing fired without a gap since before. *Began* is, with hindsight, the
-break of the best broken line through the steps around (`changepoints`), with its 95 % interval, or
-the step that the rule itself dates. The line begins where the signal was best, because otherwise
-the end of its improvement could be the best break; and nothing begins after it was seen.
+break of the best broken line through the steps around (`changepoints`), with its 95 % interval. The
+line begins where the signal was best, because otherwise the end of its improvement could be the
+best break; and nothing begins after it was seen.
 
 Causes and the fall are dated alike. What acts on the policy from outside, such as a dead tool, or a
 limit that is lowered from one step to the next, may begin with the fall that it causes; what the
@@ -38,16 +38,16 @@ from .rule import Alert, CauseRank, Severity, Span
 
 # Rule → the signal whose break dates it, and the direction of the break.
 BREAKS = {
-    "entropy-surge": ("entropy", 1), "grad-explosion": ("grad_norm", 1),
-    "grad-sustained": ("grad_norm", 1), "reward-crash": ("reward", -1),
-    "reward-decline": ("reward", -1), "length-collapse": ("response_tokens", -1),
-    "length-growth": ("response_tokens", 1), "kl-explosion": ("kl", 1),
+    "entropy-surge": ("entropy", 1), "grad-explosion": ("grad_norm", 1), "kl-explosion": ("kl", 1),
+    "reward-crash": ("reward", -1), "reward-decline": ("reward", -1),
+    "length-collapse": ("response_tokens", -1), "length-growth": ("response_tokens", 1),
     "truncation": ("truncated_share", 1), "tool-abandoned": ("valid_searches", -1),
+    "tool-outage": ("tool_fail_share", 1),
 }
 LOGARITHMIC = ("entropy", "grad_norm", "response_tokens", "kl")
 PHASES = {"lld-decay": "decay", "lld-collapse": "collapse"}
 # Rule → the graver one of the same thing, beside which it says nothing new.
-GRAVER = {"reward-decline": "reward-crash", "grad-sustained": "grad-explosion"}
+GRAVER = {"reward-decline": "reward-crash"}
 
 OUTCOME = ("reward-crash", "reward-decline")
 """Rules that say that the outcome is lost, and not why."""
@@ -94,8 +94,7 @@ def events_of(
         if alarm.severity == "info" or GRAVER.get(alarm.rule) in rules:
             continue
         pair = [alarm, *(a for a in alerts if GRAVER.get(a.rule) == alarm.rule)]
-        step, onset = _first_sight(step, pair)
-        event = Event(alarm.rule, alarm.severity, alarm.cause, step, end, onset)
+        event = Event(alarm.rule, alarm.severity, alarm.cause, _first_sight(step, pair), end)
         events.append(_dated(event, e, boundaries))
     return sorted(events, key=lambda event: (event.start, -event.severity.rank, event.alarm_step))
 
@@ -106,15 +105,13 @@ def _episode(alarm: Alert, before: int | None) -> Span:
     return (episodes or alarm.episodes)[-1]
 
 
-def _first_sight(last: int, pair: Sequence[Alert]) -> tuple[int, int | None]:
-    """Since when one or the other of a pair of alarms has fired without a gap until `last`, and
-    when that began, where the alarm says so."""
-    first, onset = last, pair[0].onset
-    firings = [(step, end, a.onset) for a in pair for step, end in a.episodes]
-    for step, end, start in sorted(firings, key=lambda episode: -episode[0]):
-        if step < first and (end is None or end >= first):
-            first, onset = step, start
-    return first, onset
+def _first_sight(last: int, pair: Sequence[Alert]) -> int:
+    """Since when one or the other of a pair of alarms has fired without a gap until `last`."""
+    episodes = [episode for a in pair for episode in a.episodes]
+    for step, end in sorted(episodes, key=lambda episode: -episode[0]):
+        if step < last and (end is None or end >= last):
+            last = step
+    return last
 
 
 def _dated(event: Event, e: Log, boundaries: Sequence[Boundary]) -> Event:
@@ -183,9 +180,9 @@ class Account:
         return next((event for event in self.events if event.rule in rules), None)
 
     def onset(self, alarm: Alert) -> int | None:
-        """Where the trouble of an alarm began, if that is known of its last episode."""
+        """Where the trouble of an alarm began, if that is known."""
         event = self.event(alarm)
-        return alarm.onset if event is None else event.onset_step
+        return None if event is None else event.onset_step
 
     def start(self, alarm: Alert) -> int:
         """Where it began, or else was seen."""
@@ -265,6 +262,4 @@ class Account:
     def _before(self, alarm: Alert) -> int:
         event = self.event(alarm)
         low = None if event is None else event.low
-        if low is None and alarm.onset is not None:
-            return alarm.onset - 1
         return min(alarm.step - SMOOTH, alarm.step if low is None else low - 1)

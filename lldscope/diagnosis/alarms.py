@@ -30,9 +30,11 @@ def condition_met(e: Evidence, rule: Rule) -> Flags:
 def evaluate_rules(e: Evidence, rules: Sequence[Rule]) -> tuple[list[Alert], list[Alert]]:
     """Alarms that have fired up to the last row, and those that are pending there; each list worst
     and then earliest first."""
-    both = [alarm(e, rule) for rule in rules]
-    alerts, pending = ([a for a in of if a is not None] for of in zip(*both, strict=True))
-    return _sort(alerts), _sort(pending)
+    fired, pending = (
+        sorted((a for a in of if a is not None), key=lambda a: (-a.severity.rank, a.step))
+        for of in zip(*(alarm(e, rule) for rule in rules), strict=True)
+    )
+    return fired, pending
 
 
 @once
@@ -46,7 +48,7 @@ def alarm(e: Evidence, rule: Rule) -> tuple[Alert | None, Alert | None]:
     """The alarm of a rule as it has fired so far, with the worst severity it has had, and as it is
     pending at the last row."""
     holds, of, since = condition_met(e, rule), firings(e, rule), since_row(e, rule)
-    on, ranks, stretch = d.consecutive(holds), _ranks(rule, e, since), over_limit(e, rule)
+    on, ranks = d.consecutive(holds), _ranks(rule, e, since)
     levels = [s for s in Severity if s <= rule.severity]
     fired = {
         s: d.consecutive(holds & (ranks >= s.rank)) >= e.cadence.rows(rule.for_steps)
@@ -59,14 +61,14 @@ def alarm(e: Evidence, rule: Rule) -> tuple[Alert | None, Alert | None]:
             if alert is not None and severity <= alert.severity:
                 break
             if fired[severity].any():
-                alert = _alert(rule, e, severity, int(np.argmax(fired[severity])), stretch)
+                alert = _alert(rule, e, severity, int(np.argmax(fired[severity])))
                 break
         if not holds[-1:].any() or since[-1] >= 0:
             pending = None
         else:
             now = levels[int(ranks[-1])] if alert is None else alert.severity
             if on[-1] <= len(on):  # otherwise it has been pending since before
-                pending = _alert(rule, e, now, len(on) - int(on[-1]), stretch)
+                pending = _alert(rule, e, now, len(on) - int(on[-1]))
             assert pending is not None
             pending = replace(pending, severity=now)
     if alert is not None:
@@ -95,42 +97,23 @@ def _ranks(rule: Rule, e: Evidence, since: Rows) -> NDArray[np.int64]:
 def _risen_since(e: Evidence, since: Rows) -> Flags:
     """The reward is clearly above what it was when the alarm that fires began, or LEARNS_WITHIN
     steps ago, where that is later; of one of the first START steps, when it began."""
-    level, error = outcome(e).level, outcome(e).error
     within, smooth = e.cadence.rows(LEARNS_WITHIN), e.cadence.rows(SMOOTH)
-    number, has_level = e.start + np.arange(len(level)), ~np.isnan(level)
-    # The first level stands for those before it.
-    first, first_level = (
-        d.last(x, has_level & (d.total(has_level) == 1)) for x in (number.astype(float), level)
-    )
-    has_error = ~np.isnan(error)
-    first_error = d.last(error, has_error & (d.total(has_error) == 1))
-    levels, errors = (d.preceded(x, within) for x in (level, error))
-    state = d.cell()
-    out, (begun, then) = np.zeros(len(level), dtype=bool), state.value or (-1, None)
-    for start in np.unique(since[since >= 0]).tolist():
-        rows = np.flatnonzero(since == start)
-        if start != begun:
-            at = start - smooth - e.start
-            is_known = bool(first[start - e.start] <= start - smooth)
-            begun, then = start, (levels[at + within], errors[at + within]) if is_known else None
-        began, noise = then or (first_level[rows], first_error[rows])
-        lately = number[rows] - within
-        is_late = (start >= e.cadence.rows(START)) & (lately > np.fmax(start - smooth, first[rows]))
-        began = np.where(is_late, levels[rows], began)
-        noise = np.where(is_late, errors[rows], noise)
-        noise = np.where(np.isnan(noise), first_error[rows], noise)
-        out[rows] = level[rows] - began > RISES * np.hypot(error[rows], noise)
-    state.value = begun, then
-    return out
+    number = e.start + np.arange(len(since))
+    is_late = (since >= e.cadence.rows(START)) & (number - within > since - smooth)
+
+    def then(values: d.Series) -> d.Series:
+        """The first value stands for those before it."""
+        is_known = ~np.isnan(values)
+        first = d.last(values, is_known & (d.total(is_known) == 1))
+        began = d.last(d.shifted(values, smooth), since == number)
+        base = np.where(is_late, d.shifted(values, within), began)
+        return np.where(np.isnan(base), first, base)
+
+    level, error = outcome(e).level, outcome(e).error
+    return (since >= 0) & (level - then(level) > RISES * np.hypot(error, then(error)))
 
 
-def _sort(alerts: list[Alert]) -> list[Alert]:
-    return sorted(alerts, key=lambda a: (-a.severity.rank, a.step))
-
-
-def _alert(
-    rule: Rule, e: Evidence, severity: Severity, row: int, stretch: Rows | None
-) -> Alert:
+def _alert(rule: Rule, e: Evidence, severity: Severity, row: int) -> Alert:
     measurement = rule.measure(e)
     words = measurement.words(row) if measurement.words else (rule.cause, rule.action)
     return Alert(
@@ -146,22 +129,6 @@ def _alert(
         advice=measurement.advice(row) if measurement.advice else rule.advice,
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=(),
-        began=None if stretch is None else began(e, stretch, row),
         cause=words[0],
         action=words[1],
     )
-
-
-@once
-def over_limit(e: Evidence, rule: Rule) -> Rows | None:
-    """For how many rows up to each every single step was over the limit; None where the rule does
-    not judge single steps."""
-    measurement = rule.measure(e)
-    if measurement.per_step is None:
-        return None
-    return d.consecutive(measurement.per_step > measurement.threshold)
-
-
-def began(e: Evidence, stretch: Rows, row: int) -> int | None:
-    """The first step of the unbroken stretch up to `row` in which every step was over the limit."""
-    return e.step_at(e.start + row - int(stretch[row]) + 1) if stretch[row] else None

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 
 from .alarms import evaluate_rules
-from .causes import explained_elsewhere
 from .conditions import least_rows
 from .decay_test import RUN_RATE
 from .detectors import Columns
@@ -20,7 +19,6 @@ from .evidence import (
     Behind,
     Cadence,
     Evidence,
-    Flags,
     Grade,
     Key,
     Log,
@@ -32,7 +30,7 @@ from .evidence import (
 )
 from .look_alikes import Finding, bases, look_alikes
 from .outcome import Rise, outcome, rise, trend
-from .phases import Phase, PhaseSpan, classify, spans
+from .phases import Phase, PhaseSpan, spans
 from .registry import RULES
 from .rule import Alert, Rule
 from .rules.numerics import without_effect
@@ -150,16 +148,6 @@ class Assessment:
         if not e.start:  # the last block is the first: what is asked of it now goes no further
             return replace(e, memory={}, cache=dict(e.cache))
         return gather(e.signals, e.arl, e.restarts, e.planned_steps, e.observed)
-
-    @cached_property
-    def phases(self) -> list[Phase | None]:
-        """The phase of every row."""
-        return classify(self.evidence)
-
-    @cached_property
-    def explained(self) -> Flags:
-        """The rows on which a fall of the likelihood is attributed to another cause than LLD."""
-        return explained_elsewhere(self.evidence)
 
 
 @dataclass

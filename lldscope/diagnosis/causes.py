@@ -15,7 +15,7 @@ from . import detectors as d
 from .conditions import delta_falls
 from .evidence import Evidence, Flags, once
 from .registry import CAUSES
-from .rule import Episode, Rule, stretches
+from .rule import Episode, Rule, episodes, stretches
 
 LAG = 3  # steps by which a cause may be seen later than the fall it explains
 WITHIN = 100  # steps: a cause that began longer ago does not explain the fall
@@ -39,9 +39,9 @@ def explained_elsewhere(e: Evidence) -> Flags:
     out = np.zeros(len(e.step), dtype=bool)
     ongoing = [fall for fall in falls(e) if fall.lasts(e.start)]
     for rule in CAUSES:
-        holds, episodes = explaining(e, rule), explanations(e, rule)
+        holds, known = explaining(e, rule), explanations(e, rule)
         on, pending = d.consecutive(holds), holds.copy()
-        for cause in episodes if ongoing else ():
+        for cause in known if ongoing else ():
             pending[_rows(e, cause.fired, cause.end)] = False
             for fall in ongoing:
                 if explains(e, cause.begin, fall.fired) and cause.lasts(fall.fired):
@@ -71,4 +71,5 @@ def explaining(e: Evidence, rule: Rule) -> Flags:
 @once
 def explanations(e: Evidence, rule: Rule) -> list[Episode]:
     """The episodes of a cause that is strong enough; without one that is still pending."""
-    return rule.episodes(e, explaining(e, rule))
+    holds = explaining(e, rule)
+    return episodes(e, holds, rule.firing(e, holds))

@@ -78,15 +78,8 @@ def accelerates(e: Evidence) -> Flags:
     level = e.column("correct_logp")
     # The change since the last measurement; NaN across a restart, and where not measured.
     change = on_measured(level, lambda v: v - d.shifted(v, 1), e.parts) + 0.0 * level
-    gains = (e.column("delta_correct"), change)
-    before, now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
-    by_delta, by_level = (
-        on_measured(g, lambda v: _accelerates(v, before, now), None, 0.0) > 0.0 for g in gains
-    )
-    return np.where(e.has_delta, by_delta, by_level)
+    n_before, n_now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
 
-
-def _accelerates(gain: d.Series, n_before: int, n_now: int) -> d.Series:
     def falls(rows: d.Series) -> d.Series:
         enough = np.count_nonzero(~np.isnan(rows), axis=1) >= 2 * n_now
         out = np.zeros(len(rows))
@@ -97,7 +90,11 @@ def _accelerates(gain: d.Series, n_before: int, n_now: int) -> d.Series:
             out[enough] = (mean_now < 0.0) & (mean_now < mean_before)
         return out
 
-    return d.by_window(gain, n_before + n_now, falls)
+    by_delta, by_level = (
+        on_measured(gain, lambda v: d.by_window(v, n_before + n_now, falls), None, 0.0) > 0.0
+        for gain in (e.column("delta_correct"), change)
+    )
+    return np.where(e.has_delta, by_delta, by_level)
 
 
 def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
@@ -115,12 +112,6 @@ def entropy_surges(e: Evidence) -> Flags:
 
 def gradient_surges(e: Evidence) -> Flags:
     return usual.risen(e, "grad_norm").holds
-
-
-@once
-def unstable(e: Evidence) -> Flags:
-    """Gradient norm or entropy surges, or a number is not finite."""
-    return entropy_surges(e) | gradient_surges(e) | nonfinite(e)
 
 
 @once
@@ -167,47 +158,47 @@ def nonfinite(e: Evidence) -> Flags:
 
 
 @once
-def signs(e: Evidence) -> dict[str, Flags]:
-    """What may show at each row, beside the reward, that the policy breaks, in words."""
+def signs(e: Evidence) -> dict[str, tuple[str, Flags]]:
+    """What may show at each row, beside the reward, that the policy breaks, in words: where, and
+    the family of the sign, named by a signal. Signs of one family are one thing seen twice."""
+    tool, calls = tool_use(e)
+    no_entropy = entropy_gone(e) | usual.fallen(e, "entropy").holds
     return {
-        "correct responses lose likelihood": falling(e),
-        "the entropy surges": usual.risen(e, "entropy").holds,
-        "the entropy is nearly gone": entropy_gone(e) | usual.fallen(e, "entropy").holds,
-        "the gradient norm surges": gradient_surges(e),
-        "responses shrink": usual.fallen(e, "response_tokens").holds,
-        "responses grow": usual.risen(e, "response_tokens").holds,
-        "more responses are cut": truncation_risen(e),
-        "the KL explodes": usual.kl_explosion(e).holds,
-        "searches stop": usual.fallen(e, "valid_searches").holds,
-        "numbers are not finite": nonfinite(e),
+        "correct responses lose likelihood": ("", falling(e)),
+        "the entropy surges": ("entropy", usual.risen(e, "entropy").holds),
+        "the entropy is nearly gone": ("entropy", no_entropy),
+        "the gradient norm surges": ("grad_norm", gradient_surges(e)),
+        "the gradient vanishes": ("grad_norm", usual.fallen(e, "grad_norm").holds),
+        "responses shrink": ("response_tokens", usual.fallen(e, "response_tokens").holds),
+        "responses grow": ("response_tokens", usual.risen(e, "response_tokens").holds),
+        "more responses are cut": ("response_tokens", truncation_risen(e)),
+        "the KL explodes": ("kl", usual.kl_explosion(e).holds),
+        f"{calls} stop": (tool, usual.fallen(e, tool).holds),
+        "numbers are not finite": ("n_nonfinite", nonfinite(e)),
     }
 
 
 @once
 def families(e: Evidence) -> dict[str, Flags]:
-    """What of the policy shows at each row that it breaks, whatever the reward does: signs of one
-    family are one thing seen twice."""
-    of, tool = signs(e), tool_use(e)[0]
-    length = "responses shrink", "responses grow", "more responses are cut"
-    return {
-        "response_tokens": np.logical_or.reduce([of[name] for name in length]),
-        "entropy": entropy_surges(e) | of["the entropy is nearly gone"],
-        "grad_norm": of["the gradient norm surges"] | usual.fallen(e, "grad_norm").holds,
-        "kl": of["the KL explodes"],
-        tool: usual.fallen(e, tool).holds,
-        "n_nonfinite": recently(e, of["numbers are not finite"], 1),
-    }
+    """Where each family shows as clearly as it must where the reward confirms nothing."""
+    surge, lately = entropy_surges(e), recently(e, nonfinite(e), 1)
+    clear = {"the entropy surges": surge, "numbers are not finite": lately}
+    out: dict[str, Flags] = {}
+    for words, (family, holds) in signs(e).items():
+        if family:
+            out[family] = out.get(family, False) | clear.get(words, holds)
+    return out
 
 
 @once
 def lately(e: Evidence) -> dict[str, Flags]:
     """Where each of the `signs` has held within MEMORY steps."""
-    return {name: recently(e, sign, SIGN_STEPS) for name, sign in signs(e).items()}
+    return {words: recently(e, holds, SIGN_STEPS) for words, (_, holds) in signs(e).items()}
 
 
 def second_signs(e: Evidence, row: int) -> str:
-    """What shows, beside the reward, that the policy breaks, in words."""
-    return " and ".join(name for name, flags in lately(e).items() if flags[row])
+    """Those that have, joined."""
+    return " and ".join(words for words, flags in lately(e).items() if flags[row])
 
 
 @once

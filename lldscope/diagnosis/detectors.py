@@ -297,28 +297,31 @@ def row_medians(rows: Series) -> Series:
     return (ordered[at, (n - 1) // 2] + ordered[at, n // 2]) / 2
 
 
+def _moments(rows: Series) -> tuple[NDArray[np.int64], Series, Series]:
+    """Of each row the number of measurements, their mean, and their squares about it, summed."""
+    n = np.count_nonzero(~np.isnan(rows), axis=1)
+    mean = np.nansum(rows, axis=1) / np.maximum(n, 1)
+    return n, mean, np.nansum((rows - mean[:, None]) ** 2, axis=1)
+
+
 def trailing_mean(values: Series, window: int, least: int) -> Series:
     """Mean of the last `window` steps; NaN where fewer than `least` of them were measured."""
 
     def mean(rows: Series) -> Series:
         n = np.count_nonzero(~np.isnan(rows), axis=1)
-        total = np.nansum(rows, axis=1)
-        return np.where(n >= least, total / np.maximum(n, 1), np.nan)
+        return np.where(n >= least, np.nansum(rows, axis=1) / np.maximum(n, 1), np.nan)
 
     return by_window(values, window, mean)
 
 
 def trailing_t(values: Series, window: int, least: int) -> Series:
     """Mean of the last `window` steps in units of its standard error, steps taken as independent.
-
     0 where fewer than `least` of them were measured. A series without spread gives a large number
     of its sign.
     """
 
     def t(rows: Series) -> Series:
-        n = np.count_nonzero(~np.isnan(rows), axis=1)
-        mean = np.nansum(rows, axis=1) / np.maximum(n, 1)
-        square = np.nansum((rows - mean[:, None]) ** 2, axis=1)
+        n, mean, square = _moments(rows)
         error = np.sqrt(square / np.maximum(n - 1, 1) / np.maximum(n, 1))
         return np.where(n >= max(least, 2), mean / (error + 1e-9), 0.0)
 
@@ -331,13 +334,8 @@ def rise(values: Series, window: int) -> Series:
     """
 
     def gain(rows: Series) -> Series:
-        before, after = rows[:, :window], rows[:, window:]
-        n0, n1 = (np.count_nonzero(~np.isnan(half), axis=1) for half in (before, after))
-        m0, m1 = (np.nansum(h, axis=1) / np.maximum(n, 1) for h, n in ((before, n0), (after, n1)))
-        spread = np.nansum((before - m0[:, None]) ** 2, axis=1) + np.nansum(
-            (after - m1[:, None]) ** 2, axis=1
-        )
-        variance = spread / np.maximum(n0 + n1 - 2, 1)
+        (n0, m0, s0), (n1, m1, s1) = map(_moments, (rows[:, :window], rows[:, window:]))
+        variance = (s0 + s1) / np.maximum(n0 + n1 - 2, 1)
         error = np.sqrt(variance * (1 / np.maximum(n0, 1) + 1 / np.maximum(n1, 1)))
         enough = np.minimum(n0, n1) >= window / 2
         return np.where(enough, (m1 - m0) / (error + 1e-9), 0.0)

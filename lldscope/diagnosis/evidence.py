@@ -129,10 +129,6 @@ class Log:
         """The values of a signal from the first row of the run to a row of the block."""
         return floats(self.signals, name, 0, self.start + row + 1)
 
-    def step_at(self, row: int) -> int:
-        """The step of a row of the run, whether in the block or not."""
-        return int(steps_of(self.signals, row, row + 1)[0])
-
     def between(self, first: float, last: float) -> slice:
         """The rows of the steps from `first` to `last`."""
         start, stop = np.searchsorted(self.step, (first, last + 1))

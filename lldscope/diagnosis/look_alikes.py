@@ -17,24 +17,17 @@ import numpy as np
 
 from ..core.numbers import short
 from . import detectors as d
-from .alarms import began, evaluate_rules, firings, over_limit
-from .causes import (
-    ENDS,
-    LAG,
-    explained_elsewhere,
-    explaining,
-    explains,
-    explanations,
-    falls,
-)
-from .conditions import entropy_surges, gradient_surges, least_rows, reward_crashed
+from .alarms import evaluate_rules, firings
+from .causes import LAG, explained_elsewhere, explaining, explains, explanations, falls
+from .conditions import least_rows
 from .detectors import Series
 from .evidence import Evidence, is_observed, once
-from .registry import CAUSES
-from .rule import Alert, CauseRank, Episode, Rule, since, stretches
+from .registry import CAUSES, RULES
+from .rule import Alert, CauseRank, Episode, Rule
 from .rules import lld
 from .rules.measures import EARLIER_MAXIMUM, percent
 
+_RULE = {rule.id: rule for rule in RULES}
 Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
 
 
@@ -70,7 +63,7 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert]) -> Finding:
     displaced = [alert for alert in lld_alerts if alert.episodes]
     if displaced:
         first = min(displaced, key=lambda alert: alert.step)
-        return Finding("supported", f"{_fired(first)}: {first.message}")
+        return Finding("supported", f"fired at step {first.step}: {first.message}")
     measured = int(e.measured[-1]) if len(e.measured) else 0
     if measured < (least := least_rows(e)):
         have = f"{measured} steps are measured, {least} are needed"
@@ -135,17 +128,12 @@ def _first_explained(e: Evidence) -> Episode | None:
     return fall
 
 
-def _fired(alert: Alert) -> str:
-    """When it fired with the numbers of its message, which may not have been the last time."""
-    return alert.since if alert.step >= alert.start else f"fired at step {alert.step}"
-
-
 def _attributed_to(e: Evidence, fall: Episode) -> str:
     """The causes that came before a fall, in a sentence."""
     causes = sorted(
-        (cause.begin, f"{rule.id} {since(onset, cause.span[0])}")
+        (cause.begin, f"{rule.id} fired at step {cause.span[0]}")
         for rule in CAUSES
-        for cause, onset in zip(explanations(e, rule), _onsets(e, rule), strict=True)
+        for cause in explanations(e, rule)
         if explains(e, cause.begin, fall.fired)
     )
     reason = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
@@ -154,28 +142,13 @@ def _attributed_to(e: Evidence, fall: Episode) -> str:
 
 
 @once
-def _onsets(e: Evidence, rule: Rule) -> list[int | None]:
-    """The steps at which the episodes of a cause began, where single steps show it."""
-    state, stretch = d.cell(), over_limit(e, rule)
-    of: list[int | None] = [] if state.value is None else state.value
-    for cause in explanations(e, rule)[len(of) :]:
-        of.append(None if stretch is None else began(e, stretch, cause.fired - e.start))
-    state.value = of
-    return of
-
-
-@once
-def _first_onset(e: Evidence, rule: Rule) -> tuple[int | None, bool] | None:
-    """Of the first episode in which a rule fired: the step at which it began, where single steps
-    show it, and whether it came too late to explain a loss of the reward. None before it."""
-    state, stretch, grave = d.cell(), over_limit(e, rule), rule.measure(e).grave
-    late = None if grave is None else grave & ~explaining(e, rule)
-    if state.value is None and (of := firings(e, rule)):
+def _was_late(e: Evidence, rule: Rule) -> bool:
+    """Whether a cause first fired too late to explain a loss of the reward."""
+    state, grave = d.cell(), rule.measure(e).grave
+    if state.value is None and grave is not None and (of := firings(e, rule)):
         row = of[0].fired - e.start
-        onset = None if stretch is None else began(e, stretch, row)
-        state.value = onset, late is not None and bool(late[row])
-    first: tuple[int | None, bool] | None = state.value
-    return first
+        state.value = bool((grave & ~explaining(e, rule))[row])
+    return bool(state.value)
 
 
 def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Finding:
@@ -189,13 +162,11 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
         need = f"{e.cadence.spans(rule.for_steps)} steps in a row are needed"
         duration = f"it has held since step {alert.step}, {need}"
         return Finding("not_observable", f"too early to say: {duration}")
-    when = _fired(alert)
+    when = f"fired at step {alert.step}"
     message = f"{when}: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
-        first, onset = firings(e, rule)[0], _first_onset(e, rule)
-        assert onset is not None
-        earlier = _brought_about_by(e, rule, first, onset[0], displaced)
-        if earlier is None and onset[1]:
+        earlier = _brought_about_by(e, rule, firings(e, rule)[0], displaced)
+        if earlier is None and _was_late(e, rule):
             earlier = "the reward had fallen"
         if earlier is not None:
             return Finding("consequence", f"{when}, after {earlier}: {alert.message}")
@@ -203,16 +174,15 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
 
 
 def _brought_about_by(
-    e: Evidence, consequence: Rule, of: Episode, onset: int | None, displaced: bool
+    e: Evidence, consequence: Rule, of: Episode, displaced: bool
 ) -> str | None:
     """What began before an episode of a possible consequence, if anything did."""
     causes = [
-        (cause.begin, f"{rule.id}, which {since(start, cause.span[0])}")
+        (cause.begin, f"{rule.id}, which fired at step {cause.span[0]}")
         for rule in CAUSES
         if (rule.rank or 0) < (consequence.rank or 0)
-        for cause, start in zip(explanations(e, rule), _onsets(e, rule), strict=True)
-        if cause.begin <= of.begin + e.cadence.rows(LAG)
-        and cause.lasts(of.begin)
+        for cause in explanations(e, rule)
+        if cause.begin <= of.begin + e.cadence.rows(LAG) and cause.lasts(of.begin)
     ]
     if causes:
         return min(causes)[1]
@@ -220,30 +190,17 @@ def _brought_about_by(
     before = [fall for fall in falls(e) if displaced and fall.fired < just_before]
     if before:
         return f"the likelihood, which fell from step {before[-1].span[0]} on"
-    crashes = [crash for crash in _troubles(e)["reward"] if crash.fired < just_before]
-    if (crash := _lasting(crashes, of.begin)) is not None:
-        return f"the reward, which crashed at step {crash}"
-    for name in ("entropy", "gradient norm") if consequence.rank == CauseRank.TERTIARY else ():
-        surges = [
-            surge for surge in _troubles(e)[name]
-            if (surge.fired < of.begin if onset is None else surge.span[0] < onset)
+    troubles = [("reward-crash", just_before, "the reward, which crashed")]
+    if consequence.rank == CauseRank.TERTIARY:
+        troubles += [
+            ("entropy-surge", of.begin, "the entropy, which surged"),
+            ("grad-explosion", of.begin, "the gradient norm, which surged"),
         ]
-        if (step := _lasting(surges, of.begin)) is not None:
-            return f"the {name}, which surged at step {step}"
+    for name, limit, what in troubles:
+        for trouble in reversed(firings(e, _RULE[name])):
+            if trouble.fired < limit and trouble.lasts(of.begin):
+                return f"{what} at step {trouble.span[0]}"
     return None
-
-
-@once
-def _troubles(e: Evidence) -> dict[str, list[Episode]]:
-    """When the reward crashed, and entropy and gradient norm surged."""
-    flags = reward_crashed(e), entropy_surges(e), gradient_surges(e)
-    names = "reward", "entropy", "gradient norm"
-    return {name: stretches(e, of, ENDS) for name, of in zip(names, flags, strict=True)}
-
-
-def _lasting(of: list[Episode], row: int) -> int | None:
-    """The first step of the last that was not over at a row."""
-    return next((e.span[0] for e in reversed(of) if e.lasts(row)), None)
 
 
 @once

@@ -375,36 +375,26 @@ def rise(e: Evidence) -> Rise | None:
 DEAD_STEPS = 20  # steps without any change of the reward
 
 
-def _highest(rows: d.Series) -> d.Series:
-    return np.asarray(rows.max(axis=1))
-
-
-def _lowest(rows: d.Series) -> d.Series:
-    return np.asarray(rows.min(axis=1))
-
-
 @once
-def _constant(e: Evidence) -> d.Series:
-    """Of the reward at each row: the highest and the lowest of the last DEAD_STEPS, and of all,
-    (4, N)."""
+def _sameness(e: Evidence) -> d.Series:
+    """Of the reward at each row: its number, for how many it has been the same, what it is, and the
+    highest and the lowest so far, (5, N)."""
 
     def statistics(values: d.Series) -> d.Series:
-        lately = [d.by_window(values, DEAD_STEPS, of) for of in (_highest, _lowest)]
+        same = d.consecutive(values == d.shifted(values, 1)) + 1
         so_far = [d.accumulated(of, values) for of in (np.fmax, np.fmin)]
-        return np.stack([*lately, *so_far])
+        return np.stack([d.numbered(values) + 1, same, values, *so_far])
 
-    return on_measured(e.column("reward"), statistics, series=4)
+    return on_measured(e.column("reward"), statistics, series=5)
 
 
 def trend(e: Evidence) -> str:
     """The course of the reward in a word; empty where too little of it was measured."""
-    last_highest, last_lowest, highest, lowest = (
-        _constant(e)[:, -1] if len(e.step) else np.full(4, np.nan)
-    )
-    if np.isnan(last_highest):
+    number, same, now, highest, lowest = _sameness(e)[:, -1] if len(e.step) else np.full(5, np.nan)
+    if not number >= DEAD_STEPS:
         return ""
-    is_constant = last_highest == last_lowest
-    if is_constant and last_lowest == lowest and (lowest < highest or lowest <= 0):
+    is_constant = same >= DEAD_STEPS
+    if is_constant and now == lowest and (lowest < highest or lowest <= 0):
         return "dead"
     change, has_lost = rise(e), outcome(e).share[-1] < DECLINED
     is_lower = outcome(e).fallen[-1] or slips(e)[-1]

@@ -40,7 +40,8 @@ def classify(e: Evidence) -> list[Phase | None]:
     explained = explained_elsewhere(e)
     falls, alarms = c.falling(e) & ~explained, c.decay_test_fires(e) & ~explained
     stagnates = (e.reward_rise >= RISES) & ~c.rising(e) & ~explained
-    breaks = ((c.unstable(e) & c.accelerates(e)) | c.reward_crashed(e)) & ~explained
+    unstable = c.entropy_surges(e) | c.gradient_surges(e) | c.nonfinite(e)
+    breaks = ((unstable & c.accelerates(e)) | c.reward_crashed(e)) & ~explained
     conditions = {"falls": falls, "alarms": alarms, "stagnates": stagnates, "breaks": breaks}
     conditions |= {"not_falls": ~falls, "not_stagnates": ~stagnates}
     counts = {name: steps_held(e, flags).tolist() for name, flags in conditions.items()}

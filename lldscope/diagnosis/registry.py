@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from .rule import Declaration, Rule, Severity
-from .rules import groups, held_out, lld, numerics, policy, responses, reward, tools
+from .rules import groups, held_out, lld, numerics, policy, responses, reward
 
 __all__ = ["CAUSES", "LABELS", "LOOK_ALIKES", "RULES", "STALLED", "Rule"]
 
-_FAMILIES = (lld, policy, reward, held_out, tools, groups, responses, numerics)
+_FAMILIES = (lld, policy, reward, held_out, groups, responses, numerics)
 RULES: tuple[Rule, ...] = tuple(rule for family in _FAMILIES for rule in family.RULES)
 CAUSES = tuple(rule for rule in RULES if rule.rank is not None)
 LOOK_ALIKES: tuple[str, ...] = ("lld", *(rule.id for rule in CAUSES))
-LABELS = {"lld" if rule.rank is None else rule.id: rule.label for rule in RULES if rule.label}
+LABELS = {"lld": "Lazy Likelihood Displacement", **{rule.id: rule.cause for rule in CAUSES}}
 """Look-alike → its name in a list."""
 
 # Computed in `lldscope.monitor.health`.
@@ -19,7 +19,6 @@ STALLED = Declaration(
     "stalled",
     severity=Severity.CRITICAL,
     needs=(),
-    label="The run has stopped making steps",
     cause="No more steps",
     action="look at the job's own log",
     meaning="The run has not finished normally and records no more steps.",

@@ -90,7 +90,6 @@ class Declaration:
     meaning: str
     advice: str
     severity: Severity = Severity.WARNING
-    label: str = ""
     cause: str = ""
     action: str = ""
     back: bool = False
@@ -108,28 +107,31 @@ class Declaration:
 class Measurement:
     """What a rule finds in a run, one entry per row of the signals.
 
-    `holds` is the condition, `value` what was compared with `threshold` (NaN: not measured), and
+    `holds` is the condition, `value` what was compared with `limit` (NaN: not measured), and
     `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
     enough to explain a fall of the likelihood (default: where it holds); `unit(row)` is the unit
     where it is not always the rule's. Where they depend on what was found, `advice(row)` is what to
-    do, and `words(row)` are cause and action for the headline. `per_step` is what `value` is the
-    trailing mean of, where single steps can be over the threshold, too: it dates the beginning,
-    which a mean sees late. `grave` is where the alarm is as severe as its rule says, where that is
-    not everywhere: elsewhere it is one degree less so. `back` is where what was lost is regained,
-    where more than the end of the condition is asked for the end of the alarm.
+    do, and `words(row)` are cause and action for the headline. `grave` is where the alarm is as
+    severe as its rule says, where that is not everywhere: elsewhere it is one degree less so.
+    `back` is where what was lost is regained, where more than the end of the condition is asked for
+    the end of the alarm.
     """
 
     holds: Flags
     value: d.Series
-    threshold: d.Series
+    limit: d.Series | float
     message: Callable[[int], str]
     explains: Flags | None = None
     unit: Callable[[int], str] | None = None
     advice: Callable[[int], str] | None = None
     words: Callable[[int], tuple[str, str]] | None = None
-    per_step: d.Series | None = None
     grave: Flags | None = None
     back: Flags | None = None
+
+    @property
+    def threshold(self) -> d.Series:
+        """The limit at each row."""
+        return np.broadcast_to(np.asarray(self.limit, dtype=np.float64), self.value.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,10 +163,6 @@ class Rule(Declaration):
         waits = e.cadence.rows(self.for_steps), e.cadence.rows(self.clear_steps)
         return firing(holds, *waits, self.measure(e).back)
 
-    def episodes(self, e: Evidence, holds: Flags) -> list[Episode]:
-        """All episodes so far in which it fires."""
-        return episodes(e, holds, self.firing(e, holds))
-
 
 @dataclass(frozen=True)
 class Episode:
@@ -192,9 +190,7 @@ class Alert:
     `severity` is the worst it has had; `step` is where it first fired with that severity, or, while
     it is pending, since when it holds; `value` and `threshold` are from there. `episodes` are
     (fired, resolved) steps, of whatever severity, so that none of them changes as the run goes on;
-    resolved is None while the alarm still fires. `began` is the first of the steps up to `step`
-    that, without a gap, were each over the threshold by itself; None where the rule does not judge
-    single steps. `cause` and `action` are for the headline.
+    resolved is None while the alarm still fires. `cause` and `action` are for the headline.
     """
 
     rule: str
@@ -209,7 +205,6 @@ class Alert:
     advice: str
     false_alarms: str
     episodes: tuple[Span, ...]
-    began: int | None = None
     cause: str = ""
     action: str = ""
 
@@ -219,26 +214,14 @@ class Alert:
         return self.episodes[0][0]
 
     @property
-    def onset(self) -> int | None:
-        """The step at which it began, where single steps show it and it began once."""
-        return self.began if len(self.episodes) == 1 else None
+    def start(self) -> int:
+        """The step at which it last fired. Not of a pending alarm."""
+        return self.episodes[-1][0]
 
     @property
     def since(self) -> str:
-        """`since` of its last episode. Not of a pending alarm."""
-        return since(self.onset, self.episodes[-1][0], is_firing=self.state == "firing")
-
-    @property
-    def start(self) -> int:
-        """The step that `since` names."""
-        return self.episodes[-1][0] if self.onset is None else self.onset
-
-
-def since(onset: int | None, fired: int, *, is_firing: bool = False) -> str:
-    """When an alarm began, or when it fired where that cannot be seen."""
-    if onset is not None:
-        return f"began at step {onset}"
-    return f"{'firing since' if is_firing else 'fired at'} step {fired}"
+        """The same in words."""
+        return f"{'firing since' if self.state == 'firing' else 'fired at'} step {self.start}"
 
 
 def firing(holds: Flags, for_steps: int, clear_steps: int, back: Flags | None = None) -> Rows:

@@ -30,7 +30,6 @@ class StalledAlert:
     action: str = STALLED.action
     false_alarms: str = STALLED.false_alarms
     episodes: tuple[tuple[int | None, int | None], ...]
-    onset: None = None
 
     @property
     def first_step(self) -> int | None:

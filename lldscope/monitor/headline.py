@@ -13,7 +13,7 @@ from ..diagnosis.account import ALONGSIDE, BACK, OUTCOME, Account
 from ..diagnosis.conditions import LEAST
 from ..diagnosis.outcome import DECLINED, Rise
 from ..diagnosis.registry import LOOK_ALIKES, STALLED
-from ..diagnosis.rule import Alert, since
+from ..diagnosis.rule import Alert
 from ..importers.reading import listing
 from ..storage.events import checkpoint_number, last_checkpoint
 from .alerts import AnyAlert
@@ -21,7 +21,7 @@ from .liveness import Liveness
 
 Events = Sequence[Mapping[str, Any]]
 NAMED = 5  # names in a sentence
-GROWING = ("grad-explosion", "grad-sustained", "clip-share", "step-size")
+GROWING = ("grad-explosion", "clip-share", "step-size")
 OF_A_REWARD_THAT_RISES = ("score-flat", "reward-component", "eval-gap")
 RESTARTS = {"data": "new data", "lr": "another learning rate", "resume": "the run was resumed"}
 
@@ -81,7 +81,8 @@ def headline(t: Trouble) -> Headline:
         return Headline(stop, _sentence(dead.advice), dead.rule, dead.step)
     alarm = _leading(t, rows)
     onset, step = t.account.onset(alarm), t.account.start(alarm)
-    cause = f"{alarm.cause} ({since(onset, step, is_firing=True)})"
+    when = f"firing since step {step}" if onset is None else f"began at step {onset}"
+    cause = f"{alarm.cause} ({when})"
     decay = next((a for a in t.account.alerts if a.rule == "lld-decay"), None)
     if alarm.rule == "lld-collapse" and decay is not None:
         step = alarm.start  # as the phases have it, which were seen live
@@ -109,10 +110,8 @@ def _leading(t: Trouble, rows: Sequence[Alert]) -> Alert:
     worst = [a for a in rows if a.severity == rows[0].severity]
     if causes := _causes(t, worst):
         return min(causes, key=t.account.start)
-    vague = {"reward-decline"}  # it only says that something is
-    if any(a.rule == "grad-sustained" for a in rows):
-        vague.add("grad-explosion")  # it goes on, and is not of a few steps
-    return next((a for a in worst if a.rule not in vague), rows[0])
+    # A decline only says that something is.
+    return next((a for a in worst if a.rule != "reward-decline"), rows[0])
 
 
 def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:

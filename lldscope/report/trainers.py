@@ -12,12 +12,11 @@ from ..explore.settings import flat
 # Rule → the setting, as ours is called, that is the first to change, and how.
 _FIRST = {
     **dict.fromkeys(
-        ("lld-decay", "lld-collapse", "grad-explosion", "grad-sustained", "entropy-surge",
-         "clip-share", "lr-jump"), ("lr", "halve it"),
+        ("lld-decay", "lld-collapse", "grad-explosion", "entropy-surge", "clip-share", "lr-jump"),
+        ("lr", "halve it"),
     ),
     "entropy-floor": ("clip_high", "raise it"),
     "kl-explosion": ("kl_coefficient", "raise it"),
-    "kl-drift": ("kl_coefficient", "raise it"),
     "truncation": ("sequence_tokens", "raise it, if responses are right when they are longer"),
     "step-size": ("updates", "make fewer per batch"),
 }

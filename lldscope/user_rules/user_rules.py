@@ -147,7 +147,7 @@ def _rule(table: dict[str, Any], query: RuleQuery, where: str) -> Rule:
             return f"{table['message']}{value_text.rstrip()}{limit}"
 
         holds = np.isin(e.step, list(answer))
-        return Measurement(holds, value, d.constant(threshold, value), message)
+        return Measurement(holds, value, threshold, message)
 
     return Rule(
         id=table["id"],

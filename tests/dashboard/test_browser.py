@@ -154,9 +154,9 @@ def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
     tab.locator(".story", has_text="what happened").wait_for()
     second = tab.locator(".charts .chart").nth(1).bounding_box()
     assert second["y"] < 800, "the story, and the charts that show it, are on the first screen"
-    assert not tab.get_by_text("Retriever or tool outage").is_visible(), "the rest is folded"
+    assert not tab.get_by_text("Retriever or tool dead").is_visible(), "the rest is folded"
     tab.get_by_text("Causes that look the same").click()
-    assert tab.get_by_text("Retriever or tool outage").is_visible()
+    assert tab.get_by_text("Retriever or tool dead").is_visible()
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ FAULTS: dict[str, tuple[dict[str, Callable], set[str]]] = {
     "the length × 5": ({"response_tokens": times(5, 30)}, {"length-growth"}),
     "a thousandth of the entropy": ({"entropy": times(1e-3, 40)}, {"entropy-floor"}),
     "the entropy × 4": ({"entropy": times(4, 60)}, {"entropy-surge"}),
-    "gradients × 30": ({"grad_norm": times(30, 5)}, {"grad-explosion", "grad-sustained"}),
+    "gradients × 30": ({"grad_norm": times(30, 5)}, {"grad-explosion"}),
     "gradients of a thousandth": ({"grad_norm": times(1e-3)}, {"grad-vanishing"}),
     "the KL × 100": ({"kl": times(100, 20)}, {"kl-explosion"}),
     "a seventeenth of the searches": ({"valid_searches": times(1 / 17, 80)}, {"tool-abandoned"}),

@@ -189,18 +189,3 @@ def test_what_is_advised_goes_by_which_groups_they_are(right, wrong, advice):
     alarm = alert(without_signal(right, wrong, **more), "zero-signal")
     assert alarm is not None
     assert alarm.advice == advice
-
-
-def test_the_cost_is_in_tokens_and_hours():
-    step = np.arange(80)
-    alarm = alert(
-        without_signal(
-            0.7, 0.1, zero_signal_token_share=np.full(80, 0.5), tokens_seen=1000.0 * (step + 1),
-            seconds_rollout=np.full(80, 60.0), seconds_update=np.full(80, 12.0),
-        ),
-        "wasted-rollouts",
-    )
-    assert alarm is not None
-    assert "25,000 of 50,000 tokens and 0.5 of 1 hours" in alarm.message
-    assert "70 % were all right and 10 % all wrong" in alarm.message
-    assert alarm.severity == "info"

@@ -17,8 +17,10 @@ from rule_cases import frame, simulate
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis import page
+from lldscope.diagnosis.account import events_of
 from lldscope.diagnosis.alarms import condition_met, since_row
 from lldscope.diagnosis.assess import Assessment, assess
+from lldscope.diagnosis.causes import explained_elsewhere
 from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from lldscope.diagnosis.rule import Severity, firing
 from lldscope.diagnosis.rules.measures import over_former_max, percent
@@ -211,16 +213,16 @@ def test_an_alarm_goes_through_its_states():
     assert firing(holds, for_steps=3, clear_steps=3).tolist() == [-1] * 5 + [5] * 5 + [-1] * 2
 
 
-def test_an_alarm_of_a_mean_is_dated_where_its_steps_began_to_exceed_the_limit():
+def test_an_outage_is_dated_by_its_first_failed_steps():
     n = 60
     failed = np.zeros(n)
     failed[28] = 1.0  # one bad step, then a good one: not the beginning
     failed[30:] = 0.9
-    signals = frame({"tool_fail_share": failed, "reward": np.full(n, 0.5)})
-    alert = next(a for a in assess(signals).alerts if a.rule == "tool-outage")
-    assert alert.step > 32
-    assert alert.began == 30
-    assert RULE["reward-crash"].measure(assess(signals).evidence).per_step is None
+    result = assess(frame({"tool_fail_share": failed, "reward": np.full(n, 0.5)}))
+    (event,) = events_of(result.log, result.alerts, [])
+    assert event.rule == "tool-outage"
+    assert event.alarm_step > 32
+    assert event.onset_step == 30
 
 
 # -- causality ------------------------------------------------------------------------------------
@@ -232,7 +234,8 @@ def check_live_against_replay(complete: Assessment, cut: int) -> None:
     restarts = {step: kind for step, kind in e.restarts.items() if step in e.step[:cut]}
     live = assess(e.signals.iloc[:cut], e.arl, restarts=restarts)
     last = int(e.step[cut - 1])
-    assert live.explained.tolist() == complete.explained[:cut].tolist()
+    explained = explained_elsewhere(e)[:cut]
+    assert explained_elsewhere(live.evidence).tolist() == explained.tolist()
     expected = {}
     for alert in complete.alerts:
         spans = [(a, b if b is not None and b <= last else None) for a, b in alert.episodes]

@@ -379,7 +379,7 @@ def test_the_box_on_top_has_cause_action_cost_and_confidence(lldscope_command) -
     assert f"{duration(seconds)} while alarms fired" in box
     tool, reward = facts.event("tool-outage"), facts.event("reward-crash")
     assert (tool.onset_step, reward.onset_step) == (30, 30)
-    after = "began at step 30, after tool-outage, which began at step 30: "
+    after = "fired at step 35, after tool-outage, which fired at step 34: "
     assert facts.look_alikes["truncation"].evidence.startswith(after)
     text = lldscope_command("report", run, "--format", "md").stdout
     assert "- **what is wrong:** Retriever or tool dead (began at step 30)." in text

@@ -11,16 +11,13 @@ from .. import detectors as d
 from ..conditions import CUT_STEPS
 from ..evidence import Evidence, Flags, on_measured, once
 from ..outcome import halved, outcome, solved
-from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, percent, restarts
+from ..rule import CauseRank, Measurement, Rule
+from .measures import REPORTS, mean, percent
 
 NO_SIGNAL = 0.95  # of the groups
 NO_SIGNAL_STEPS = 10
-WASTED = 0.75  # of the groups
-WASTED_STEPS = 50
+MIXED = 0.75  # of the groups: where fewer have equal rewards, the gradient is the usual one
 ONE_KIND = 0.75  # of the groups without a signal: what then is advised is for that kind alone
-SIZE_JUMP = 1.5  # × the largest group before
-SIZE_LEAST = 10  # measured steps before a group size can be called a jump
 MANY_GROUPS = 0.1  # of the groups with two prompts, before they explain a fall of the likelihood
 KINDS = ("all_right_share", "all_wrong_share")
 CENTRED = 0.01  # mean advantage of a group that is relative to it
@@ -33,47 +30,44 @@ USUAL = 400  # of such steps
 
 
 class Why(NamedTuple):
-    """Why the rewards of each group are equal: in a headline, and what to do."""
+    """Why the rewards of each group are equal, what to do, and what there is to add to that."""
 
     cause: str
     action: str
-    advice: str
+    more: str = ""
+
+    @property
+    def advice(self) -> str:
+        return f"{self.action[:1].upper()}{self.action[1:]}. {self.more}".rstrip()
 
 
 ANOTHER = Why(
     "Another reward than the logged one trains",
     "log the reward that trains",
-    "The logged rewards of each group are equal, and the gradient is not 0: another reward trains, "
-    "or a KL or entropy term alone. Log the reward that the advantages are made from.",
+    "The logged rewards of each group are equal, and the gradient is not 0: the advantages are "
+    "made from another one, or a KL or entropy term trains alone.",
 )
-CUT_OFF = Why(
-    "responses are cut before they can be right",
-    "raise the length limit",
-    "Raise the length limit: most responses are cut before they can be right.",
-)
+CUT_OFF = Why("responses are cut before they can be right", "raise the length limit")
 LOST = Why(
     "all responses are wrong, and were not before",
     "look for what broke first",
-    "Responses were right before, so the questions are not too hard: look for what broke first.",
+    "Responses were right before, so the questions are not too hard.",
 )
 RIGHT = Why(
     "all responses are right",
     "take harder questions",
-    "The questions are solved: take harder ones, or a curriculum that leaves out what is always "
-    "solved.",
+    "Or leave out what is always solved.",
 )
 WRONG = Why(
     "all responses are wrong",
     "check the reward and the answer format, then take easier questions",
-    "Check the reward and the answer format first. If they are right, the questions are too hard: "
-    "take easier ones, reward parts of an answer, or sample more rollouts of each.",
+    "Or reward parts of an answer, or sample more rollouts of each.",
 )
 BOTH = Why(
     "their rewards are equal",
     "change the difficulty or the reward",
     "All right: take harder questions. All wrong: check the reward and the answer format; take "
-    "easier questions, reward parts of an answer, or sample more rollouts of each. Either way: "
-    "leave such groups out and sample others instead.",
+    "easier questions, reward parts of an answer, or sample more rollouts of each.",
 )
 
 
@@ -106,10 +100,10 @@ def zero_signal(e: Evidence) -> Measurement:
 
     def words(row: int) -> tuple[str, str]:
         cause, action, _ = why(row)
-        return cause if _trains(e)[row] else f"Groups teach nothing: {cause}", action
+        return (cause if _trains(e)[row] else f"Groups teach nothing: {cause}"), action
 
     return Measurement(
-        share > NO_SIGNAL, share, d.constant(NO_SIGNAL, share), message,
+        share > NO_SIGNAL, share, NO_SIGNAL, message,
         advice=lambda row: why(row).advice, words=words,
         grave=~(solved(e) | (mean(e, KINDS[0], NO_SIGNAL_STEPS) >= ONE_KIND))
         & ~(np.isnan(column) & _trains(e)),
@@ -121,7 +115,7 @@ def _trains(e: Evidence) -> Flags:
     """The gradient is not 0, and not much smaller than where groups differ."""
     norm, rows = e.column("grad_norm"), e.cadence.rows(NO_SIGNAL_STEPS)
     level = on_measured(norm, lambda v: d.trailing_median(v, rows, rows))
-    of_different = np.where(e.column("zero_signal_share") < WASTED, norm, np.nan)
+    of_different = np.where(e.column("zero_signal_share") < MIXED, norm, np.nan)
     usual = on_measured(of_different, lambda v: d.trailing_median(v, USUAL, 1))
     return np.asarray(level > np.fmax(AS_USUAL * usual, TRAINS))
 
@@ -133,43 +127,6 @@ def starved(e: Evidence) -> Flags:
     wrong = mean(e, "all_wrong_share", NO_SIGNAL_STEPS)
     fail = np.where(np.isnan(wrong), e.reward <= lowest, wrong >= ONE_KIND)
     return zero_signal(e).holds & fail & (mean(e, "truncated_share", CUT_STEPS) >= ONE_KIND)
-
-
-@once
-def wasted(e: Evidence) -> Measurement:
-    """A mean over WASTED_STEPS, all of which must have been measured."""
-    rows = e.cadence.rows(WASTED_STEPS)
-    alone = e.column("group_size_max") == 1
-    share = np.where(alone, 0.0, d.trailing_mean(e.column("zero_signal_share"), rows, rows))
-
-    def message(row: int) -> str:
-        return (
-            f"{percent(share[row])} of the groups of {e.cadence.spans(WASTED_STEPS)} steps had "
-            f"equal rewards and gave no gradient (limit {percent(WASTED)}){_cost(e, row)}; "
-            f"{_kinds(e, row)}"
-        )
-
-    return Measurement(
-        share > WASTED, share, d.constant(WASTED, share), message,
-        advice=lambda row: _why(e, row).advice,
-    )
-
-
-def _cost(e: Evidence, row: int) -> str:
-    """What these groups cost in WASTED_STEPS, as far as it was measured."""
-    names = ("zero_signal_token_share", "zero_signal_share", "seconds_rollout", "seconds_update")
-    rows = slice(-e.cadence.rows(WASTED_STEPS), None)
-    by_tokens, by_groups, rollout, update = (e.so_far(name, row)[rows] for name in names)
-    share = np.where(np.isnan(by_tokens), by_groups, by_tokens)
-    tokens = np.diff(e.so_far("tokens_seen", row), prepend=0.0)[rows]
-    seconds = rollout + update
-    parts = []
-    clock = (3600.0, "hours") if np.nansum(seconds) >= 3600.0 else (60.0, "minutes")
-    for amount, one, unit in ((tokens, 1.0, "tokens"), (seconds, *clock)):
-        if (mask := ~np.isnan(amount * share)).any():
-            waste, all_of = (x[mask].sum() / one for x in (amount * share, amount))
-            parts.append(f"{short(waste, 2)} of {short(all_of, 2)} {unit}")
-    return f": {' and '.join(parts)}" if parts else ""
 
 
 def _kinds(e: Evidence, row: int) -> str:
@@ -200,42 +157,26 @@ def _why(e: Evidence, row: int) -> Why:
 @once
 def collision(e: Evidence) -> Measurement:
     share, offset = e.column("prompt_collision_share"), e.column("advantage_offset")
-    sizes = e.column("group_size_max")
-    size_ratio = over_former_max(sizes, SIZE_JUMP, SIZE_LEAST, None, restarts(e, "data", "resume"))
     # Methods that never centre advantages in groups are left alone.
     centred_before = d.total(offset < CENTRED) >= CENTRED_LEAST
     off_centre = centred_before & (offset > OFF_CENTRE)
-    # Only without prompts: with them, a large group of one prompt is no collision.
-    larger = np.isnan(share) & (size_ratio >= SIZE_JUMP)
+    by_offset = ~(share > 0) & (off_centre | np.isnan(share))
 
     def message(row: int) -> str:
         if share[row] > 0:
             return f"{percent(share[row])} of the groups hold rollouts of more than one prompt"
-        if off_centre[row]:
-            return (
-                f"the advantages of a recorded group have a mean of {offset[row]:.2f} in absolute "
-                "value, where it was 0 before: they are relative to other groups"
-            )
         return (
-            f"the largest group has {sizes[row]:.0f} rollouts, {size_ratio[row]:.1f} × the "
-            "earlier maximum (prompts are not recorded, so they cannot be compared)"
+            f"the advantages of a recorded group have a mean of {offset[row]:.2f} in absolute "
+            "value, where it was 0 before: they are relative to other groups"
         )
 
-    by_offset = ~(share > 0) & off_centre
-    by_size = ~by_offset & np.isnan(share)
-
-    def unit(row: int) -> str:
-        if by_offset[row]:
-            return "mean advantage"
-        return EARLIER_MAXIMUM if by_size[row] else "of the groups"
-
     return Measurement(
-        holds=(share > 0) | off_centre | larger,
-        value=np.select([by_offset, by_size], [offset, size_ratio], share),
-        threshold=np.select([by_offset, by_size], [OFF_CENTRE, SIZE_JUMP], 0.0),
+        holds=(share > 0) | off_centre,
+        value=np.where(by_offset, offset, share),
+        limit=np.where(by_offset, OFF_CENTRE, 0.0),
         message=message,
-        explains=(share >= MANY_GROUPS) | off_centre | larger,
-        unit=unit,
+        explains=(share >= MANY_GROUPS) | off_centre,
+        unit=lambda row: "mean advantage" if by_offset[row] else "of the groups",
     )
 
 
@@ -247,10 +188,10 @@ RULES = (
         action=BOTH.action,
         meaning="Nearly all groups have equal rewards and carry no gradient: the step trains on "
         "almost nothing.",
-        evidence=f"Share of groups whose rewards are all equal, mean over {NO_SIGNAL_STEPS} steps: "
-        f"above {percent(NO_SIGNAL)}. In a log without groups: a mean reward that is the same to "
-        f"the last digit for {NO_SIGNAL_STEPS} steps, without a spread. Info where nearly all "
-        f"responses are right, and where such a log has a gradient: then another reward trains.",
+        evidence=f"Groups whose rewards are all equal: above {percent(NO_SIGNAL)} in "
+        f"{NO_SIGNAL_STEPS} steps. Without groups, a mean reward that is the same to the last "
+        "digit in each, without a spread. Info where nearly all responses are right, and where "
+        "such a log has a gradient: then another reward trains.",
         advice=BOTH.advice,
         confused_with="Without groups, a reward that is logged with few digits.",
         measure=zero_signal,
@@ -259,42 +200,21 @@ RULES = (
         false_alarms=REPORTS,
     ),
     Rule(
-        "wasted-rollouts",
-        severity=Severity.INFO,
-        needs=("zero_signal_share",),
-        cause=f"Most groups teach nothing: {BOTH.cause}",
-        action=BOTH.action,
-        meaning=f"More than {percent(WASTED)} of the rollouts are sampled for nothing, because all "
-        "rewards of their group are equal. A policy that has learned most questions gets here.",
-        evidence="Share of groups whose rewards are all equal, mean over "
-        f"{WASTED_STEPS} steps: above {percent(WASTED)}. The cost is that of their action tokens, "
-        "and of that share of the seconds of sampling and updates.",
-        advice=BOTH.advice,
-        confused_with="Nothing: it counts what was recorded.",
-        measure=wasted,
-        unit="of the groups",
-        for_steps=10,
-        false_alarms=REPORTS,
-    ),
-    Rule(
         "group-collision",
-        needs=("prompt_collision_share", "advantage_offset", "group_size_max"),
-        label="Groups mix prompts",
+        needs=("prompt_collision_share", "advantage_offset"),
         cause="Groups mix prompts",
         action="fix the ids of the groups",
         back=True,
         meaning="Rollouts of different prompts are compared as one group, so advantages are wrong.",
-        evidence="One of three: groups with more than one prompt_hash; advantages that are no "
-        f"longer relative to the recorded groups (mean above {OFF_CENTRE:g}, and under {CENTRED:g} "
-        f"before); without prompt hashes, a group {SIZE_JUMP:g} × as large as ever.",
+        evidence="Groups with more than one prompt_hash; or advantages that are no longer relative "
+        f"to the recorded groups: their mean is above {OFF_CENTRE:g}, and was under {CENTRED:g}.",
         advice="Fix the ids: a group is one prompt of one data source and index. What was "
         "trained meanwhile compared the wrong rewards.",
-        confused_with="Another advantage estimator. Without prompt hashes, a larger group size, or "
-        "one prompt drawn twice in a step; and a collision since the first step is not seen.",
+        confused_with="Another advantage estimator, or one prompt drawn twice in a step. A "
+        "collision since the first step is seen by prompt hashes alone.",
         measure=collision,
-        unit=f"of the groups, or {EARLIER_MAXIMUM}",
-        false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: "
-        "rate unknown",
+        unit="of the groups",
+        false_alarms=REPORTS,
         rank=CauseRank.PRIMARY,
     ),
 )

@@ -134,7 +134,7 @@ def loss(e: Evidence) -> Measurement:
             f"best, {short(best, 2)} at step {step:.0f} (limit {percent(HALF)})"
         )
 
-    return Measurement(holds > 0, share, d.constant(HALF, share), message)
+    return Measurement(holds > 0, share, HALF, message)
 
 
 def _is_material(before: float, now: float, share: float) -> bool:
@@ -169,12 +169,11 @@ RULES = (
         cause="The held-out score fell, the reward did not",
         action="read held-out answers",
         meaning="The policy learns to raise the reward, no longer the task.",
-        evidence=f"The last evaluation against each before it at which the {SMOOTH}-step mean of "
-        f"the reward was no higher: by more than chance (confidence {percent(1 - RUN_RATE)} for "
-        f"all pairs of a run at once), and where the scores are shares by {percent(MATERIAL)}, or "
-        f"by {percent(LASTING)} twice in a row. The standard error is binomial where the score is "
-        "a share of `eval_n` questions, otherwise from the differences of successive evaluations, "
-        "ten at least.",
+        evidence=f"An evaluation is under one before it at which the {SMOOTH}-step mean of the "
+        f"reward was no higher: by more than chance (confidence {percent(1 - RUN_RATE)} for all "
+        f"pairs of a run at once), and of shares by {percent(MATERIAL)}, or {percent(LASTING)} "
+        "twice in a row. The error is binomial for a share of `eval_n` questions, otherwise from "
+        "the differences of successive evaluations, ten at least.",
         advice="Go back to the checkpoint with the best evaluation. Read held-out answers beside "
         "rewarded ones; add KL or lower the learning rate.",
         confused_with=f"Training questions that became easier (a curriculum). {CHANGED}",

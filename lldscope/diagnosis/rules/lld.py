@@ -64,7 +64,7 @@ def retention(e: Evidence) -> Measurement:
             f"{e.arl:,.0f})"
         )
 
-    return Measurement(evidence >= e.arl, evidence, d.constant(e.arl, evidence), message)
+    return Measurement(evidence >= e.arl, evidence, e.arl, message)
 
 
 @once
@@ -105,7 +105,6 @@ RULES = (
     Rule(
         "lld-decay",
         needs=NEEDS,
-        label="Lazy Likelihood Displacement",
         cause="Correct responses lose likelihood",
         action="lower the learning rate or use LLDS",
         meaning="Updates lower the likelihood of the correct responses they were meant to raise: "
@@ -135,9 +134,8 @@ RULES = (
         meaning="Training on new questions unlearns correct answers to others. The Δ of a step "
         "covers only the responses that the step trains on, and cannot show this.",
         evidence="A few correct responses of each step are scored again after each of the next 16: "
-        "their mean change in a step plus half of Δ of the step's own correct responses, in the "
-        "sequential test of lld-decay. Any change costs something; more than half of the gain "
-        "counts as too much.",
+        "their mean change in a step plus half of Δ of the step's own, in the sequential test of "
+        "lld-decay. Any change costs something; more than half of the gain is too much.",
         advice="Compare held-out evaluations. Where they fall, lower the learning rate or the "
         "number of updates per batch; then LLDS, or KL to the reference.",
         confused_with="A policy that learns another wording: the old one loses likelihood although "

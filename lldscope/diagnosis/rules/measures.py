@@ -32,8 +32,7 @@ def share_above(e: Evidence, name: str, window: int, limit: float, what: str) ->
         steps = e.cadence.spans(window)
         return f"{percent(share[row])} {what} over {steps} steps (limit {percent(limit)})"
 
-    threshold = d.constant(limit, share)
-    return Measurement(share > limit, share, threshold, message, per_step=e.column(name))
+    return Measurement(share > limit, share, limit, message)
 
 
 class Change(NamedTuple):

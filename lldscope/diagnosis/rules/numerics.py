@@ -101,9 +101,8 @@ def idle(e: Evidence) -> Measurement:
         return f"the gradient norm {zero}{differ}: the weights did not change{share}"
 
     return Measurement(
-        rows >= least, steps, d.constant(least * stride, steps), message,
+        rows >= least, steps, least * stride, message,
         advice=lambda row: RATE_0 if by_rate[row] else NO_GRADIENT,
-        per_step=np.where((norm <= TINY) | (lr == 0), np.inf, 0.0),
     )
 
 
@@ -267,7 +266,7 @@ def step_size(e: Evidence) -> Measurement:
             f"{e.cadence.spans(STEP_KL_STEPS)} steps (limit {STEP_KL:g})"
         )
 
-    return Measurement(step_kl >= STEP_KL, step_kl, d.constant(STEP_KL, step_kl), message)
+    return Measurement(step_kl >= STEP_KL, step_kl, STEP_KL, message)
 
 
 def without_effect(e: Evidence) -> bool:
@@ -299,7 +298,7 @@ def lr_jump(e: Evidence) -> Measurement:
             f"({short(lr[row] / ratio[row], 2)}; limit {LR_JUMP:g} ×)"
         )
 
-    return Measurement(ratio >= LR_JUMP, ratio, d.constant(LR_JUMP, ratio), message)
+    return Measurement(ratio >= LR_JUMP, ratio, LR_JUMP, message)
 
 
 RULES = (
@@ -307,7 +306,6 @@ RULES = (
         "nonfinite",
         severity=Severity.CRITICAL,
         needs=("n_nonfinite",),
-        label="Overflow: NaN or infinite numbers",
         cause="NaN or infinite numbers",
         action="look for overflow and empty masks",
         back=True,
@@ -330,8 +328,8 @@ RULES = (
         meaning="The steps do not change the policy: the gradient or the learning rate is 0, and "
         "it is not because all rewards of each group are equal.",
         evidence=f"A gradient norm, or a learning rate, of exactly 0 in {IDLE_STEPS} steps in a "
-        "row. Gradients count where rewards differ within groups: so often that steps whose groups "
-        f"all have equal rewards explain it with a chance of {percent(IDLE_CHANCE)} at most.",
+        "row. Gradients count where groups with equal rewards alone explain that with a chance of "
+        f"{percent(IDLE_CHANCE)} at most.",
         advice=f"{NO_GRADIENT} {RATE_0}",
         confused_with="A log that rounds: a learning rate printed as 0.000; a name that is logged "
         "and never measured.",
@@ -342,19 +340,17 @@ RULES = (
     Rule(
         "engine-mismatch",
         needs=tuple(SCALES),
-        label="Sampling engine and trainer disagree",
         cause="Sampling engine and trainer disagree",
         action="check weight sync and precision",
         back=True,
         meaning="The engine that samples and the trainer give the same tokens different "
         "probabilities.",
-        evidence=f"Median of {GAP_STEPS} steps of the first that is recorded of: mean log "
-        "π_behaviour − log π_old (`engine_gap`, whose expectation is KL(behaviour ‖ old)), that KL "
-        "by k3, mean |log π_behaviour − log π_old|, which is no KL, and the same of probabilities. "
-        "Limits, from the first step on: "
-        f"{', '.join(f'`{n}` {s.limit:g}' for n, s in SCALES.items())}. Growth: after {GAP_FIRST} "
-        "steps also at 5 × their median, 3 × for differences, and at least "
-        f"{', '.join(f'{s.least:g}' for s in SCALES.values())}.",
+        evidence=f"Median of {GAP_STEPS} steps of the first of these that is recorded: mean log "
+        "π_behaviour − log π_old, whose expectation is KL(behaviour ‖ old); that KL by k3; the "
+        "mean size of the difference, which is no KL; the same of probabilities. At any time: "
+        f"{', '.join(f'`{n}` {s.limit:g}' for n, s in SCALES.items())}. After {GAP_FIRST} steps "
+        "also 5 × their median, 3 × for differences, if that is "
+        f"{', '.join(f'{s.least:g}' for s in SCALES.values())} or more.",
         advice="From the first step on: compare temperature, top-p, precision, kernels and chat "
         "template of both. Growing: check that new weights, or the adapter, reach the engine.",
         confused_with="Asynchronous training, where the engine is some versions behind on purpose; "
@@ -386,7 +382,6 @@ RULES = (
     Rule(
         "lr-jump",
         needs=("lr",),
-        label="Learning rate jumped",
         cause="The learning rate jumped",
         action="lower the learning rate",
         back=True,

@@ -6,7 +6,7 @@ None of them says that the outcome is lost. While the reward clearly rises they 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -21,14 +21,14 @@ from ..conditions import (
     entropy_left,
     families,
     recently,
+    tool_use,
     truncation_risen,
 )
-from ..evidence import SMOOTH, Evidence, on_measured, once
+from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..outcome import RECOVERED
 from ..rule import Measurement, Rule, Severity
 from .measures import EARLIER_MAXIMUM, percent
 
-SUSTAINED = 5.0  # × the usual gradient norm
 CLIPPED = 0.01  # of the tokens
 CLIP_STEPS = 10
 FALL_STEPS = 40  # steps over which the slope is taken
@@ -37,48 +37,42 @@ FROM_SURGE = 0.5  # × usual: what falls from a surge to no less is only coming 
 FLOOR_BACK = 2.0  # × the floor: then it is over
 CLEAR_FALL = 3.0  # standard errors of the slope
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of the mean, normal distribution
-BATCH = "A smaller batch, or a loss that sums over the tokens of growing responses."
-NO_GRADIENT = "Steps whose groups all have equal rewards have no gradient and are left out."
+NO_GRADIENT = "Steps whose groups all have equal rewards have no gradient and are left out"
 USUAL = (
-    f"the median of the last {usual.RECENT} or {SMOOTH} steps against that of up to {usual.WINDOW} "
-    f"steps up to {usual.GAP} steps ago, and by {usual.CLEAR:g} standard errors, at most "
-    f"{usual.MOST:g} times the limit; until {percent(RECOVERED)} of the way is made up"
+    f"The median of the last {usual.RECENT} or {SMOOTH} steps is compared with that of up to "
+    f"{usual.WINDOW} steps up to {usual.GAP} steps ago; the difference is also {usual.CLEAR:g} "
+    f"standard errors, or {usual.MOST:g} times the limit where that is less; until "
+    f"{percent(RECOVERED)} of the way is made up."
 )
 
 
-def _against_usual(
-    name: str, limit: float, what: str, unit: str = ""
-) -> Callable[[Evidence], Measurement]:
-    """A signal against the level it is used to; `what` names it in the message."""
+def _sign(
+    rule: str, limit: float, what: str, *signals: str, unit: str = "", for_steps: int = 5,
+    evidence: str = "", but: Callable[[Evidence], Flags] | None = None, **words: Any,
+) -> Rule:
+    """The rule that a signal departs from its usual level, which `limit` is a multiple of, where
+    nothing else says so already. Of two signals it is the one of `tool_use`."""
+    bound = f"{short(limit, 2) if limit >= 1 else f'1/{1 / limit:.0f}'} ×"
 
     @once
     def measure(e: Evidence) -> Measurement:
+        name = signals[0] if len(signals) == 1 else tool_use(e)[0]
         ratio, level, holds = (usual.risen if limit > 1 else usual.fallen)(e, name)
-        bound = short(limit, 2) if limit >= 1 else f"1/{1 / limit:.0f}"
 
         def message(row: int) -> str:
             times, base = float(ratio[row]), float(level[row])
             return (
                 f"{what} is {short(base * times)}{unit}, {short(times, 2)} × the usual "
-                f"{short(base)} (limit {bound} ×)"
+                f"{short(base)} (limit {bound})"
             )
 
-        return Measurement(holds, ratio, d.constant(limit, ratio), message)
+        return Measurement(holds if but is None else holds & ~but(e), ratio, limit, message)
 
-    return measure
-
-
-LENGTH = ("the response length", " tokens")
-longer = _against_usual("response_tokens", usual.GROWN, *LENGTH)
-explosion = _against_usual("grad_norm", usual.GRADIENT_SURGE, "the gradient norm")
-
-
-@once
-def sustained(e: Evidence) -> Measurement:
-    """A surge of the gradient norm that is as large as that now."""
-    surge = explosion(e)
-    limit = d.constant(SUSTAINED, surge.value)
-    return replace(surge, holds=surge.holds & (surge.value >= limit), threshold=limit)
+    return Rule(
+        rule, signals, measure=measure, unit="× usual", for_steps=for_steps, inside=True,
+        evidence=f"{what[4:].capitalize()}: {bound} the usual, or {'more' if limit > 1 else 'less'}"
+        f"{evidence}. {USUAL}", fires_below=limit < 1, **words,
+    )
 
 
 NOW = {
@@ -124,12 +118,6 @@ def collapse(e: Evidence) -> Measurement:
 
 
 @once
-def growing(e: Evidence) -> Measurement:
-    """Without what truncation says already."""
-    return replace(longer(e), holds=longer(e).holds & ~truncation_risen(e))
-
-
-@once
 def clipping(e: Evidence) -> Measurement:
     """More tokens than usual are clipped, and more than a few."""
     rows = e.cadence.rows(CLIP_STEPS)
@@ -141,8 +129,7 @@ def clipping(e: Evidence) -> Measurement:
         usually = "" if np.isnan(growth.usual[row]) else f", usually {percent(growth.usual[row])}"
         return f"{now}clipped{usually} (limit {percent(CLIPPED)})"
 
-    limit = d.constant(CLIPPED, share)
-    return Measurement(share > CLIPPED, share, limit, message, grave=growth.holds)
+    return Measurement(share > CLIPPED, share, CLIPPED, message, grave=growth.holds)
 
 
 @once
@@ -158,7 +145,7 @@ def kl_explosion(e: Evidence) -> Measurement:
             f"{ratio[row]:.1f} × the largest before (limit {usual.KL_EXPLOSION:g} ×)"
         )
 
-    return Measurement(holds, ratio, d.constant(usual.KL_EXPLOSION, ratio), message)
+    return Measurement(holds, ratio, usual.KL_EXPLOSION, message)
 
 
 @once
@@ -219,12 +206,11 @@ RULES = (
         cause="The policy breaks",
         action="read responses of these steps",
         back=True,
-        meaning=f"Signs of {FAMILIES} kinds at once show that the policy breaks, whatever the "
-        "reward does: length, entropy, gradient norm, KL, searches, numbers that are not finite.",
-        evidence="At once: responses shrink, grow or are cut more; the entropy is "
+        meaning=f"{FAMILIES} kinds of signs at once: the policy breaks, whatever the reward does.",
+        evidence=f"{FAMILIES} of these at once, each as its own rule has it, until at most one is "
+        "left: responses shrink, grow or are cut more; the entropy is "
         f"{usual.ENTROPY_COLLAPSE:g} × usual or nearly gone; the gradient norm surges or vanishes; "
-        "the KL explodes; the policy stops searching; numbers were not finite lately. "
-        f"{FAMILIES} of these, each as its own rule has it; until at most one is left.",
+        "the KL explodes; tool calls stop; numbers were not finite lately.",
         advice="Read responses of these steps. Go back to a checkpoint from before; lower the "
         "learning rate, or add KL.",
         confused_with="A change of data or settings from some step on: declare it as an event.",
@@ -232,20 +218,17 @@ RULES = (
         unit="kinds of signs",
         for_steps=5,
     ),
-    Rule(
-        "entropy-surge",
-        needs=("entropy",),
+    _sign(
+        "entropy-surge", usual.ENTROPY_SURGE, "the entropy", "entropy",
+        unit=" nats/token",
+        for_steps=2,
         cause="The entropy rose sharply",
         action="lower the learning rate if it goes on",
         meaning="The policy has become much less certain than it was. This can pass by itself.",
-        evidence=f"Mean entropy over action tokens: {usual.ENTROPY_SURGE:g} × usual and "
-        f"{usual.ENTROPY_GAIN:g} nats/token above it, or twice it where that is less: {USUAL}.",
+        evidence=f", and {usual.ENTROPY_GAIN:g} nats/token above it, or twice it where that is "
+        "less",
         advice="Read samples and look at Δ; lower the learning rate if the entropy keeps rising.",
         confused_with="Other data or another temperature; tool text in the loss (mask-lint).",
-        measure=_against_usual("entropy", usual.ENTROPY_SURGE, "the entropy", " nats/token"),
-        unit="× usual",
-        for_steps=2,
-        inside=True,
     ),
     Rule(
         "entropy-floor",
@@ -254,11 +237,10 @@ RULES = (
         action="raise the temperature or the upper clip",
         meaning=f"The entropy is under {percent(ENTROPY_FLOOR)} of what it was at first, or will "
         "be before the run ends: all rollouts of a group become the same and teach nothing.",
-        evidence=f"The entropy's logarithm, as a line through the medians of the last {SMOOTH} "
-        f"steps and of the {SMOOTH} that ended {FALL_STEPS - SMOOTH} steps before, less "
-        f"{CLEAR_FALL:g} standard errors, reaches {percent(ENTROPY_FLOOR)} of the median of the "
-        f"first {SMOOTH} steps within the planned steps; without a plan, within {UNPLANNED:g} × "
-        "the steps so far.",
+        evidence=f"The entropy's logarithm, as a line through medians of {SMOOTH} steps now and "
+        f"{FALL_STEPS - SMOOTH} steps before, less {CLEAR_FALL:g} standard errors, reaches "
+        f"{percent(ENTROPY_FLOOR)} of that of the first {SMOOTH} within the planned steps; without "
+        f"a plan, within {UNPLANNED:g} × the steps so far.",
         advice="Raise the upper clip or the temperature, add an entropy bonus or KL, or lower the "
         "learning rate.",
         confused_with="A task with one fixed answer format, where the entropy may stay this low; "
@@ -269,86 +251,63 @@ RULES = (
         fires_below=True,
         inside=True,
     ),
-    Rule(
-        "grad-explosion",
-        needs=("grad_norm",),
-        cause="The gradient norm rose sharply",
-        action="look at the data of these steps",
-        meaning="The gradient norm before clipping is far above its usual level.",
-        evidence="Gradient norm of a step (median of its updates): "
-        f"{usual.GRADIENT_SURGE:g} × usual: {USUAL}. {NO_GRADIENT}",
-        advice="Check the data of these steps; lower the learning rate or the clip if it goes on.",
-        confused_with=BATCH,
-        measure=explosion,
-        unit="× usual",
+    _sign(
+        "grad-explosion", usual.GRADIENT_SURGE, "the gradient norm", "grad_norm",
         for_steps=3,
-        inside=True,
+        cause="The gradient norm rose sharply",
+        action="look at the data of these steps, and lower the learning rate if it goes on",
+        meaning="The gradient norm before clipping is far above its usual level.",
+        evidence=f". {NO_GRADIENT}",
+        advice="Check the data of these steps for long or unlikely incorrect responses; lower the "
+        "learning rate or the clip if it goes on.",
+        confused_with="A smaller batch, or a loss that sums over the tokens of growing responses.",
     ),
-    Rule(
-        "grad-sustained",
-        needs=("grad_norm",),
-        cause="The gradient norm stays large",
-        action="lower the learning rate",
-        meaning="The gradient norm has risen and stays there, so nearly every update is clipped.",
-        evidence=f"As grad-explosion, {SUSTAINED:g} × usual.",
-        advice="Lower the learning rate; look for long or unlikely incorrect responses.",
-        confused_with=BATCH,
-        measure=sustained,
-        unit="× usual",
-        for_steps=10,
-        inside=True,
-    ),
-    Rule(
-        "grad-vanishing",
-        needs=("grad_norm",),
+    _sign(
+        "grad-vanishing", usual.VANISHED, "the gradient norm", "grad_norm",
         cause="The gradient vanished",
         action="check the rewards of the groups and the loss mask",
         meaning="The gradient norm is a small fraction of what it was although rewards still "
         "differ within groups: the updates no longer change the policy.",
-        evidence=f"Gradient norm of a step: 1/{1 / usual.VANISHED:.0f} of the usual or less: "
-        f"{USUAL}. {NO_GRADIENT}",
+        evidence=f". {NO_GRADIENT}",
         advice="Check that the loss mask is not empty and what the loss is divided by.",
         confused_with="A policy that solves nearly everything (zero-signal), or has almost no "
         "entropy left (entropy-floor).",
-        measure=_against_usual("grad_norm", usual.VANISHED, "the gradient norm"),
-        unit="× usual",
-        for_steps=5,
-        fires_below=True,
-        inside=True,
     ),
-    Rule(
-        "length-collapse",
-        needs=("response_tokens",),
+    _sign(
+        "length-collapse", usual.SHRUNK, "the response length", "response_tokens",
+        unit=" tokens",
         cause="Responses became much shorter",
         action="read some short responses",
         meaning="The policy has found a short answer that pays, or one that it cannot leave.",
-        evidence=f"Mean response length: {percent(usual.SHRUNK)} of the usual or less: {USUAL}.",
         advice="Read responses of these steps. If they exploit the reward, fix it and go back to a "
         "checkpoint from before they shrank.",
         confused_with="A length penalty, or shorter questions, from some step on.",
-        measure=_against_usual("response_tokens", usual.SHRUNK, *LENGTH),
-        unit="× usual",
-        for_steps=5,
-        fires_below=True,
-        inside=True,
     ),
-    Rule(
-        "length-growth",
-        needs=("response_tokens",),
+    _sign(
+        "length-growth", usual.GROWN, "the response length", "response_tokens",
+        unit=" tokens",
+        but=truncation_risen,
         cause="Responses became much longer",
         action="read some long responses",
         meaning="Where the reward rises, the policy may have learned to think longer; where it "
         "does not, it may have stopped ending its answers.",
-        evidence=f"Mean response length: {usual.GROWN:g} × the usual or more: {USUAL}. Not where "
-        "truncation has risen, which has a rule of its own.",
+        evidence=". Not where truncation has risen, which has a rule of its own",
         advice="Read responses of these steps. If they repeat themselves or never end, check what "
         "the reward pays for, and lower the learning rate.",
         confused_with="Longer questions, one more tool call each, or tool text in the loss "
         "(mask-lint).",
-        measure=growing,
-        unit="× usual",
-        for_steps=5,
-        inside=True,
+    ),
+    _sign(
+        "tool-abandoned", usual.ABANDONED, "the number of tool calls per rollout",
+        "valid_searches", "tool_calls",
+        cause="The policy stopped using its tools",
+        action="read some responses",
+        meaning=f"The policy makes under {percent(usual.ABANDONED)} of the tool calls it used to "
+        "make.",
+        evidence=f". The usual is that of up to {usual.SCALES['valid_searches'].steps} steps, and "
+        "counts valid searches where those are recorded",
+        advice="Read samples: does it answer without looking, or fail to write a valid call?",
+        confused_with="A tool that is switched off: then no call is made from one step on.",
     ),
     Rule(
         "kl-explosion",
@@ -356,10 +315,10 @@ RULES = (
         cause="The policy leaves the reference fast",
         action="read responses of these steps",
         meaning="The KL to the reference grows much faster than before.",
-        evidence=f"Median KL of the last {usual.KL_RECENT} steps: at least "
-        f"{usual.KL_EXPLOSION:g} × the largest such median up to {usual.KL_EARLIER} steps before "
-        f"(at first a third of the steps so far; in the first {usual.KL_LEAST} steps where it is "
-        f"{usual.KL_EARLY:g} nats or more); or {usual.KL_FAR:g} nats, from the first step on.",
+        evidence=f"Median KL of {usual.KL_RECENT} steps: at least {usual.KL_EXPLOSION:g} × the "
+        f"largest up to {usual.KL_EARLIER} steps before (at first a third of the steps so far; "
+        f"before step {usual.KL_LEAST} only from {usual.KL_EARLY:g} nats on); or "
+        f"{usual.KL_FAR:g} nats, at any time.",
         advice="Read responses of these steps: what does the reward pay for? Lower the learning "
         "rate, or raise the KL coefficient.",
         confused_with="A reference that was replaced, or a KL coefficient that was lowered.",
@@ -376,7 +335,7 @@ RULES = (
         meaning="Updates move the policy beyond the clip range. Info if that was so from "
         "the start, a warning if the share has risen.",
         evidence=f"Share of clipped tokens, mean of {CLIP_STEPS} steps: above {percent(CLIPPED)}; "
-        f"a warning at {usual.CLIP_RISE:g} × usual: {USUAL}.",
+        f"a warning at {usual.CLIP_RISE:g} × the usual. {USUAL}",
         advice="Halve the learning rate, or make fewer updates per batch.",
         confused_with="A narrower clip range; asynchronous training with old rollouts.",
         measure=clipping,

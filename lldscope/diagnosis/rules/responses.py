@@ -1,4 +1,5 @@
-"""Responses that are not what the policy wrote: cut by a limit, or with other text in the loss."""
+"""Responses that are not what the policy wrote: cut by a limit, with other text in the loss, or
+without what a tool should have returned; and those that repeat themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from ..conditions import (
     truncation_risen,
 )
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
-from ..rule import CauseRank, Measurement, Rule
+from ..outcome import outcome, slips
+from ..rule import CauseRank, Measurement, Rule, Severity
 from .groups import starved
 from .measures import (
     EARLIER_MAXIMUM,
@@ -47,6 +49,9 @@ CUT_FROM_THE_START = "Responses are cut by a length limit from the start"
 LOST, TIMES_CUT = 0.33, 2.0  # of the reward, × the responses that are cut more: not by the limit
 BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
 STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × the valid searches before
+
+FAILED = 0.5  # of the tool calls
+FAILED_STEPS = 5
 
 REPEATED = 0.1  # of the 4-grams, more than at first
 REPEATED_FIRST = 20  # measured steps that are the usual
@@ -126,7 +131,7 @@ def mask_lint(e: Evidence) -> Measurement:
     return Measurement(
         holds=is_merged | never_sampled | _grown_by_tool_text(e, longer >= LENGTH_JUMP),
         value=np.select(kinds, [share, lowest], longer),
-        threshold=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
+        limit=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
         message=message,
         unit=unit,
     )
@@ -175,17 +180,41 @@ def repetition(e: Evidence) -> Measurement:
     return Measurement(now >= limit, now, limit, message)
 
 
+@once
+def outage(e: Evidence) -> Measurement:
+    """Critical once the reward has fallen with it."""
+    failing = share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
+    return replace(failing, grave=slips(e) | np.isnan(outcome(e).level))
+
+
 RULES = (
+    Rule(
+        "tool-outage",
+        severity=Severity.CRITICAL,
+        needs=("tool_fail_share",),
+        cause="Retriever or tool dead",
+        action="fix it",
+        back=True,
+        meaning=f"More than {percent(FAILED)} of the tool calls fail. Critical once the reward "
+        "falls with it.",
+        evidence=f"Share of tool calls that failed, mean over {FAILED_STEPS} steps.",
+        advice="Restart the retriever; discard the steps trained meanwhile. This is not LLD.",
+        confused_with="Calls that the tool refuses because the policy writes them badly, where the "
+        "trainer counts those as failed: then the share of invalid actions rises too.",
+        measure=outage,
+        unit="of the tool calls",
+        for_steps=3,
+        rank=CauseRank.PRIMARY,
+    ),
     Rule(
         "repetition",
         needs=("repeat_share",),
         cause="Responses repeat themselves",
         action="read some of the responses",
         meaning="Responses have begun to loop, or to copy what they said before.",
-        evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4), mean over "
-        f"responses: the median of the last {SMOOTH} steps {percent(REPEATED)} above that of the "
-        f"first {REPEATED_FIRST}, and {CLEAR_RISE:g} standard errors. Garbled text that does not "
-        "repeat shows in entropy-surge instead.",
+        evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4): the "
+        f"median of {SMOOTH} steps is {percent(REPEATED)} above that of the first "
+        f"{REPEATED_FIRST}, and {CLEAR_RISE:g} standard errors.",
         advice="Fix a reward that pays for length or does not see the end, and go back to a "
         "checkpoint from before.",
         confused_with="Longer responses with a fixed form, such as one more search each: look at "
@@ -198,7 +227,6 @@ RULES = (
     Rule(
         "truncation",
         needs=("truncated_share",),
-        label="Responses cut by a length limit",
         cause="More responses are cut by a length limit",
         action="raise the length limit, or find out why responses grow",
         meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Info if "
@@ -219,16 +247,15 @@ RULES = (
     Rule(
         "mask-lint",
         needs=("merged_action_share", "action_logp_min", "response_tokens"),
-        label="Loss mask covers tool text",
         cause="Tool text counts as the policy's own",
         action="fix the loss mask",
         back=True,
         meaning="Text that the policy did not write, such as tool answers or appended tokens, is "
         "trained on.",
-        evidence=f"One of three: fewer actions than turns in more than {percent(MERGED)} of the "
-        "answered rollouts that searched; a token in half of the actions that the policy cannot "
-        f"have sampled (log-probability under −{-IMPOSSIBLE:g}); rollouts that are suddenly "
-        f"{LENGTH_JUMP:g} × as long as ever with as many tool calls as before.",
+        evidence=f"Fewer actions than turns in more than {percent(MERGED)} of the answered "
+        "rollouts that searched; or a token in half of the actions with a log-probability under "
+        f"−{-IMPOSSIBLE:g}; or rollouts that are suddenly {LENGTH_JUMP:g} × as long as ever with "
+        "as many tool calls as before.",
         advice="Print one rollout with its mask, token by token: tool text, template and appended "
         "end tokens must be masked out.",
         confused_with="A length limit or prompt that was changed on purpose. An engine that "

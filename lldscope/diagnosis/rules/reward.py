@@ -53,7 +53,9 @@ def decline(e: Evidence) -> Measurement:
 
 @once
 def crash(e: Evidence) -> Measurement:
-    return _fall(e, reward_crashed(e), np.where(o.halved(e), o.HALF, o.CONFIRMED))
+    """A length that changed in the same step is a second sign, too."""
+    lost = reward_crashed(e) | (o.slips(e) & step_change(e).holds)
+    return _fall(e, lost, np.where(o.halved(e), o.HALF, o.CONFIRMED))
 
 
 def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
@@ -105,7 +107,7 @@ def step_change(e: Evidence) -> Measurement:
             f"to {percent(ratio[row])}"
         )
 
-    return Measurement(holds, share, d.constant(STEP_REWARD, share), message)
+    return Measurement(holds, share, STEP_REWARD, message)
 
 
 def _went(e: Evidence, share: d.Series, row: int) -> str:
@@ -172,7 +174,7 @@ def flat_score(e: Evidence) -> Measurement:
         )
 
     return Measurement(
-        holds, rise, d.constant(SCORE_RISE, rise), message,
+        holds, rise, SCORE_RISE, message,
         words=lambda row: (f"The reward rises, {what(row)} does not", READ),
     )
 
@@ -230,7 +232,7 @@ def parsing(e: Evidence) -> Measurement:
             f"change ({same})"
         )
 
-    return Measurement(holds, share, d.constant(HALVED, share), message)
+    return Measurement(holds, share, HALVED, message)
 
 
 @once
@@ -259,7 +261,7 @@ def replaced(e: Evidence) -> Measurement:
             f"fallen{_rose_most(e, row, name)}"
         )
 
-    return Measurement(holds, share, d.constant(o.DECLINED, share), message, grave=grave, back=~low)
+    return Measurement(holds, share, o.DECLINED, message, grave=grave, back=~low)
 
 
 def unpaid(e: Evidence) -> list[str]:
@@ -281,16 +283,15 @@ def _extent(e: Evidence, name: str) -> tuple[int, float]:
 
 
 BEYOND_NOISE = (
-    f"a mean over {', '.join(map(str, o.WINDOWS[:-1]))} or {o.WINDOWS[-1]} steps is under the best "
-    "such mean before it by more than the noise before it explains (confidence "
-    f"{percent(1 - o.LEVEL)} for all pairs of means at once; that of independent steps, or what "
-    f"the log shows over {', '.join(map(str, LAGS[:-1]))} and {LAGS[-1]} steps where that is "
-    f"more), for {o.LASTS} steps"
+    f"a mean over {o.WINDOWS[0]} to {o.WINDOWS[-1]} steps is under the best before it by more than "
+    f"noise explains (confidence {percent(1 - o.LEVEL)} for all pairs of means at once; the noise "
+    f"of independent steps, or of {LAGS[0]} to {LAGS[-1]} steps where that is more), for {o.LASTS} "
+    "steps"
 )
-UNTIL = f"It ends where the level is back at {percent(o.RECOVERED)} of the best."
-OF_BEST = (
-    "Shares are of the best less two standard errors; where rewards are under 0, of the rise from "
-    "the lowest level or the size of the best, whichever is more."
+UNTIL = (
+    f"It ends where the level is back at {percent(o.RECOVERED)} of the best. The best is less two "
+    "standard errors; where rewards are under 0, shares are of the rise from the lowest level or "
+    "of the size of the best, whichever is more."
 )
 CURRICULUM = "Harder questions from some step on: declare them as an event `data_change`."
 
@@ -304,7 +305,7 @@ RULES = (
         "noise. This alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward (of fewer steps where there is little noise) "
         f"under {percent(o.DECLINED)} of its best; {BEYOND_NOISE}; and {o.DEEPER:g} × as deep as "
-        f"any fall that the run has come back from. {UNTIL} {OF_BEST}",
+        f"any fall that the run has come back from. {UNTIL}",
         advice="Look at what began before it: Δ, entropy, gradient norm, the look-alikes. Where "
         "the held-out score falls too, lower the learning rate or go back to the best checkpoint.",
         confused_with=CURRICULUM,
@@ -324,12 +325,11 @@ RULES = (
         "run is dying; this alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward under {percent(o.HALF)} of its best, for "
         f"{ALONE} steps, and {BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by "
-        f"{percent(o.NEARLY)} of the margin of independent steps for {o.SLIPS} steps, within "
-        f"{MEMORY} steps of a surge of entropy, gradient norm or KL, of an entropy that is nearly "
-        "gone, of responses that shrank, grew or are cut, of searches that stop, of numbers that "
-        "are not finite, or of correct responses that lose likelihood. Or the reward stays at its "
-        "lowest, less than half of the mean before, for longer than steps in any order would in "
-        f"{percent(o.LEVEL)} of all runs; correlated steps count as fewer. {UNTIL} {OF_BEST}",
+        f"{percent(o.NEARLY)} of the margin of independent steps for {o.SLIPS} steps, where within "
+        f"{MEMORY} steps another sign showed: of entropy, gradient, KL, length, searches, numbers "
+        "that are not finite, correct responses that lose likelihood, or a length that changed in "
+        "the same step. Or the reward stays at its lowest, under half of the mean before, for "
+        f"longer than steps in any order would in {percent(o.LEVEL)} of all runs. {UNTIL}",
         advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
         "look-alikes says which of them this log rules out.",
         confused_with=CURRICULUM,
@@ -364,9 +364,9 @@ RULES = (
         meaning="The policy earns more without being right more often: it learns a part of the "
         "reward that is not the task, such as format or length.",
         evidence=f"Mean of the last {SCORE_STEPS} steps against the {SCORE_STEPS} before, or the "
-        f"first {SCORE_STEPS}: the reward higher by {SCORE_RISE:g} standard errors, the share of "
-        "correct responses, or a component whose name says that answers are right (accuracy, "
-        f"correct, match …), by {o.FLAT:g} at most, and not near its highest.",
+        f"first: the reward is higher by {SCORE_RISE:g} standard errors, the share of correct "
+        "responses, or a component whose name says that answers are right (accuracy, correct, "
+        f"match …), by {o.FLAT:g} at most, and not near its highest.",
         advice="Read responses with a high reward; lower the weight of what they are paid for.",
         confused_with="A format that is learned first: correctness then follows.",
         measure=flat_score,
@@ -377,16 +377,14 @@ RULES = (
         "reward-parsing",
         needs=("reward",),
         needs_too=("entropy", "response_tokens"),
-        label="Reward parser fails",
         cause="The reward fell and the policy did not change",
         action="check how answers are scored",
         meaning=f"The reward has fallen to {percent(HALVED)} or less at once while the policy does "
         "what it did before: what changed is the reward, the questions, or what the tool returns.",
         evidence=f"Mean reward of {RECENT} steps against the {BEFORE} before, by {CLEAR:g} "
-        "standard errors, in two rows, most of it from one row to the next, and until it comes "
-        "back; meanwhile entropy, length, searches and answers were within "
-        f"{STEADY[0]:g} to {STEADY[1]:g} of theirs, fewer than {percent(TOOLS_WORK)} of the tool "
-        "calls failed, and no sign from inside had appeared.",
+        "standard errors, twice in a row, most of it within one step, until it comes back. "
+        f"Entropy, length, searches and answers are {STEADY[0]:g} to {STEADY[1]:g} × theirs, fewer "
+        f"than {percent(TOOLS_WORK)} of the tool calls fail, and no sign from inside shows.",
         advice="Score some old rollouts again with the current reward; look for right answers that "
         "get nothing; check the data mix and the retrieved documents.",
         confused_with="Other data or another retrieval index: the log cannot tell them apart. A "
@@ -403,10 +401,9 @@ RULES = (
         action="look at responses, and weigh the component that rose less",
         meaning="A component of the reward has fallen, and the sum has not: the policy earns with "
         "another component what it loses with this one.",
-        evidence=f"each component's mean over several windows against its best, as the reward's "
-        f"own (`reward-decline`), under {percent(o.DECLINED)} of it, while the reward has not "
-        "fallen. A warning where the component's name says that the answer is right (accuracy, "
-        "correct, match …) or none does, info otherwise.",
+        evidence=f"A component under {percent(o.DECLINED)} of its best, as in `reward-decline`, "
+        "while the reward has not fallen. A warning where its name says that the answer is right "
+        "(accuracy, correct, match …) or none does, info otherwise.",
         confused_with="A bonus for a shape or a length that is no longer needed.",
         false_alarms="at most 1 % of runs for each component, for steps that are independent",
         advice="Read responses from before and after. Lower the weight of the component that rose, "

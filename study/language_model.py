@@ -1,6 +1,6 @@
 """The language-model experiment (docs/research/language-model.md): its runs, and what they say.
 
-    python -m study.language_model explore FOLDER   one run at each rate: which one degrades?
+    python -m study.language_model explore FOLDER   one run of each recipe: which one degrades?
     python -m study.language_model run FOLDER       make or resume what is missing, in order
     python -m study.language_model report FOLDER    the tables of the page
 
@@ -40,17 +40,22 @@ ARMS: dict[str, tuple[float, tuple[str, ...]]] = {
 """Share of the configuration's learning rate, and what else an arm changes."""
 SEEDS = {"plain": 6, "llds": 4, "half": 4, "positives": 4, "holding": 4}
 """How many runs of each: seeds from 1 on, the same questions in every arm."""
-RATES, EXPLORER = (1e-4, 3e-5, 5.5e-5), 900
-"""Rates that are tried, the third between one that collapses and one that holds, and the seed that
-tries them: it judges nothing."""
+EXPLORATION = {
+    "rate-5.5e-05": ("lr=5.5e-5",),
+    "warm-0.0001": ("lr=1e-4", "warmup_steps=20"),
+    "rate-0.0001": ("lr=1e-4",),
+    "rate-3e-05": ("lr=3e-5",),
+}
+EXPLORER = 900
+"""What is tried to find a recipe that degrades, and the seed that tries it: it judges nothing."""
 LOOK = 60  # seconds between two looks at a run that is being made
 SMOOTH = 10
 
 
 def exploration() -> Iterator[tuple[str, list[str]]]:
     """(name of a run, its settings)."""
-    for rate in RATES:
-        yield f"rate-{rate:g}", [f"lr={rate:g}", f"seed={EXPLORER}", f"name=rate-{rate:g}"]
+    for name, changes in EXPLORATION.items():
+        yield name, [*changes, f"seed={EXPLORER}", f"name={name}"]
 
 
 def plan() -> Iterator[tuple[str, list[str]]]:
@@ -120,7 +125,7 @@ _folder = click.argument("folder", type=click.Path(path_type=Path))
 @main.command()
 @_folder
 def explore(folder: Path) -> None:
-    """Make or resume the runs at each rate."""
+    """Make or resume the runs of exploration."""
     _make(exploration(), folder)
 
 

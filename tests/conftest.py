@@ -43,6 +43,8 @@ MAY_LACK = (
     "only root can become another account",
     "the benchmarks' files are not on this machine",
     "Debian's Prometheus is not on this machine",
+    "Debian's nginx is not on this machine",
+    "systemd is not on this machine",
 )
 
 

@@ -121,12 +121,13 @@ chromium:
 	    apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
 	else echo "chromium is not installed: the browser tests will be skipped (sudo apt-get install chromium)"; fi
 
-# The rules of docs/prometheus are tested with Debian's Prometheus. Without it this test is skipped.
+# The rules of docs/prometheus and the files of docs/deploy are tested with Debian's Prometheus and nginx. Without
+# them these tests are skipped.
 prometheus:
-	@if command -v promtool >/dev/null; then :; \
+	@if command -v promtool >/dev/null && [ -x /usr/sbin/nginx ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -y -qq --no-install-recommends \
-	    prometheus >/dev/null || \
-	    echo "prometheus cannot be installed: its tests will be skipped"; \
-	else echo "prometheus is not installed: its tests will be skipped (sudo apt-get install prometheus)"; fi
+	    prometheus nginx-light >/dev/null || \
+	    echo "prometheus and nginx cannot be installed: their tests will be skipped"; \
+	else echo "prometheus or nginx is missing: tests will be skipped (sudo apt-get install prometheus nginx-light)"; fi

@@ -22,7 +22,7 @@ from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
 from .pages.router import is_page
 from .routes import add_routes
-from .security import add_answers, content_policy
+from .security import add_answers, at, content_policy
 from .shared_answers import share_refreshes
 
 _INDEX_ROUTES = ("/", "/<path:path>")  # Dash's page for every address
@@ -83,8 +83,9 @@ class _AnyPath(PathConverter):
     regex = "(?s:[^/].*?)"
 
 
-def make_app(registry: RunRegistry) -> Dash:
-    """The dashboard over the runs of a registry; `app.server` is its WSGI application."""
+def make_app(registry: RunRegistry, prefix: str = "") -> Dash:
+    """The dashboard over the runs of a registry; `app.server` is its WSGI application. To a browser
+    every path begins with `prefix`."""
     server = Flask(__name__)
     server.url_map.converters["path"] = _AnyPath
     add_answers(server)
@@ -98,8 +99,10 @@ def make_app(registry: RunRegistry) -> Dash:
         suppress_callback_exceptions=True,
         index_string=_INDEX,
         serve_locally=True,
+        routes_pathname_prefix="/",
+        requests_pathname_prefix=f"{prefix}/",
     )
-    app.layout = _frame()
+    app.layout = _frame  # made for each request, which has the prefix
     live.register(app, registry, summaries)
     add_routes(server, registry, summaries)
     share_refreshes(server, registry)
@@ -118,9 +121,9 @@ def _frame() -> html.Div:
             html.A("Skip to the content", href="#page", className="skip"),
             html.Nav(
                 [
-                    html.A([html.Span("lld", className="mark"), "scope"], href="/", id="brand",
+                    html.A([html.Span("lld", className="mark"), "scope"], href=at("/"), id="brand",
                            className="brand"),
-                    html.A("Runs", href="/"),
+                    html.A("Runs", href=at("/")),
                     html.Button("Keys", id="help", className="button plain first",
                                 title="keyboard: ?"),
                 ]

@@ -39,6 +39,7 @@ from .pages.list_page import choice_of, run_rows
 from .pages.router import page
 from .pages.run_page import absent_charts, run_parts
 from .pages.story import story, story_key, title_of_run
+from .security import at
 
 _CHARTS = {"type": "chart", "index": ALL}
 _ANSWERS = [(Output("busy", "data"), True, False)]  # while the server answers a tick
@@ -61,9 +62,10 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         if path is None:
             return no_update
         address = urlsplit(again or f"http://localhost{path}{search or ''}")
+        place = address.path.removeprefix(at("/").rstrip("/"))
         # assets/lldscope.js waits until this one is there, and then fills it
         mark = attrs(data_page=token_hex(8))
-        return html.Div(page(registry, address.path, address.query, summaries), **mark)
+        return html.Div(page(registry, place, address.query, summaries), **mark)
 
 
 def _list(app: Dash, summaries: RunSummaries) -> None:

@@ -29,7 +29,10 @@ from lldscope.core.listening import user_token
     is_flag=True,
     help="Require no token: every account on this machine can read the runs.",
 )
-def dash(root: Path | None, host: str, port: int, token: str | None, no_token: bool) -> None:
+@click.option("--prefix", default="", metavar="PATH", help="The path at which a proxy has it.")
+def dash(
+    root: Path | None, host: str, port: int, token: str | None, no_token: bool, prefix: str
+) -> None:
     """Serve the dashboard for the runs under ROOT (default: runs), a folder or an address such as
     s3://bucket/runs. Open the address that it prints: the token in it is needed once."""
     if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
@@ -44,7 +47,8 @@ def dash(root: Path | None, host: str, port: int, token: str | None, no_token: b
         place = here(root)
         if isinstance(place, Path) and place.is_dir() and not find_runs(place):
             click.echo(f"No runs under {place} yet; they appear here. {NO_RUNS}", err=True)
-        serve(place, host, port, None if no_token else user_token() if token is None else token)
+        token = None if no_token else user_token() if token is None else token
+        serve(place, host, port, token, prefix.rstrip("/"))
     except KeyboardInterrupt:
         pass
     # waitress returns when it is interrupted; threads that are in the middle of reading a run would

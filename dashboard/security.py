@@ -22,7 +22,7 @@ from dash.exceptions import (
     InvalidResourceError,
     PreventUpdate,
 )
-from flask import Flask, Response, request
+from flask import Flask, Response, has_request_context, request
 from werkzeug.exceptions import HTTPException
 
 from lldscope.core.errors import LldscopeError
@@ -65,6 +65,11 @@ def _is_ours(error: Exception) -> bool:
     if "dash" in packages:  # what stands before it is no answer yet (shared_answers)
         packages = packages[packages.index("dash") :]
     return isinstance(error, InvalidCallbackReturnValue) or "lldscope_dashboard" in packages
+
+
+def at(path: str) -> str:
+    """A path of this dashboard as a browser asks for it: behind a proxy below a prefix."""
+    return f"{request.script_root if has_request_context() else ''}{path}"
 
 
 def sentence(text: str, status: int) -> Response:

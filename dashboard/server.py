@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
 import sys
 from pathlib import Path
@@ -27,11 +28,15 @@ PATIENCE = 2.0  # seconds a page waits for a run that is opened; then it says so
 MOST_CONNECTIONS = 1000  # slow ones cost memory only: a request gets a thread when it is whole
 IDLE_SECONDS = 30  # until a connection on which nothing happens is closed
 MOST_ASKED = 1 << 20  # bytes of a request; a page sends names and a view
+_PREFIX = re.compile(r"(/[\w.~-]+)*", re.ASCII)
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
-def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | None = None) -> None:
-    """Serve the runs under `root` until interrupted.
+def serve(
+    root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | None = None,
+    prefix: str = "",
+) -> None:
+    """Serve the runs under `root` until interrupted; `prefix` is the path at which a proxy has it.
 
     Raises UsageError for an open host without token, LldscopeError if `root` does not exist or the
     port cannot be had.
@@ -46,6 +51,8 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
             f"The token is shorter than {SHORTEST_TOKEN} characters, so it could be guessed. Leave "
             "--token out: one is generated for your account."
         )
+    if not _PREFIX.fullmatch(prefix):
+        raise UsageError(f"--prefix {prefix}: write a path such as /lldscope.")
     if not root.is_dir():
         raise LldscopeError(f"There is no folder {root}. Give the folder that holds the runs.")
     listener = listen(host, port)
@@ -60,20 +67,21 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
     from .data.run_registry import RunRegistry
 
     logging.getLogger("waitress").setLevel(logging.ERROR)
-    app = make_app(RunRegistry(root, PATIENCE, cache_dir()))
+    app = make_app(RunRegistry(root, PATIENCE, cache_dir()), prefix)
     guard(app.server, host, port, token)
     server = create_server(
         app.server,
         sockets=[listener],
         threads=THREADS,
         ident="lldscope",
+        url_prefix=prefix,
         max_request_body_size=MOST_ASKED,
         connection_limit=MOST_CONNECTIONS,
         channel_timeout=IDLE_SECONDS,
         cleanup_interval=IDLE_SECONDS // 6,
         asyncore_use_poll=True,  # select() takes no more than 1,024 of them
     )
-    _announce(host, port, token)
+    _announce(host, port, token, prefix)
     server.run()
 
 
@@ -122,11 +130,11 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
     server.after_request(remember)
 
 
-def _announce(host: str, port: int, token: str | None) -> None:
+def _announce(host: str, port: int, token: str | None, prefix: str) -> None:
     """Print the address on stderr."""
     place = f"[{host}]" if ":" in host else host
     query = f"?token={quote(token)}" if token else ""
-    print(f"lldscope dashboard: http://{place}:{port}/{query}", file=sys.stderr)
+    print(f"lldscope dashboard: http://{place}:{port}{prefix}/{query}", file=sys.stderr)
     if is_loopback(host):
         there = socket.gethostname()
         print(f"from elsewhere:     ssh -L {port}:{place}:{port} {there}", file=sys.stderr)

@@ -65,6 +65,8 @@ MAY_LACK = (
     "no file system can be mounted here",
     "only root can become another account",
     "Debian's Prometheus is not on this machine",
+    "Debian's nginx is not on this machine",
+    "systemd is not on this machine",
 )
 
 

@@ -91,7 +91,7 @@
     set("picks", names);
     const many = names.length > 1;
     window.dash_clientside.set_props("compare", {
-      href: "/compare?" + names.map((one) => "run=" + encodeURIComponent(one)).join("&"),
+      href: document.getElementById("compare").pathname + "?" + names.map((one) => "run=" + encodeURIComponent(one)).join("&"),
       className: many ? "button primary" : "button disabled",
       children: many ? `Compare ${names.length} runs` : "Compare",
     });

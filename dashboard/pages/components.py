@@ -82,8 +82,7 @@ def fact(name: str, value: Any) -> html.Span:
 
 def run_link(name: str, text: str | None = None) -> html.A:
     """A link to a run; a whole load, so that no late answer meets a page that has changed."""
-    href = f"/run/{quote(name)}"
-    return html.A(visible(text or name), href=href, className="run-link")
+    return html.A(visible(text or name), href=address("run", name), className="run-link")
 
 
 def badge(sign: palette.Sign, word: str | None = None) -> html.Span:

@@ -20,6 +20,7 @@ from lldscope.figures.view import View
 
 from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
+from ..security import at
 
 REFRESH_MS = 2000
 WINDOWS = (1, 5, 10, 25, 50)  # steps of the trailing mean
@@ -129,7 +130,7 @@ def message_page(title: str, message: str, retry: bool = False) -> html.Div:
         [
             html.H1(title),
             html.P(visible(message, 2000)),
-            html.P(html.A("All runs", href="/")),
+            html.P(html.A("All runs", href=at("/"))),
             *([again] if retry else []),
         ],
         className="card empty",
@@ -146,7 +147,7 @@ def attrs(**values: Any) -> Any:
 
 def address(page: str, name: str, **query: Any) -> str:
     """Where a page about a run is; what is None is left out of the query."""
-    path = f"/{page}/{quote(name)}"
+    path = at(f"/{page}/{quote(name)}")
     values = {k.rstrip("_"): v for k, v in query.items() if v is not None}
     return f"{path}?{urlencode(values, doseq=True)}" if values else path
 

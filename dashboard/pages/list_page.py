@@ -19,6 +19,7 @@ from lldscope.monitor.health import RunState
 from lldscope.monitor.summary import Line, Summary
 
 from ..data.run_summaries import RunSummaries
+from ..security import at
 from . import components as parts
 from .frame import PAUSE, REFRESH_MS, Query, attrs, choice_button, evidence, segments, text
 from .story import tab_title, tag_pills
@@ -59,7 +60,7 @@ def list_page(summaries: RunSummaries, query: Query) -> html.Div:
     head = html.Tr([html.Th(html.Span("compare", className="unseen")),
                     *(_head(column, choice.get("sort", "verdict")) for column in COLUMNS)])
     root = html.P(str(summaries.registry.root), className="quiet path")
-    compare = html.A("Compare", href="/compare", id="compare", className="button disabled")
+    compare = html.A("Compare", href=at("/compare"), id="compare", className="button disabled")
     buttons = html.Div([PAUSE, compare], className="buttons")
     return html.Div(
         [
@@ -145,7 +146,7 @@ def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
     first, last = (page - 1) * MOST_ROWS, min(page * MOST_ROWS, runs)
     ways = [("‹ previous", page - 1, page > 1), ("next ›", page + 1, last < runs)]
     links = [
-        html.A(word, className="button", href=f"/?{urlencode(choice | {'page': to})}")
+        html.A(word, className="button", href=at(f"/?{urlencode(choice | {'page': to})}"))
         for word, to, there in ways
         if there
     ]
@@ -213,7 +214,7 @@ def _heading(group: str, members: list[Summary]) -> html.Tr:
     content: list[Any] = [f"{visible(group) if group else 'no group'} · {_tally(members)}"]
     if group and len(members) > 1:
         query = urlencode({"run": [m.name for m in members], "average": "group"}, doseq=True)
-        content += [" · ", html.A("mean of the group in charts", href=f"/compare?{query}")]
+        content += [" · ", html.A("mean of the group in charts", href=at(f"/compare?{query}"))]
     head = html.Th(content, colSpan=len(COLUMNS) + 1, scope="rowgroup")
     return html.Tr(head, className="run-group")
 

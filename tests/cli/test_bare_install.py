@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TENSORBOARD = ROOT / "tests" / "fixtures" / "tensorboard" / "plain"
 
+PIP = [sys.executable, "-m", "pip", "-q"]
+
 # Command → (exit code, what stderr says); RUN and FOLDER are replaced.
 COMMANDS = {
     "check RUN": (11, ""),
@@ -47,17 +49,27 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory) -> Path:
-    """The interpreter of an environment with the wheel and what it depends on, nothing else."""
-    folder = tmp_path_factory.mktemp("bare")
-    pip = [sys.executable, "-m", "pip", "-q"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, ROOT], check=True)
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([*PIP, "wheel", "--no-deps", "-w", folder, ROOT], check=True)
     (wheel,) = folder.glob("*.whl")
-    venv.create(folder / "venv")
-    python = folder / "venv" / "bin" / "python"
-    options = ["install", "--no-compile", "-c", ROOT / "constraints.txt", wheel]
-    subprocess.run([*pip, "--python", python, *options], check=True)
+    return wheel
+
+
+def environment_with(folder: Path, *installations: list[object]) -> Path:
+    """The interpreter of an environment with these and nothing else."""
+    venv.create(folder)
+    python = folder / "bin" / "python"
+    options = ["--python", python, "install", "--no-compile", "-c", ROOT / "constraints.txt"]
+    for what in installations:
+        subprocess.run([*PIP, *options, *what], check=True)
     return python
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory, wheel) -> Path:
+    """The interpreter of an environment with the wheel and what it depends on."""
+    return environment_with(tmp_path_factory.mktemp("bare") / "venv", [wheel])
 
 
 ONE_AFTER_THE_OTHER = """
@@ -105,3 +117,33 @@ def test_an_integration_names_its_extra(bare, tmp_path):
     )
     assert done.returncode == 1
     assert "pip install 'lldscope[trl]'" in done.stderr
+
+
+RECORD = """
+import sys
+import lldscope
+with lldscope.Recorder(sys.argv[1]) as recorder:
+    for step in range(30):
+        recorder.step(step=step, n_responses=2, n_correct=1, reward_sum=1.0)
+        recorder.responses(step=step, response_id=[0, 1], group_id=[0, 0], reward=[0.0, 1.0],
+                           correct=[False, True])
+        recorder.actions(step=step, response_id=[0, 1], action_index=[0, 0], kind=["answer"] * 2,
+                         n_tokens=[3, 3], logp_old_sum=[-1.0, -1.0], logp_post_sum=[-1.1, -0.9])
+print(*sorted({"click", "duckdb", "jinja2", "pandas", "rich"} & {*sys.modules}))
+"""
+
+
+@pytest.mark.slow
+def test_a_node_that_only_records_needs_three_packages(wheel, tmp_path, lldscope_command):
+    """As docs/deploy.md has it; judged here, with the whole installation."""
+    command = next(line for line in (ROOT / "docs" / "deploy.md").read_text().splitlines()
+                   if line.startswith("pip install --no-deps lldscope"))
+    packages = command.rpartition("pip install ")[2].split()
+    python = environment_with(tmp_path / "venv", packages, ["--no-deps", wheel])
+    done = subprocess.run(
+        [python, "-c", RECORD, tmp_path / "run"], capture_output=True, text=True, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": ""},
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+    state = json.loads(lldscope_command("check", tmp_path / "run", "--json").stdout)
+    assert (state["last_step"], state["evidence"]) == (29, "delta")

@@ -640,3 +640,37 @@ def test_two_processes_record_one_run(tmp_path):
     sightings = json.loads((tmp_path / "seen.json").read_text())
     assert sightings["largest"] > 1e-4
     assert sightings["apart"] < 2e-6
+
+
+WITHOUT_DUCKDB = """
+import sys
+sys.modules["duckdb"] = None
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+import trl_tiny
+from lldscope.core.errors import LldscopeError
+from lldscope.integrations.trl import instrument
+folder = Path(sys.argv[1])
+trainer = trl_tiny.make(folder, max_steps=6)
+try:
+    instrument(trainer, folder / "never", on_alarm="stop")
+except LldscopeError as error:
+    print(error)
+instrument(trainer, folder / "run", rescore_share=1.0)
+trainer.train()
+"""
+
+
+@pytest.mark.slow
+def test_a_node_without_duckdb_records_all_there_is(tmp_path):
+    helpers = Path(trl_tiny.__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DUCKDB, tmp_path, helpers], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "on_alarm reads the run, with the package duckdb" in done.stdout
+    assert "not recorded: the trainer's own log: the package duckdb" in done.stderr
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert len(run.signals()) == 3
+        assert run.signals()["delta_correct"].notna().any()
+    assert not (tmp_path / "never").exists()

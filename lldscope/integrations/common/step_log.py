@@ -7,6 +7,7 @@ import logging
 import math
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ...core.safe_text import in_one_line
 from ...diagnosis.rule import Severity
 from ...monitor.alerts import AnyAlert
 from ...monitor.health import RunState, check
+from ...recording.recorder import FailOpen
 from ...run import Run
 from ...runs import open_run
 
@@ -40,6 +42,14 @@ class StepLog:
     `decay_test` (evidence of decay over its limit: the test fires at 1), `phase` (as PHASES, else
     0) and `verdict` (as VERDICTS, else 0), as `lldscope check` says them of the same rows.
     """
+
+    @classmethod
+    def of(cls, recorder: Any, fail_open: FailOpen, wanted: bool) -> StepLog | None:
+        """None where it is not wanted, or DuckDB is missing, as on a node that only records."""
+        if wanted and find_spec("duckdb") is None:
+            fail_open.missing("the trainer's own log", "the package duckdb is not installed")
+            return None
+        return cls(recorder) if wanted else None
 
     def __init__(self, recorder: Any) -> None:
         self._path = recorder.path

@@ -109,7 +109,7 @@ def instrument(
         log = False
     observer = Observer(
         trainer, recorder, fail_open, scorer, writer, is_correct, action, regularizer,
-        StepLog(recorder) if log else None,
+        StepLog.of(recorder, fail_open, log),
     )
     replaced: tuple[Callable[..., Any], ...] = (
         observer.rollout, observer.rewards, observer.loss, observer.scoring,

@@ -91,7 +91,7 @@ class Recording(_VerlTrainer):
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()
         self._fail_open = FailOpen(self._recorder, "verl")
-        self._step_log = StepLog(self._recorder) if self._lldscope["log"] else None
+        self._step_log = StepLog.of(self._recorder, self._fail_open, self._lldscope["log"])
         # With a processor there are images, which are not kept.
         images = getattr(self, "processor", None) is not None
         self._retention = Retention(0 if images else self._lldscope["retention"])

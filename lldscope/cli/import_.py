@@ -85,7 +85,7 @@ def import_(
 
 
 def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
-    """The sources as paths; what is at an address is fetched."""
+    """The sources as paths; sources at an address are fetched first."""
     from ..importers.addresses import fetched, is_address
     from ..storage.cache import cache_dir
 
@@ -101,7 +101,7 @@ def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
 def imported(
     source: tuple[Path, ...], run: Path, request: ImportRequest, format_id: str | None, follow: bool
 ) -> tuple[Import, ImportSummary]:
-    """Whoever follows a trainer that has not logged anything yet waits for it."""
+    """Import the sources; with --follow, wait for a trainer that has not logged anything yet."""
     from ..importers.build import POLL_SECONDS, Import, NothingImported
 
     waited = False

@@ -78,7 +78,7 @@ _PACKED = (*_ALIVE, "application/javascript", "text/javascript", "text/css")
 
 
 class _AnyPath(PathConverter):
-    """What a folder can be called may hold a line feed."""
+    """A part of an address with any characters: a folder's name may hold a line feed."""
 
     regex = "(?s:[^/].*?)"
 
@@ -112,7 +112,7 @@ def make_app(registry: RunRegistry, prefix: str = "") -> Dash:
 
 
 def _frame() -> html.Div:
-    """What is around the content of every page, which a callback fills in."""
+    """The frame of every page; a callback fills in the content."""
     return html.Div(
         [
             dcc.Location(id="url", refresh=False),
@@ -134,7 +134,7 @@ def _frame() -> html.Div:
 
 
 def _finish(response: Response, scripts: list[str]) -> Response:
-    """Policy headers on every answer, and compression, which a forwarded port needs."""
+    """Add policy headers and compression, which a forwarded port needs, to every answer."""
     nonce = None
     if request.endpoint in _INDEX_ROUTES and response.mimetype == "text/html":
         nonce = secrets.token_urlsafe(16)

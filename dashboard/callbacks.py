@@ -1,4 +1,4 @@
-"""Callbacks: what the browser asks, handed to registry, pages and figures.
+"""Callbacks: the browser's requests, answered by registry, pages and figures.
 
 The browser zooms, points, scrubs and adds charts by itself (assets/) and keeps what was chosen in
 the store `view`, which is the query of the address; the server reads it and answers with figures.
@@ -81,7 +81,7 @@ def _list(app: Dash, summaries: RunSummaries) -> None:
         running=_ANSWERS,
     )
     def refresh_list(tick: int, view: Any, picks: list[str], before: str) -> Any:
-        """All rows, where one of them has changed."""
+        """All rows, if one has changed."""
         rows, now, title = run_rows(summaries, choice_of(query_of(view)), picks)
         return (no_update, no_update, title) if now == before else (rows, now, title)
 
@@ -101,7 +101,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         running=_ANSWERS,
     )
     def refresh(tick: int, drawing: Any, names: list[str], before: list[str]) -> Any:
-        """Charts after new rows or with another view, and words after new rows."""
+        """New charts after new rows or a change of view; new words after new rows."""
         keys, names_of_parts = ([o["id"]["index"] for o in ctx.outputs_list[i]] for i in (0, 3))
         query = query_of(drawing)
         snapshots, errors = snapshots_of(registry, names)
@@ -133,7 +133,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         prevent_initial_call=True,
     )
     def change_charts(more: Any, names: list[str], drawing: Any, ids: list[Any]) -> Any:
-        """The cards with those of the metrics that were chosen."""
+        """The cards, with a chart for each chosen metric."""
         snapshots, _ = snapshots_of(registry, names)
         if not snapshots:
             return no_update
@@ -159,7 +159,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         Output("story", "children"), Input("story-of", "data"), State("names", "data"),
     )
     def tell_story(key: str, names: list[str]) -> Any:
-        """After the page itself, whose charts must not wait for it."""
+        """The story; it comes after the page, so that charts need not wait for it."""
         try:
             return story(registry.snapshot(names[0]))
         except LldscopeError as error:

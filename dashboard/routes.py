@@ -1,4 +1,4 @@
-"""Answers that are no pages: metrics for Prometheus, and a run's report."""
+"""Answers other than pages: metrics for Prometheus, and a run's report."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Sample = tuple[str, dict[str, str], float]
 
 
 def exposition(lines: Sequence[Summary]) -> bytes:
-    """The metrics of these runs; those that were not read yet are left out."""
+    """The metrics of these runs, without runs that were not read yet."""
     registry = CollectorRegistry()
     gauges: dict[str, Gauge] = {}
     for line in lines:

@@ -1,4 +1,5 @@
-"""What goes out: faults in words, a status and a sentence and never a traceback; content policy.
+"""The answers that go out: a fault is a status and a sentence, never a traceback; a page has a
+content policy.
 
 The content policy says what a browser may load and run, so that escaping is not the only wall.
 Inline scripts are named by their hashes, and style sheets show a nonce that is new with each page:
@@ -32,7 +33,7 @@ UNREADABLE = (duckdb.Error, OSError, pa.ArrowException)  # as when a run is dele
 
 
 def add_answers(server: Flask) -> None:
-    """Attach the answers; what Dash itself answers to its own exceptions stays."""
+    """Attach the answers to faults; Dash's answers to its own exceptions stay."""
 
     @server.errorhandler(HTTPException)
     def http(error: HTTPException) -> Response:
@@ -58,8 +59,8 @@ def add_answers(server: Flask) -> None:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Whether a question got as far as our code; Dash refuses one that is malformed, or of a tab
-    that was opened before an update, by any exception."""
+    """Whether an exception comes from our code. Dash itself raises any exception for a malformed
+    question, or one of a tab that was opened before an update."""
     frames = traceback.walk_tb(error.__traceback__)
     packages = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames]
     if "dash" in packages:  # what stands before it is no answer yet (shared_answers)
@@ -78,7 +79,7 @@ def sentence(text: str, status: int) -> Response:
 
 
 def content_policy(scripts: Iterable[str], nonce: str | None) -> str:
-    """The header for a page with these inline scripts and no others; None for what is no page."""
+    """The header for a page with these inline scripts and no others; None for other answers."""
     runs = " ".join(["'self'", *map(_hash, scripts)])
     looks = "'self'" if nonce is None else f"'self' 'nonce-{nonce}'"
     return (

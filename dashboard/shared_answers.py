@@ -1,4 +1,4 @@
-"""Refreshes that several browsers share: what they ask alike of the same rows is made once."""
+"""Refreshes that several browsers share: equal questions about the same rows are answered once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST = 32  # answers that are kept
 
 @dataclass
 class _Answer:
-    """The answer for these snapshots, packed; the lock lets one request make it."""
+    """The packed answer for these snapshots; the lock lets only one request make it."""
 
     snapshots: list[Snapshot]
     body: bytes | None = None

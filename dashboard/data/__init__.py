@@ -1,1 +1,1 @@
-"""Runs kept open, and what the pages know of each."""
+"""Open runs, and the snapshots that pages get of them."""

@@ -38,7 +38,7 @@ _KINDS = {
 
 
 def columns_of(run: Run) -> tuple[str, ...]:
-    """The columns of a run that are no signals."""
+    """The columns of a run other than signals."""
     columns = []
     for kind, (table, name, _) in _KINDS.items():
         names = run.sql(f"SELECT DISTINCT {name} FROM {table}").iloc[:, 0].dropna()
@@ -47,7 +47,7 @@ def columns_of(run: Run) -> tuple[str, ...]:
 
 
 def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
-    """The metrics of a run: those signals that were measured, and what else it has."""
+    """The keys of a run's metrics: the measured signals, then all other metrics."""
     signals = [name for name in _SIGNALS if has_values(table, name)]
     mapped = [ACTION_MAP.id] if has_values(table, DELTA_OF_ACTION.format(0)) else []
     keys = [*signals, *mapped, *columns]
@@ -80,7 +80,7 @@ def _chart(key: str, title: str, unit: str, note: str, nonnegative: bool = False
 
 
 def with_columns(snapshot: Snapshot, chart: Chart) -> Subject:
-    """The run as this chart sees it: with the columns that its table lacks."""
+    """The run with the columns of this chart that its table lacks."""
     table = snapshot.subject.table
     for line in chart.lines:
         if line.column not in table and line.column.partition("/")[0] in _KINDS:
@@ -89,8 +89,8 @@ def with_columns(snapshot: Snapshot, chart: Chart) -> Subject:
 
 
 def _join(table: pd.DataFrame, run: Run, column: str) -> pd.DataFrame:
-    """The table with a column more; and with rows more, for steps that it lacks: an evaluation may
-    come after the last step. Their time and tokens are those of the step before."""
+    """The table with one more column, and with rows for steps that the table lacks: an evaluation
+    may come after the last step. Such a row has time and tokens of the step before it."""
     kind, _, metric = column.partition("/")
     source, name, _ = _KINDS[kind]
     query = f"SELECT step, avg(value) AS y FROM {source} WHERE {name} = ? GROUP BY step"

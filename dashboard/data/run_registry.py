@@ -44,7 +44,7 @@ MOST_READ = 4  # runs that are read for the first time at once
 
 @dataclass
 class _Place:
-    """One open run. The lock lets one refresh through; others get the previous snapshot."""
+    """One open run. While one refresh holds the lock, others get the previous snapshot."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     run: Run | None = None
@@ -55,11 +55,11 @@ class _Place:
 
 
 class Reading(LldscopeError):
-    """The run is being read; a page that asks again will have it."""
+    """The run is still being read; ask again later."""
 
 
 class RunRegistry:
-    """Snapshots of the runs under a root, by name. Names are paths relative to the root.
+    """Snapshots of the runs under a root, by name: the path relative to the root.
 
     `patience`: seconds to wait for a run that is opened, None until it is; what takes longer goes
     on in the background and raises Reading. `cache`: where signals of
@@ -82,7 +82,7 @@ class RunRegistry:
         self._names_hold = 0.0
 
     def names(self) -> dict[str, Any]:
-        """Name → directory of every run there is now. Only these can be asked for."""
+        """Name → directory of every run under the root now. A page can ask for no other."""
         start = time.monotonic()
         if start - self._named_at < self._names_hold:
             return self._names
@@ -98,16 +98,17 @@ class RunRegistry:
         return self._names
 
     def state(self, path: Path | Url) -> str:
-        """What changes when a run does: of a remote one as of the last list of names."""
+        """A text that changes when the run does; of a remote run, as of the last list of names."""
         return fingerprint(path) if isinstance(path, Path) else self._states.get(path, "")
 
     def _name(self, path: Any) -> str:
-        """What a run is called; bytes of its folders that are not UTF-8 are named by numbers."""
+        """The name of a run. Bytes of its folders that are not UTF-8 become numbers."""
         name = path.name if path == self.root else path.relative_to(self.root).as_posix()
         return str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
     def snapshot(self, name: str) -> Snapshot:
-        """The run now. Raises LldscopeError with a sentence for the reader."""
+        """A snapshot of the run as it is now. Raises LldscopeError with a sentence for the
+        reader."""
         path = self.names().get(name)
         if path is None:
             with self._lock:
@@ -134,7 +135,7 @@ class RunRegistry:
             return run
 
     def _open(self, name: str, place: _Place, path: Any, patience: float) -> Snapshot:
-        """The first snapshot of a run, for which a long one may have to be read through."""
+        """The first snapshot of a run; a long run may have to be read through for it."""
         with self._lock:
             if place.opening is None:
                 place.opening = self._readers.submit(self._now, name, place, path)
@@ -167,7 +168,7 @@ class RunRegistry:
             place.lock.release()
 
     def _renew(self, name: str, place: _Place, path: Any) -> Snapshot:
-        """Read new rows, or open the run anew if another one is now at its path."""
+        """Read new rows, or open the run anew if another run is now at its path."""
         before, etag = place.snapshot, ""
         if self._snapshots is not None and isinstance(path, Path):
             # Before the rows, so that what comes meanwhile is not missed.
@@ -211,7 +212,7 @@ class RunRegistry:
 
 
 def rows_of(path: Any) -> str:
-    """How many rows a run holds, as text, from its manifests alone."""
+    """The number of rows of a run, as text, from its manifests alone."""
     with suppress(LldscopeError, OSError):
         if isinstance(path, Path):
             return f"{sum(p.rows for p in read_manifest(path).parts):,} rows"

@@ -1,4 +1,4 @@
-"""Summaries for the list of runs: read in the background, and again only if a run changed."""
+"""Summaries for the list of runs, read in the background, and read again only if a run changed."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class RunSummaries:
         return RunIndex(self.registry.root)
 
     def now(self, seconds: float) -> list[Summary]:
-        """A line per run; the one before, or one without state and error, where `seconds` were over
-        by then."""
+        """A line for each run. After `seconds`, runs that were not read have the line before, or
+        one without state and error."""
         names = self.registry.names()
         with self._lock:
             start = time.monotonic()
@@ -82,7 +82,7 @@ class RunSummaries:
         return line.summary.state is not None and line.summary.state.life == "live"
 
     def _read(self, name: str, path: Path | Url) -> None:
-        """Read one run, and write the index after the last, or after a while."""
+        """Read one run. Write the index after the last run, or after a while."""
         # Before the rows, so that what comes meanwhile is not missed.
         traces = self.registry.state(path)
         line = None

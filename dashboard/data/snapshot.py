@@ -1,5 +1,5 @@
-"""A snapshot of a run: everything its pages show, as of one moment; and the cache of those of runs
-that have ended, so that a new start of the server opens them without reading the runs again.
+"""Snapshots of runs, as of one moment, and a cache of the snapshots of ended runs: a server that
+starts anew opens these without reading the runs again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_RUNS = 300
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run as of one moment, which is all that a page gets of it. `version` names the rows behind
+    """A run as of one moment; pages see nothing else of it. `version` names the rows behind
     `subject`; `open` gives the run itself, for the rows of one page."""
 
     version: str
@@ -67,8 +67,8 @@ def aged(snapshot: Snapshot) -> Snapshot:
 
 
 class SnapshotCache:
-    """Not for runs that lie elsewhere. A snapshot is used again only if every file of the run has
-    the size and time it had."""
+    """Snapshots of local runs. One is used again only if no file of the run has another size or
+    time."""
 
     def __init__(self, folder: Path) -> None:
         self._cache = Cache(folder, MAX_RUNS, Path(__file__).parent)

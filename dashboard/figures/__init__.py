@@ -1,1 +1,1 @@
-"""What is drawn beside charts: the map of actions, and Δ as colour."""
+"""Pictures other than charts: the map of actions, and Δ as colour."""

@@ -14,8 +14,8 @@ COLORS = {"--lost": palette.VERMILLION, "--gained": palette.BLUE}  # of a page's
 
 
 def tint(delta: float | None, strong: float, *names: str, faint: float = 0.0) -> dict[str, Any]:
-    """Classes (`names`, then lost or gained, then heavy) and style of something that lost (bar
-    below) or gained (bar above) likelihood."""
+    """Classes (`names`, then lost or gained, then heavy) and style of a token or action: a bar
+    below if it lost likelihood, above if it gained."""
     classes = [name for name in names if name]
     if delta is None or math.isnan(delta) or abs(delta) < faint or delta == 0:
         return {"className": " ".join(classes)}

@@ -92,7 +92,7 @@ def _response(name: str, row: dict[str, Any]) -> html.Li:
 
 
 def golden_of(column: str | None) -> str:
-    """The golden answers of a row, as people read them; what is no JSON as it is."""
+    """The golden answers of a row, as people read them; text that is no JSON stays as it is."""
     try:
         values = json.loads(column or "[]")
     except (ValueError, RecursionError):
@@ -101,7 +101,7 @@ def golden_of(column: str | None) -> str:
 
 
 def parts_of_reward(column: str | None) -> list[tuple[str, float]]:
-    """The components of a reward, the first MOST_PARTS; none where the column holds no such."""
+    """The first MOST_PARTS components of a reward; empty if the column holds none."""
     try:
         values = json.loads(column or "{}")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Runs compared: charts with all of them, and a table of where they stand.
+"""Runs compared: charts that show all of them, and a table of their states.
 
 One line is drawn for each run, or for each group: the recorded one, or those of equal value of any
 setting. The address says which, `average=group` or `average=config/SETTING`.
@@ -41,7 +41,7 @@ MOST_COMPARED = 20
 
 
 def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]) -> html.Div:
-    """The page that compares these runs; `notices` say which of those asked for are not there."""
+    """The page that compares these runs; `notices` name the requested runs that do not exist."""
     view, subset = comparison_of(snapshots, query)
     names = [snapshot.name for snapshot in snapshots]
     charts = charts_of(keys_asked(snapshots, query), snapshots, True)
@@ -68,7 +68,7 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
 
 
 def comparison_of(snapshots: Sequence[Snapshot], query: Query) -> tuple[View, list[str]]:
-    """The view that a query asks for, and the runs that are drawn."""
+    """The view that a query asks for, and the runs to draw."""
     view = view_of(query, ALIGNED_BY)
     hidden = set(query.get("hide", []))
     groups = groups_of(snapshots, averaged_by(query))
@@ -78,8 +78,7 @@ def comparison_of(snapshots: Sequence[Snapshot], query: Query) -> tuple[View, li
 def compare_parts(
     snapshots: list[Snapshot], names: list[str], query: Query, notices: Sequence[str]
 ) -> dict[str, Any]:
-    """What a refresh writes anew, by name; `names` are of all runs, also of those that cannot be
-    read."""
+    """The parts that a refresh writes anew, by name; `names` includes runs that cannot be read."""
     view, _ = comparison_of(snapshots, query)
     lines = [*notices, *filter(None, [unplaced(snapshots, view.by)])]
     note = [html.Div(" ".join(lines), className="notice")] if lines else []
@@ -87,7 +86,7 @@ def compare_parts(
 
 
 def _difference(snapshots: list[Snapshot]) -> list[Any]:
-    """Of two runs, from which step on they differ, and in what."""
+    """The step from which two runs differ, and the signals in which they do."""
     if len(snapshots) != 2:
         return []
     a, b = snapshots
@@ -125,13 +124,13 @@ def _settings(snapshots: Sequence[Snapshot]) -> html.Details:
 
 
 def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Colour and dash of each run: those of its group where groups are one line."""
+    """Colour and dash of each run; a run drawn as part of a group has those of the group."""
     lines = enumerate(lines_of(names, groups).values())
     return {name: run_style(i) for i, members in lines for name in members}
 
 
 def unplaced(snapshots: list[Snapshot], by: str) -> str:
-    """Which runs an alignment cannot place; empty if it places all."""
+    """A sentence about the runs that an alignment cannot place; empty if it places all."""
     names = [visible(s.title, 60) for s in snapshots if by == "onset" and isnan(zero(s.subject))]
     words = f"Not drawn, because no onset of decay was detected: {', '.join(names)}."
     return words if names else ""
@@ -168,13 +167,14 @@ LONGEST = 200  # characters of a setting's name that is offered
 
 
 def averaged_by(query: Query) -> str:
-    """What the address wants one line for each of; empty: each run."""
+    """The setting for each value of which the address wants one line; empty: a line for each
+    run."""
     value = text(query, "average") or ""
     return value if value == GROUP or value.startswith(SETTING) else ""
 
 
 def groups_of(snapshots: Sequence[Snapshot], by: str) -> dict[str, str]:
-    """Run → its group, as people read it. A run for which none was recorded is in none."""
+    """Run → its group, as people read it. A run without a recorded value is in no group."""
     if not by:
         return {}
     if by == GROUP:
@@ -187,7 +187,7 @@ def groups_of(snapshots: Sequence[Snapshot], by: str) -> dict[str, str]:
 
 
 def choice(snapshots: Sequence[Snapshot], by: str) -> list[Any]:
-    """A choice of what one line is drawn for; assets/lldscope.js follows it."""
+    """The field that chooses what a line stands for; assets/lldscope.js follows the choice."""
     options = {"": "each run"}
     if any(s.info.get("group") for s in snapshots):
         options[GROUP] = "each group"

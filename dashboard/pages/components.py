@@ -37,7 +37,7 @@ GRAPH_CONFIG: Any = {
 
 
 def page_head(title: Any, *beside: Any, above: Any = None, look: str = "") -> html.Header:
-    """The head of a page: the way to it (`above`), its title, and what stands beside these."""
+    """The head of a page: the links above it (`above`), its title, and parts beside these."""
     titles = html.Div([*([] if above is None else [above]), html.H1(title)])
     return html.Header([titles, *beside], className=f"page-head {look}".strip())
 
@@ -76,12 +76,12 @@ def count(value: int | None) -> str:
 
 
 def fact(name: str, value: Any) -> html.Span:
-    """A value after its name."""
+    """A name and its value."""
     return html.Span([html.Span(name, className="key"), value])
 
 
 def run_link(name: str, text: str | None = None) -> html.A:
-    """A link to a run; a whole load, so that no late answer meets a page that has changed."""
+    """A link to a run. It loads the whole page, so that no late answer meets another page."""
     return html.A(visible(text or name), href=address("run", name), className="run-link")
 
 
@@ -100,8 +100,8 @@ def mark(sign: palette.Sign) -> html.Span:
 
 
 def verdict_badge(state: RunState) -> html.Span:
-    """The verdict, green only where the log allows that (`RunState.sign`); in the first steps of a
-    run how many are left until there is one."""
+    """The verdict, green only if the log allows it (`RunState.sign`). In the first steps of a run:
+    how many steps are left until there is a verdict."""
     if state.verdict == "insufficient" and state.life == "live":
         steps = 0 if state.last_step is None else state.last_step + 1
         if steps < LEAST:
@@ -110,7 +110,7 @@ def verdict_badge(state: RunState) -> html.Span:
 
 
 def _progress(snapshot: Snapshot) -> list[Any]:
-    """The last step, of how many if that is planned, and what is left at the usual pace."""
+    """The last step, the planned number of steps, and the time left at the usual pace."""
     last, total = snapshot.state.last_step, snapshot.info.get("planned_steps")
     if last is None:
         return []
@@ -144,8 +144,8 @@ def status_line(snapshot: Snapshot) -> list[Any]:
 
 
 def since(moment: float | None) -> html.Span:
-    """How long ago a moment is (Unix time), which the browser keeps true in the same words
-    (assets/lldscope.js); nothing where it was not recorded."""
+    """How long ago a moment (Unix time) was; the browser keeps the words true (assets/lldscope.js).
+    Empty if the moment was not recorded."""
     if moment is None:
         return html.Span()
     return html.Span(f"{age(time.time() - moment)} ago", **attrs(data_time=f"{moment:.1f}"))
@@ -168,13 +168,13 @@ def _life(state: RunState) -> html.Span:
 
 
 def life_word(state: RunState) -> str:
-    """How the run goes on or ended; of an imported log that is not known."""
+    """Whether the run is live or how it ended; an imported log does not say."""
     is_import = state.life == "finished" and (state.reason or "").startswith("imported")
     return "imported" if is_import else state.life
 
 
 def page_links(snapshot: Snapshot) -> list[Any]:
-    """From a run to the pages about it; none to one that would be empty."""
+    """Links from a run to the pages about it; an empty page has no link."""
     pages = {"responses": "Responses"} if "responses" in snapshot.tables else {}
     pages |= {"config": "Settings"} if snapshot.info.get("config") else {}
     links = [html.A(t, href=address(p, snapshot.name)) for p, t in pages.items()]
@@ -184,7 +184,8 @@ def page_links(snapshot: Snapshot) -> list[Any]:
 
 
 def notes(snapshot: Snapshot) -> list[Any]:
-    """Notices about the log itself: damaged parts, dropped rows, what they leave open."""
+    """Notices about the log itself: damaged parts, dropped rows, and the questions they leave
+    open."""
     damaged, drops = snapshot.state.damaged, snapshot.state.dropped
     text: list[Any] = []
     if damaged:
@@ -222,8 +223,8 @@ def _details(event: dict[str, Any]) -> str:
 
 
 def card_class(figure: Figure) -> str:
-    """The class of a chart's card; one whose signals were not measured is not shown, and a line
-    that was not measured is not in the legend."""
+    """The class of a chart's card: it hides a card whose signals were not measured, and in the
+    legend a line that was not."""
     if not is_measured(figure):
         return "card chart unmeasured"
     absent = figure["layout"]["meta"].get("absent", [])  # by their place in the legend
@@ -256,8 +257,8 @@ def chart_card(
 
 
 def legend_of(chart: Chart) -> list[Any]:
-    """Names of a chart's lines, each beside a stroke as it is drawn; nothing where the only line is
-    called as the chart is."""
+    """The names of a chart's lines, each beside its stroke; empty if the only line has the name of
+    the chart."""
     if [line.label for line in chart.lines] == [chart.title]:
         return []
     return [

@@ -1,4 +1,4 @@
-"""The charts of a page: which there are, their figures, their cards, and the field that adds one.
+"""The charts of a page: their keys, figures and cards, and the field that adds a chart.
 
 The address keeps which charts were added (assets/lldscope.js).
 """
@@ -29,8 +29,7 @@ ALSO = ("kl", "clip_share")  # signals that have a chart where they were recorde
 
 
 def default_keys(snapshots: Sequence[Snapshot]) -> list[str]:
-    """The charts of a page before the reader adds some: KL and clip share among them where they
-    were recorded."""
+    """The charts of a page before the reader adds some; KL and clip share only if recorded."""
     tables = [snapshot.subject.table for snapshot in snapshots]
     return [*DEFAULTS, *(key for key in ALSO if any(has_values(table, key) for table in tables))]
 
@@ -43,7 +42,7 @@ def keys_asked(snapshots: Sequence[Snapshot], query: Query) -> list[str]:
 def charts_of(
     keys: Sequence[str], snapshots: Sequence[Snapshot], compared: bool = False
 ) -> list[Chart]:
-    """The charts of these keys; what no run has is passed over."""
+    """The charts of these keys; a key that no run has is passed over."""
     columns = [column for snapshot in snapshots for column in snapshot.columns]
     charts: dict[str, Chart] = {}
     for key in keys:
@@ -72,7 +71,7 @@ def draw(
     subset: set[str] | None = None,
     names: Sequence[str] = (),
 ) -> list[Figure]:
-    """The charts of one run, or, where there is a choice of `subset` runs, of several."""
+    """The charts of one run, or of the runs in `subset`."""
     of_charts = [[with_columns(s, chart) for s in snapshots] for chart in charts]
     if subset is not None:
         return [
@@ -91,7 +90,7 @@ def adding(
     snapshots: Sequence[Snapshot], charts: Sequence[Chart], defaults: Sequence[str],
     compared: bool = False,
 ) -> html.Section:
-    """A field that finds metrics of these runs; those that are chosen have a chart beside the
+    """A field that finds metrics of these runs; each chosen metric gets a chart after the
     `defaults`."""
     columns = [column for snapshot in snapshots for column in snapshot.columns]
     keys = dict.fromkeys(k for s in snapshots for k in keys_of(s.columns, s.subject.table)

@@ -36,7 +36,7 @@ def query_of(view: Any) -> Query:
 
 
 def view_of(query: Query, axes: dict[str, str] = X_AXES) -> View:
-    """The view that a query asks for; what it says wrongly is passed over."""
+    """The view that a query asks for; wrong values are passed over."""
     by, window = text(query, "x") or "step", text(query, "mean") or "10"
     zoom = None
     try:
@@ -55,8 +55,8 @@ def part(name: str, content: Any, **more: Any) -> html.Div:
 
 
 def choice_button(setting: str, label: Any, pressed: bool, **more: Any) -> html.Button:
-    """A button that changes the view; one of a `KEY=VALUE` that is the usual one has an empty
-    value."""
+    """A button that changes the view. If its value is the usual one, the `VALUE` of `KEY=VALUE` is
+    empty."""
     more = {"className": "button small"} | more
     return html.Button(label, **more, **attrs(data_set=setting, aria_pressed=str(pressed).lower()))
 
@@ -64,7 +64,7 @@ def choice_button(setting: str, label: Any, pressed: bool, **more: Any) -> html.
 def segments(
     name: str, key: str, options: Mapping[str, str], value: str, usual: str, with_key: bool = True
 ) -> html.Div:
-    """Buttons of which one is pressed, under a common name, which is shown or only read aloud."""
+    """Buttons of which one is pressed; their common name is shown or only read aloud."""
     label = [html.Span(name, className="key")] if with_key else []
     buttons = [
         choice_button(f"{key}={'' if v == usual else v}", word, v == value, className="segment")
@@ -77,7 +77,7 @@ def segments(
 def snapshots_of(
     registry: RunRegistry, names: Sequence[str]
 ) -> tuple[list[Snapshot], list[LldscopeError]]:
-    """Snapshots of the runs that can be read, and why others cannot."""
+    """Snapshots of the readable runs, and the reasons why other runs are not readable."""
 
     def snapshot(name: str) -> Snapshot | LldscopeError:
         try:
@@ -94,7 +94,7 @@ def snapshots_of(
 
 
 def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> html.Div:
-    """X axis and smoothing, after what a page puts in front of them."""
+    """The controls of X axis and smoothing, after the page's own controls."""
     means = {str(w): "raw" if w == 1 else str(w) for w in WINDOWS}
     return html.Div(
         [
@@ -110,8 +110,8 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
 def memory(
     snapshots: list[Snapshot], query: Query, *keys: str
 ) -> list[Any]:
-    """What the browser remembers of the page, and the clock that asks for news. `keys`: what else
-    than rows changes the page."""
+    """The data that the browser keeps of the page, and the clock that asks for news. `keys`: what
+    changes the page besides rows."""
     view = {key: values for key, values in query.items() if key != "run"}
     return [
         dcc.Store(id="names", data=[snapshot.name for snapshot in snapshots]),
@@ -141,24 +141,24 @@ Query = dict[str, list[str]]
 
 
 def attrs(**values: Any) -> Any:
-    """`aria_label="…"` as Dash wants it; what is None is left out."""
+    """Attributes such as `aria_label="…"` under Dash's names, without those that are None."""
     return {name.replace("_", "-"): value for name, value in values.items() if value is not None}
 
 
 def address(page: str, name: str, **query: Any) -> str:
-    """Where a page about a run is; what is None is left out of the query."""
+    """The address of a page about a run; the query leaves values out that are None."""
     path = at(f"/{page}/{quote(name)}")
     values = {k.rstrip("_"): v for k, v in query.items() if v is not None}
     return f"{path}?{urlencode(values, doseq=True)}" if values else path
 
 
 def evidence(name: str, rule: str) -> str:
-    """Where a run's page shows an alarm with its evidence."""
+    """The place on a run's page that shows an alarm with its evidence."""
     return f"{address('run', name)}#alarm-{quote(rule)}"
 
 
 def crumbs(name: str, label: str, *steps: tuple[str, str]) -> html.P:
-    """The way from the list of runs over the run, as people call it, to this page, as links."""
+    """Links from the list of runs to the run, by its name, to this page."""
     links = [("Runs", "/"), (visible(label), address("run", name)), *steps]
     parts: list[Any] = []
     for text, href in links:
@@ -167,7 +167,7 @@ def crumbs(name: str, label: str, *steps: tuple[str, str]) -> html.P:
 
 
 def way(word: str, href: str | None, key: str) -> html.A | html.Span:
-    """A button to a neighbour, also by a key; a disabled one where there is none."""
+    """A button to a neighbour, which a key presses, too; disabled if there is no neighbour."""
     if href is None:
         return html.Span(word, className="button disabled", **attrs(aria_disabled="true"))
     title = f"keyboard: {key}"
@@ -175,7 +175,7 @@ def way(word: str, href: str | None, key: str) -> html.A | html.Span:
 
 
 def whole(query: Query, name: str, least: int = 0) -> int | None:
-    """A whole number of the query; None if it is not there or none."""
+    """A whole number of the query; None if it is absent or no whole number."""
     value = text(query, name)
     try:
         number = int(value) if value else None

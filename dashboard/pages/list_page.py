@@ -42,7 +42,7 @@ Choice = dict[str, str]
 
 
 def choice_of(query: Query) -> Choice:
-    """The choice that an address asks for; what it says wrongly is passed over."""
+    """The choice that an address asks for; wrong values are passed over."""
     choice = {k: (text(query, k) or "")[:200] for k in ("q", "verdict", "sort", "by", "page")}
     valid = {
         "verdict": choice["verdict"] in VERDICTS,
@@ -80,7 +80,7 @@ def list_page(summaries: RunSummaries, query: Query) -> html.Div:
 
 
 def _head(column: str, sort: str) -> html.Th:
-    """The head of a column, which sorts, and again the other way round."""
+    """The head of a column. It sorts by the column; a second click reverses the order."""
     ours, down = column == sort.removeprefix("-"), sort.startswith("-")
     way = ("descending" if down else "ascending") if ours else "none"
     button = html.Button(COLUMNS[column], className="sort", **attrs(data_sort=column))
@@ -111,7 +111,7 @@ def _filters(choice: Choice) -> html.Div:
 def run_rows(
     summaries: RunSummaries, choice: Choice, picked: list[str]
 ) -> tuple[list[Any], str, str]:
-    """The rows that are wanted, in order, what changes when they do, and the title of the tab."""
+    """The wanted rows in order, a text that changes when they do, and the title of the tab."""
     lines = summaries.now(READ_SECONDS)
     matches = _sorted([line for line in lines if _is_wanted(line, choice)], choice)
     groups: dict[str, list[Summary]] = {}
@@ -142,7 +142,7 @@ def run_rows(
 
 
 def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
-    """Which of the runs these are, and the ways to the pages before and after."""
+    """The numbers of the runs on this page, and links to the pages before and after."""
     first, last = (page - 1) * MOST_ROWS, min(page * MOST_ROWS, runs)
     ways = [("‹ previous", page - 1, page > 1), ("next ›", page + 1, last < runs)]
     links = [
@@ -155,7 +155,7 @@ def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
 
 
 def _sorted(lines: list[Summary], choice: Choice) -> list[Summary]:
-    """By a column, then by name; what a run has no answer for comes last, either way."""
+    """Rows sorted by a column, then by name. Rows without a value come last in both orders."""
     sort = choice.get("sort", "verdict")
     lines = sorted(lines, key=lambda line: line.name)
     pairs = [(_key(line, sort.removeprefix("-")), line) for line in lines]
@@ -210,7 +210,8 @@ def _wide(content: Any) -> html.Tr:
 
 
 def _heading(group: str, members: list[Summary]) -> html.Tr:
-    """A group: its verdicts, and the way to its runs as one line with a band."""
+    """The heading of a group: its verdicts, and a link that draws its runs as one line with a
+    band."""
     content: list[Any] = [f"{visible(group) if group else 'no group'} · {_tally(members)}"]
     if group and len(members) > 1:
         query = urlencode({"run": [m.name for m in members], "average": "group"}, doseq=True)
@@ -220,7 +221,7 @@ def _heading(group: str, members: list[Summary]) -> html.Tr:
 
 
 def _row(line: Summary, picked: list[str]) -> html.Tr:
-    """A row of a run; what cannot be read says why."""
+    """The row of a run; if the run cannot be read, the row says why."""
     if line.state is None:
         why: list[Any] = ["reading …"]
         if line.error:
@@ -256,7 +257,7 @@ def _row(line: Summary, picked: list[str]) -> html.Tr:
 
 
 def _alarms(name: str, state: RunState) -> list[Any]:
-    """The alarms that fire, worst first, each with the way to its evidence."""
+    """The firing alarms, worst first, each with a link to its evidence."""
     firing = [a for a in state.firing if a.severity != "info"]
     rows = [
         html.Div(

@@ -165,7 +165,7 @@ def _preview(row: dict[str, Any]) -> list[Any]:
 
 
 def answer_of(words: str | None) -> str | None:
-    """What a response answers: the text in its last tag of an answer, or all that is given."""
+    """The answer of a response: the text in its last answer tag, or the whole text."""
     tagged = _ANSWER.findall(words or "")
     return tagged[-1] if tagged and tagged[-1] else words
 
@@ -177,7 +177,7 @@ def end_of(words: str, most: int) -> str:
 
 
 def title_of(row: dict[str, Any]) -> str:
-    """A response's number; with its rank where that is not 0."""
+    """The number of a response, with its rank unless that is 0."""
     return f"{row['response_id']}" + (f" of rank {row['rank']}" if row["rank"] else "")
 
 
@@ -190,7 +190,7 @@ def class_of(row: dict[str, Any]) -> html.Span:
 
 
 def _pager(grid: Grid, page: Page) -> html.Div:
-    """Which rows these are, and the way to those before and after."""
+    """The numbers of these rows, and links to the rows before and after."""
 
     def at(offset: int) -> str | None:
         return grid.href(from_=offset or None) if 0 <= offset < page.total else None

@@ -30,7 +30,7 @@ _OF_A_RUN: dict[str, Callable[[Snapshot, Query], Any]] = {
 
 
 def is_page(path: str) -> bool:
-    """Whether there is a page at an address, or will be once there is the run that it names."""
+    """Whether an address leads to a page, perhaps only when the run that it names exists."""
     kind, _, name = path.removeprefix("/").partition("/")
     return path in ("/", "/compare") or (kind in _OF_A_RUN and name.strip("/") != "")
 
@@ -38,7 +38,7 @@ def is_page(path: str) -> bool:
 def page(
     registry: RunRegistry, path: str, search: str, summaries: RunSummaries | None = None
 ) -> Any:
-    """The content for an address; `summaries` are those of the run list, if there are any yet.
+    """The content for an address; `summaries` are the run list's, if they exist yet.
 
     `path` and `search` are quoted, as in the address bar.
     """

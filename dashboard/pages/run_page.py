@@ -106,13 +106,13 @@ def run_parts(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _fold(name: str, title: str, content: dict[str, Any]) -> html.Details:
-    """A folded section, with a part that sums it up beside its title."""
+    """A folded section with a summary beside its title."""
     summary = html.Summary([html.H2(title), part(f"{name}-line", content[f"{name}-line"])])
     return html.Details([summary, part(name, content[name])], className="fold card")
 
 
 def absent_charts(charts: list[Chart], figures: list[Figure]) -> list[Any]:
-    """The charts of which nothing was measured, in one line."""
+    """One line that names the charts without measured values."""
     titles = [chart.title for chart, f in zip(charts, figures, strict=True) if not is_measured(f)]
     return [html.P(f"Not in this log: {', '.join(titles)}.", className="note")] if titles else []
 
@@ -153,7 +153,7 @@ def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
 
 
 def _silence(alert: AnyAlert, state: RunState) -> list[Any]:
-    """Whether a firing alarm is acknowledged or snoozed, which `lldscope acknowledge` does."""
+    """Whether `lldscope acknowledge` has acknowledged or snoozed a firing alarm."""
     if alert.state != "firing" or alert.rule not in state.silenced:
         return []
     until = state.silenced[alert.rule]
@@ -164,8 +164,8 @@ def _silence(alert: AnyAlert, state: RunState) -> list[Any]:
 
 
 def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
-    """From an alarm to the responses where it fired: those that lost most likelihood, or all where
-    that was not measured."""
+    """Links from an alarm to the responses where it fired: those that lost most likelihood, or all
+    if the loss was not measured."""
     rule, step = alert.rule, alert.step
     links: list[Any] = []
     if step is not None and "responses" in snapshot.tables:
@@ -189,7 +189,7 @@ def _episodes(alert: AnyAlert) -> str:
 
 
 def causes(snapshot: Snapshot) -> html.Table:
-    """What looks like LLD on a reward curve, and what this log says of each."""
+    """The causes that look like LLD on a reward curve, and the log's answer to each."""
     rows = []
     for cause, finding in snapshot.state.look_alikes.items():
         sign = palette.ANSWERS[finding]

@@ -31,7 +31,7 @@ _CALM = (palette.VERDICTS["healthy"].color, 9)  # no alarm, where most checks ar
 
 
 def step_bar(snapshot: Snapshot) -> list[Any]:
-    """The bar, whose data the browser needs to find a step; nothing before the first step."""
+    """The bar, with the data by which the browser finds a step; empty before the first step."""
     table = snapshot.subject.table
     steps = table["step"].to_numpy(float)
     if not len(steps):

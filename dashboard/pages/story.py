@@ -39,15 +39,15 @@ def story_key(snapshot: Snapshot) -> str:
 
 
 def story(snapshot: Snapshot) -> list[Any]:
-    """What the page tells beside its charts; nothing where there is nothing to tell. Raises
-    LldscopeError if the rows cannot be read."""
+    """The parts of the page beside its charts, if there are any. Raises LldscopeError if the rows
+    cannot be read."""
     beside = [*_change(snapshot), *_tokens(snapshot), *_lacks(snapshot)]
     events = _events(snapshot, snapshot.state.events)
     return [*events, *([html.Div(beside)] if beside else [])]
 
 
 def _events(snapshot: Snapshot, events: Sequence[Event]) -> list[Any]:
-    """One pair of steps for each: when it began, with hindsight, and when it was seen."""
+    """For each event two steps: when it began, with hindsight, and when it was seen."""
     if not events:
         return []
     rows = []
@@ -77,7 +77,7 @@ def _change(snapshot: Snapshot) -> list[Any]:
 
 
 def _tokens(snapshot: Snapshot) -> list[Any]:
-    """The tokens of correct responses that lost most around what the headline names."""
+    """The tokens of correct responses that lost most around the headline's event."""
     state = snapshot.state
     at = state.headline.step if state.headline.step is not None else state.last_step
     if state.evidence != "delta" or "tokens" not in snapshot.tables or at is None:
@@ -119,7 +119,7 @@ ORDER = ("critical", "warning", "stalled", "unreadable", "insufficient", "health
 
 
 def answer(snapshot: Snapshot) -> list[Any]:
-    """What is wrong, with the way to the evidence; and below it what to do."""
+    """What is wrong, with a link to the evidence; below it what to do."""
     state, headline = snapshot.state, snapshot.state.headline
     sign = state.sign
     cause: Any = visible(headline.cause)
@@ -134,7 +134,7 @@ def answer(snapshot: Snapshot) -> list[Any]:
 
 
 def tab_title(states: Sequence[RunState], title: str) -> str:
-    """The title of the tab: the worst verdict and how many runs have it, unless all are healthy."""
+    """The title of the tab: the worst verdict and its number of runs, unless all are healthy."""
     verdicts = [loud(state) for state in states]
     worst = next((v for v in ORDER if v in verdicts), "healthy")
     sign = palette.VERDICTS[worst]
@@ -149,7 +149,7 @@ def title_of_run(snapshot: Snapshot) -> str:
 
 
 def loud(state: RunState) -> str:
-    """The verdict, but healthy where all that fires was acknowledged or snoozed."""
+    """The verdict; healthy if every firing alarm was acknowledged or snoozed."""
     firing = [a.rule for a in state.firing if a.severity != "info"]
     return "healthy" if firing and all(rule in state.silenced for rule in firing) else state.verdict
 

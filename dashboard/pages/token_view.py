@@ -103,7 +103,7 @@ _FORK = html.Span(_DIFFER, className="fork")
 
 
 def _token(token: dict[str, Any], side: str, same: bool, first: int | None) -> list[Any]:
-    """What the browser makes a token of: text, label, class, strength, id, in the order of Tab."""
+    """A token's data for the browser: text, label, class, strength, id, in the order of Tab."""
     names = ("tok", "same" if same else "", "odd" if token["not_finite"] else "")
     style = deltas.tint(token["delta"], deltas.STRONG_TOKEN, *names, faint=deltas.FAINT)
     position = token["position"]
@@ -118,7 +118,7 @@ def _token(token: dict[str, Any], side: str, same: bool, first: int | None) -> l
 
 
 def text_of(token: dict[str, Any]) -> str:
-    """The token's text made visible; a long one is cut, and says so."""
+    """The token's text made visible; a long text is cut and marked as cut."""
     if token["text"] is None:
         return f"▯{token['token_id']}" if token["token_id"] is not None else "▯"
     text = escape_control(token["text"], lines=True)
@@ -127,7 +127,7 @@ def text_of(token: dict[str, Any]) -> str:
 
 
 def numbers_of(token: dict[str, Any]) -> str:
-    """What hover and focus say of a token."""
+    """The numbers of a token that hover and focus show."""
     text = visible(escape_control(token["text"] or "no text"), 60)
     if token["not_finite"]:
         likelihood = f"not finite: {token['not_finite']}"
@@ -150,7 +150,7 @@ def _or(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
-    """Turn, kind and what its likelihood did."""
+    """The head of an action: turn, kind, and the change of its likelihood."""
     name = [html.Strong(f"action {index}")]
     if action is None:
         return html.Header([*name, html.Span("no row of this action was recorded")])
@@ -169,7 +169,7 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
 
 
 def without_tokens(item: Trajectory) -> list[Any]:
-    """Actions with their Δ, and the recorded text, where no token was recorded."""
+    """Actions with their Δ, and the recorded text, of a response without recorded tokens."""
     text = "No tokens of this response were recorded; Δ is shown per action."
     if all(a["delta"] is None for a in item.actions):
         text = "No tokens of this response were recorded, and it was not scored after the update."

@@ -31,8 +31,8 @@ MOST_NAMED = 6  # tokens that are named as the greatest losses
 
 
 def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
-    """The response the address names, or words if there is none. Raises LldscopeError if the run
-    cannot be read."""
+    """The response that the address names, or words if it does not exist. Raises LldscopeError if
+    the run cannot be read."""
     name = snapshot.name
     step, number = whole(query, "step"), whole(query, "id", -(2**31))
     run, response = snapshot.run, None
@@ -119,7 +119,7 @@ def _group(name: str, response: Trajectory, other: Trajectory | None) -> html.Di
 
 
 def _pairing(response: Trajectory, other: Trajectory | None, shared: int) -> html.P:
-    """What stands beside the response, and what they share."""
+    """The response beside this one, and the tokens that both share."""
     if other is None:
         kind = "wrong" if response.about["correct"] else "correct"
         text = f"The group holds no {kind} response to compare with."
@@ -131,7 +131,7 @@ def _pairing(response: Trajectory, other: Trajectory | None, shared: int) -> htm
 
 
 def _losses(name: str, response: Trajectory) -> html.P:
-    """The tokens that lost most, as links: the way to them without a mouse."""
+    """The tokens that lost most, as links: a way to them without a mouse."""
     losses = [t for t in rows_of(response.tokens) if t["action_index"] is not None]
     losses = sorted((t for t in losses if (t["delta"] or 0.0) < 0), key=lambda t: t["delta"])
     if not losses:

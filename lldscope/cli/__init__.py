@@ -150,7 +150,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def _printable(error: object) -> str:
-    """Messages quote names and values of runs, which a terminal must not obey."""
+    """A message without control characters: it quotes names and values of runs."""
     from ..core.terminal import plain
 
     return "\n  ".join(plain(line) for line in str(error).split("\n"))

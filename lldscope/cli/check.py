@@ -86,7 +86,7 @@ def nagios_line(state: RunState, code: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """A bar would begin performance data, a line end the long output."""
+    """Nagios takes what follows a bar for performance data, and a second line for long output."""
     from ..core.terminal import plain
 
     return plain(text).replace("|", "/")

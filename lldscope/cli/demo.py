@@ -133,8 +133,8 @@ def _child(words: tuple[str, ...], log: Path) -> Iterator[subprocess.Popen[bytes
 
 
 def _follow(arms: list[Arm]) -> None:
-    """Show both trainings until they have ended: each alarm as it is raised, and a line about each
-    every so many steps; the dashboard shows the rest."""
+    """Print each alarm when it is raised, and now and then a line about each training, until both
+    have ended."""
     from ..core.terminal import console
     from .views import alert_text, status_line
 

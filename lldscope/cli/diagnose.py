@@ -1,4 +1,4 @@
-"""`lldscope diagnose SOURCE…`: what any log says of its run, with nothing to name."""
+"""`lldscope diagnose SOURCE…`: what any log says of its run, whatever its format."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def _judge_all(
 
 
 def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
-    """A run as it is; of anything else its import in the cache, made anew where it changed. Raises
-    SeveralRuns where there are several and none is named."""
+    """The run itself, or the cached import of another log, made again if the log has changed.
+    Raises SeveralRuns if the source holds several runs and none is named."""
     from ..core.errors import SeveralRuns
     from ..core.version import __version__
     from ..importers.addresses import is_fetched

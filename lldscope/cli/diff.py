@@ -1,4 +1,4 @@
-"""`lldscope diff A B`: from which step on, and in what, B differs from A."""
+"""`lldscope diff A B`: the step and the signals at which B begins to differ from A."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lldscope evaluate BANK`: what the alarms are worth on runs whose end is known."""
+"""`lldscope evaluate BANK`: how often the alarms are right on runs whose end is known."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _cells(rule: dict[str, Any], labels: list[str]) -> list[str]:
 
 
 def _firing_count(counts: dict[str, list[int]], label: str) -> str:
-    """Runs of an outcome, or of all faults together."""
+    """How many runs of an outcome, or of all faults together, fired."""
     pairs = [c for name, c in counts.items() if (name if name in LABELS else FAULTS) == label]
     return _of([sum(column) for column in zip(*pairs, strict=True)])
 

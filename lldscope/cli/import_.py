@@ -88,8 +88,8 @@ def import_(
 def local_paths(
     sources: tuple[str, ...], request: ImportRequest, follow: bool
 ) -> tuple[tuple[Path, ...], ImportRequest]:
-    """The sources as paths, what is elsewhere fetched; and the request, with the run that an
-    address names."""
+    """The sources as paths, and the request with the run that an address names. Sources at an
+    address are fetched first."""
     from dataclasses import replace
 
     from ..importers.addresses import is_address, located
@@ -113,7 +113,7 @@ def local_paths(
 def imported(
     source: tuple[Path, ...], run: Path, request: ImportRequest, format_id: str | None, follow: bool
 ) -> tuple[Import, ImportSummary]:
-    """Whoever follows a trainer that has not logged anything yet waits for it."""
+    """Import the sources; with --follow, wait for a trainer that has not logged anything yet."""
     from ..importers.build import POLL_SECONDS, Import, NothingImported
 
     waited = False

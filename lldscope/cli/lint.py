@@ -1,4 +1,4 @@
-"""`lldscope lint RUN`: whether the run does what its configuration says."""
+"""`lldscope lint RUN`: compare what the run did with its configuration."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def mcp(root: Path) -> None:
 
 
 def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
-    """The tools over what lies below a folder."""
+    """The tools; they read below one folder."""
     from ..runs import open_run
 
     def below(name: str) -> Path:
@@ -138,7 +138,7 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
 
 
 def _answering(tool: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """The tool with plain JSON as its answer, and a sentence where it has none."""
+    """The tool with a plain JSON answer; an error becomes a sentence."""
 
     @wraps(tool)
     def answer(*arguments: Any, **named: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`lldscope query RUN SQL`: what no other command foresaw."""
+"""`lldscope query RUN SQL`: questions that no other command answers."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
 
 
 def _answer(run: Run, sql: str, timeout: float) -> Answer:
-    """Asked in a thread: DuckDB looks for a Ctrl-C only between long pieces of work, but stops
-    within one if another thread tells it to."""
+    """The answer, computed in a thread: DuckDB notices a Ctrl-C only between long pieces of work,
+    but another thread can stop it at once."""
     with ThreadPoolExecutor(1) as worker:
         future = worker.submit(run.rows, sql, timeout)
         try:
@@ -92,7 +92,8 @@ def _answer(run: Run, sql: str, timeout: float) -> Answer:
 
 
 def _end_this_process_after(seconds: float, limit: float) -> threading.Timer:
-    """A function that makes one giant value is not stopped by DuckDB's interrupt."""
+    """End the process after a delay: DuckDB's interrupt does not stop a function that makes one
+    giant value."""
 
     def end() -> None:
         message = f"lldscope: the query took longer than {limit:g} s and did not stop when asked."

@@ -20,7 +20,7 @@ SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json"}
 
 
 def document_options(default: str) -> Callable[[_F], _F]:
-    """-o FILE as `file` and --format as `kind`; `default`: what is written without either."""
+    """The options -o FILE (`file`) and --format (`kind`); without either, `default` is written."""
 
     def add(command: _F) -> _F:
         output = click.option(
@@ -37,7 +37,7 @@ def document_options(default: str) -> Callable[[_F], _F]:
 
 
 def form_of(file: Path | None, kind: str | None) -> str:
-    """The format that is meant. Raises where it cannot be written there."""
+    """The format, by the option or by the file's name. Raises if this file cannot have it."""
     from ..core.errors import LldscopeError
 
     if kind is None and file is not None and file.suffix.lower() not in (*SUFFIXES, ""):

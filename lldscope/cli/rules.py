@@ -1,4 +1,4 @@
-"""`lldscope rules`: the rules there are, and where those of a file fire in recorded runs."""
+"""`lldscope rules`: list the rules, and show where the rules of a file fire in recorded runs."""
 
 from __future__ import annotations
 

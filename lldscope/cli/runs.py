@@ -30,8 +30,8 @@ def runs(root: Path | None, as_json: bool) -> None:
 
 
 def rows_below(root: Any) -> list[dict[str, Any]]:
-    """A row for each run under a folder or at an address: from the index beside them, or read
-    now."""
+    """A row for each run under a folder or at an address, from the index beside the runs or from
+    the runs."""
     from ..monitor.run_index import RunIndex, fingerprint
     from ..query.remote import find_remote
     from ..runs import names_below

@@ -1,4 +1,4 @@
-"""`lldscope schema [TABLE]`: the registry, for people and for programs; of a trainer, the atlas."""
+"""`lldscope schema [TABLE]`: print the registry of columns, or the atlas of a trainer's metrics."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ Or train a tiny policy here, in front of the dashboard: lldscope demo"""
 
 
 def here(root: Any) -> Any:
-    """The folder of runs that is meant where none was named: `runs`, or this one if runs are in it.
-    Raises LldscopeError with what to type where there is neither."""
+    """The folder of runs if none is named: `runs`, or the current one if it holds runs. Raises
+    LldscopeError, which says what to type, if there is neither."""
     from pathlib import Path
 
     from ..core.errors import LldscopeError
@@ -60,7 +60,7 @@ def here(root: Any) -> Any:
 
 
 class LocalRun(RunPath):
-    """A folder; an address is refused with what the command would do there."""
+    """A folder. An address is refused; the message says what the command would do there."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -75,7 +75,7 @@ class LocalRun(RunPath):
 
 
 def arl_option(default: str = "20 × the planned length, or 2000") -> Any:
-    """--arl, None where it is not given; `default` describes what then holds."""
+    """The option --arl; None if it is not given. `default` is the help's text for that case."""
     return click.option(
         "--arl",
         type=click.FloatRange(min=10),
@@ -86,7 +86,7 @@ def arl_option(default: str = "20 × the planned length, or 2000") -> Any:
 
 
 class _File(click.Path):
-    """The path of a file; pathlib is loaded with it, and not for --help."""
+    """The path of a file. --help does not need pathlib and does not load it."""
 
     def convert(self, value: Any, param: Any, context: Any) -> Path:
         from pathlib import Path
@@ -149,7 +149,7 @@ def progress(items: Sequence[Any] | None = None, length: int | None = None) -> A
 
 
 def verdict_text(verdict: str, word: str) -> Any:
-    """The word of a verdict in its colour; a word that is not the verdict's own has none."""
+    """A verdict's word in its colour; any other word has no colour."""
     from rich.text import Text
 
     from ..core.palette import NO_ALARM, VERDICTS
@@ -163,7 +163,7 @@ def warn_of_damage(
     drops: Mapping[str, int] | None = None,
     unclear: Mapping[str, str] | None = None,
 ) -> None:
-    """What is wrong with the log itself goes to stderr, whatever the format of the data."""
+    """Print damage of the log to stderr, whatever the format of the data."""
     from ..core.terminal import plain
 
     for part, wrong in damaged.items():

@@ -1,4 +1,4 @@
-"""What `check`, `runs` and `watch` show people on a terminal."""
+"""What `check`, `runs` and `watch` print for people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def status_line(state: RunState) -> Text:
 
 
 def phase_words(phase: str | None) -> str:
-    """The phase to name beside a verdict; nothing where there is no sign of LLD."""
+    """The phase to name beside a verdict; empty without a sign of LLD."""
     return "" if phase in (None, "healthy") else f"phase {PHASES[phase].word}"
 
 
@@ -59,7 +59,7 @@ def _firing(state: RunState, before: str = "") -> Text:
 
 
 def live_block(run: Run, state: RunState, width: int) -> Group:
-    """`watch`: the same in lines that fit a terminal, none longer than `width`."""
+    """The status of a run for `watch`, in lines no longer than `width`."""
     name = Text.assemble((plain(run.name), "bold"), "  ", _head(state))
     life = Text.assemble(_firing(state), "  " if _firing(state) else "", (life_text(state), "dim"))
     for line in (name, life):
@@ -68,7 +68,7 @@ def live_block(run: Run, state: RunState, width: int) -> Group:
 
 
 def life_text(state: RunState) -> str:
-    """Whether the run goes on, and the age of its last row."""
+    """Whether the run is live, and the age of its last row."""
     reason = plain(in_one_line(state.reason or ""))
     word = reason if state.life == "finished" and reason else state.life
     if reason and state.life not in ("finished", "live"):
@@ -85,7 +85,8 @@ def life_text(state: RunState) -> str:
 
 
 def show_state(run: Run, state: RunState) -> None:
-    """`check`: the answer, the signals as sparklines, phases, alarms, and what else it could be."""
+    """Print for `check`: the answer, signals as sparklines, phases, alarms, and other possible
+    causes."""
     out = console()
     lines: list[Text | str] = [
         Text.assemble((plain(run.name), "bold"), "  ", _head(state), f"  {life_text(state)}"),
@@ -121,8 +122,8 @@ def _print(out: Console, lines: Iterable[Text | str], style: str | None = None) 
 
 
 def _look_alikes(state: RunState) -> Iterator[str]:
-    """What the log supports with its evidence, as the cause if the headline says so; then in a line
-    each the others."""
+    """A line for each cause that the log supports, with its evidence; then a line for each other
+    answer."""
     by_answer: dict[str, list[str]] = {}
     for name, answer in state.look_alikes.items():
         by_answer.setdefault(answer, []).append(name)
@@ -139,7 +140,7 @@ def _look_alikes(state: RunState) -> Iterator[str]:
 
 
 def _precision(run: Run, state: RunState) -> Iterator[str]:
-    """How finely Δ was recorded where that matters, and how often its alarm is false."""
+    """The resolution of Δ, if it matters, and how often the alarm of Δ is false."""
     from ..monitor.health import full_length
 
     rounding = as_recorded(run.columns(), "delta_correct_rounding")
@@ -187,7 +188,7 @@ def alert_text(
     step: str = "step",
 ) -> Text:
     """An alarm in lines that fit: what and when, and, while it fires, what to do. `step` is the
-    word for what is counted."""
+    unit's word."""
     start, resolved = alert.episodes[-1]
     sign = SEVERITIES[alert.severity]
     head = f"{sign.shape} {alert.severity} {alert.rule}"

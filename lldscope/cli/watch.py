@@ -122,8 +122,8 @@ def watch(
 def _updates(
     follower: Follower, interval: float, timeout: float | None, grace: float
 ) -> Iterator[RunUpdate | None]:
-    """Updates of the run, `interval` seconds apart, until it has ended or the time is up. One that
-    did not finish has ended only `grace` seconds after its last row."""
+    """Updates of the run, `interval` seconds apart, until the run has ended or the time is up. A
+    run that did not finish counts as ended `grace` seconds after its last row."""
     end = None if timeout is None else time.monotonic() + timeout
     given_up: float | None = None
     while True:
@@ -147,7 +147,7 @@ def _updates(
 
 
 def _json_lines() -> Show:
-    """A line of type `waiting`, `alert` or `status` whenever it differs from the one before."""
+    """Print a line of type `waiting`, `alert` or `status` when it differs from the line before."""
     from ..monitor.health import CHECK_SCHEMA
     from ..storage.json_files import to_json
 
@@ -174,7 +174,7 @@ def _json_lines() -> Show:
 
 
 def _plain_lines() -> Show:
-    """For logs: a line when verdict, phase or life change, and for each alarm."""
+    """For logs: print a line for each alarm, and when verdict, phase or life change."""
     from ..core.terminal import console
     from .views import alert_text, status_line
 
@@ -206,7 +206,7 @@ def _plain_lines() -> Show:
 
 @contextmanager
 def _live() -> Iterator[Show]:
-    """For people: one block that is redrawn in place; alarms scroll by above it."""
+    """For people: redraw one block in place; alarms scroll by above it."""
     from rich.live import Live
     from rich.text import Text
 

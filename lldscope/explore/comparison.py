@@ -4,11 +4,11 @@ Values are trailing means over the last ten measured steps. Without a spacing, t
 run's own start, best reward and end; with one, positions on a common axis: steps, tokens trained
 on, or steps since the run's own likelihood began to fall.
 
-`diff` says from which step on one run differs from another by more than that one's own noise: what
-a signal of it moves by from step to step, and around its running median, whichever is larger. A
-difference of two runs that noisy is tested over the last 1, 2, 4 and 8 steps; with the limit that
-is used, ALPHA of pairs that differ by Gaussian noise alone are called different, by a signal. The
-step that is named is the most likely beginning of what exceeded the limit.
+`diff` finds the step from which one run differs from another by more than the other's noise. The
+noise of a signal is its movement from step to step or around its running median, whichever is
+larger. The difference is tested over the last 1, 2, 4 and 8 steps. The limit calls a share of ALPHA
+of pairs different, by a signal, that differ by Gaussian noise alone. The named step is the most
+likely beginning of the difference that exceeded the limit.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def compare(
 ) -> dict[str, Any]:
     """Runs as plain data: verdicts, phases, alarms, and each signal at matched points.
 
-    `every` is the spacing of the points in the unit of `align`. `signals` are by default those of
-    COMPARED that any of the runs has measured. A value is None where the run was not there, or had
-    not measured the signal yet. `differences` are to the first run; `estimators` say how a number
-    differs from what lldscope would measure, None where it does not. Raises
-    UsageError for too many runs or points, and for a name that is no signal.
+    `every` is the spacing of the points in the unit of `align`. `signals` are by default the
+    signals in COMPARED that a run has measured. A value is None before the run began, after it
+    ended, or before it measured the signal. `differences` are to the first run. `estimators` say
+    how a number differs from lldscope's own measurement; None if it does not. Raises UsageError for
+    too many runs or points, and for a name that is no signal.
     """
     if len(runs) > MOST_RUNS:
         raise UsageError(f"{len(runs)} runs are too many to compare; {MOST_RUNS} are the most.")
@@ -115,13 +115,14 @@ def _about(
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """Names, or places where two runs have the same one."""
+    """The names of runs, or their places if two runs have the same name."""
     often = Counter(run.name for run in runs)
     return [run.name if often[run.name] == 1 else run.place for run in runs]
 
 
 def onset(assessment: Assessment, boundaries: Sequence[Boundary]) -> int | None:
-    """Where the likelihood began to fall: with hindsight (`refine`), or else as seen live."""
+    """The step at which the likelihood began to fall: with hindsight (`refine`), or else as seen
+    live."""
     onsets = [b.step for b in boundaries]
     onsets += [s.start_step for s in assessment.spans() if s.phase in ("decay", "collapse")]
     return onsets[0] if onsets else None
@@ -189,10 +190,11 @@ NOT_COMPARED = frozenset(signals_in("apart"))
 
 @dataclass(frozen=True)
 class Divergence:
-    """A signal in two runs. From `step` on the second differs by more than the noise of the first;
-    `first` and `second` are the means of both from there to where that is certain, and `sigmas`
-    their difference in standard deviations of noise; None where it does not, `sigmas` also where
-    the first run has no noise. `differs` is the first step at which they are not equal."""
+    """A signal in two runs. From `step` on the second run differs by more than the noise of the
+    first. `first` and `second` are the means of both from `step` to the step where this is certain;
+    `sigmas` is the difference of the means in standard deviations of noise. All are None without
+    such a step; `sigmas` also if the first run has no noise. `differs` is the first step with
+    unequal values."""
 
     signal: str
     unit: str
@@ -205,7 +207,8 @@ class Divergence:
 
 
 def sentence(first: str, second: str, steps: Sequence[tuple[str, int | None]]) -> str:
-    """What was found in two runs of these names; `steps` are those of `divergences`, by signal."""
+    """The differences of two runs of these names, in a sentence; `steps`: the step of each
+    divergence, by signal."""
     pairs = [(name, step) for name, step in steps if step is not None]
     if not steps:
         return "No signal was measured at eight steps of both."
@@ -219,8 +222,8 @@ def sentence(first: str, second: str, steps: Sequence[tuple[str, int | None]]) -
 
 
 def divergences(a: pd.DataFrame, b: pd.DataFrame) -> list[Divergence]:
-    """Each signal that both have measured; those that differ come first, in the order of their
-    steps."""
+    """Each signal that both runs have measured. Signals that differ come first, in the order of
+    their steps."""
     both = a.merge(b, on="step", suffixes=("", "_b")).sort_values("step", ignore_index=True)
     results = []
     for column in SIGNALS.columns:
@@ -269,13 +272,14 @@ def _first(z: d.Series) -> int | None:
 
 
 def _beginning(z: d.Series, row: int) -> int:
-    """The row from which on the difference up to this one is most beyond noise."""
+    """The row from which the difference, up to this row, exceeds the noise most."""
     back = np.cumsum(z[row::-1][: WINDOWS[-1]])
     return row - int(np.argmax(np.abs(back) / np.sqrt(np.arange(1, len(back) + 1))))
 
 
 def diff(a: Run, b: Run) -> dict[str, Any]:
-    """Two runs as plain data: the settings that differ, and from where on each signal differs."""
+    """Two runs as plain data: the settings that differ, and the step from which each signal
+    differs."""
     configs = [flat(run.info.get("config")) for run in (a, b)]
     return {
         "schema": DIFF_SCHEMA,

@@ -1,4 +1,4 @@
-"""What was tried with a run, as tables for people: `blame`'s answer, `rescue`'s forks, attempts.
+"""Experiments with a run, as tables for people: `blame`'s answer, `rescue`'s forks, attempts.
 
 The answers are in `blame/step-STEP.json` and `rescue/step-STEP.json` of the run's folder.
 """
@@ -24,13 +24,13 @@ class Experiment:
 
 
 def experiments(run: Run) -> list[Experiment]:
-    """What was tried with a run, the most telling first; what cannot be read is left out."""
+    """The experiments with a run, the most telling first, without unreadable ones."""
     answers = (_newest(run, "blame", blame), _newest(run, "rescue", rescue), attempts(run))
     return [answer for answer in answers if answer is not None]
 
 
 def _newest(run: Run, folder: str, read: Callable[[Any], Experiment]) -> Experiment | None:
-    """The newest answer in a folder of a run; None where there is none that can be read."""
+    """The newest readable answer in a folder of a run; None if there is none."""
     try:
         file = max((run.path / folder).glob("step-*.json"), key=lambda path: path.stat().st_mtime)
         return read(json_files.parse(json_files.read_bytes(file, run.path)))
@@ -39,7 +39,7 @@ def _newest(run: Run, folder: str, read: Callable[[Any], Experiment]) -> Experim
 
 
 def blame(answer: Any) -> Experiment:
-    """What `lldscope blame` found."""
+    """The answer of `lldscope blame`."""
     rows = [
         (str(v["name"])[:80], _number(v["measures"]["delta_correct"]), _interval(v["delta"]),
          _interval(v["change"]))
@@ -52,7 +52,7 @@ def blame(answer: Any) -> Experiment:
 
 
 def rescue(answer: Any) -> Experiment:
-    """What `lldscope rescue` found."""
+    """The answer of `lldscope rescue`."""
     rows = [
         (str(a["arm"])[:80], ", ".join(f"{float(em):.3f}" for em in a["em"][:100]),
          _number(a["delta"]), "" if a["ended"] is None else f"step {a['ended'] - 1}")
@@ -64,8 +64,8 @@ def rescue(answer: Any) -> Experiment:
 
 
 def attempts(run: Run) -> Experiment | None:
-    """The attempts of a run that was resumed: where each began, what it changed, and up to which
-    step it counts."""
+    """The attempts of a resumed run: the first step of each, the settings that it changed, and the
+    last step that counts."""
     spans = run.rows("SELECT attempt, min(step), max(step), (SELECT max(step) FROM steps s WHERE"
                      " s.attempt = a.attempt) FROM all_steps a GROUP BY attempt ORDER BY attempt"
                      ).rows

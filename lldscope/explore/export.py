@@ -77,7 +77,7 @@ def _write(run: Run, table: str, path: Path, only_with_rows: bool) -> dict[str, 
 
 
 def _without_formulas(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows, with an apostrophe before texts that a spreadsheet would compute."""
+    """The rows with an apostrophe before texts that a spreadsheet would compute."""
     for i, field in enumerate(rows.schema):
         if pa.types.is_string(field.type):
             texts = rows.column(i)

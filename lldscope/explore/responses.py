@@ -1,4 +1,4 @@
-"""Which responses a run holds: filtered, sorted and read a page at a time, however many there are.
+"""The responses of a run, filtered, sorted and read a page at a time, however many there are.
 
 Δ is that of `response_likelihood`: log π after the step's updates minus before, summed over the
 actions of a response, in nats; NULL unless every action was re-scored.
@@ -71,8 +71,8 @@ WHERE r.{steps}
 
 @dataclass(frozen=True)
 class ResponseQuery:
-    """Which responses; None: any. Bounds are included. `tokens`: with tokens recorded or without.
-    `text` is in what was recorded of prompt and response, in any case.
+    """Conditions on responses; None: any. Bounds are included. `tokens`: with recorded tokens or
+    without. `text` occurs in the recorded prompt or response, in upper or lower case.
 
     A response matches no condition on a value that was not measured.
     """
@@ -119,7 +119,7 @@ def describe(run: Run, keys: pd.DataFrame) -> pd.DataFrame:
 
 
 def _previews(run: Run, keys: pd.DataFrame, inside: str) -> pd.DataFrame:
-    """Question and answer of these responses, where text or tokens were recorded."""
+    """Question and answer of these responses, if text or tokens were recorded."""
     listed = ", ".join(f"({int(s)}, {int(r)}, {int(i)})" for s, r, i in keys[KEY].to_numpy())
     sql = _PREVIEW.format(steps=inside, keys=listed or "(NULL, NULL, NULL)", most=PREVIEW)
     return run.sql(sql, None, SECONDS)
@@ -149,10 +149,10 @@ ORDER BY group_delta NULLS LAST, groups.mixed DESC NULLS LAST, rank, g,
 
 
 def groups_of_step(run: Run, step: int, groups: int, responses: int) -> pd.DataFrame:
-    """Responses of a step: at most so many of each class of so many groups, those first whose
-    correct responses lost most likelihood. Rows as of `describe`, with the group's `place` among
-    these, `n`, its size, `n_groups` of the step and `group_delta`, the mean Δ of its correct
-    ones."""
+    """Responses of a step: at most so many of each class of so many groups, beginning with the
+    groups whose correct responses lost most likelihood. Rows are as of `describe`, with `place` and
+    size `n` of the group, the step's number of groups `n_groups`, and `group_delta`, the mean Δ of
+    the group's correct responses."""
     keys = run.sql(_GROUPS_OF_STEP, [step, groups, responses], SECONDS)
     return keys.drop(columns="g").assign(
         place=keys.groupby(["rank", "g"], sort=False).ngroup()
@@ -223,7 +223,7 @@ GROUP BY step ORDER BY step NOT BETWEEN $2 AND $1, abs(step - $1), step > $1 LIM
 
 
 def largest_drops_at(run: Run, step: int) -> LargestDrops:
-    """The steps to show for an alarm at `step`: where possible, some with tokens recorded."""
+    """The steps to show for an alarm at `step`; if possible, steps with recorded tokens."""
     first = max(0, step - SMOOTH + 1)
     nearest = run.sql(_NEAREST_DROP, [step, first], SECONDS)["step"].tolist()
     if not nearest or first <= nearest[0] <= step:
@@ -245,7 +245,7 @@ MOST_ACTIONS = 12  # its rows; later actions are one row
 
 
 def action_map(run: Run) -> pd.DataFrame:
-    """Mean Δ of correct responses' actions: a row for each range of steps and action index, which
-    for the last of MOST_ACTIONS stands for all from there on. `delta` is NaN where none of its
-    actions was re-scored."""
+    """Mean Δ of the actions of correct responses: a row for each range of steps and action index.
+    The last of MOST_ACTIONS indices stands for all later actions, too. `delta` is NaN if none of
+    the row's actions was re-scored."""
     return run.sql(_ACTION_MAP, [MOST_BINS, MOST_ACTIONS - 1])

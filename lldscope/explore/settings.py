@@ -1,4 +1,4 @@
-"""The settings of runs, flat and as text, and where they differ."""
+"""The settings of runs, flat and as text, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ NOT_SET = "not recorded"
 
 
 def flat(config: Any) -> dict[str, str]:
-    """The settings of a configuration as text, credentials hidden; names have dots where it is
-    nested."""
+    """The settings of a configuration as text, without credentials; nested names have dots."""
     return {
         name: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str)
         for name, v in pairs(redact(config))
@@ -28,7 +27,7 @@ def differing(configs: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str]
 
 
 def pairs(config: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings of a configuration with their values; names have dots where it is nested."""
+    """The settings of a configuration with their values; nested names have dots."""
     if not isinstance(config, Mapping):
         return
     for key, value in config.items():

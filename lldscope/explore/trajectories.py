@@ -1,6 +1,6 @@
 """One response turn by turn: its actions, its tokens, and the others of its group.
 
-Text of a model is untrusted. It is passed on as it was recorded; long text is cut when it is read.
+Text of a model is untrusted: this module passes it on as recorded, but cuts long text.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def read_tokens(run: Run, key: Key) -> pd.DataFrame:
 
 
 def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:
-    """The responses of the same group as rows of `describe`; itself alone where no group is."""
+    """The responses of the same group as rows of `describe`; without a group, the response
+    alone."""
     if about["group_id"] is None:
         return [about]
     parameters = [about["step"], about["group_id"], about["data_source"], MOST_GROUP]
@@ -115,9 +116,10 @@ def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def paired_with(run: Run, base: Trajectory) -> Key | None:
-    """The response of the other class, in the same group, whose tokens begin most like this one's;
-    of those without recorded tokens the first, one that was scored after the update before others.
-    None where the group has no response of the other class, or the class is unknown.
+    """The response of the other class, in the same group, whose tokens begin most like this
+    response's. Without recorded tokens: the first response of the other class, if possible one that
+    was scored after the update. None if the group has no response of the other class, or the class
+    is unknown.
     """
     correct = base.about["correct"]
     others = [row for row in base.group if correct is not None and row["correct"] == (not correct)]
@@ -142,8 +144,8 @@ def key_of(row: dict[str, Any]) -> Key:
 
 
 def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
-    """The length in tokens of the common beginning, from the policy's first own token on. Tokens
-    are equal where id and text are."""
+    """The number of tokens with which both responses begin, counted from the policy's first own
+    token. Tokens are equal if id and text are."""
     both = []
     for tokens in (a, b):
         mask = tokens["action_index"].notna().cummax()
@@ -153,6 +155,6 @@ def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as dictionaries of plain values; None where nothing was measured."""
+    """Rows as dictionaries of plain values; None if a value was not measured."""
     plain = frame.astype(object).where(frame.notna(), None)
     return [{str(k): v for k, v in row.items()} for row in plain.to_dict("records")]

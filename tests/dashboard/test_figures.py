@@ -163,6 +163,11 @@ def test_what_was_set_is_drawn_as_it_was_set(dying: Subject) -> None:
     assert line["y"] == pytest.approx(ramp, abs=1e-8)
 
 
+def test_every_chart_shares_x_and_keeps_the_zoom(dying: Subject) -> None:
+    view = View("step", 10, (20.0, 90.0))
+    assert all(make_chart(c, dying, view)["layout"]["xaxis"]["range"] == [20, 90] for c in CHARTS)
+
+
 def test_checkpoints_give_way_to_named_events_when_there_are_many(dying: Subject) -> None:
     def ticks(n: int) -> list[str]:
         saved = [{"kind": "checkpoint", "step": i} for i in range(n)]

@@ -379,3 +379,27 @@ def test_the_story_has_one_pair_of_steps_for_each_event_and_the_worst_tokens() -
     assert len(tokens) == 3
     assert all("mark=t" in h for h in tokens)
     assert "Change first" not in texts(story(runs.snapshot("grpo-llds")))
+
+
+def test_a_log_of_rewards_alone_is_never_green_and_says_what_is_missing(
+    lldscope_command: Any, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    lines = [json.dumps({"step": s, "reward": 0.3 + s / 500 + rng.normal(0, 0.02)})
+             for s in range(100)]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    lldscope_command("import", tmp_path / "log.jsonl", "--to", tmp_path / "runs" / "r")
+    snapshot = RunRegistry(tmp_path / "runs").snapshot("r")
+    status = texts(run_parts(snapshot)["status"])
+    for expected in ("no alarm", "improving", "only the reward was logged", "imported"):
+        assert expected in status
+    for wrong in ("healthy", '"finished', "phase", "entropy"):
+        assert wrong not in status
+    assert "checks need what this log lacks" in texts(story(snapshot))
+    summaries = RunSummaries(RunRegistry(tmp_path / "runs"))
+    summaries.now(60.0)
+    row = texts(run_rows(summaries, choice_of({}), [])[0])
+    assert "no alarm" in row, "the list agrees"
+    grouped = run_rows(summaries, choice_of({"by": ["group"]}), [])[0]
+    assert "1 run, 1 no alarm" in texts(grouped)
+    assert "healthy" not in row

@@ -355,6 +355,13 @@ def test_pages_name_no_other_host(root: Path) -> None:
     assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
 
 
+def test_without_token_only_local_names_are_answered(root: Path) -> None:
+    names = {"127.0.0.1:8050": 200, "[::1]:8050": 200, "LocalHost:8050": 200, "LOCALHOST": 200,
+             "evil.example:8050": 403}
+    for name, status in names.items():
+        assert client(root).get("/", headers={"Host": name}).status_code == status, name
+
+
 @pytest.mark.parametrize("path", ["/", "/_dash-layout", "/_dash-dependencies", "/assets/style.css"])
 def test_with_token_every_request_needs_it(root: Path, path: str) -> None:
     visitor = client(root, TOKEN)

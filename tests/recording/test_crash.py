@@ -115,27 +115,6 @@ def test_a_full_disk_costs_nothing_once_there_is_room(small_disk):
     assert not list((small_disk / "run").rglob("*.inprogress"))
 
 
-def test_a_disk_that_stays_full_loses_rows_that_are_counted(small_disk):
-    drops, logged = training(
-        """
-        import random
-        noise = random.Random(0)
-        for first in range(0, 40, 10):
-            steps(first, first + 10, noise.randbytes(30_000).hex())
-        """,
-        small_disk / "run",
-    )
-    steps = recorded_steps(small_disk / "run")
-    losses = drops.get("steps: rows lost because the disk refuses them", 0)
-    assert steps == list(range(len(steps)))
-    assert 0 < len(steps) < 40
-    assert len(steps) + losses == 40
-    assert drops["responses: rows lost because the disk refuses them"] == 8 * losses
-    assert len([s for s in logged if "accepts no rows" in s]) == 1
-    with lldscope.open_run(small_disk / "run") as run:  # nothing half-written is left
-        assert run.sql("SELECT count(*) n FROM responses")["n"][0] == 8 * len(steps)
-
-
 def test_a_disk_that_becomes_read_only_for_a_while(small_disk):
     drops, logged = training(
         """

@@ -393,18 +393,6 @@ def test_a_process_that_forgets_to_close_still_seals(tmp_path):
     assert layout.read_run(tmp_path / "r")["status"] == "stopped"
 
 
-def test_ranks_write_side_by_side(tmp_path):
-    path = tmp_path / "r"
-    with (
-        lldscope.Recorder(path, rank=0, world_size=2) as a,
-        lldscope.Recorder(path, rank=1, world_size=2) as b,
-    ):
-        for r, reward in ((a, 1.0), (b, 3.0)):
-            r.step(step=0, n_responses=2, reward_sum=reward, reward_sq_sum=reward)
-    signals = lldscope.open_run(path).signals()
-    assert signals["reward"].tolist() == [1.0]  # (1 + 3) / (2 + 2)
-
-
 def test_the_working_directory_may_change(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()

@@ -62,7 +62,8 @@ def decline(e: Evidence) -> Measurement:
 @once
 def crash(e: Evidence) -> Measurement:
     """A length that changed within one step is a second sign, too."""
-    lost = reward_crashed(e) | (o.slips(e) & recently(e, _length_jumped(e), 1))
+    changed = recently(e, _length_jumped(e), 1) | step_change(e).holds
+    lost = reward_crashed(e) | (o.slips(e) & changed)
     return _fall(e, lost, np.where(o.halved(e), o.HALF, o.CONFIRMED))
 
 

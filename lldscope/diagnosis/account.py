@@ -261,5 +261,7 @@ class Account:
 
     def _before(self, alarm: Alert) -> int:
         event = self.event(alarm)
-        low = None if event is None else event.low
-        return min(alarm.step - SMOOTH, alarm.step if low is None else low - 1)
+        if event is None or event.low is None or event.high is None:
+            return alarm.step - SMOOTH
+        is_exact = event.high - event.low <= 1 and len(alarm.episodes) == 1
+        return event.low - 1 if is_exact else min(alarm.step - SMOOTH, event.low - 1)

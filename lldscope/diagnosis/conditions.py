@@ -20,7 +20,7 @@ LARGEST_GAIN = 4.0  # × the median size: gains above it are cut in means of Δ
 LARGEST_LOSS = 5.0  # × the largest gain: losses above it are cut in means of Δ
 CUT = 0.33  # of the rollouts: truncation
 CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen, if also by
-CUT_CLEAR = 4.0  # standard errors
+CLEAR_RISE = 4.0  # standard errors
 CUT_STEPS = 5
 ENTROPY_FLOOR = 0.05  # × the entropy of the first SMOOTH steps: nearly none
 NO_ENTROPY = 1e-4  # nats/token: none, whatever it was at first
@@ -115,21 +115,26 @@ def gradient_surges(e: Evidence) -> Flags:
 
 
 @once
+def against_first(e: Evidence, name: str, steps: int, first: int, least: float) -> d.Series:
+    """The mean of a share over so many steps, that of the first ones, and its limit: `least` above
+    that and beyond the largest noise so far, because near a share of 1 there is little; (3, N)."""
+    now, early = e.cadence.rows(steps), e.cadence.rows(first)
+
+    def statistics(values: d.Series) -> d.Series:
+        start = d.from_first(d.trailing_mean(values, early, early), early)
+        start = np.where(d.numbered(values) < early, np.nan, start)
+        noise = d.accumulated(np.fmax, d.shifted(outcome.upper_noise(values), now))
+        error = np.sqrt(noise * (1 / early + 1 / now))
+        limit = start + np.fmax(least, CLEAR_RISE * error)
+        return np.stack([d.trailing_mean(values, now, 1), start, limit])
+
+    return on_measured(e.column(name), statistics, e.data, series=3)
+
+
 def truncation_risen(e: Evidence) -> Flags:
     """More rollouts are cut by a length limit than at first: no setting, a change."""
-    share = e.column("truncated_share")
-    first, rows = e.cadence.rows(SMOOTH), e.cadence.rows(CUT_STEPS)
-
-    def rise(values: d.Series) -> d.Series:
-        now = d.trailing_mean(values, rows, 1)
-        # The largest noise so far: near a share of 1 there is little. NaN: none is known yet.
-        noise = d.accumulated(np.fmax, d.shifted(outcome.upper_noise(values), rows))
-        least = np.fmax(CUT_RISE, CUT_CLEAR * np.sqrt(noise * (1 / first + 1 / rows)))
-        rise = now - d.from_first(d.trailing_mean(values, first, first), first)
-        holds = (now > CUT) & (rise >= least) & (d.numbered(values) >= first)
-        return holds.astype(np.float64)
-
-    return on_measured(share, rise) > 0
+    now, _, limit = against_first(e, "truncated_share", CUT_STEPS, SMOOTH, CUT_RISE)
+    return (now > CUT) & (now >= limit)
 
 
 @once

@@ -165,8 +165,9 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     when = f"fired at step {alert.step}"
     message = f"{when}: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
+        is_late = _was_late(e, rule)
         earlier = _brought_about_by(e, rule, firings(e, rule)[0], displaced)
-        if earlier is None and _was_late(e, rule):
+        if earlier is None and is_late:
             earlier = "the reward had fallen"
         if earlier is not None:
             return Finding("consequence", f"{when}, after {earlier}: {alert.message}")

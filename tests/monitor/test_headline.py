@@ -229,6 +229,9 @@ def test_a_beginning_dates_the_headline_and_the_checkpoint() -> None:
     assert result.step == 30
     assert str(result).startswith("Retriever or tool dead (began at step 30): fix it, and ")
     assert result.action.endswith("go back to checkpoint 29.")
+    # It was there once before: what was trained since then is to be thrown away, too.
+    again = replace(alert("tool-outage", 34), step=12, episodes=((12, 25), (34, None)))
+    assert "restart" in headline(trouble(again, events=events, dated=[event])).action
 
 
 def test_every_verdict_has_a_headline() -> None:

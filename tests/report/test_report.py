@@ -156,7 +156,7 @@ def test_what_to_type_to_record_more_is_in_the_trainer_s_language(info, record):
 
 def test_every_look_alike_has_a_label_and_every_cause_an_action():
     assert set(LABELS) == set(LOOK_ALIKES)
-    assert all(rule.label and rule.action for rule in CAUSES)
+    assert all(rule.cause and rule.action for rule in CAUSES)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 10])
@@ -379,7 +379,7 @@ def test_the_box_on_top_has_cause_action_cost_and_confidence(lldscope_command) -
     assert f"{duration(seconds)} while alarms fired" in box
     tool, reward = facts.event("tool-outage"), facts.event("reward-crash")
     assert (tool.onset_step, reward.onset_step) == (30, 30)
-    after = "fired at step 35, after tool-outage, which fired at step 34: "
+    after = "fired at step 36, after tool-outage, which fired at step 34: "
     assert facts.look_alikes["truncation"].evidence.startswith(after)
     text = lldscope_command("report", run, "--format", "md").stdout
     assert "- **what is wrong:** Retriever or tool dead (began at step 30)." in text

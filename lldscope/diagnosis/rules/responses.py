@@ -10,10 +10,11 @@ import numpy as np
 from ...core.numbers import short
 from .. import detectors as d
 from ..conditions import (
+    CLEAR_RISE,
     CUT,
-    CUT_CLEAR,
     CUT_RISE,
     CUT_STEPS,
+    against_first,
     recently,
     tool_use,
     truncation_risen,
@@ -55,7 +56,6 @@ FAILED_STEPS = 5
 
 REPEATED = 0.1  # of the 4-grams, more than at first
 REPEATED_FIRST = 20  # measured steps that are the usual
-CLEAR_RISE = 4.0  # standard errors
 
 
 @once
@@ -151,30 +151,13 @@ def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
 
 @once
 def repetition(e: Evidence) -> Measurement:
-    share = e.column("repeat_share")
-    first, smooth = e.cadence.rows(REPEATED_FIRST, SMOOTH), e.cadence.rows(SMOOTH)
-
-    def after_first(series: d.Series, values: d.Series) -> d.Series:
-        return np.where(d.numbered(series) >= first, d.from_first(values, first), np.nan)
-
-    def usual(series: d.Series) -> d.Series:
-        return after_first(series, d.trailing_median(series, first, first))
-
-    def level(series: d.Series) -> d.Series:
-        return d.trailing_median(series, smooth, smooth)
-
-    def clear(series: d.Series) -> d.Series:
-        noise = d.noise_of_means(series)
-        return after_first(series, CLEAR_RISE * np.sqrt(noise * (1 / smooth + 1 / first)))
-
-    now, before, noise = (on_measured(share, f, e.data) for f in (level, usual, clear))
-    limit = before + np.fmax(REPEATED, noise)
+    now, before, limit = against_first(e, "repeat_share", SMOOTH, REPEATED_FIRST, REPEATED)
 
     def message(row: int) -> str:
         return (
             f"responses repeat {percent(now[row])} of their 4-grams over {e.cadence.spans(SMOOTH)} "
-            f"steps, and {percent(before[row])} in the first {first * e.cadence.stride} (limit "
-            f"{percent(limit[row])})"
+            f"steps, and {percent(before[row])} in the first {e.cadence.spans(REPEATED_FIRST)} "
+            f"(limit {percent(limit[row])})"
         )
 
     return Measurement(now >= limit, now, limit, message)
@@ -213,7 +196,7 @@ RULES = (
         action="read some of the responses",
         meaning="Responses have begun to loop, or to copy what they said before.",
         evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4): the "
-        f"median of {SMOOTH} steps is {percent(REPEATED)} above that of the first "
+        f"mean of {SMOOTH} steps is {percent(REPEATED)} above that of the first "
         f"{REPEATED_FIRST}, and {CLEAR_RISE:g} standard errors.",
         advice="Fix a reward that pays for length or does not see the end, and go back to a "
         "checkpoint from before.",
@@ -232,7 +215,7 @@ RULES = (
         meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Info if "
         "this was so from the start, a warning if it has risen, or if it leaves no group a signal.",
         evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps; risen "
-        f"where it is {percent(CUT_RISE)} of the rollouts and {CUT_CLEAR:g} standard errors above "
+        f"where it is {percent(CUT_RISE)} of the rollouts and {CLEAR_RISE:g} standard errors above "
         f"that of the first {SMOOTH} steps.",
         advice=f"{LONGER} If they have not grown, it is too low for the task.",
         confused_with="A policy that collapses and writes without end: what began first decides "

@@ -11,7 +11,15 @@ from ...core.numbers import short
 from ...core.schema import COMPONENT
 from .. import detectors as d
 from .. import outcome as o
-from ..conditions import ALONE, MEMORY, any_sign, least_rows, reward_crashed, second_signs
+from ..conditions import (
+    ALONE,
+    MEMORY,
+    any_sign,
+    least_rows,
+    recently,
+    reward_crashed,
+    second_signs,
+)
 from ..detectors import LAGS
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
@@ -53,8 +61,9 @@ def decline(e: Evidence) -> Measurement:
 
 @once
 def crash(e: Evidence) -> Measurement:
-    """A length that changed in the same step is a second sign, too."""
-    lost = reward_crashed(e) | (o.slips(e) & step_change(e).holds)
+    """A length that changed within one step is a second sign, too."""
+    changed = recently(e, _length_jumped(e), 1) | step_change(e).holds
+    lost = reward_crashed(e) | (o.slips(e) & changed)
     return _fall(e, lost, np.where(o.halved(e), o.HALF, o.CONFIRMED))
 
 
@@ -87,18 +96,21 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
 
 
 @once
+def _length_jumped(e: Evidence) -> Flags:
+    """The length changed clearly, and most of it within one step."""
+    length = change(e, "response_tokens")
+    gain, ratio = length.now - length.before, length.now / length.before
+    jumped = (np.fmax(ratio, 1 / ratio) >= STEP_LENGTH) & (np.abs(gain) > CLEAR * length.error)
+    return jumped & _in_one_step(e.column("response_tokens"), gain, e.cadence.rows(RECENT))
+
+
+@once
 def step_change(e: Evidence) -> Measurement:
     """The reward fell and the length changed within one step, and the reward has not come back."""
-    reward, length = change(e, "reward"), change(e, "response_tokens")
-    share, ratio = reward_left(e), length.now / length.before
-    sudden = reward_fell(e) & (share <= STEP_REWARD)
-    sudden &= (np.fmax(ratio, 1 / ratio) >= STEP_LENGTH) & (
-        np.abs(length.now - length.before) > CLEAR * length.error
-    )
-    # Most of either change came with one step, which is the first of the last ones.
-    for name, of in (("reward", reward), ("response_tokens", length)):
-        values = o.reward_series(e) if name == "reward" else e.column(name)
-        sudden &= _in_one_step(values, of.now - of.before, e.cadence.rows(RECENT))
+    reward, length, share = change(e, "reward"), change(e, "response_tokens"), reward_left(e)
+    ratio, recent = length.now / length.before, e.cadence.rows(RECENT)
+    sudden = reward_fell(e) & (share <= STEP_REWARD) & _length_jumped(e)
+    sudden &= _in_one_step(o.reward_series(e), reward.now - reward.before, recent)
     holds = _until_it_comes_back(e, sudden)
 
     def message(row: int) -> str:
@@ -327,8 +339,8 @@ RULES = (
         f"{ALONE} steps, and {BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by "
         f"{percent(o.NEARLY)} of the margin of independent steps for {o.SLIPS} steps, where within "
         f"{MEMORY} steps another sign showed: of entropy, gradient, KL, length, searches, numbers "
-        "that are not finite, correct responses that lose likelihood, or a length that changed in "
-        "the same step. Or the reward stays at its lowest, under half of the mean before, for "
+        "that are not finite, correct responses that lose likelihood, or a length that changed "
+        "within one step. Or the reward stays at its lowest, under half of the mean before, for "
         f"longer than steps in any order would in {percent(o.LEVEL)} of all runs. {UNTIL}",
         advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
         "look-alikes says which of them this log rules out.",

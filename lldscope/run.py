@@ -174,6 +174,14 @@ class Run:
                 "step": as_recorded(columns, "step").astype("int64")
             }
 
+    def action_columns(self) -> dict[str, Any]:
+        """The columns of `action_signals` that were measured, as arrays, without pandas."""
+        with self._lock:
+            table = self._contents.db.rows("action_signals")
+            if table is None:
+                return {}
+            return {name: table[name].to_numpy() for name in table.column_names}
+
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
         return self._frame("action_signals")

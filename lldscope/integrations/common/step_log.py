@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -29,10 +29,6 @@ SIGNALS = (
 )
 PHASES = {"stagnation": 1, "decay": 2, "collapse": 3}
 VERDICTS = {"warning": 1, "critical": 2}
-_BY_ACTION = """
-SELECT action_index, sum(delta * n_delta) / sum(n_delta) FROM action_signals
-WHERE correct AND n_delta > 0 AND step BETWEEN {} AND {} GROUP BY ALL ORDER BY ALL
-"""
 
 
 class StepLog:
@@ -68,7 +64,7 @@ class StepLog:
             return {}
         rows = np.isin(columns["step"], steps)
         values = {name: _mean(columns[name][rows]) for name in SIGNALS}
-        for index, delta in run.rows(_BY_ACTION.format(min(steps), max(steps))).rows:
+        for index, delta in _by_action(run.action_columns(), steps):
             values[f"delta_correct_action_{index}"] = delta
         state, test = check(run), run.assess().last.decay
         values["decay_test"] = float(test.value[-1] / test.threshold[-1])
@@ -91,6 +87,17 @@ class StepLog:
                 continue
             if alarm.rule not in before or alarm.severity > before[alarm.rule]:
                 alert(alarm)
+
+
+def _by_action(actions: dict[str, Any], steps: Sequence[int]) -> Iterator[tuple[int, float]]:
+    """Δ of the correct responses of these steps, by action."""
+    if "delta" not in actions:
+        return
+    rows = np.isin(actions["step"], steps) & actions["correct"] & (actions["n_delta"] > 0)
+    index, delta, n = (actions[name][rows] for name in ("action_index", "delta", "n_delta"))
+    for action in np.unique(index):
+        here = index == action
+        yield int(action), float(np.average(delta[here], weights=n[here]))
 
 
 def _mean(values: Any) -> float:

@@ -125,7 +125,7 @@ def test_untrusted_names_stay_text(tmp_path: Path) -> None:
     figure = json.dumps([make_chart(c, look.subject, View()) for c in CHARTS])
     assert "<b>" not in figure
     app = make_app(RunRegistry(tmp_path))
-    assert "dangerously" not in json.dumps(app.layout.to_plotly_json(), default=str)
+    assert "dangerously" not in json.dumps(app.layout().to_plotly_json(), default=str)
 
 
 def test_damage_and_dropped_rows_are_said(tmp_path: Path) -> None:

@@ -84,10 +84,10 @@ def test_the_image_and_what_runs_it_agree():
     assert json.loads(last["CMD"])[:2] == ["dash", "/runs"]
     assert {source for name, text in instructions() if name == "COPY" and "--from" not in text
             for source in text.split()[:-1]} == {".", "constraints.txt"}
-    sent = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
+    source = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
     needed = tomllib_sources()
-    assert {f"!{name}" for name in needed} <= {*sent}
-    for name in sent[1:]:
+    assert {f"!{name}" for name in needed} <= {*source}
+    for name in source[1:]:
         assert (ROOT / name[1:]).exists(), name
 
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
@@ -120,14 +120,14 @@ def test_the_image_s_commands_serve_runs(tmp_path):
     (extras,) = re.findall(r"\*\.whl\)\[([\w,]+)\]", dict(instructions())["RUN"])
     for name in dict(instructions())["COPY"].split()[:-1]:
         assert (ROOT / name).exists()
-    sent = tmp_path / "src"
+    source = tmp_path / "src"
     for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split()[1:]:
         copy = shutil.copytree if (ROOT / line[1:]).is_dir() else shutil.copy
-        sent.mkdir(exist_ok=True)
-        copy(ROOT / line[1:], sent / line[1:])
+        source.mkdir(exist_ok=True)
+        copy(ROOT / line[1:], source / line[1:])
     pip = [sys.executable, "-m", "pip", "-q"]
     wheels = tmp_path / "wheels"
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, sent], check=True)
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, source], check=True)
     (wheel,) = wheels.glob("*.whl")
     venv.create(tmp_path / "venv")
     bin_ = tmp_path / "venv" / "bin"
@@ -155,7 +155,7 @@ def test_prometheus_of_the_composition_reads_the_dashboard(tmp_path):
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     config = yaml.safe_load(compose["configs"]["prometheus"]["content"])
     (job,) = config["scrape_configs"]
-    dash, own = free_port(), free_port()
+    dash, prometheus = free_port(), free_port()
     (tmp_path / "token").write_text(TOKEN)
     assert job["static_configs"][0]["targets"] == ["lldscope:8050"]
     job["static_configs"][0]["targets"] = [f"127.0.0.1:{dash}"]
@@ -163,7 +163,7 @@ def test_prometheus_of_the_composition_reads_the_dashboard(tmp_path):
     job["scrape_interval"] = "1s"
     shutil.copy(DEPLOY / "../prometheus/rules.yml", tmp_path)
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-    question = f"http://127.0.0.1:{own}/api/v1/query?query=lldscope_last_step"
+    question = f"http://127.0.0.1:{prometheus}/api/v1/query?query=lldscope_last_step"
 
     def answer() -> Any:
         try:
@@ -177,7 +177,7 @@ def test_prometheus_of_the_composition_reads_the_dashboard(tmp_path):
         sys.executable, "-m", "lldscope", "dash", SAMPLES, "--port", dash, port=dash, **environment
     ), process(
         "prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}",
-        f"--web.listen-address=127.0.0.1:{own}", port=own,
+        f"--web.listen-address=127.0.0.1:{prometheus}", port=prometheus,
     ):
         wait_for(answer)
         steps = {row["metric"]["run"]: row["value"][1] for row in answer()}

@@ -134,8 +134,8 @@ def _merged(
     group = sorted(group, key=lambda part: part.name.first)
     while group:
         names = [part.name for part in group]
-        gone = max(name.kept_from for name in names)
-        name = replace(names[0], last=names[-1].last, kept_from=gone)
+        removed_before = max(name.kept_from for name in names)
+        name = replace(names[0], last=names[-1].last, kept_from=removed_before)
         rows = row_groups(run, group)
         try:
             part = write_part(new, table, name, rows if texts else _without_texts(table, rows))

@@ -40,12 +40,12 @@ class StepLog:
     """
 
     @classmethod
-    def of(cls, recorder: Any, fail_open: FailOpen, wanted: bool) -> StepLog | None:
-        """None where it is not wanted, or DuckDB is missing, as on a node that only records."""
-        if wanted and find_spec("duckdb") is None:
+    def of(cls, recorder: Any, fail_open: FailOpen, enabled: bool) -> StepLog | None:
+        """None where it is off, or DuckDB is missing, as on a node that only records."""
+        if enabled and find_spec("duckdb") is None:
             fail_open.missing("the trainer's own log", "the package duckdb is not installed")
             return None
-        return cls(recorder) if wanted else None
+        return cls(recorder) if enabled else None
 
     def __init__(self, recorder: Any) -> None:
         self._path = recorder.path

@@ -41,7 +41,7 @@ from lldscope.run import Run
 
 PLOTLY = "/assets/plotly/plotly-basic.min.js"
 TOKEN = "not-to-be-guessed"
-MUTANTS = 300
+MUTANTS = 100
 SENT = {"again": "http://localhost/run/dying", "url": "http://localhost/run/dying", "tick": 1,
         "list-tick": 1, "step": 3, "more": ["lr"], "drawing": {"x": ["tokens"]}}
 CALLBACKS = "/_dash-update-component"

@@ -172,8 +172,10 @@ def test_the_next_recorder_sends_what_the_one_before_left(monkeypatch):
     monkeypatch.setattr(spool, "_keep_sending", spools.append)
     first = lldscope.Recorder(PLACE)
     record_steps(first, range(2))
-    lldscope.Recorder(PLACE, resume=True)
+    second = lldscope.Recorder(PLACE, resume=True)
     assert first.path in spools
+    second.close()  # at the end of the process it would wait for the store
+    first.close()
 
 
 def test_the_spool_is_for_its_user_only():

@@ -14,15 +14,7 @@ from ..evidence import Evidence, on_measured, once
 from ..outcome import DECLINED, outcome, rise
 from ..rule import CauseRank, Measurement, Rule, Severity
 from ..usual import TINY
-from .measures import (
-    EARLIER_MAXIMUM,
-    REPORTS,
-    mean,
-    over_former_max,
-    restarts,
-    reward_fell,
-    reward_left,
-)
+from . import measures as m
 
 IDLE_STEPS = 10  # without an update
 IDLE_CHANCE = 0.01  # that these are steps whose groups all have equal rewards, at most
@@ -90,7 +82,7 @@ def idle(e: Evidence) -> Measurement:
     at_rate_0 = on_measured(lr, zero_rows, before=0.0)
     rows, by_rate = np.fmax(without_gradient, at_rate_0), at_rate_0 >= without_gradient
     steps = np.where(np.isnan(norm) & np.isnan(lr), np.nan, rows * stride)
-    cut = mean(e, "truncated_share", IDLE_STEPS)
+    cut = m.mean(e, "truncated_share", IDLE_STEPS)
 
     def message(row: int) -> str:
         zero = f"was 0 in each of {steps[row]:,.0f} steps"
@@ -149,7 +141,7 @@ def engine_mismatch(e: Evidence) -> Measurement:
     level, first, limit = np.take_along_axis(each, judged[None, None], 0)[0]
     growth = np.abs(level / first)
     entropy = np.divide(*_now_and_first(e, "entropy"))
-    fell = recently(e, reward_fell(e) & (reward_left(e) < LEFT), 1)
+    fell = recently(e, m.reward_fell(e) & (m.reward_left(e) < LEFT), 1)
     breaks = (growth >= GAP_GROWN) & (fell | (growth < GAP_GROWN * entropy))
     kinds = _Kinds.of(e)
 
@@ -207,9 +199,9 @@ class _Kinds(NamedTuple):
     def of(cls, e: Evidence) -> _Kinds:
         names = ("gap", "k3", "ratio", "chi2", "far_share")
         return cls(
-            mean(e, "rollout_age", SHAPE_STEPS),
-            [mean(e, f"engine_{name}", SHAPE_STEPS) for name in names],
-            mean(e, "engine_k3", GAP_STEPS), mean(e, "step_kl", STEP_KL_STEPS),
+            m.mean(e, "rollout_age", SHAPE_STEPS),
+            [m.mean(e, f"engine_{name}", SHAPE_STEPS) for name in names],
+            m.mean(e, "engine_k3", GAP_STEPS), m.mean(e, "step_kl", STEP_KL_STEPS),
         )
 
     def older(self, row: int) -> str:
@@ -258,7 +250,7 @@ def _noise(e: Evidence, row: int, k3: float) -> float:
 
 @once
 def step_size(e: Evidence) -> Measurement:
-    step_kl = mean(e, "step_kl", STEP_KL_STEPS)
+    step_kl = m.mean(e, "step_kl", STEP_KL_STEPS)
 
     def message(row: int) -> str:
         return (
@@ -281,7 +273,7 @@ def without_effect(e: Evidence) -> bool:
 @once
 def _step_kl(e: Evidence) -> d.Series:
     """Its mean over the last steps and over the first, (2, N)."""
-    step_kl = mean(e, "step_kl", STEP_KL_STEPS)
+    step_kl = m.mean(e, "step_kl", STEP_KL_STEPS)
     return on_measured(
         step_kl, lambda v: np.stack([v, d.from_first(v, STEP_KL_STEPS)]), series=2
     )
@@ -290,7 +282,7 @@ def _step_kl(e: Evidence) -> d.Series:
 @once
 def lr_jump(e: Evidence) -> Measurement:
     lr = e.column("lr")
-    ratio = over_former_max(lr, LR_JUMP, LR_LEAST, LR_LASTS, restarts(e, "lr"))
+    ratio = m.over_former_max(lr, LR_JUMP, LR_LEAST, LR_LASTS, m.restarts(e, "lr"))
 
     def message(row: int) -> str:
         return (
@@ -317,7 +309,7 @@ RULES = (
         confused_with="Nothing: it counts what was recorded.",
         measure=nonfinite,
         unit="non-finite numbers",
-        false_alarms=REPORTS,
+        false_alarms=m.REPORTS,
         rank=CauseRank.SECONDARY,
     ),
     Rule(
@@ -391,8 +383,8 @@ RULES = (
         advice="Go back to a checkpoint from before and lower the rate; scale it with the batch.",
         confused_with="Nothing, unless the jump was meant: declare it as an event `lr_change`.",
         measure=lr_jump,
-        unit=EARLIER_MAXIMUM,
-        false_alarms=REPORTS,
+        unit=m.EARLIER_MAXIMUM,
+        false_alarms=m.REPORTS,
         rank=CauseRank.PRIMARY,
     ),
 )

@@ -11,19 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...core.numbers import short
+from .. import conditions as c
 from .. import detectors as d
 from .. import usual
-from ..conditions import (
-    ENTROPY_FLOOR,
-    FAMILIES,
-    NO_ENTROPY,
-    entropy_gone,
-    entropy_left,
-    families,
-    recently,
-    tool_use,
-    truncation_risen,
-)
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..outcome import RECOVERED
 from ..rule import Measurement, Rule, Severity
@@ -56,7 +46,7 @@ def _sign(
 
     @once
     def measure(e: Evidence) -> Measurement:
-        name = signals[0] if len(signals) == 1 else tool_use(e)[0]
+        name = signals[0] if len(signals) == 1 else c.tool_use(e)[0]
         ratio, level, holds = (usual.risen if limit > 1 else usual.fallen)(e, name)
 
         def message(row: int) -> str:
@@ -106,15 +96,14 @@ def _now(e: Evidence, name: str, row: int) -> str:
 @once
 def collapse(e: Evidence) -> Measurement:
     """Signs of so many families at once, until at most one is left."""
-    of = families(e)
+    of = c.families(e)
     count = np.sum([*of.values()], axis=0, dtype=float)
 
     def message(row: int) -> str:
         shows = ", ".join(_now(e, name, row) for name, flags in of.items() if flags[row])
         return f"the policy now has {shows}"
 
-    limit = d.constant(float(FAMILIES), count)
-    return Measurement(count >= FAMILIES, count, limit, message, back=count <= 1)
+    return Measurement(count >= c.FAMILIES, count, c.FAMILIES, message, back=count <= 1)
 
 
 @once
@@ -151,7 +140,7 @@ def kl_explosion(e: Evidence) -> Measurement:
 @once
 def entropy_floor(e: Evidence) -> Measurement:
     entropy = e.column("entropy")
-    log = np.log(np.where(entropy >= 0, np.fmax(entropy, NO_ENTROPY), np.nan))
+    log = np.log(np.where(entropy >= 0, np.fmax(entropy, c.NO_ENTROPY), np.nan))
     smooth = e.cadence.rows(SMOOTH)
     apart = e.cadence.rows(FALL_STEPS - SMOOTH)  # rows between the medians compared
 
@@ -166,7 +155,7 @@ def entropy_floor(e: Evidence) -> Measurement:
         variance = d.noise_of_means(values - d.trailing_median(values, smooth, smooth))
         return MEDIAN_ERROR * np.sqrt(2 * variance / smooth) / (apart * e.cadence.stride)
 
-    above, few = entropy_left(e), e.cadence.rows(usual.RECENT)
+    above, few = c.entropy_left(e), e.cadence.rows(usual.RECENT)
     lately = on_measured(entropy, lambda v: d.trailing_median(v, few, few))
     falls, errors = (on_measured(log, f, e.data) for f in (slope, error))
     slowest = falls + CLEAR_FALL * errors
@@ -176,26 +165,26 @@ def entropy_floor(e: Evidence) -> Measurement:
     left = np.where(e.step < n_steps, n_steps - 1 - e.step, UNPLANNED * e.step)
 
     def message(row: int) -> str:
-        share = float(np.exp(above[row])) * ENTROPY_FLOOR
+        share = float(np.exp(above[row])) * c.ENTROPY_FLOOR
         now = f"the entropy is {percent(share)} of what it was at first"
         if above[row] <= 0:
-            return f"{now} (limit {percent(ENTROPY_FLOOR)})"
+            return f"{now} (limit {percent(c.ENTROPY_FLOOR)})"
         if not will_be[row]:  # nearly none, whatever it was at first
-            return f"the entropy is {lately[row]:.1g} nats/token (limit {NO_ENTROPY:g})"
+            return f"the entropy is {lately[row]:.1g} nats/token (limit {c.NO_ENTROPY:g})"
         fall = percent(1.0 - float(np.exp(falls[row])))
         plan = "how many are planned is not known"
         if e.step[row] < n_steps:
             plan = f"{n_steps:,} steps are planned"
         return (
             f"{now} and falls by {fall} a step: by step {e.step[row] + int(arrives[row])} it would "
-            f"be {percent(ENTROPY_FLOOR)} ({plan})"
+            f"be {percent(c.ENTROPY_FLOOR)} ({plan})"
         )
 
     surge = usual.risen(e, "entropy")
-    comes_back = recently(e, surge.holds, 1) & (surge.ratio > FROM_SURGE)
+    comes_back = c.recently(e, surge.holds, 1) & (surge.ratio > FROM_SURGE)
     will_be = (arrives <= left) & ~comes_back
     back = ~(above < np.log(FLOOR_BACK))
-    return Measurement(will_be | entropy_gone(e), arrives, left, message, back=back)
+    return Measurement(will_be | c.entropy_gone(e), arrives, left, message, back=back)
 
 
 RULES = (
@@ -206,8 +195,8 @@ RULES = (
         cause="The policy breaks",
         action="read responses of these steps",
         back=True,
-        meaning=f"{FAMILIES} kinds of signs at once: the policy breaks, whatever the reward does.",
-        evidence=f"{FAMILIES} of these at once, each as its own rule has it, until at most one is "
+        meaning=f"{c.FAMILIES} kinds of signs show: the policy breaks, whatever the reward does.",
+        evidence=f"{c.FAMILIES} of these at once, each as its own rule has it, until only one is "
         "left: responses shrink, grow or are cut more; the entropy is "
         f"{usual.ENTROPY_COLLAPSE:g} × usual or nearly gone; the gradient norm surges or vanishes; "
         "the KL explodes; tool calls stop; numbers were not finite lately.",
@@ -235,12 +224,12 @@ RULES = (
         needs=("entropy",),
         cause="The entropy falls towards nothing",
         action="raise the temperature or the upper clip",
-        meaning=f"The entropy is under {percent(ENTROPY_FLOOR)} of what it was at first, or will "
+        meaning=f"The entropy is under {percent(c.ENTROPY_FLOOR)} of what it was at first, or will "
         "be before the run ends: all rollouts of a group become the same and teach nothing.",
         evidence=f"The entropy's logarithm, as a line through medians of {SMOOTH} steps now and "
         f"{FALL_STEPS - SMOOTH} steps before, less {CLEAR_FALL:g} standard errors, reaches "
-        f"{percent(ENTROPY_FLOOR)} of that of the first {SMOOTH} within the planned steps; without "
-        f"a plan, within {UNPLANNED:g} × the steps so far.",
+        f"{percent(c.ENTROPY_FLOOR)} of that of the first {SMOOTH} within the planned steps; "
+        f"without a plan, within {UNPLANNED:g} × the steps so far.",
         advice="Raise the upper clip or the temperature, add an entropy bonus or KL, or lower the "
         "learning rate.",
         confused_with="A task with one fixed answer format, where the entropy may stay this low; "
@@ -286,7 +275,7 @@ RULES = (
     _sign(
         "length-growth", usual.GROWN, "the response length", "response_tokens",
         unit=" tokens",
-        but=truncation_risen,
+        but=c.truncation_risen,
         cause="Responses became much longer",
         action="read some long responses",
         meaning="Where the reward rises, the policy may have learned to think longer; where it "

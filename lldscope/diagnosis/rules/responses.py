@@ -7,33 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...core.numbers import short
+from ...core.numbers import percent, short
+from .. import conditions as c
 from .. import detectors as d
-from ..conditions import (
-    CLEAR_RISE,
-    CUT,
-    CUT_RISE,
-    CUT_STEPS,
-    against_first,
-    recently,
-    tool_use,
-    truncation_risen,
-)
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..outcome import outcome, slips
 from ..rule import CauseRank, Measurement, Rule, Severity
+from . import measures as m
 from .groups import starved
-from .measures import (
-    EARLIER_MAXIMUM,
-    change,
-    mean,
-    over_former_max,
-    percent,
-    restarts,
-    reward_fell,
-    reward_left,
-    share_above,
-)
 from .numerics import engine_mismatch
 
 MASK_STEPS = 3
@@ -64,15 +45,15 @@ def truncation(e: Evidence) -> Measurement:
     because of it. It explains no loss that was there before, while far fewer responses were cut
     than the reward had lost."""
     what = "of the rollouts were cut by a length limit"
-    cut = share_above(e, "truncated_share", CUT_STEPS, CUT, what)
-    risen, more = truncation_risen(e), change(e, "truncated_share")
-    loss = 1 - reward_left(e)
-    uncut = reward_fell(e) & (loss > LOST) & (more.now - more.before < loss / TIMES_CUT)
-    explains = cut.holds & (starved(e) | (risen & ~recently(e, uncut, 1)))
+    cut = m.share_above(e, "truncated_share", c.CUT_STEPS, c.CUT, what)
+    risen, more = c.truncation_risen(e), m.change(e, "truncated_share")
+    loss = 1 - m.reward_left(e)
+    uncut = m.reward_fell(e) & (loss > LOST) & (more.now - more.before < loss / TIMES_CUT)
+    explains = cut.holds & (starved(e) | (risen & ~c.recently(e, uncut, 1)))
     tokens = e.column("response_tokens")
     smooth = e.cadence.rows(SMOOTH)
     first = on_measured(tokens, lambda v: d.from_first(d.trailing_median(v, smooth, 1), smooth))
-    growth = mean(e, "response_tokens", CUT_STEPS) / first
+    growth = m.mean(e, "response_tokens", c.CUT_STEPS) / first
 
     def message(row: int) -> str:
         if not growth[row] >= GROWN:
@@ -93,16 +74,16 @@ def truncation(e: Evidence) -> Measurement:
 
 @once
 def mask_lint(e: Evidence) -> Measurement:
-    share = mean(e, "merged_action_share", MASK_STEPS)
-    lowest = mean(e, "action_logp_min", MASK_STEPS)
+    share = m.mean(e, "merged_action_share", MASK_STEPS)
+    lowest = m.mean(e, "action_logp_min", MASK_STEPS)
     tokens = e.column("response_tokens")
-    longer = over_former_max(tokens, LENGTH_JUMP, LENGTH_LEAST, None, restarts(e, "data"))
+    longer = m.over_former_max(tokens, LENGTH_JUMP, LENGTH_LEAST, None, m.restarts(e, "data"))
     is_merged = share > MERGED
     # Where the engine disagrees with the trainer, low log-probabilities come from that.
     gap = engine_mismatch(e)
     never_sampled = (lowest <= IMPOSSIBLE) & ~(gap.value >= gap.threshold)
 
-    calls, called = tool_use(e)
+    calls, called = c.tool_use(e)
 
     def message(row: int) -> str:
         if is_merged[row]:
@@ -125,7 +106,7 @@ def mask_lint(e: Evidence) -> Measurement:
     def unit(row: int) -> str:
         if is_merged[row]:
             return "of the rollouts"
-        return "nats" if never_sampled[row] else EARLIER_MAXIMUM
+        return "nats" if never_sampled[row] else m.EARLIER_MAXIMUM
 
     kinds = [is_merged, never_sampled]
     return Measurement(
@@ -141,7 +122,7 @@ def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
     """Responses became much longer from one step to the next with as many calls as before, and
     stay that long. What the policy writes by itself grows over many steps, or goes with invalid or
     truncated turns."""
-    before, now, _ = change(e, tool_use(e)[0], 1)
+    before, now, _ = m.change(e, c.tool_use(e)[0], 1)
     usual = (now >= STEADY[0] * before) & (now <= STEADY[1] * before)
     bad_share = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
     begins = usual & ~(bad_share > BROKEN_TURNS)
@@ -151,7 +132,7 @@ def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
 
 @once
 def repetition(e: Evidence) -> Measurement:
-    now, before, limit = against_first(e, "repeat_share", SMOOTH, REPEATED_FIRST, REPEATED)
+    now, before, limit = c.against_first(e, "repeat_share", SMOOTH, REPEATED_FIRST, REPEATED)
 
     def message(row: int) -> str:
         return (
@@ -166,7 +147,7 @@ def repetition(e: Evidence) -> Measurement:
 @once
 def outage(e: Evidence) -> Measurement:
     """Critical once the reward has fallen with it."""
-    failing = share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
+    failing = m.share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
     return replace(failing, grave=slips(e) | np.isnan(outcome(e).level))
 
 
@@ -197,7 +178,7 @@ RULES = (
         meaning="Responses have begun to loop, or to copy what they said before.",
         evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4): the "
         f"mean of {SMOOTH} steps is {percent(REPEATED)} above that of the first "
-        f"{REPEATED_FIRST}, and {CLEAR_RISE:g} standard errors.",
+        f"{REPEATED_FIRST}, and {c.CLEAR_RISE:g} standard errors.",
         advice="Fix a reward that pays for length or does not see the end, and go back to a "
         "checkpoint from before.",
         confused_with="Longer responses with a fixed form, such as one more search each: look at "
@@ -212,11 +193,11 @@ RULES = (
         needs=("truncated_share",),
         cause="More responses are cut by a length limit",
         action="raise the length limit, or find out why responses grow",
-        meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Info if "
+        meaning=f"More than {percent(c.CUT)} of the rollouts are cut by a length limit. Info if "
         "this was so from the start, a warning if it has risen, or if it leaves no group a signal.",
-        evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps; risen "
-        f"where it is {percent(CUT_RISE)} of the rollouts and {CLEAR_RISE:g} standard errors above "
-        f"that of the first {SMOOTH} steps.",
+        evidence=f"Share of rollouts cut by a length limit, mean over {c.CUT_STEPS} steps; risen "
+        f"where it is {percent(c.CUT_RISE)} and {c.CLEAR_RISE:g} standard errors above that of the "
+        f"first {SMOOTH} steps.",
         advice=f"{LONGER} If they have not grown, it is too low for the task.",
         confused_with="A policy that collapses and writes without end: what began first decides "
         f"(docs/alarms.md), or that the reward had lost {percent(LOST)} and {TIMES_CUT:g} × the "
@@ -244,7 +225,7 @@ RULES = (
         confused_with="A length limit or prompt that was changed on purpose. An engine that "
         "disagrees with the trainer gives impossible tokens too, but then engine-mismatch fires.",
         measure=mask_lint,
-        unit=f"share, nats, or {EARLIER_MAXIMUM}",
+        unit=f"share, nats, or {m.EARLIER_MAXIMUM}",
         for_steps=3,
         rank=CauseRank.PRIMARY,
     ),

@@ -7,34 +7,16 @@ import re
 
 import numpy as np
 
-from ...core.numbers import short
+from ...core.numbers import percent, short
 from ...core.schema import COMPONENT
+from .. import conditions as c
 from .. import detectors as d
 from .. import outcome as o
-from ..conditions import (
-    ALONE,
-    MEMORY,
-    any_sign,
-    least_rows,
-    recently,
-    reward_crashed,
-    second_signs,
-)
 from ..detectors import LAGS
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
 from ..usual import BACK
-from .measures import (
-    BEFORE,
-    CLEAR,
-    RECENT,
-    change,
-    mean,
-    percent,
-    reward_fell,
-    reward_left,
-    reward_name,
-)
+from . import measures as m
 
 HALVED = 0.5  # × the reward before
 STEADY = (0.8, 1.25)  # × what each signal of the policy was before
@@ -62,8 +44,8 @@ def decline(e: Evidence) -> Measurement:
 @once
 def crash(e: Evidence) -> Measurement:
     """A length that changed within one step is a second sign, too."""
-    changed = recently(e, _length_jumped(e), 1) | step_change(e).holds
-    lost = reward_crashed(e) | (o.slips(e) & changed)
+    changed = c.recently(e, _length_jumped(e), 1) | step_change(e).holds
+    lost = c.reward_crashed(e) | (o.slips(e) & changed)
     return _fall(e, lost, np.where(o.halved(e), o.HALF, o.CONFIRMED))
 
 
@@ -72,18 +54,18 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
     share, limits = result.share, np.broadcast_to(limit, holds.shape)
 
     def message(row: int) -> str:
-        also = f", and {signs}" if (signs := second_signs(e, row)) else ""
+        also = f", and {signs}" if (signs := c.second_signs(e, row)) else ""
         if result.is_gone[row]:
             values = e.so_far(o.reward_signal(e), row)
             lowest = np.nanmin(values)
             rows = int(d.consecutive(~(values > lowest))[-1])
             before = np.nanmean(values[: row + 1 - rows])
             return (
-                f"{reward_name(e)} has been {short(lowest)}, its lowest, for "
+                f"{m.reward_name(e)} has been {short(lowest)}, its lowest, for "
                 f"{rows * e.cadence.stride} steps, and was {before:.2f} in the mean before{also}"
             )
         level, best = result.level[row], result.best[row]
-        now = f"{reward_name(e)} is {level:.2f} ± {short(result.error[row], 1)} over "
+        now = f"{m.reward_name(e)} is {level:.2f} ± {short(result.error[row], 1)} over "
         now += f"{result.steps(e, row)} steps"
         if result.floor[row] < 0:  # a share of what is under 0 tells nobody anything
             return f"{now}, and was about {best:.2f} at its best{also}"
@@ -98,36 +80,36 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
 @once
 def _length_jumped(e: Evidence) -> Flags:
     """The length changed clearly, and most of it within one step."""
-    length = change(e, "response_tokens")
+    length = m.change(e, "response_tokens")
     gain, ratio = length.now - length.before, length.now / length.before
-    jumped = (np.fmax(ratio, 1 / ratio) >= STEP_LENGTH) & (np.abs(gain) > CLEAR * length.error)
-    return jumped & _in_one_step(e.column("response_tokens"), gain, e.cadence.rows(RECENT))
+    jumped = (np.fmax(ratio, 1 / ratio) >= STEP_LENGTH) & (np.abs(gain) > m.CLEAR * length.error)
+    return jumped & _in_one_step(e.column("response_tokens"), gain, e.cadence.rows(m.RECENT))
 
 
 @once
 def step_change(e: Evidence) -> Measurement:
     """The reward fell and the length changed within one step, and the reward has not come back."""
-    reward, length, share = change(e, "reward"), change(e, "response_tokens"), reward_left(e)
-    ratio, recent = length.now / length.before, e.cadence.rows(RECENT)
-    sudden = reward_fell(e) & (share <= STEP_REWARD) & _length_jumped(e)
+    reward, length, share = m.change(e, "reward"), m.change(e, "response_tokens"), m.reward_left(e)
+    ratio, recent = length.now / length.before, e.cadence.rows(m.RECENT)
+    sudden = m.reward_fell(e) & (share <= STEP_REWARD) & _length_jumped(e)
     sudden &= _in_one_step(o.reward_series(e), reward.now - reward.before, recent)
     holds = _until_it_comes_back(e, sudden)
 
     def message(row: int) -> str:
         return (
-            f"within one step {reward_name(e)} went {_went(e, share, row)} and the response length "
-            f"to {percent(ratio[row])}"
+            f"within one step {_went(e, share, row)} and the response length to "
+            f"{percent(ratio[row])}"
         )
 
     return Measurement(holds, share, STEP_REWARD, message)
 
 
 def _went(e: Evidence, share: d.Series, row: int) -> str:
-    before, now = change(e, "reward").before[row], change(e, "reward").now[row]
+    before, now = m.change(e, "reward").before[row], m.change(e, "reward").now[row]
     if o.outcome(e).floor[row] < 0:  # a share of what is under 0 tells nobody anything
-        return f"from {before:.2f} to {now:.2f}"
-    left = percent(max(share[row], 0.0))
-    return f"to {left} of what it was ({before:.2f} before, {now:.2f} now)"
+        return f"{m.reward_name(e)} went from {before:.2f} to {now:.2f}"
+    left = f"to {percent(max(share[row], 0.0))} of what it was"
+    return f"{m.reward_name(e)} went {left} ({before:.2f} before, {now:.2f} now)"
 
 
 def _in_one_step(values: d.Series, gain: d.Series, recent: int) -> Flags:
@@ -138,7 +120,7 @@ def _in_one_step(values: d.Series, gain: d.Series, recent: int) -> Flags:
 
 def _until_it_comes_back(e: Evidence, sudden: Flags) -> Flags:
     """From each sudden fall until the reward is what it was before, nearly, and stays there."""
-    reward, floor = change(e, "reward"), o.outcome(e).floor
+    reward, floor = m.change(e, "reward"), o.outcome(e).floor
     holds, state = np.zeros(len(sudden), dtype=bool), d.cell()
     level, steps = state.value or (np.nan, 0)
     for t, starts in enumerate(sudden.tolist()):
@@ -167,7 +149,7 @@ def flat_score(e: Evidence) -> Measurement:
     for i, name in enumerate(names):
         score = e.column(name)
         highest = np.fmax(d.accumulated(np.fmax, score), 1.0)
-        solved = mean(e, name, SCORE_STEPS) >= NEARLY_ALL * highest
+        solved = m.mean(e, name, SCORE_STEPS) >= NEARLY_ALL * highest
         apart = ~np.isclose(e.column("reward"), score, equal_nan=True) & ~solved
         one = ((rises >= SCORE_RISE) & (gains(name) <= o.FLAT)).any(axis=0) & apart
         flat[one & ~holds] = i
@@ -223,15 +205,15 @@ def _rose_most(e: Evidence, row: int, fell: str) -> str:
 @once
 def parsing(e: Evidence) -> Measurement:
     """The reward fell at once, and every measured signal of the policy is what it was."""
-    share, reward = reward_left(e), change(e, "reward")
-    ratios = {name: (of := change(e, name)).now / of.before for name in POLICY}
+    share, reward = m.reward_left(e), m.change(e, "reward")
+    ratios = {name: (of := m.change(e, name)).now / of.before for name in POLICY}
     measured = {name: ~np.isnan(ratio) for name, ratio in ratios.items()}
-    alone = reward_fell(e) & (share <= HALVED) & ~any_sign(e)
+    alone = m.reward_fell(e) & (share <= HALVED) & ~c.any_sign(e)
     alone &= measured["entropy"] & (measured["response_tokens"] | measured["answered_share"])
-    alone &= ~(mean(e, "tool_fail_share", RECENT) >= TOOLS_WORK)
+    alone &= ~(m.mean(e, "tool_fail_share", m.RECENT) >= TOOLS_WORK)
     for name, ratio in ratios.items():
         alone &= ~measured[name] | ((ratio >= STEADY[0]) & (ratio <= STEADY[1]))
-    recent = e.cadence.rows(RECENT)
+    recent = e.cadence.rows(m.RECENT)
     at_once = alone & _in_one_step(o.reward_series(e), reward.now - reward.before, recent)
     # A row more, so that one bad batch is not enough.
     before = d.shifted(at_once, 1) > 0
@@ -240,8 +222,7 @@ def parsing(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         same = ", ".join(f"{n} {x[row]:.2f} ×" for n, x in ratios.items() if measured[n][row])
         return (
-            f"within one step {reward_name(e)} went {_went(e, share, row)}, and the policy did not "
-            f"change ({same})"
+            f"within one step {_went(e, share, row)}, and the policy did not change ({same})"
         )
 
     return Measurement(holds, share, HALVED, message)
@@ -281,7 +262,7 @@ def unpaid(e: Evidence) -> list[str]:
     if not _extent(e, o.reward_signal(e))[1] > 0:
         return []
     extents = {name: _extent(e, name) for name in _components(e)}
-    return [_bare(n) for n, (rows, most) in extents.items() if rows >= least_rows(e) and not most]
+    return [_bare(n) for n, (rows, most) in extents.items() if rows >= c.least_rows(e) and not most]
 
 
 @once
@@ -336,12 +317,13 @@ RULES = (
         f"{percent(o.CONFIRMED)} while another sign shows that the policy is breaking. The "
         "run is dying; this alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward under {percent(o.HALF)} of its best, for "
-        f"{ALONE} steps, and {BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by "
+        f"{c.ALONE} steps, and {BEYOND_NOISE}. Or under {percent(o.CONFIRMED)}, by "
         f"{percent(o.NEARLY)} of the margin of independent steps for {o.SLIPS} steps, where within "
-        f"{MEMORY} steps another sign showed: of entropy, gradient, KL, length, searches, numbers "
-        "that are not finite, correct responses that lose likelihood, or a length that changed "
-        "within one step. Or the reward stays at its lowest, under half of the mean before, for "
-        f"longer than steps in any order would in {percent(o.LEVEL)} of all runs. {UNTIL}",
+        f"{c.MEMORY} steps another sign showed: of entropy, gradient, KL, length, tool calls, "
+        "numbers that are not finite, correct responses that lose likelihood, or a length that "
+        "changed within one step. Or the reward stays at its lowest, under half of the mean "
+        "before, for longer than steps in any order would in "
+        f"{percent(o.LEVEL)} of all runs. {UNTIL}",
         advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
         "look-alikes says which of them this log rules out.",
         confused_with=CURRICULUM,
@@ -357,10 +339,10 @@ RULES = (
         action="check the retriever, the tools and the data",
         meaning="From one step to the next the reward fell and the response length changed. A "
         "policy changes over many steps: something that the responses depend on is gone.",
-        evidence=f"Mean reward of {RECENT} steps {percent(STEP_REWARD)} of that of the {BEFORE} "
-        f"before or less, and the response length {percent(STEP_LENGTH - 1)} or more off, each by "
-        f"{CLEAR:g} standard errors and half of it within one step; until the reward is back at "
-        f"{percent(STEP_BACK)}.",
+        evidence=f"Mean reward of {m.RECENT} steps {percent(STEP_REWARD)} or less of that of the "
+        f"{m.BEFORE} before, and the response length {percent(STEP_LENGTH - 1)} or more off, each "
+        f"by {m.CLEAR:g} standard errors and half of it within one step; until the reward is back "
+        f"at {percent(STEP_BACK)}.",
         advice="Check the retriever, the tools, the prompt and the data of that step; discard what "
         "was trained since if one of them failed.",
         confused_with="Other data or another length limit: declare it as an event `data_change`.",
@@ -393,7 +375,7 @@ RULES = (
         action="check how answers are scored",
         meaning=f"The reward has fallen to {percent(HALVED)} or less at once while the policy does "
         "what it did before: what changed is the reward, the questions, or what the tool returns.",
-        evidence=f"Mean reward of {RECENT} steps against the {BEFORE} before, by {CLEAR:g} "
+        evidence=f"Mean reward of {m.RECENT} steps against the {m.BEFORE} before, by {m.CLEAR:g} "
         "standard errors, twice in a row, most of it within one step, until it comes back. "
         f"Entropy, length, searches and answers are {STEADY[0]:g} to {STEADY[1]:g} × theirs, fewer "
         f"than {percent(TOOLS_WORK)} of the tool calls fail, and no sign from inside shows.",

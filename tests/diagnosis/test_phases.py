@@ -364,7 +364,7 @@ def test_no_correct_response_left_is_not_a_log_without_log_probabilities():
 
 
 def test_the_phase_is_warmup_until_the_level_has_a_baseline():
-    phases = assess(paper_figure()).phases
+    phases = classify(assess(paper_figure()).evidence)
     assert phases[:40] == ["warmup"] * 40
     assert phases[41] != "warmup"
 

@@ -44,8 +44,8 @@ class Why(NamedTuple):
 ANOTHER = Why(
     "Another reward than the logged one trains",
     "log the reward that trains",
-    "The logged rewards of each group are equal, and the gradient is not 0: the advantages are "
-    "made from another one, or a KL or entropy term trains alone.",
+    "The logged rewards of each group are equal, and the gradient is not 0: another reward trains, "
+    "or a KL or entropy term alone.",
 )
 CUT_OFF = Why("responses are cut before they can be right", "raise the length limit")
 LOST = Why(

@@ -234,6 +234,7 @@ def proxied(tmp_path) -> Iterator[str]:
 
 
 @pytest.mark.browser
+@pytest.mark.engine
 def test_behind_a_proxy_below_a_prefix_every_link_leads_on(proxied):
     from playwright.sync_api import sync_playwright
 

@@ -28,7 +28,7 @@ class Open:
     def __init__(self, root: Path, address: str) -> None:
         self.app = make_app(runs := registry.RunRegistry(root))
         url = urlsplit(address)
-        parts = [*walk(self.app.layout), *walk(page(runs, url.path, url.query))]
+        parts = [*walk(self.app.layout()), *walk(page(runs, url.path, url.query))]
         self.parts = {_key(c.id): c for c in parts if getattr(c, "id", None) is not None}
 
     def __getitem__(self, part: str) -> Any:

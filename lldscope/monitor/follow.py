@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import duckdb
-
 from ..core.errors import LldscopeError, RunNotFound
 from ..diagnosis.registry import STALLED
 from ..runs import Run, open_run
@@ -110,6 +108,8 @@ class Follower:
 
     def poll(self) -> RunUpdate | None:
         """The run now; None until there is a run at the path."""
+        import duckdb  # here, because a node that only records lacks it
+
         try:
             state = self._read()
         except RunNotFound as error:

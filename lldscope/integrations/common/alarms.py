@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.errors import LldscopeError
 from ...core.safe_text import in_one_line
 from ...diagnosis.registry import RULES
+from ...monitor.follow import Monitor
 from ...monitor.health import check
 from ...recording.recorder import FailOpen, Recorder
 from ...runs import open_run
-
-if TYPE_CHECKING:
-    from ...monitor.follow import Monitor
 
 log = logging.getLogger("lldscope")
 
@@ -52,8 +50,6 @@ class AlarmAction:
         self._recorder = recorder
         self._fail_open = FailOpen(recorder, "alarms")
         if self._action is not None and recorder.rank == 0:
-            from ...monitor.follow import Monitor  # and with it DuckDB, which not every node has
-
             with self._fail_open("what the alarms say"):
                 self._monitor = Monitor(self._recorder.place, self._every)
 

@@ -39,9 +39,9 @@ def explained_elsewhere(e: Evidence) -> Flags:
     out = np.zeros(len(e.step), dtype=bool)
     ongoing = [fall for fall in falls(e) if fall.lasts(e.start)]
     for rule in CAUSES:
-        holds, known = explaining(e, rule), explanations(e, rule)
+        holds, causes = explaining(e, rule), explanations(e, rule)
         on, pending = d.consecutive(holds), holds.copy()
-        for cause in known if ongoing else ():
+        for cause in causes if ongoing else ():
             pending[_rows(e, cause.fired, cause.end)] = False
             for fall in ongoing:
                 if explains(e, cause.begin, fall.fired) and cause.lasts(fall.fired):

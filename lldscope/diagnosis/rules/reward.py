@@ -45,8 +45,8 @@ def decline(e: Evidence) -> Measurement:
 def crash(e: Evidence) -> Measurement:
     """A length that changed within one step is a second sign, too."""
     changed = c.recently(e, _length_jumped(e), 1) | step_change(e).holds
-    lost = c.reward_crashed(e) | (o.slips(e) & changed)
-    return _fall(e, lost, np.where(o.halved(e), o.HALF, o.CONFIRMED))
+    falls = c.reward_crashed(e) | (o.slips(e) & changed)
+    return _fall(e, falls, np.where(o.halved(e), o.HALF, o.CONFIRMED))
 
 
 def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:

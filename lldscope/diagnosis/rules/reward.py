@@ -23,6 +23,7 @@ STEADY = (0.8, 1.25)  # × what each signal of the policy was before
 TOOLS_WORK = 0.1  # of the tool calls: the largest share that may fail
 STEP_REWARD = 0.8  # × the reward before
 STEP_LENGTH = 1.2  # × the response length before, or its inverse
+LENGTH_ALONE = 1.4  # the same, where the reward did not fall within that step, too
 STEP_BACK = 0.9  # × the reward before: the change is over
 SCORE_STEPS = 80
 SCORE_RISE = 3.0  # standard errors of the reward
@@ -44,7 +45,7 @@ def decline(e: Evidence) -> Measurement:
 @once
 def crash(e: Evidence) -> Measurement:
     """A length that changed within one step is a second sign, too."""
-    changed = c.recently(e, _length_jumped(e), 1) | step_change(e).holds
+    changed = c.recently(e, _length_jumped(e, LENGTH_ALONE), 1) | step_change(e).holds
     falls = c.reward_crashed(e) | (o.slips(e) & changed)
     return _fall(e, falls, np.where(o.halved(e), o.HALF, o.CONFIRMED))
 
@@ -78,11 +79,11 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
 
 
 @once
-def _length_jumped(e: Evidence) -> Flags:
-    """The length changed clearly, and most of it within one step."""
+def _length_jumped(e: Evidence, least: float) -> Flags:
+    """The length changed clearly, by a factor of `least`, and most of it within one step."""
     length = m.change(e, "response_tokens")
     gain, ratio = length.now - length.before, length.now / length.before
-    jumped = (np.fmax(ratio, 1 / ratio) >= STEP_LENGTH) & (np.abs(gain) > m.CLEAR * length.error)
+    jumped = (np.fmax(ratio, 1 / ratio) >= least) & (np.abs(gain) > m.CLEAR * length.error)
     return jumped & _in_one_step(e.column("response_tokens"), gain, e.cadence.rows(m.RECENT))
 
 
@@ -91,7 +92,8 @@ def step_change(e: Evidence) -> Measurement:
     """The reward fell and the length changed within one step, and the reward has not come back."""
     reward, length, share = m.change(e, "reward"), m.change(e, "response_tokens"), m.reward_left(e)
     ratio, recent = length.now / length.before, e.cadence.rows(m.RECENT)
-    sudden = m.reward_fell(e) & (share <= STEP_REWARD) & _length_jumped(e)
+    sudden = m.reward_fell(e) & (share <= STEP_REWARD)
+    sudden &= _length_jumped(e, STEP_LENGTH)
     sudden &= _in_one_step(o.reward_series(e), reward.now - reward.before, recent)
     holds = _until_it_comes_back(e, sudden)
 
@@ -321,8 +323,8 @@ RULES = (
         f"{percent(o.NEARLY)} of the margin of independent steps for {o.SLIPS} steps, where within "
         f"{c.MEMORY} steps another sign showed: of entropy, gradient, KL, length, tool calls, "
         "numbers that are not finite, correct responses that lose likelihood, or a length that "
-        "changed within one step. Or the reward stays at its lowest, under half of the mean "
-        "before, for longer than steps in any order would in "
+        f"changed by {percent(LENGTH_ALONE - 1)} within one step. Or the reward stays at its "
+        "lowest, under half of the mean before, for longer than steps in any order would in "
         f"{percent(o.LEVEL)} of all runs. {UNTIL}",
         advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
         "look-alikes says which of them this log rules out.",

@@ -30,6 +30,8 @@ from .outcome import collapse_row, outcome
 from .tables import or_dash, table
 
 CONFIG = "search-smollm2"
+LR, WARMUP = 1e-4, "warmup_steps=20"
+"""The recipe that degrades, by exploration; the configuration's own rate holds."""
 ARMS: dict[str, tuple[float, tuple[str, ...]]] = {
     "plain": (1, ()),
     "llds": (1, ("llds=action", "llds_coefficient=0.2")),
@@ -37,12 +39,12 @@ ARMS: dict[str, tuple[float, tuple[str, ...]]] = {
     "positives": (1, ("positive_only=true",)),
     "holding": (0.1, ()),
 }
-"""Share of the configuration's learning rate, and what else an arm changes."""
+"""Share of LR, and what else an arm changes."""
 SEEDS = {"plain": 6, "llds": 4, "half": 4, "positives": 4, "holding": 4}
 """How many runs of each: seeds from 1 on, the same questions in every arm."""
 EXPLORATION = {
     "rate-5.5e-05": ("lr=5.5e-5",),
-    "warm-0.0001": ("lr=1e-4", "warmup_steps=20"),
+    "warm-0.0001": ("lr=1e-4", WARMUP),
     "rate-0.0001": ("lr=1e-4",),
     "rate-3e-05": ("lr=3e-5",),
 }
@@ -66,8 +68,8 @@ def plan() -> Iterator[tuple[str, list[str]]]:
             for arm in arms:
                 if seed <= SEEDS[arm]:
                     share, changes = ARMS[arm]
-                    name, lr = f"{arm}-{seed}", load_config(CONFIG).lr * share
-                    yield name, [f"lr={lr:g}", *changes, f"seed={seed}", f"name={name}"]
+                    name, lr = f"{arm}-{seed}", LR * share
+                    yield name, [f"lr={lr:g}", WARMUP, *changes, f"seed={seed}", f"name={name}"]
 
 
 def command(settings: list[str], run: Path) -> list[str] | None:

@@ -55,7 +55,6 @@ class Run:
         self._damaged_files: dict[str, str] = {}  # as of the last refresh
         self._events: list[dict[str, Any]] = []
         self._notes: list[dict[str, Any]] = []
-        self._beats: heartbeats.Beats = {}
         # Judges with what they have seen: the cuts, what their answer rests on, and the answer. The
         # last used come last.
         self._judges: dict[tuple[Any, ...], tuple[Judge, int, Any, Assessment | None]] = {}
@@ -273,8 +272,9 @@ class Run:
         return list(self._notes)
 
     def heartbeats(self) -> heartbeats.Beats:
-        """The last heartbeat of each rank, as of the last refresh."""
-        return self._beats
+        """The last heartbeat of each rank, as of now. A process may have ended since the refresh,
+        and only its last heartbeat says that it ended well."""
+        return heartbeats.read_heartbeats(self.path)
 
     # -- updates -------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Run:
             before = self.info, self._events, self.damaged, self._notes
             damaged: dict[str, str] = {}
             # What recorders say that they have written, before what they have written.
-            beats = self._beats = heartbeats.read_heartbeats(self.path, damaged)
+            beats = heartbeats.read_heartbeats(self.path, damaged)
             manifest = self._contents.parts.read(beats)
             self._damaged_files = damaged = layout.missing_heartbeats(manifest, beats) | damaged
             info = layout.try_read_run(self.path, damaged, self.place)

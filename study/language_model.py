@@ -25,8 +25,9 @@ from lldscope_trainer.preflight import converted
 
 import lldscope
 from lldscope.core.errors import LldscopeError
+from lldscope.evaluation.scoring import fall_row
 
-from .outcome import collapse_row, outcome
+from .outcome import DECLINED, collapse_row
 from .tables import or_dash, table
 
 CONFIG = "search-smollm2"
@@ -169,9 +170,8 @@ def report(folder: Path) -> None:
         scores = opened.sql("SELECT value FROM evals WHERE metric = 'em_greedy' ORDER BY step")
         alarms = sorted({alert.rule for alert in opened.assess().alerts})
         done = len(signals)
-        fate = "–" if done < load_config(CONFIG).steps else outcome(reward)
         rows.append([
-            name, str(done), fate, or_dash(collapse_row(reward)),
+            name, str(done), or_dash(fall_row(reward, DECLINED)), or_dash(collapse_row(reward)),
             *(or_dash(step) for step in turns.values()),
             f"{signals['good_first_action_share'].mean():.2f}",
             " → ".join(f"{v:.2f}" for v in scores["value"]), ", ".join(alarms) or "–",
@@ -180,7 +180,7 @@ def report(folder: Path) -> None:
         counts = token_counts(opened, load_tokenizer())
         head_of_counts = tuple(counts)
         pieces.append([name, *map(str, counts.values())])
-    head = ("run", "steps", "fate", "collapse", "reward turns", "Δ", "retention", "entropy",
+    head = ("run", "steps", "degrades", "collapses", "reward turns", "Δ", "retention", "entropy",
             "gradient norm", "good first actions", "held-out EM", "alarms")
     click.echo(table(head, rows))
     click.echo(table(("run", "action", "Δ of correct, nats/response"), actions))

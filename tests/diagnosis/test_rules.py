@@ -17,7 +17,6 @@ from rule_cases import frame, simulate
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis import page
-from lldscope.diagnosis.account import events_of
 from lldscope.diagnosis.alarms import condition_met, since_row
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.causes import explained_elsewhere
@@ -219,8 +218,7 @@ def test_an_outage_is_dated_by_its_first_failed_steps():
     failed[28] = 1.0  # one bad step, then a good one: not the beginning
     failed[30:] = 0.9
     result = assess(frame({"tool_fail_share": failed, "reward": np.full(n, 0.5)}))
-    events = events_of(result.log, result.alerts, [])
-    event = next(event for event in events if event.rule == "tool-outage")
+    event = next(one for one in result.account.events if one.rule == "tool-outage")
     assert event.alarm_step > 32
     assert event.low <= 30 <= event.high
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core.safe_text import as_sentence
 from .registry import RULES, STALLED
-from .rule import FIRED, Declaration, Rule, fired_wrongly
+from .rule import Declaration, Rule, fired_wrongly, tallies
 from .rules.measures import REPORTS
 
 
@@ -38,7 +38,6 @@ def _section(rule: Declaration) -> str:
 
 def _false_alarms(rule: Declaration) -> str:
     """What is promised, and what was counted where that is something else."""
-    promised, tally = rule.false_alarms, fired_wrongly(rule.id)
-    if rule.id not in FIRED or promised in (tally, REPORTS):
-        return f"{promised}."
-    return f"{promised}. {as_sentence(tally)}."
+    if rule.promise in ("", REPORTS) or rule.id not in tallies():
+        return f"{rule.false_alarms}."
+    return f"{rule.promise}. {as_sentence(fired_wrongly(rule.id))}."

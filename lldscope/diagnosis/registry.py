@@ -27,5 +27,5 @@ STALLED = Declaration(
     "or an hour before a run's third step and the first after a resume.",
     advice="Look at the job's own log; resume from the last checkpoint.",
     confused_with="A step, an evaluation or a checkpoint that takes far longer than usual.",
-    false_alarms="none if the process is gone; otherwise a time limit",
+    promise="none if the process is gone; otherwise a time limit",
 )

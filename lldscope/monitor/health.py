@@ -179,7 +179,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
     events, last_step = run.events(), assessment.last_step
-    findings, account = assessment.look_alikes(), assessment.account
+    account = assessment.account
     alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
     if life.life in ("stalled", "failed"):
         alerts = (_stalled_alert(life, last_step, events, account.sound_step()), *alerts)
@@ -191,32 +191,31 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         () if judged else _logged(run),
     )
     state = RunState(
-        run=run.name,
-        id=run.info.get("id"),
-        path=run.place,
-        verdict=answer,
-        evidence=assessment.grade,
-        phase=assessment.phase,
-        phases=tuple(assessment.spans()),
-        alerts=alerts,
-        pending=tuple(assessment.pending),
-        look_alikes={cause: finding.answer for cause, finding in findings.items()},
-        look_alike_evidence={cause: finding.evidence for cause, finding in findings.items()},
-        last_step=last_step,
-        **vars(life),
-        arl=assessment.arl,
+        **_of_the_rows(assessment), **vars(life), **_of_the_files(run), verdict=answer,
+        alerts=alerts, headline=headline(trouble), silenced=silenced(run.notes(), firing),
         false_alarm_bound=_bound(run, assessment),
-        damaged=run.damaged,
-        dropped=_drop_counts(run),
-        headline=headline(trouble),
-        silenced=silenced(run.notes(), firing),
-        missing=missing(events),
-        unclear=run.unclear,
-        events=tuple(account.events),
-        basis=_basis(assessment.last.observed),
-        trend=assessment.course.trend,
     )
     return state if run.counted == "steps" else _counted_in(run.counted, state)
+
+
+def _of_the_rows(assessment: Assessment) -> dict[str, Any]:
+    findings = assessment.look_alikes()
+    return {
+        "evidence": assessment.grade, "phase": assessment.phase,
+        "phases": tuple(assessment.spans()), "pending": tuple(assessment.pending),
+        "look_alikes": {cause: finding.answer for cause, finding in findings.items()},
+        "look_alike_evidence": {cause: finding.evidence for cause, finding in findings.items()},
+        "last_step": assessment.last_step, "arl": assessment.arl,
+        "events": tuple(assessment.account.events), "trend": assessment.course.trend,
+        "basis": _basis(assessment.last.observed),
+    }
+
+
+def _of_the_files(run: Run) -> dict[str, Any]:
+    return {
+        "run": run.name, "id": run.info.get("id"), "path": run.place, "damaged": run.damaged,
+        "dropped": _drop_counts(run), "missing": missing(run.events()), "unclear": run.unclear,
+    }
 
 
 def _counted_in(unit: str, state: RunState) -> RunState:

@@ -197,7 +197,7 @@ RULES = (
         measure=zero_signal,
         unit="of the groups",
         for_steps=10,
-        false_alarms=REPORTS,
+        promise=REPORTS,
     ),
     Rule(
         "group-collision",
@@ -214,7 +214,7 @@ RULES = (
         "collision since the first step is seen by prompt hashes alone.",
         measure=collision,
         unit="of the groups",
-        false_alarms=REPORTS,
+        promise=REPORTS,
         rank=CauseRank.PRIMARY,
     ),
 )

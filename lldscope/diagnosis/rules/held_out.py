@@ -179,7 +179,7 @@ RULES = (
         confused_with=f"Training questions that became easier (a curriculum). {CHANGED}",
         measure=gap,
         unit="standard errors",
-        false_alarms=f"{PROMISE}; fewer if they are the same",
+        promise=f"{PROMISE}; fewer if they are the same",
     ),
     Rule(
         "eval-loss",
@@ -198,6 +198,6 @@ RULES = (
         measure=loss,
         unit="of its best",
         fires_below=True,
-        false_alarms=PROMISE,
+        promise=PROMISE,
     ),
 )

@@ -53,7 +53,7 @@ def decay(e: Evidence) -> Measurement:
 def retention(e: Evidence) -> Measurement:
     # A policy that moves at all leaves what it sampled before: a loss alone would be no sign.
     net = e.column("retention_delta") + RETENTION_SHARE * e.column("delta_correct")
-    evidence = d.e_detector(d.loss_score(net, e.parts.tolist()), e.arl)
+    evidence = d.e_detector(d.loss_score(net, e.resets.tolist()), e.arl)
     change = mean(e, "retention_delta", SMOOTH)
 
     def message(row: int) -> str:
@@ -119,7 +119,7 @@ RULES = (
         "questions that begin to be solved.",
         measure=decay,
         unit="evidence (Δ) or nats/token (level)",
-        false_alarms="with Δ: on average at most one per `arl` steps; without Δ: an estimate from "
+        promise="with Δ: on average at most one per `arl` steps; without Δ: an estimate from "
         "the run's own noise, or unknown",
         guarantee=lambda e, row: e.decay.guarantee(row),
         inhibited=True,
@@ -142,7 +142,7 @@ RULES = (
         "nothing is forgotten, and the held-out score holds.",
         measure=retention,
         unit="evidence",
-        false_alarms="on average at most one per `arl` steps, as long as a step is expected to "
+        promise="on average at most one per `arl` steps, as long as a step is expected to "
         "cost correct responses of earlier steps at most half of what it gives its own",
         inhibited=True,
     ),

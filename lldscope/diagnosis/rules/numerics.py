@@ -309,7 +309,7 @@ RULES = (
         confused_with="Nothing: it counts what was recorded.",
         measure=nonfinite,
         unit="non-finite numbers",
-        false_alarms=m.REPORTS,
+        promise=m.REPORTS,
         rank=CauseRank.SECONDARY,
     ),
     Rule(
@@ -384,7 +384,7 @@ RULES = (
         confused_with="Nothing, unless the jump was meant: declare it as an event `lr_change`.",
         measure=lr_jump,
         unit=m.EARLIER_MAXIMUM,
-        false_alarms=m.REPORTS,
+        promise=m.REPORTS,
         rank=CauseRank.PRIMARY,
     ),
 )

@@ -401,7 +401,7 @@ RULES = (
         "while the reward has not fallen. A warning where its name says that the answer is right "
         "(accuracy, correct, match …) or none does, info otherwise.",
         confused_with="A bonus for a shape or a length that is no longer needed.",
-        false_alarms="at most 1 % of runs for each component, for steps that are independent",
+        promise="at most 1 % of runs for each component, for steps that are independent",
         advice="Read responses from before and after. Lower the weight of the component that rose, "
         "cap it, or give it only to correct responses.",
         measure=replaced,

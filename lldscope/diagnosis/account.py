@@ -277,8 +277,8 @@ class Account:
         """The trouble of the run: that of the alarm to begin with, or of the held-out score if that
         fell first; None where no warning has fired."""
         alarms = [a for a in self.alerts if a.severity != "info"]
-        rules = [*([self.explanation.alarm.rule] if self.explanation else []), *HELD_OUT]
-        named = [a for a in alarms if a.rule in rules] or alarms[:1]
+        first = self.explanation and self.explanation.alarm.rule
+        named = [a for a in alarms if a.rule in (first, *HELD_OUT)] or alarms[:1]
         signs = [Onset(a.rule, a.start, self.last_sound_step(a)) for a in named]
         return min(signs, key=lambda sign: sign.sound, default=None)
 

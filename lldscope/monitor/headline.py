@@ -65,7 +65,8 @@ def headline(t: Trouble) -> Headline:
     """Cause and action of what is wrong, as the account explains it."""
     dead, why = next((a for a in t.alerts if a.rule == STALLED.id), None), t.account.explanation
     stop = "" if dead is None else _stop(t, dead)
-    if dead is not None and not (why and (t.verdict == "critical" or why.is_cause)):
+    is_explained = why is not None and why.is_cause and not why.is_late
+    if dead is not None and not is_explained and not (why and t.verdict == "critical"):
         return Headline(stop, _sentence(dead.advice), dead.rule, dead.step)
     if why is None:
         return _quiet(t)

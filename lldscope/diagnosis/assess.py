@@ -148,7 +148,7 @@ class Assessment:
     @cached_property
     def account(self) -> Account:
         """What went wrong when, and what led to it."""
-        causes = {cause for cause, found in self.findings.items() if found.answer == "supported"}
+        causes = {name for name, finding in self.findings.items() if finding.answer == "supported"}
         return Account.of(self.log, self.alerts, self.timeline, causes)
 
     @cached_property

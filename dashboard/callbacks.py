@@ -30,7 +30,7 @@ from lldscope.figures.chart_figures import in_words
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
 from .data.snapshot import Snapshot
-from .pages import components as parts
+from .pages import components
 from .pages.batch import batch
 from .pages.compare_page import compare_parts, comparison_of
 from .pages.drawing import cards_of, charts_of, draw, keys_asked
@@ -88,57 +88,62 @@ def _list(app: Dash, summaries: RunSummaries) -> None:
 
 def _charts(app: Dash, registry: RunRegistry) -> None:
     @app.callback(
-        Output(_CHARTS, "figure"),
-        Output({"type": "foot", "index": ALL}, "children"),
-        Output({"type": "card", "index": ALL}, "className"),
-        Output({"type": "part", "index": ALL}, "children"),
-        Output("seen", "data"),
-        Input("tick", "data"),
-        Input("drawing", "data"),
-        State("names", "data"),
-        State("seen", "data"),
+        output={
+            "figure": Output(_CHARTS, "figure"),
+            "foot": Output({"type": "foot", "index": ALL}, "children"),
+            "card": Output({"type": "card", "index": ALL}, "className"),
+            "part": Output({"type": "part", "index": ALL}, "children"),
+            "seen": Output("seen", "data"),
+        },
+        inputs={
+            "tick": Input("tick", "data"), "drawing": Input("drawing", "data"),
+            "kind": State("kind", "data"), "names": State("names", "data"),
+            "before": State("seen", "data"),
+        },
         prevent_initial_call=True,
         running=_ANSWERS,
     )
-    def refresh(tick: int, drawing: Any, names: list[str], before: list[str]) -> Any:
+    def refresh(
+        tick: int, drawing: Any, kind: str, names: list[str], before: list[str]
+    ) -> dict[str, Any]:
         """New charts after new rows or a change of view; new words after new rows."""
-        keys, names_of_parts = ([o["id"]["index"] for o in ctx.outputs_list[i]] for i in (0, 3))
-        query = query_of(drawing)
+        on_page = {of: [one["id"]["index"] for one in ctx.outputs_grouping[of]]
+                   for of in ("figure", "part")}
+        keys, query, is_run = on_page["figure"], query_of(drawing), kind == "run"
         snapshots, errors = snapshots_of(registry, names)
         versions = [snapshot.version for snapshot in snapshots]
-        is_run = "answer" in names_of_parts
         versions += [story_key(s) for s in snapshots if is_run]
         words = _words(snapshots, names, errors, query, is_run, versions != before)
         if is_run and snapshots and versions[-1:] != before[-1:]:
             set_props("story-of", {"data": versions[-1]})
         redraws = versions != before or "drawing.data" in ctx.triggered_prop_ids
         charts = charts_of(keys, snapshots, not is_run) if snapshots and redraws else []
-        if [chart.id for chart in charts] != keys:  # also where a metric is gone; it may come back
-            still = [no_update] * len(keys)
-            return still, still, still, [words.get(p, no_update) for p in names_of_parts], no_update
-        figures = _figures(charts, snapshots, query, names, is_run)
-        if is_run:
-            words["absent"] = absent_charts(charts, figures)
-        feet, classes = [*map(in_words, figures)], [*map(parts.card_class, figures)]
-        return (
-            figures, feet, classes, [words.get(p, no_update) for p in names_of_parts], versions
-        )
+        answer: dict[str, Any] = dict.fromkeys(("figure", "foot", "card"), [no_update] * len(keys))
+        answer["seen"] = no_update
+        if [chart.id for chart in charts] == keys:  # not where a metric is gone; it may come back
+            figures = _figures(charts, snapshots, query, names, is_run)
+            if is_run:
+                words["absent"] = absent_charts(charts, figures)
+            answer = {
+                "figure": figures, "foot": [*map(in_words, figures)],
+                "card": [*map(components.card_class, figures)], "seen": versions,
+            }
+        return answer | {"part": [words.get(part, no_update) for part in on_page["part"]]}
 
     @app.callback(
         Output("cards", "children"),
         Input("more", "value"),
         State("names", "data"),
         State("drawing", "data"),
-        State({"type": "part", "index": ALL}, "id"),
+        State("kind", "data"),
         prevent_initial_call=True,
     )
-    def change_charts(more: Any, names: list[str], drawing: Any, ids: list[Any]) -> Any:
+    def change_charts(more: Any, names: list[str], drawing: Any, kind: str) -> Any:
         """The cards, with a chart for each chosen metric."""
         snapshots, _ = snapshots_of(registry, names)
         if not snapshots:
             return no_update
-        is_run = any(one["index"] == "answer" for one in ids)
-        query = query_of(drawing) | {"chart": more or []}
+        is_run, query = kind == "run", query_of(drawing) | {"chart": more or []}
         charts = charts_of(keys_asked(snapshots, query), snapshots, not is_run)
         figures = _figures(charts, snapshots, query, names, is_run)
         return cards_of(charts, figures, view_of(query), names[0] if is_run else None)
@@ -183,10 +188,10 @@ def _words(
     if not is_run:
         return compare_parts(snapshots, names, query, [*map(str, errors)])
     if errors:
-        return {"status": parts.notice(str(errors[0]))}
+        return {"status": components.notice(str(errors[0]))}
     (snapshot,) = snapshots
     if not has_new_rows and snapshot.state.life not in ("stalled", "failed"):
-        return {"notes": parts.notes(snapshot)}
+        return {"notes": components.notes(snapshot)}
     set_props("tab-title", {"data": title_of_run(snapshot)})
     return run_parts(snapshot)
 

@@ -25,7 +25,7 @@ from lldscope_trainer.rescue.forks import Fork, changes, end_losers, winner
 from lldscope_trainer.train import Trainer
 
 from lldscope import NullRecorder, open_run
-from lldscope.monitor.health import Onset, onset
+from lldscope.diagnosis.account import Onset
 
 from .arms import STUDY
 from .blame_runs import FAMILIES, Plan, make_each
@@ -159,7 +159,7 @@ def until_alarm(
                 trainer.evaluate()
                 trainer.save(checkpoints, done)
                 with open_run(folder) as run:
-                    trouble = onset(run)
+                    trouble = run.assess().account.onset()
         trainer.close()
     steps = list(recorder.evaluations)
     return steps, [recorder.evaluations[step] for step in steps], trouble

@@ -43,7 +43,7 @@ def run(
     config, first = trainer.config, trainer.next_step
     trainer.recorder = recorder
     recorder.plan(config.steps)
-    between = _Between(trainer, run_dir, monitor)
+    supervisor = _Supervisor(trainer, run_dir, monitor)
     rewards: list[float] = []
     reason = None
     em = None
@@ -53,7 +53,7 @@ def run(
         while trainer.next_step < config.steps and reason is None:
             report = trainer.step(trainer.next_step)
             rewards.append(report.reward)
-            reason = between.after(report)
+            reason = supervisor.after(report)
             if on_step:
                 on_step(report)
             done = trainer.next_step
@@ -77,7 +77,7 @@ def run(
     return Ending(rewards[-10:], em, reason)
 
 
-class _Between:
+class _Supervisor:
     """What happens between two steps: checkpoints, and what the guard wants done."""
 
     def __init__(self, trainer: Trainer, run_dir: Path | None, monitor: Any) -> None:

@@ -22,7 +22,7 @@ from lldscope.figures.chart_figures import run_style, zero
 from lldscope.figures.view import View
 
 from ..data.snapshot import Snapshot
-from . import components as parts
+from . import components
 from .drawing import adding, cards_of, charts_of, default_keys, draw, keys_asked
 from .frame import (
     ALIGNED_BY,
@@ -49,7 +49,7 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
     content = compare_parts(snapshots, names, query, notices)
     return html.Div(
         [
-            parts.page_head(
+            components.page_head(
                 f"{len(snapshots)} runs compared" if len(snapshots) > 1 else "One run",
                 html.Div([*choice(snapshots, averaged_by(query)), PAUSE], className="buttons"),
             ),
@@ -62,7 +62,7 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
             adding(snapshots, charts, default_keys(snapshots), True),
             part("compared", content["compared"]),
             _settings(snapshots),
-            *memory(snapshots, query),
+            *memory(snapshots, query, "compare"),
         ]
     )
 
@@ -100,7 +100,7 @@ def _legend(snapshots: list[Snapshot], view: View, subset: set[str]) -> html.Div
     buttons = [
         choice_button(
             f"hide~{s.name}",
-            [parts.stroke(*styles[s.name]), visible(s.title),
+            [components.stroke(*styles[s.name]), visible(s.title),
              html.Span(view.groups[s.name], className="quiet") if s.name in view.groups else None],
             s.name in subset, className="shown-run",
         )
@@ -118,8 +118,8 @@ def _settings(snapshots: Sequence[Snapshot]) -> html.Details:
     """The settings that differ, folded."""
     rows = differing([flat(s.info.get("config")) for s in snapshots])
     many = f"{len(rows)} settings differ" if len(rows) != 1 else "1 setting differs"
-    heads = [parts.run_link(s.name, s.title) for s in snapshots]
-    content = [parts.settings_table(heads, rows)] if rows else []
+    heads = [components.run_link(s.name, s.title) for s in snapshots]
+    content = [components.settings_table(heads, rows)] if rows else []
     return html.Details([html.Summary(many), *content], className="fold card")
 
 
@@ -150,14 +150,14 @@ def compare_table(
         first = {a.rule: a.first_step for a in state.alerts}
         steps = (state.last_step, first.get("lld-decay"), first.get("lld-collapse"))
         rows.append([
-            [parts.stroke(*styles[name]), parts.run_link(name, snapshot.title)],
-            parts.verdict_badge(state),
+            [components.stroke(*styles[name]), components.run_link(name, snapshot.title)],
+            components.verdict_badge(state),
             state.trend or "–",
-            [parts.mark(sign), sign.word] if state.phase else "–",
-            *map(parts.count, steps),
-            parts.since(snapshot.last_time),
+            [components.mark(sign), sign.word] if state.phase else "–",
+            *map(components.count, steps),
+            components.since(snapshot.last_time),
         ])
-    return parts.table(titles, rows, range(4, 7), "card runs")
+    return components.table(titles, rows, range(4, 7), "card runs")
 
 
 GROUP = "group"

@@ -20,7 +20,7 @@ from lldscope.figures.view import View
 from ..data.metrics import chart_of, has_values, keys_of, with_columns
 from ..data.snapshot import Snapshot
 from ..figures.action_map import ACTION_MAP, make_action_map
-from . import components as parts
+from . import components
 from .frame import Query
 
 MOST_ADDED = 60  # charts that an address may add
@@ -59,8 +59,8 @@ def cards_of(
     cards = []
     for chart, figure in zip(charts, figures, strict=True):
         note = chart.note if name else f"{chart.compared or chart.note}; vertical line: decay alarm"
-        legend = parts.legend_of(chart) if name else []
-        cards.append(parts.chart_card(chart, figure, legend, note, chart.id in view.log))
+        legend = components.legend_of(chart) if name else []
+        cards.append(components.chart_card(chart, figure, legend, note, chart.id in view.log))
     return cards
 
 

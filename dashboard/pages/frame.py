@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 from dash import dcc, html
@@ -108,12 +108,13 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
 
 
 def memory(
-    snapshots: list[Snapshot], query: Query, *keys: str
+    snapshots: list[Snapshot], query: Query, kind: Literal["run", "compare"], *keys: str
 ) -> list[Any]:
     """The data that the browser keeps of the page, and the clock that asks for news. `keys`: what
     changes the page besides rows."""
     view = {key: values for key, values in query.items() if key != "run"}
     return [
+        dcc.Store(id="kind", data=kind),
         dcc.Store(id="names", data=[snapshot.name for snapshot in snapshots]),
         dcc.Store(id="view", data=view),
         dcc.Store(id="drawing", data=view),  # the view that charts are drawn by

@@ -20,7 +20,7 @@ from lldscope.monitor.summary import Line, Summary
 
 from ..data.run_summaries import RunSummaries
 from ..security import at
-from . import components as parts
+from . import components
 from .frame import PAUSE, REFRESH_MS, Query, attrs, choice_button, evidence, segments, text
 from .story import tab_title, tag_pills
 
@@ -225,18 +225,18 @@ def _row(line: Summary, picked: list[str]) -> html.Tr:
     if line.state is None:
         why: list[Any] = ["reading …"]
         if line.error:
-            why = [parts.badge(palette.VERDICTS["unreadable"]), f" {visible(line.error)}"]
+            why = [components.badge(palette.VERDICTS["unreadable"]), f" {visible(line.error)}"]
         reason = html.Td(html.Div(why), colSpan=len(COLUMNS) - 1, className="wrap")
-        return html.Tr([html.Td(), html.Td(parts.run_link(line.name, line.title)), reason])
+        return html.Tr([html.Td(), html.Td(components.run_link(line.name, line.title)), reason])
     state = line.state
     about = attrs(
         aria_checked=str(line.name in picked).lower(), data_pick=line.name,
         aria_label=visible(f"compare {line.title}"),
     )
     pick = html.Button(role="checkbox", className="pick", **about)
-    life = [html.Div([html.Span(className=f"dot {state.life}"), parts.life_word(state)])]
+    life = [html.Div([html.Span(className=f"dot {state.life}"), components.life_word(state)])]
     if line.last_time is not None:
-        life.append(html.Div(parts.since(line.last_time), className="quiet"))
+        life.append(html.Div(components.since(line.last_time), className="quiet"))
     # the place of a run that has another name, and its group
     names = [line.name] if line.title != line.name else []
     names += [str(line.group)] if line.group else []
@@ -245,10 +245,10 @@ def _row(line: Summary, picked: list[str]) -> html.Tr:
     return html.Tr(
         [
             html.Td(pick),
-            html.Td([parts.run_link(line.name, line.title), *tag_pills(line.tags), *below]),
-            html.Td([parts.verdict_badge(state), *trend]),
+            html.Td([components.run_link(line.name, line.title), *tag_pills(line.tags), *below]),
+            html.Td([components.verdict_badge(state), *trend]),
             html.Td(_alarms(line.name, state), className="alarms"),
-            html.Td(parts.count(state.last_step), className="number"),
+            html.Td(components.count(state.last_step), className="number"),
             html.Td(life, className="life"),
             html.Td(_spark(line.lines[0], palette.GREEN, "reward")),
             html.Td(_spark(line.lines[1], palette.BLUE, "Δ of correct responses")),
@@ -262,7 +262,7 @@ def _alarms(name: str, state: RunState) -> list[Any]:
     rows = [
         html.Div(
             [
-                parts.mark(palette.SEVERITIES[a.severity]),
+                components.mark(palette.SEVERITIES[a.severity]),
                 html.A(visible(a.rule, 40), href=evidence(name, a.rule)),
                 *([html.Span(" quiet", className="quiet")] if a.rule in state.silenced else []),
             ],

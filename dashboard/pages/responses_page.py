@@ -27,7 +27,7 @@ from lldscope.explore.trajectories import rows_of
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
-from . import components as parts
+from . import components
 from .frame import Query, address, attrs, crumbs, text, way, whole, yes_no
 
 _ANSWER = re.compile(r"<answer>\s*(.*?)\s*(?:</answer>|\Z)", re.DOTALL)
@@ -72,7 +72,7 @@ def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
     count = html.P(many if page.total != 1 else "1 response", className="quiet count")
     return html.Div(
         [
-            parts.page_head("Responses", count, above=crumbs(name, snapshot.title)),
+            components.page_head("Responses", count, above=crumbs(name, snapshot.title)),
             *notice,
             form(grid),
             _table(grid, page),
@@ -122,7 +122,7 @@ def _table(grid: Grid, page: Page) -> html.Div:
         return html.Div(html.P(text), className="card empty")
     head = [_head(grid, title, by) for title, by in _COLUMNS]
     rows = [_row(grid, row) for row in rows_of(page.rows)]
-    return html.Div(parts.table(head, rows, _NUMBERS, "card grid"), className="wide")
+    return html.Div(components.table(head, rows, _NUMBERS, "card grid"), className="wide")
 
 
 def _head(grid: Grid, title: str, by: str | None) -> html.Th:
@@ -142,15 +142,15 @@ def _row(grid: Grid, row: dict[str, Any]) -> list[Any]:
     style = deltas.tint(row["delta"], STRONG, "number", "delta", faint=deltas.FAINT)
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []
     return [
-        parts.count(row["step"]),
-        parts.count(row["group_id"]),
+        components.count(row["step"]),
+        components.count(row["group_id"]),
         html.A(title_of(row), href=href, className="run-link"),
         class_of(row),
         html.Td(deltas.nats(row["delta"], row["not_finite"]), **style),
         html.Td(_preview(row), className="preview"),
         *(number(row[name]) for name in ("reward", "logp")),
-        [*cut, parts.count(row["n_tokens"])],
-        parts.count(row["n_actions"]),
+        [*cut, components.count(row["n_tokens"])],
+        components.count(row["n_actions"]),
         html.Td(visible(row["data_source"] or "–", 40), className="quiet"),
     ]
 

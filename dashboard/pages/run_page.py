@@ -23,7 +23,7 @@ from lldscope.monitor.health import RunState
 
 from ..data.snapshot import Snapshot
 from ..figures.delta_colors import COLORS
-from . import components as parts
+from . import components
 from .drawing import adding, cards_of, charts_of, default_keys, draw, keys_asked
 from .frame import PAUSE, Query, address, attrs, controls, crumbs, memory, part, view_of
 from .step_bar import step_bar
@@ -75,7 +75,7 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
         [
             sticky,
             html.Div([main, panel], className="beside"),
-            *memory([snapshot], query, story_key(snapshot)),
+            *memory([snapshot], query, "run", story_key(snapshot)),
             dcc.Store(id="step"),
             dcc.Store(id="story-of", data=story_key(snapshot)),
             dcc.Store(id="tab-title", data=title_of_run(snapshot)),
@@ -88,11 +88,11 @@ def run_parts(snapshot: Snapshot) -> dict[str, Any]:
     alerts, events = snapshot.state.alerts, len(snapshot.subject.events)
     findings: list[str] = [*snapshot.state.look_alikes.values()]
     return {
-        "status": parts.status_line(snapshot),
+        "status": components.status_line(snapshot),
         "steps": step_bar(snapshot),
         "answer": answer(snapshot),
-        "notes": parts.notes(snapshot),
-        "links": parts.page_links(snapshot),
+        "notes": components.notes(snapshot),
+        "links": components.page_links(snapshot),
         "alarms": [_alarm(a, snapshot) for a in alerts],
         "alarms-line": f"{len(snapshot.state.firing)} of {len(alerts)} fire" if alerts else "none",
         "causes": causes(snapshot),
@@ -100,7 +100,7 @@ def run_parts(snapshot: Snapshot) -> dict[str, Any]:
             f"{n} {sign.word}" for finding, sign in palette.ANSWERS.items()
             if (n := findings.count(finding))
         ),
-        "events": parts.events(snapshot),
+        "events": components.events(snapshot),
         "events-line": f"{events:,}" if events else "none",
     }
 
@@ -129,7 +129,7 @@ def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
         [
             html.Header(
                 [
-                    parts.badge(sign),
+                    components.badge(sign),
                     html.Strong(alert.rule, className="rule"),
                     html.Span(alert.state, className=f"pill {alert.state}"),
                     html.Span(_episodes(alert), className="quiet"),
@@ -200,13 +200,13 @@ def causes(snapshot: Snapshot) -> html.Table:
             html.Td(answer_cell, className=finding),
             html.Td(evidence, className="quiet"),
         ])
-    return parts.table(("cause", "this log", "evidence"), rows)
+    return components.table(("cause", "this log", "evidence"), rows)
 
 
 def config_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The settings of a run."""
     rows = [(name, [value]) for name, value in flat(snapshot.info.get("config")).items()]
     nothing = html.P("The run has no configuration recorded.", className="note")
-    body = parts.settings_table(["value"], rows) if rows else nothing
+    body = components.settings_table(["value"], rows) if rows else nothing
     way = crumbs(snapshot.name, snapshot.title)
-    return html.Div([parts.page_head("Settings", above=way), body])
+    return html.Div([components.page_head("Settings", above=way), body])

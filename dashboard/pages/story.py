@@ -25,7 +25,7 @@ from lldscope.storage.notes import LONGEST
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
-from . import components as parts
+from . import components
 from .frame import address, attrs, evidence
 
 MOST_EVENTS = 6
@@ -55,13 +55,13 @@ def _events(snapshot: Snapshot, events: Sequence[Event]) -> list[Any]:
         link = html.A(visible(event.what), href=evidence(snapshot.name, event.rule))
         low, high = event.low, event.high
         title = None if low is None else f"95 %: {low:,} to {high:,}, with hindsight"
-        onset = html.Td(parts.count(event.onset_step), className="number", title=title)
+        onset = html.Td(components.count(event.onset_step), className="number", title=title)
         alarm = html.Td(html.Button(
             f"{event.alarm_step:,}", className="button plain small", title="show its batch",
             **attrs(data_set=f"step={event.alarm_step}"),
         ), className="number")
-        rows.append([onset, alarm, [parts.mark(palette.SEVERITIES[event.severity]), link]])
-    table = parts.table(("began", "seen", "what happened"), rows, {0, 1})
+        rows.append([onset, alarm, [components.mark(palette.SEVERITIES[event.severity]), link]])
+    table = components.table(("began", "seen", "what happened"), rows, {0, 1})
     return [html.Section(table, className="card")]
 
 

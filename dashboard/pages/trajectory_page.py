@@ -21,8 +21,7 @@ from lldscope.explore.trajectories import (
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
-from . import components as parts
-from . import token_view
+from . import components, token_view
 from .batch import golden_of, parts_of_reward
 from .frame import Query, address, attrs, crumbs, message_page, text, way, whole
 from .responses_page import STRONG, class_of, title_of
@@ -69,7 +68,7 @@ def _head(name: str, label: str, response: Trajectory) -> html.Header:
         ("reward", number(row["reward"])),
         ("advantage", number(row["advantage"])),
         ("log π per token", number(row["logp"])),
-        ("tokens", parts.count(row["n_tokens"])),
+        ("tokens", components.count(row["n_tokens"])),
         ("actions", f"{len(response.actions)}"),
         ("data source", visible(row["data_source"] or "–", 60)),
         *((visible(n, 30), number(v)) for n, v in parts_of_reward(row["reward_parts"])),
@@ -77,14 +76,14 @@ def _head(name: str, label: str, response: Trajectory) -> html.Header:
     if gold := golden_of(row["golden"]):
         facts.append(("gold answer", visible(gold, 160)))
     content: list[Any] = [class_of(row)]
-    content += [parts.fact(name, value) for name, value in facts]
+    content += [components.fact(name, value) for name, value in facts]
     if row["truncated"]:
         content.append(html.Span("cut by a length limit", className="pill"))
     of_step = address("responses", name, first=key.step, last=key.step)
     way = crumbs(name, label, (f"Responses of step {key.step:,}", of_step))
     title = f"Response {title_of(row)} of step {key.step:,}"
     status = html.Div(content, className="status")
-    return parts.page_head(title, status, above=way, look="response-head")
+    return components.page_head(title, status, above=way, look="response-head")
 
 
 def _group(name: str, response: Trajectory, other: Trajectory | None) -> html.Div:
@@ -139,7 +138,7 @@ def _losses(name: str, response: Trajectory) -> html.P:
     parts: list[Any] = [html.Span("lost most", className="key")]
     for token in losses[:MOST_NAMED]:
         word = f"{visible(token_view.text_of(token), 24).strip() or '␣'}"
-        parts.append(
+        components.append(
             html.A(
                 [html.Code(word), f" {deltas.nats(token['delta'])}"],
                 href=here(name, response.key, mark=f"t{token['position']}"),

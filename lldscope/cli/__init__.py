@@ -20,7 +20,7 @@ from ..core.errors import LldscopeError, interrupted, missing_package
 from ..core.version import __version__
 
 if TYPE_CHECKING:
-    from ..monitor.health import Onset
+    from ..diagnosis.account import Onset
     from ..runs import Run
 
 # Name → one line of help, so that `lldscope --help` imports no command; grouped as it shows them.
@@ -127,9 +127,7 @@ def _alarms() -> list[str]:
 
 
 def _onset(run: Run) -> Onset | None:
-    from ..monitor.health import onset
-
-    return onset(run)
+    return run.assess().account.onset()
 
 
 @click.group(

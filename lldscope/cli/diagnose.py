@@ -7,15 +7,24 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..core.errors import LldscopeError, SeveralRuns
+from ..core.palette import SEVERITIES
+from ..core.safe_text import counted_in
+from ..core.version import __version__
+from ..importers.addresses import is_address, is_fetched
+from ..importers.reading import listing
+from ..importers.source import ImportRequest
+from ..runs import find_runs, open_run
+from ..storage.cache import cache_dir
+from ..storage.url import place_of
+from .check import exit_code
 from .import_ import columns_of, imported, local_paths, maps_option, run_option
+from .report import form_of, write_document
 from .shared import fail_on_option, print_json, print_table, verdict_text
-
-if TYPE_CHECKING:
-    from ..importers.source import ImportRequest
 
 
 @click.command()
@@ -44,15 +53,9 @@ def diagnose(
     lldscope diagnose train.log
     lldscope diagnose https://host/trainer_state.json -o report.html
     """
-    from ..core.errors import SeveralRuns
-    from ..importers.addresses import is_address
-    from ..importers.source import ImportRequest
-    from ..report import post_mortem
+    from ..report import post_mortem  # pandas, which --help need not load
     from ..report.brief import brief
     from ..report.document import document
-    from ..runs import open_run
-    from .check import exit_code
-    from .report import form_of, write_document
 
     form = None if file is None else form_of(file, None)
     request = ImportRequest(columns_of(maps), run=run_name)
@@ -80,10 +83,7 @@ def _judge_all(
     source: tuple[str, ...], request: ImportRequest, names: list[str], as_json: bool, fail_on: str
 ) -> int:
     """A line for each run; returns the worst exit code."""
-    from ..core.errors import LldscopeError
     from ..monitor.health import check
-    from ..runs import open_run
-    from .check import exit_code
 
     rows: list[dict[str, Any]] = []
     codes = [0]
@@ -111,14 +111,6 @@ def _judge_all(
 def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
     """The run itself, or the cached import of another log, made again if the log has changed.
     Raises SeveralRuns if the source holds several runs and none is named."""
-    from ..core.errors import SeveralRuns
-    from ..core.version import __version__
-    from ..importers.addresses import is_fetched
-    from ..importers.reading import listing
-    from ..runs import find_runs
-    from ..storage.cache import cache_dir
-    from ..storage.url import place_of
-
     if len(sources) == 1 and not is_fetched(sources[0]):
         place = place_of(sources[0])
         if place.is_dir() and (several := find_runs(place)):
@@ -141,8 +133,6 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
 def _show(answer: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from ..core.palette import SEVERITIES
-    from ..core.safe_text import counted_in
     from ..core.terminal import console, paragraph, plain
     from ..report.facts import Cost
     from ..report.ordinary import in_words

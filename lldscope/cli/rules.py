@@ -28,7 +28,7 @@ def rules() -> None:
 def list_rules(file: Path | None, as_json: bool, markdown: bool) -> None:
     """List the built-in rules, and those of FILE."""
     if markdown:
-        from ..diagnosis.page import markdown as page
+        from ..diagnosis.registry import markdown as page
 
         click.echo(page())
         return

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -30,9 +31,11 @@ from .changepoints import (
     Boundary,
     Curve,
     fit_either,
+    refine,
 )
 from .evidence import SMOOTH, Log, Restarts
 from .outcome import reward_series
+from .phases import PhaseSpan
 from .registry import LOOK_ALIKES, RULES
 from .rule import Alert, CauseRank, Severity, Span
 
@@ -49,6 +52,7 @@ PHASES = {"lld-decay": "decay", "lld-collapse": "collapse"}
 # Rule → the graver one of the same thing, beside which it says nothing new.
 GRAVER = {"reward-decline": "reward-crash"}
 
+HELD_OUT = ("eval-gap", "eval-loss")
 OUTCOME = ("reward-crash", "reward-decline")
 """Rules that say that the outcome is lost, and not why."""
 
@@ -163,31 +167,130 @@ class Fall(NamedTuple):
     latest: int
 
 
+class Onset(NamedTuple):
+    """The rule whose alarm names the trouble, the step at which it fired, and the last step before
+    the trouble began."""
+
+    rule: str
+    fired: int
+    sound: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What to say first of the alarms that fire. `alarm` is the worst of them, or the cause of it.
+
+    Its trouble began at `step`, or was seen there if it `is_dated` nowhere. If the outcome is lost,
+    `cause` is what led to that and where it began; or else `restart` is where the run trained
+    differently from then on, or `with_it` what the policy did at the same time. `is_late`: the
+    trouble began after the outcome was lost. `decay`: of a collapse, the step by which correct
+    responses were losing likelihood. `sound`: the last step before what spoils the steps since.
+    """
+
+    alarm: Alert
+    step: int
+    is_dated: bool
+    is_cause: bool = False
+    is_late: bool = False
+    cause: tuple[int, Alert] | None = None
+    restart: int | None = None
+    with_it: tuple[int, Alert] | None = None
+    decay: int | None = None
+    sound: int | None = None
+
+
 @dataclass(frozen=True)
 class Account:
-    """The alarms of a run and its `events`, and what led to the loss of its outcome. `causes` are
-    the look-alikes that the log supports, `restarts` the steps from which on it trained
-    differently."""
+    """The alarms of a run and its `events`, and what led to the loss of its outcome: the one place
+    that says when something began. `causes` are the look-alikes that the log supports, `restarts`
+    the steps from which on it trained differently, `boundaries` those of its `phases` in
+    hindsight."""
 
     alerts: Sequence[Alert]
     events: Sequence[Event] = ()
     causes: Collection[str] = ()
     restarts: Restarts = field(default_factory=lambda: MappingProxyType({}))
+    boundaries: Sequence[Boundary] = ()
+    phases: Sequence[PhaseSpan] = ()
+
+    @classmethod
+    def of(
+        cls, log: Log, alerts: Sequence[Alert], timeline: Sequence[tuple[PhaseSpan, bool]],
+        causes: Collection[str],
+    ) -> Account:
+        """The account of all rows; with hindsight, so it takes longer than the alarms."""
+        boundaries, phases = refine(log, timeline), [span for span, _ in timeline]
+        events = events_of(log, alerts, boundaries)
+        return cls(alerts, events, causes, log.restarts, boundaries, phases)
+
+    @property
+    def first_sign(self) -> int | None:
+        """The first step at which a warning or worse fired, or its trouble began."""
+        serious = [a.first_step for a in self.alerts if a.severity != "info"]
+        return min([*serious, *(event.start for event in self.events)], default=None)
+
+    @property
+    def likelihood_fell(self) -> int | None:
+        """Where the likelihood of correct responses began to fall: with hindsight, or else as seen
+        live."""
+        live = [s.start_step for s in self.phases if s.phase in ("decay", "collapse")]
+        return next(iter([*(b.step for b in self.boundaries), *live]), None)
+
+    @cached_property
+    def explanation(self) -> Explanation | None:
+        """What to say first; None where nothing fires that is worse than information."""
+        firing = [a for a in self.alerts if a.state == "firing" and a.severity != "info"]
+        if not firing:
+            return None
+        alarm = self._leading([a for a in firing if a.severity == firing[0].severity])
+        step, sound = self.start(alarm), self.sound_step()
+        cause = restart = with_it = decay = None
+        if alarm.rule in OUTCOME:
+            cause = next(iter(self.led_to_loss()), None)
+            restart = None if cause else self.restart()
+            with_it = None if cause or restart is not None else self.came_with_it()
+        if restart is not None and sound is not None:
+            sound = min(sound, restart - 1)
+        decays = [a for a in self.alerts if a.rule == "lld-decay"]
+        if alarm.rule == "lld-collapse" and decays:
+            step = alarm.start  # as the phases have it, which were seen live
+            fired = [first for first, _ in decays[0].episodes]
+            decay = max((first for first in fired if first <= step), default=fired[0])
+        is_late = alarm.rule not in ALONGSIDE and not self.precedes_loss(alarm, step)
+        event = self.event(alarm)
+        return Explanation(
+            alarm, step, event is not None and event.onset_step is not None,
+            alarm.rule in self.causes, is_late, cause, restart, with_it, decay, sound,
+        )
+
+    def _leading(self, worst: Sequence[Alert]) -> Alert:
+        """Among equally bad alarms the first cause that the log supports and that began before the
+        fall, or else the first alarm; an alarm that says less than another comes last."""
+        causes = [a for a in worst if a.rule in self.causes and a.rule in LOOK_ALIKES]
+        causes = [a for a in causes if self.precedes_loss(a, self.start(a))]
+        if causes:
+            return min(causes, key=self.start)
+        # A decline only says that something is.
+        return next((a for a in worst if a.rule != "reward-decline"), worst[0])
+
+    def onset(self) -> Onset | None:
+        """The trouble of the run: that of the alarm to begin with, or of the held-out score if that
+        fell first; None where no warning has fired."""
+        alarms = [a for a in self.alerts if a.severity != "info"]
+        first = self.explanation and self.explanation.alarm.rule
+        named = [a for a in alarms if a.rule in (first, *HELD_OUT)] or alarms[:1]
+        signs = [Onset(a.rule, a.start, self.last_sound_step(a)) for a in named]
+        return min(signs, key=lambda sign: sign.sound, default=None)
 
     def event(self, alarm: Alert) -> Event | None:
         """The event that an alarm is of."""
         rules = alarm.rule, GRAVER.get(alarm.rule)
         return next((event for event in self.events if event.rule in rules), None)
 
-    def onset(self, alarm: Alert) -> int | None:
-        """Where the trouble of an alarm began, if that is known."""
-        event = self.event(alarm)
-        return None if event is None else event.onset_step
-
     def start(self, alarm: Alert) -> int:
-        """Where it began, or else was seen."""
-        onset = self.onset(alarm)
-        return alarm.episodes[-1][0] if onset is None else onset
+        """Where the trouble of an alarm began, or else was seen."""
+        event = self.event(alarm)
+        return alarm.start if event is None or event.onset_step is None else event.onset_step
 
     def fall(self) -> Fall | None:
         """The loss of the outcome that goes on."""
@@ -196,7 +299,7 @@ class Account:
             return None
         event = self.event(alarms[0])
         if event is None or event.onset_step is None or event.high is None:
-            step = min(a.episodes[-1][0] for a in alarms)  # trailing means see it late
+            step = min(a.start for a in alarms)  # trailing means see it late
             return Fall(step - SMOOTH, step)
         return Fall(event.onset_step, event.high)
 
@@ -213,7 +316,7 @@ class Account:
             if not (may_be or (not supported and a.rule in LOOK_ALIKES)) or a.severity == "info":
                 continue
             for fired, resolved in a.episodes:
-                began = self.start(a) if fired == a.episodes[-1][0] else fired
+                began = self.start(a) if fired == a.start else fired
                 lasted = resolved is None or resolved >= fall.latest
                 if lasted and self.precedes_loss(a, began):
                     signs.append((not is_cause, a.rule not in FROM_OUTSIDE, began, a))

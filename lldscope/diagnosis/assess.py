@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .account import Account
 from .alarms import evaluate_rules
 from .conditions import least_rows
 from .decay_test import RUN_RATE
@@ -69,6 +70,9 @@ class Course:
             float(shares[-1]) if len(shares) else np.nan, bool(fallen[-1:].any()), rise(e),
             trend(e), unpaid(e), without_effect(e),
         )
+
+
+UNKNOWN = Course(np.nan, False, None, "", (), False)
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,12 @@ class Assessment:
             signals=e.signals, start=0, step=steps_of(e.signals), observed=e.observed,
             restarts=e.restarts, cadence=e.cadence, fits=self.fits,
         )
+
+    @cached_property
+    def account(self) -> Account:
+        """What went wrong when, and what led to it."""
+        causes = {name for name, finding in self.findings.items() if finding.answer == "supported"}
+        return Account.of(self.log, self.alerts, self.timeline, causes)
 
     @cached_property
     def evidence(self) -> Evidence:

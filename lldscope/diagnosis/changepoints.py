@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .assess import Assessment
 from .conditions import clip_gains
 from .detectors import Series
 from .evidence import Log
@@ -60,18 +59,15 @@ class Curve:
     level: bool = False
 
 
-def refine(assessment: Assessment) -> list[Boundary]:
-    """The boundaries into decay and collapse in hindsight, in the order of the live ones.
-
-    `pandas.DataFrame(refine(assessment))` makes a table of them. A boundary with too few measured
-    steps around it is left out.
-    """
+def refine(log: Log, timeline: Sequence[tuple[PhaseSpan, bool]]) -> list[Boundary]:
+    """The boundaries into decay and collapse in hindsight, in the order of the live ones. A
+    boundary with too few measured steps around it is left out."""
     boundaries: list[Boundary] = []
-    starts = {span.start_step: by_delta for span, by_delta in assessment.timeline}
-    spans = [None, *assessment.spans(), None]
+    starts = {span.start_step: by_delta for span, by_delta in timeline}
+    spans = [None, *(span for span, _ in timeline), None]
 
     def add(*of: PhaseSpan) -> None:
-        boundaries.extend(_refine(assessment.log, of, starts[of[0].start_step]))
+        boundaries.extend(_refine(log, of, starts[of[0].start_step]))
 
     for before, span, after in zip(spans, spans[1:], spans[2:], strict=False):
         if span and span.phase == "decay":

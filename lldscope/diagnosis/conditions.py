@@ -77,7 +77,7 @@ def accelerates(e: Evidence) -> Flags:
     before those: the third condition of the death spiral (arXiv 2512.04220 v2, Def. A.3)."""
     level = e.column("correct_logp")
     # The change since the last measurement; NaN across a restart, and where not measured.
-    change = on_measured(level, lambda v: v - d.shifted(v, 1), e.parts) + 0.0 * level
+    change = on_measured(level, lambda v: v - d.shifted(v, 1), e.resets) + 0.0 * level
     n_before, n_now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
 
     def falls(rows: d.Series) -> d.Series:

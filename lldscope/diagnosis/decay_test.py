@@ -120,8 +120,8 @@ def _level(level: d.Series, arl: float, restarts: list[int]) -> tuple[d.Series, 
         limit = np.where(number < BASELINE, np.nan, _limit(values, noise, number, arl))
         return np.stack([best - mean, limit])
 
-    parts = np.array(restarts, dtype=np.int64)
-    fall, limit = d.on_measured(level, statistics, parts, series=2)
+    resets = np.array(restarts, dtype=np.int64)
+    fall, limit = d.on_measured(level, statistics, resets, series=2)
     return np.where(np.isnan(level), np.nan, fall), limit
 
 

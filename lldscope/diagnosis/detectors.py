@@ -10,16 +10,17 @@ functions in each, whatever the block holds. Without a tape every array is a who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 Series = NDArray[np.float64]
+_T = TypeVar("_T")
 
 
 class Columns(Protocol):
@@ -478,21 +479,21 @@ def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
 def on_measured(
     values: Series,
     statistic: Callable[[Series], NDArray[Any]],
-    parts: NDArray[np.int64] | None = None,
+    resets: NDArray[np.int64] | None = None,
     before: float = np.nan,
     series: int = 0,
 ) -> Series:
     """A statistic of the measured rows alone, repeated on rows without a measurement.
 
-    It is computed for each part separately; a part begins at each row in `parts`. `before` is its
-    value until the first measurement of a part. A statistic of several `series` is (series, N). Of
+    It begins anew at each row in `resets`. `before` is its value until the first measurement
+    since. A statistic of several `series` is (series, N). Of
     values that are themselves several series, (K, N), the first says what was measured.
     """
     is_measured = ~np.isnan(np.atleast_2d(values)[0])
     n = len(is_measured)
     state, new = cell(), (np.full(series or 1, before)[..., None], Tape())
     earlier, tape = state.value or new
-    if not is_measured.any() and (parts is None or not len(parts)):
+    if not is_measured.any() and (resets is None or not len(resets)):
         state.value = earlier, tape
         out = np.broadcast_to(earlier, (len(earlier), n))
         return out if series else out[0]
@@ -502,7 +503,7 @@ def on_measured(
         state.value = out[:, -1:].copy(), tape
         return out if series else out[0]
     out = np.empty((series or 1, n))
-    inner = [] if parts is None else [min(max(int(row), 0), n) for row in parts]
+    inner = [] if resets is None else [min(max(int(row), 0), n) for row in resets]
     for number, (start, end) in enumerate(pairwise([0, *inner, n])):
         if number:
             earlier, tape = np.full((series or 1, 1), before), Tape()
@@ -518,3 +519,15 @@ def on_measured(
             out[:, start:end] = earlier
     state.value = earlier, tape
     return out if series else out[0]
+
+
+def fields_on_measured(
+    kind: Callable[..., _T],
+    values: Series,
+    statistic: Callable[[Series], Sequence[NDArray[Any]]],
+    resets: NDArray[np.int64] | None = None,
+) -> _T:
+    """The same for a statistic of several series and flags: the fields of a `kind`."""
+    flags = [hint != Series for hint in get_type_hints(kind).values()]
+    rows = on_measured(values, lambda x: np.stack(statistic(x)), resets, series=len(flags))
+    return kind(*(row > 0 if flag else row for row, flag in zip(rows, flags, strict=True)))

@@ -144,7 +144,7 @@ class Evidence(Log):
 
     arl: float
     planned_steps: int | None
-    parts: Rows  # rows at which baselines are reset
+    resets: Rows  # rows at which baselines are reset
     measured: Rows  # rows so far on which anything was measured that a phase or symptom needs
     has_delta: Flags
     has_level: Flags
@@ -237,7 +237,7 @@ def gather(
     def column(name: str) -> d.Series:
         return floats(signals, name, start, stop)
 
-    parts = rows_of(restarts)
+    resets = rows_of(restarts)
     data = rows_of(s for s, kind in restarts.items() if kind == "data")
     reward, delta = column("reward"), column("delta_correct")
     level, entropy = column("correct_logp"), column("entropy")
@@ -259,7 +259,7 @@ def gather(
             restarts=restarts,
             planned_steps=planned_steps,
             step=step,
-            parts=parts,
+            resets=resets,
             cadence=cadence,
             measured=d.total(np.asarray(has_value)),
             has_delta=_available(delta, none_mixed),
@@ -271,7 +271,7 @@ def gather(
                 column("n_delta_correct"), column("delta_correct_sum"), delta, smooth
             ),
             delta_t=on_measured(delta, lambda v: d.trailing_t(v, tested, tested // 2), None, 0.0),
-            decay=decay.test(likelihood, arl, parts.tolist()),
+            decay=decay.test(likelihood, arl, resets.tolist()),
         )
 
 

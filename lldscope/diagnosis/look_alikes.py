@@ -49,9 +49,9 @@ def look_alikes(e: Evidence) -> dict[str, Finding]:
     firing, pending = evaluate_rules(e, (*lld.RULES, *CAUSES))
     alerts = {a.rule: a for a in (*pending, *firing)}
     findings = {"lld": _lld(e, alerts)}
-    displaced = findings["lld"].answer == "supported"
+    is_lld = findings["lld"].answer == "supported"
     for rule in CAUSES:
-        findings[rule.id] = _cause(rule, e, alerts.get(rule.id), displaced)
+        findings[rule.id] = _cause(rule, e, alerts.get(rule.id), is_lld)
     return findings
 
 
@@ -60,9 +60,8 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert]) -> Finding:
     if not any(is_observed(e, name) for name in lld.NEEDS):
         return Finding("not_observable", "this log has no log-probabilities of correct responses")
     lld_alerts = [alerts[name] for name in ("lld-decay", "lld-collapse") if name in alerts]
-    displaced = [alert for alert in lld_alerts if alert.episodes]
-    if displaced:
-        first = min(displaced, key=lambda alert: alert.step)
+    if fired := [alert for alert in lld_alerts if alert.episodes]:
+        first = min(fired, key=lambda alert: alert.step)
         return Finding("supported", f"fired at step {first.step}: {first.message}")
     measured = int(e.measured[-1]) if len(e.measured) else 0
     if measured < (least := least_rows(e)):
@@ -151,7 +150,7 @@ def _was_late(e: Evidence, rule: Rule) -> bool:
     return bool(state.value)
 
 
-def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Finding:
+def _cause(rule: Rule, e: Evidence, alert: Alert | None, is_lld: bool) -> Finding:
     lacking = [] if any(is_observed(e, n) for n in rule.needs) else [" or ".join(rule.needs)]
     lacking += [name for name in rule.needs_too if not is_observed(e, name)]
     if lacking:
@@ -166,7 +165,7 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     message = f"{when}: {alert.message}"
     if rule.rank != CauseRank.PRIMARY:
         is_late = _was_late(e, rule)
-        earlier = _brought_about_by(e, rule, firings(e, rule)[0], displaced)
+        earlier = _brought_about_by(e, rule, firings(e, rule)[0], is_lld)
         if earlier is None and is_late:
             earlier = "the reward had fallen"
         if earlier is not None:
@@ -175,7 +174,7 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
 
 
 def _brought_about_by(
-    e: Evidence, consequence: Rule, of: Episode, displaced: bool
+    e: Evidence, consequence: Rule, of: Episode, is_lld: bool
 ) -> str | None:
     """What began before an episode of a possible consequence, if anything did."""
     causes = [
@@ -188,7 +187,7 @@ def _brought_about_by(
     if causes:
         return min(causes)[1]
     just_before = of.begin - e.cadence.rows(LAG)
-    before = [fall for fall in falls(e) if displaced and fall.fired < just_before]
+    before = [fall for fall in falls(e) if is_lld and fall.fired < just_before]
     if before:
         return f"the likelihood, which fell from step {before[-1].span[0]} on"
     troubles = [("reward-crash", just_before, "the reward, which crashed")]

@@ -22,9 +22,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import lgamma, log
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import detectors as d
 from .evidence import SMOOTH, Evidence, Flags, Log, Rows, is_observed, on_measured, once
@@ -122,12 +123,11 @@ def outcome_of(e: Evidence, name: str) -> Outcome:
 
 
 def _outcome(e: Evidence, series: d.Series) -> Outcome:
-    answer = on_measured(series, lambda values: _judge(values, e), e.data, series=10)
-    return Outcome(*answer[:4], *(answer[4:] > 0))
+    return d.fields_on_measured(Outcome, series, lambda values: _judge(values, e), e.data)
 
 
-def _judge(values: d.Series, e: Evidence) -> d.Series:
-    """The fields of an Outcome, flags as 1: (10, N)."""
+def _judge(values: d.Series, e: Evidence) -> tuple[NDArray[Any], ...]:
+    """The fields of an Outcome at the measured rows."""
     windows = sorted({e.cadence.rows(steps) for steps in WINDOWS})
     smooth, shortest = e.cadence.rows(SMOOTH), windows[0]
     number = d.numbered(values)
@@ -185,9 +185,10 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
         mean = d.trailing_mean(values, w, w)
         before = estimate(d.shifted(noise, w))
         rises |= mean - d.shifted(mean, w) > RISES * np.sqrt(2 * before / w)
-    is_gone = _stays_lowest(values)
-    flags = is_sharp, fallen, slipping, unusual, rises & has_noise, is_gone
-    return np.stack([level, error, best, height, *flags])
+    return (
+        level, error, best, height, is_sharp, fallen, slipping, unusual, rises & has_noise,
+        _stays_lowest(values),
+    )
 
 
 def _swings(
@@ -343,27 +344,34 @@ class Rise(NamedTuple):
     last: int
 
 
+class _Gain(NamedTuple):
+    """Of the reward since the data last changed: steps, the gain of the last over the first, and
+    what a clear gain is."""
+
+    steps: d.Series
+    gain: d.Series
+    least: d.Series
+
+
 @once
-def _course(e: Evidence) -> d.Series:
-    """Of the reward since the data last changed, at each row: steps, the gain of the last over the
-    first, and what a clear gain is, (3, N)."""
+def _gain(e: Evidence) -> _Gain:
     first, last = e.cadence.rows(SMOOTH), e.cadence.rows(40, SMOOTH)
 
-    def statistics(values: d.Series) -> d.Series:
+    def statistics(values: d.Series) -> list[NDArray[Any]]:
         number = d.numbered(values) + 1
         start = d.from_first(d.trailing_mean(values, first, first), first)
         gain = d.trailing_mean(values, last, last) - start
         least = CLEAR_RISE * np.sqrt(d.noise_of_means(values) * (1 / first + 1 / last))
-        return np.stack([number, gain, least])
+        return [number, gain, least]
 
-    return on_measured(reward_series(e), statistics, e.data, series=3)
+    return d.fields_on_measured(_Gain, reward_series(e), statistics, e.data)
 
 
 def rise(e: Evidence) -> Rise | None:
     """Whether the reward has risen since the data last changed; None where it has not yet, before
     LEARNS_WITHIN steps."""
     first, last = e.cadence.rows(SMOOTH), e.cadence.rows(40, SMOOTH)
-    number, gain, least = _course(e)[:, -1] if len(e.step) else np.full(3, np.nan)
+    number, gain, least = (x[-1] if len(x) else np.nan for x in _gain(e))
     if not number >= first + last:
         return None
     is_early = number < e.cadence.rows(LEARNS_WITHIN)
@@ -375,22 +383,30 @@ def rise(e: Evidence) -> Rise | None:
 DEAD_STEPS = 20  # steps without any change of the reward
 
 
-@once
-def _sameness(e: Evidence) -> d.Series:
-    """Of the reward at each row: its number, for how many it has been the same, what it is, and the
-    highest and the lowest so far, (5, N)."""
+class _Sameness(NamedTuple):
+    """Of the reward: its number, for how many it has been the same, what it is, and the highest and
+    the lowest so far."""
 
-    def statistics(values: d.Series) -> d.Series:
+    number: d.Series
+    same: d.Series
+    now: d.Series
+    highest: d.Series
+    lowest: d.Series
+
+
+@once
+def _sameness(e: Evidence) -> _Sameness:
+    def statistics(values: d.Series) -> list[NDArray[Any]]:
         same = d.consecutive(values == d.shifted(values, 1)) + 1
         so_far = [d.accumulated(of, values) for of in (np.fmax, np.fmin)]
-        return np.stack([d.numbered(values) + 1, same, values, *so_far])
+        return [d.numbered(values) + 1, same, values, *so_far]
 
-    return on_measured(e.column("reward"), statistics, series=5)
+    return d.fields_on_measured(_Sameness, e.column("reward"), statistics)
 
 
 def trend(e: Evidence) -> str:
     """The course of the reward in a word; empty where too little of it was measured."""
-    number, same, now, highest, lowest = _sameness(e)[:, -1] if len(e.step) else np.full(5, np.nan)
+    number, same, now, highest, lowest = (x[-1] if len(x) else np.nan for x in _sameness(e))
     if not number >= DEAD_STEPS:
         return ""
     is_constant = same >= DEAD_STEPS

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -25,17 +26,19 @@ Span = tuple[int, int | None]
 # How often each rule fired wrongly: in runs of sample_runs/alarm_bank that held, by their held-out
 # exact match. `python -m study report` counts them and writes the file.
 COUNTS = Path(__file__).with_name("counted.json")
-# Rule → runs in which it fired, of those that held and recorded its signals.
-FIRED: dict[str, tuple[int, int]] = {
-    rule: (firings, runs) for rule, (firings, runs) in json.loads(COUNTS.read_bytes()).items()
-}
+
+
+@cache
+def tallies() -> dict[str, tuple[int, int]]:
+    """Rule → runs in which it fired, of those that held and recorded its signals."""
+    return {rule: (fired, runs) for rule, (fired, runs) in json.loads(COUNTS.read_bytes()).items()}
 
 
 def fired_wrongly(rule: str) -> str:
     """What was counted of a rule, in words."""
-    if rule not in FIRED:
+    if rule not in tallies():
         return "not counted yet"
-    firings, runs = FIRED[rule]
+    firings, runs = tallies()[rule]
     return f"fired in {firings} of {runs} runs of the tiny policy whose held-out score held"
 
 
@@ -78,8 +81,8 @@ class Declaration:
     """The description of an alarm, independent of any run.
 
     The alarm can be observed if one of the signals in `needs` is measured and all in `needs_too`.
-    `evidence` says what is compared with what, `confused_with` what else can look like it. Where
-    `false_alarms` is not given, it is what was counted.
+    `evidence` says what is compared with what, `confused_with` what else can look like it;
+    `promise` is how often it is false, where that was not only counted.
 
     For a headline: `cause` is what is wrong, `action` what to do, and with `back` the steps since
     should be thrown away. A `consequence` never says what to do where something else began first.
@@ -95,12 +98,13 @@ class Declaration:
     back: bool = False
     evidence: str = ""
     confused_with: str = ""
-    false_alarms: str = ""
+    promise: str = ""
     needs_too: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        if not self.false_alarms:
-            object.__setattr__(self, "false_alarms", fired_wrongly(self.id))
+    @property
+    def false_alarms(self) -> str:
+        """How often it is false."""
+        return self.promise or fired_wrongly(self.id)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class Rule(Declaration):
     `phase`: the rule holds only while the run is in this phase. `inhibited`: it does not hold where
     a fall of the likelihood is attributed to another cause. `rank` is set where the rule names a
     cause other than LLD. `fires_below`: values under the threshold are the bad ones. `guarantee`
-    replaces `false_alarms` for one row. `inside`: a sign of the policy and not of the outcome, so
+    replaces `promise` for one row. `inside`: a sign of the policy and not of the outcome, so
     it is information while the reward clearly rises.
     """
 

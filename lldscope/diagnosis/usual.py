@@ -104,7 +104,7 @@ def _departures(e: Evidence, name: str) -> tuple[Departure, Departure]:
     def statistics(measured: d.Series) -> d.Series:
         return _fold(measured, e.cadence, scale, ENTROPY_GAIN if name == "entropy" else 0.0)
 
-    out = on_measured(rows, statistics, e.parts, series=6)
+    out = on_measured(rows, statistics, e.resets, series=6)
     high, low = (Departure(np.exp(x[0]), np.exp(x[1]), x[2] > 0) for x in (out[:3], out[3:]))
     return high, low
 
@@ -224,7 +224,7 @@ def kl_explosion(e: Evidence) -> Departure:
     recent, earlier, least = (e.cadence.rows(n) for n in (KL_RECENT, KL_EARLIER, KL_LEAST))
     back = e.cadence.rows(BACK)
 
-    def over_earlier(values: d.Series) -> d.Series:
+    def over_earlier(values: d.Series) -> list[d.Series]:
         level = d.trailing_median(values, recent, min(recent, 3))
         out = np.full((3, len(level)), np.nan)
         state = d.cell()
@@ -250,7 +250,6 @@ def kl_explosion(e: Evidence) -> Departure:
             waiting.append(nan if away else now)
             out[:, i] = now / largest, largest, away
         state.value = waiting, largest, farthest, is_open, is_back
-        return out
+        return [*out]
 
-    ratio, largest, holds = on_measured(e.column("kl"), over_earlier, series=3)
-    return Departure(ratio, largest, holds > 0)
+    return d.fields_on_measured(Departure, e.column("kl"), over_earlier)

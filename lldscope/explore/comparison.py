@@ -27,7 +27,6 @@ from ..core.errors import UsageError
 from ..core.schema import SIGNALS, signals_in
 from ..diagnosis import detectors as d
 from ..diagnosis.assess import Assessment
-from ..diagnosis.changepoints import Boundary, refine
 from ..diagnosis.evidence import SMOOTH, floats
 from ..diagnosis.registry import Rule
 from ..monitor.health import check
@@ -62,8 +61,7 @@ def compare(
     if unknown := [name for name in signals or () if name not in _UNITS]:
         raise UsageError(f"There is no signal {unknown[0]}; `lldscope schema` names them.")
     assessments = [run.assess(arl, rules) for run in runs]
-    onsets = [onset(a, refine(a)) for a in assessments]
-    at = [_positions(a, align, onset) for a, onset in zip(assessments, onsets, strict=True)]
+    at = [_positions(a, align) for a in assessments]
     points: list[Any] = ["start", "best", "end"] if every is None else _grid(at, every)
     rows = [
         _landmarks(a) if every is None else [row_at(x, p) for p in points]
@@ -89,15 +87,14 @@ def compare(
         "every": every,
         "points": points,
         "runs": [
-            _about(*one, rules)
-            for one in zip(_labels(runs), runs, assessments, onsets, strict=True)
+            _about(*one, rules) for one in zip(_labels(runs), runs, assessments, strict=True)
         ],
         "signals": rows_by_signal,
     }
 
 
 def _about(
-    label: str, run: Run, assessment: Assessment, onset: int | None, rules: Sequence[Rule] | None
+    label: str, run: Run, assessment: Assessment, rules: Sequence[Rule] | None
 ) -> dict[str, Any]:
     state = check(run, assessment.arl, rules)
     names = ("id", "path", "verdict", "evidence", "phase", "last_step", "life")
@@ -106,7 +103,7 @@ def _about(
         "verdict_word": state.sign.word,
         **{name: getattr(state, name) for name in names},
         "phases": [asdict(span) for span in state.phases],
-        "onset": onset,
+        "onset": assessment.account.likelihood_fell,
         "alerts": [
             {"rule": a.rule, "severity": a.severity, "state": a.state, "step": a.first_step}
             for a in state.alerts
@@ -120,21 +117,14 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     return [run.name if often[run.name] == 1 else run.place for run in runs]
 
 
-def onset(assessment: Assessment, boundaries: Sequence[Boundary]) -> int | None:
-    """The step at which the likelihood began to fall: with hindsight (`refine`), or else as seen
-    live."""
-    onsets = [b.step for b in boundaries]
-    onsets += [s.start_step for s in assessment.spans() if s.phase in ("decay", "collapse")]
-    return onsets[0] if onsets else None
-
-
-def _positions(assessment: Assessment, align: str, onset: int | None) -> d.Series:
+def _positions(assessment: Assessment, align: str) -> d.Series:
     """Positions of the rows on the common axis; NaN where the run has none."""
     if align == "tokens":
         return assessment.evidence.column("tokens_seen")
     step = assessment.evidence.step.astype(float)
     if align == "onset":
-        return step - (np.nan if onset is None else onset)
+        fall = assessment.account.likelihood_fell
+        return step - (np.nan if fall is None else fall)
     return step
 
 

@@ -18,7 +18,7 @@ from ..core.errors import UsageError
 from .mapping import meaning
 from .reading import as_step, is_lost_to_rounding, natural_key, number, of_one_run, seconds_of
 from .rollouts import is_rollout
-from .rows import Candidate, rows_of, sample
+from .rows import Candidate, first_rows, rows_of
 from .source import NO_NUMBER, Findings, Scalars, in_attempts
 
 PROGRESS = "global_step/max_steps"  # ms-swift's: "3/200"
@@ -82,7 +82,7 @@ def _refuse_several_runs(paths: Sequence[Path]) -> None:
     rewards: dict[str, dict[Path, dict[int, float]]] = {}  # name → folder → step → reward
     for path in paths:
         steps = StepReader()
-        for row in sample(path):
+        for row in first_rows(path):
             pair, values = steps.of(row), numbers(inner(row), Findings())
             name = next((n for n in values if (m := meaning(n)) and m.signal == "reward"), None)
             if pair and name is not None:

@@ -22,7 +22,7 @@ from .source import HEAD_BYTES, Findings
 MAX_DOCUMENT = 64 << 20  # bytes
 MAX_CONTAINERS = 1_000_000  # lists and objects in it
 _DEPTH = 4  # of objects in which the list of steps is looked for
-_SAMPLE = 20  # rows that a format is recognized by
+_FIRST = 20  # rows that a format is recognized by
 _PIECE = 512  # rows of Parquet that are decoded at once
 _HISTORY = "log_history"  # the Hugging Face Trainer's list of steps
 
@@ -39,7 +39,7 @@ class Candidate:
 
     @cached_property
     def rows(self) -> list[Row]:
-        return sample(self.path)
+        return first_rows(self.path)
 
 
 def form(path: Path, start: bytes) -> str | None:
@@ -77,11 +77,11 @@ def rows_of(path: Path, findings: Findings) -> Iterator[Row]:
         yield from objects(path, findings)
 
 
-def sample(path: Path) -> list[Row]:
+def first_rows(path: Path) -> list[Row]:
     """The first rows of a file; none where it holds none."""
     if form(path, head(path, HEAD_BYTES)) is None:
         return []
-    return list(islice(rows_of(path, Findings()), _SAMPLE))
+    return list(islice(rows_of(path, Findings()), _FIRST))
 
 
 def whole(path: Path, findings: Findings) -> Any:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..core.numbers import percent
 from ..core.safe_text import in_one_line
-from ..diagnosis.account import ALONGSIDE, BACK, OUTCOME, Account
+from ..diagnosis.account import ALONGSIDE, BACK, Account, Explanation
+from ..diagnosis.assess import UNKNOWN, Course
 from ..diagnosis.conditions import LEAST
-from ..diagnosis.outcome import DECLINED, Rise
-from ..diagnosis.registry import LOOK_ALIKES, STALLED
-from ..diagnosis.rule import Alert
+from ..diagnosis.outcome import DECLINED
+from ..diagnosis.registry import STALLED
 from ..importers.reading import listing
 from ..storage.events import checkpoint_number, last_checkpoint
 from .alerts import AnyAlert
@@ -46,11 +45,9 @@ class Headline:
 
 
 class Trouble(NamedTuple):
-    """What a headline is made from. `alerts`: those of `account`, and that of the clock; `damaged`:
-    the files that cannot be read; `rise`: whether the reward has risen; `share`: what is left of
-    its best, NaN where that is not known; `has_fallen`: whether the rest is lost beyond noise;
-    `unpaid`: components of the reward that are always 0; `logged`: the names of the metrics where
-    none of them is judged; `is_without_effect`: steps get larger and the reward does not rise.
+    """What a headline says in words. `alerts`: those of `account`, and that of the clock;
+    `course`: that of the outcome; `damaged`: the files that cannot be read; `logged`: the names of
+    the metrics where none of them is judged.
     """
 
     verdict: str
@@ -58,85 +55,63 @@ class Trouble(NamedTuple):
     account: Account
     events: Events
     life: Liveness
+    course: Course = UNKNOWN
     judged: bool = True  # whether a reward or a likelihood was measured, if anything was
     damaged: Collection[str] = ()
-    rise: Rise | None = None
-    share: float = math.nan
-    has_fallen: bool = False
-    unpaid: Sequence[str] = ()
     logged: Sequence[str] = ()
-    is_without_effect: bool = False
 
 
 def headline(t: Trouble) -> Headline:
-    """Cause and action of the worst alarm. Among equally bad alarms a cause that the log supports
-    comes first."""
-    firing = [a for a in t.alerts if a.state == "firing" and a.severity != "info"]
-    if not firing:
-        return _quiet(t)
-    dead = next((a for a in firing if a.rule == STALLED.id), None)
-    rows = [a for a in firing if isinstance(a, Alert)]
+    """Cause and action of what is wrong, as the account explains it."""
+    dead, why = next((a for a in t.alerts if a.rule == STALLED.id), None), t.account.explanation
     stop = "" if dead is None else _stop(t, dead)
-    if dead is not None and not (rows and (t.verdict == "critical" or _causes(t, rows))):
+    is_explained = why is not None and why.is_cause and not why.is_late
+    if dead is not None and not is_explained and not (why and t.verdict == "critical"):
         return Headline(stop, _sentence(dead.advice), dead.rule, dead.step)
-    alarm = _leading(t, rows)
-    onset, step = t.account.onset(alarm), t.account.start(alarm)
-    when = f"firing since step {step}" if onset is None else f"began at step {onset}"
-    cause = f"{alarm.cause} ({when})"
-    decay = next((a for a in t.account.alerts if a.rule == "lld-decay"), None)
-    if alarm.rule == "lld-collapse" and decay is not None:
-        step = alarm.start  # as the phases have it, which were seen live
-        firings = [fired for fired, _ in decay.episodes]
-        by = max((fired for fired in firings if fired <= step), default=firings[0])
-        cause = f"Collapsed at step {step}; correct responses were losing likelihood by step {by}"
-    is_known = alarm.rule in ALONGSIDE or alarm.rule in t.account.causes
-    if not is_known and t.share < DECLINED and t.account.fall() is not None:
-        cause += f"; the reward is at {percent(max(t.share, 0.0))} of its best"
-    also, action, remedy = _action(t, alarm)
+    if why is None:
+        return _quiet(t)
+    when = f"{'began at' if why.is_dated else 'firing since'} step {why.step}"
+    cause = f"{why.alarm.cause} ({when})"
+    if why.decay is not None:
+        cause = f"Collapsed at step {why.step}; correct responses were losing likelihood by step "
+        cause += str(why.decay)
+    is_known = why.alarm.rule in ALONGSIDE or why.is_cause
+    if not is_known and t.course.share < DECLINED and t.account.fall() is not None:
+        cause += f"; {_left(t)}"
+    also, action, remedy = _action(t, why)
     if stop:
         cause, action = f"{stop.rstrip('.')}. {cause}", f"{STALLED.action}; {action}"
-    return Headline(f"{cause}{also}", f"{action}.", alarm.rule, step, remedy)
+    return Headline(f"{cause}{also}", f"{action}.", why.alarm.rule, why.step, remedy)
 
 
-def _causes(t: Trouble, rows: Sequence[Alert]) -> list[Alert]:
-    """The alarms of causes that the log supports and that began before the fall."""
-    causes = [a for a in rows if a.rule in t.account.causes and a.rule in LOOK_ALIKES]
-    return [a for a in causes if t.account.precedes_loss(a, t.account.start(a))]
-
-
-def _leading(t: Trouble, rows: Sequence[Alert]) -> Alert:
-    """The alarm to begin with: the worst. Among equally bad alarms the first cause, or else the
-    first alarm; an alarm that says less than another comes last."""
-    worst = [a for a in rows if a.severity == rows[0].severity]
-    if causes := _causes(t, worst):
-        return min(causes, key=t.account.start)
-    # A decline only says that something is.
-    return next((a for a in worst if a.rule != "reward-decline"), rows[0])
-
-
-def _action(t: Trouble, alarm: Alert) -> tuple[str, str, str | None]:
+def _action(t: Trouble, why: Explanation) -> tuple[str, str, str | None]:
     """Words on what came with the alarm, what to do, and the alarm that the action cures."""
-    account, also, action, remedy, restart = t.account, "", alarm.action, alarm.rule, None
-    if alarm.rule in OUTCOME and (signs := account.led_to_loss()):
-        began, sign = signs[0]
+    also, action, remedy, rule = "", why.alarm.action, why.alarm.rule, why.alarm.rule
+    if why.cause is not None:
+        began, sign = why.cause
         # "If it goes on" has come true: the reward fell.
         action = f"{sign.action.partition(' if ')[0]} ({_sentence(sign.cause)}, step {began})"
         remedy = sign.rule
-    elif alarm.rule in OUTCOME and (restart := account.restart()) is not None:
-        action = f"look at what changed at step {restart} ({RESTARTS[account.restarts[restart]]})"
-    elif alarm.rule in OUTCOME and (with_it := account.came_with_it()) is not None:
-        also = f"; with it, {_sentence(with_it[1].cause)} (step {with_it[0]})"
-    elif alarm.rule not in ALONGSIDE and not account.precedes_loss(alarm, account.start(alarm)):
+    elif why.restart is not None:
+        kind = RESTARTS[t.account.restarts[why.restart]]
+        action = f"look at what changed at step {why.restart} ({kind})"
+    elif why.with_it is not None:
+        also = f"; with it, {_sentence(why.with_it[1].cause)} (step {why.with_it[0]})"
+    elif why.is_late:
         action, remedy = "look for what began before the reward fell", ""
-    elif alarm.rule in GROWING and t.is_without_effect:
+    elif rule in GROWING and t.course.is_without_effect:
         also = "; each step moves the policy further, and the reward has not risen"
         action, remedy = "check that the engine samples with the trained weights", ""
-    learns = t.rise is not None and t.rise.clear and account.fall() is None
-    if learns and alarm.severity == "warning" and alarm.rule not in OF_A_REWARD_THAT_RISES:
+    learns = t.course.rise is not None and t.course.rise.clear and t.account.fall() is None
+    if learns and why.alarm.severity == "warning" and rule not in OF_A_REWARD_THAT_RISES:
         also += "; the reward has risen all the same"
-    elif alarm.rule in BACK:
-        action += f", and {_back(t, restart)}"
+    elif rule in BACK:
+        action += f", and {_back(t, why.sound)}"
     return also, action, remedy or None
+
+
+def _left(t: Trouble) -> str:
+    return f"the reward is at {percent(max(t.course.share, 0.0))} of its best"
 
 
 def _stop(t: Trouble, dead: AnyAlert) -> str:
@@ -178,26 +153,23 @@ def _quiet(t: Trouble) -> Headline:
 def _doubts(t: Trouble) -> list[str]:
     """Doubts about the reward while no alarm fires. If the reward has not risen, its best may be
     that of noise and is not mentioned."""
-    has_risen = t.rise is None or t.rise.clear
-    doubts = []
-    if t.share < DECLINED and (has_risen or t.has_fallen):
-        why = "as it has fluctuated before" if t.has_fallen else "which its noise can explain"
-        doubts.append(f"the reward is at {percent(max(t.share, 0.0))} of its best, {why}")
-    if t.rise is not None and not has_risen:
-        last, first = f"the last {t.rise.last} steps", f"the first {t.rise.first}"
+    rise, doubts = t.course.rise, []
+    has_risen = rise is None or rise.clear
+    if t.course.share < DECLINED and (has_risen or t.course.has_fallen):
+        before, noise = "as it has fluctuated before", "which its noise can explain"
+        doubts.append(f"{_left(t)}, {before if t.course.has_fallen else noise}")
+    if rise is not None and not has_risen:
+        last, first = f"the last {rise.last} steps", f"the first {rise.first}"
         doubts.append(f"the reward of {last} is not clearly above that of {first}")
-    if t.unpaid:
-        were, they = ("was", "it pays") if len(t.unpaid) == 1 else ("were", "they pay")
-        names = listing(t.unpaid, NAMED)
+    if unpaid := t.course.unpaid:
+        were, they = ("was", "it pays") if len(unpaid) == 1 else ("were", "they pay")
+        names = listing(unpaid, NAMED)
         doubts.append(f"{names} {were} 0 in every step: {they} for nothing")
     return doubts
 
 
-def _back(t: Trouble, restart: int | None) -> str:
-    """The checkpoint to go back to. If the outcome was lost at a restart, it is one from before."""
-    sound = t.account.sound_step()
-    if sound is not None and restart is not None:
-        sound = min(sound, restart - 1)
+def _back(t: Trouble, sound: int | None) -> str:
+    """The checkpoint to go back to: one of the `sound` steps."""
     checkpoint = last_checkpoint(t.events, sound)
     if checkpoint is not None:
         return f"go back to checkpoint {checkpoint_number(checkpoint)}"

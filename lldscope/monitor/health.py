@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
 from ..core.safe_text import counted_in, in_one_line
 from ..core.schema import SIGNALS, signals_in
-from ..diagnosis.account import Account, Event, events_of
+from ..diagnosis.account import Event
 from ..diagnosis.assess import Assessment
-from ..diagnosis.changepoints import refine
 from ..diagnosis.evidence import Grade
 from ..diagnosis.look_alikes import Answer
 from ..diagnosis.phases import Phase, PhaseSpan
@@ -179,50 +178,44 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     """The state of a run; `rules` are those that raise alarms, by default the built-in ones."""
     assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
-    log, events, last_step = assessment.log, run.events(), assessment.last_step
-    findings = assessment.look_alikes()
-    causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
-    dated = events_of(log, assessment.alerts, refine(assessment))
-    account = Account(assessment.alerts, dated, causes, log.restarts)
+    events, last_step = run.events(), assessment.last_step
+    account = assessment.account
     alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
     if life.life in ("stalled", "failed"):
         alerts = (_stalled_alert(life, last_step, events, account.sound_step()), *alerts)
     answer = verdict(assessment, life)
-    firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
+    firing = {a.rule: a.start for a in alerts if a.state == "firing"}
     judged = assessment.judged or last_step is None
-    course = assessment.course
     trouble = Trouble(
-        answer, alerts, account, events, life, judged, run.damaged, rise=course.rise,
-        share=course.share, has_fallen=course.has_fallen, unpaid=course.unpaid,
-        logged=() if judged else _logged(run), is_without_effect=course.is_without_effect,
+        answer, alerts, account, events, life, assessment.course, judged, run.damaged,
+        () if judged else _logged(run),
     )
     state = RunState(
-        run=run.name,
-        id=run.info.get("id"),
-        path=run.place,
-        verdict=answer,
-        evidence=assessment.grade,
-        phase=assessment.phase,
-        phases=tuple(assessment.spans()),
-        alerts=alerts,
-        pending=tuple(assessment.pending),
-        look_alikes={cause: finding.answer for cause, finding in findings.items()},
-        look_alike_evidence={cause: finding.evidence for cause, finding in findings.items()},
-        last_step=last_step,
-        **vars(life),
-        arl=assessment.arl,
+        **_of_the_rows(assessment), **vars(life), **_of_the_files(run), verdict=answer,
+        alerts=alerts, headline=headline(trouble), silenced=silenced(run.notes(), firing),
         false_alarm_bound=_bound(run, assessment),
-        damaged=run.damaged,
-        dropped=_drop_counts(run),
-        headline=headline(trouble),
-        silenced=silenced(run.notes(), firing),
-        missing=missing(events),
-        unclear=run.unclear,
-        events=tuple(dated),
-        basis=_basis(log.observed),
-        trend=course.trend,
     )
     return state if run.counted == "steps" else _counted_in(run.counted, state)
+
+
+def _of_the_rows(assessment: Assessment) -> dict[str, Any]:
+    findings = assessment.look_alikes()
+    return {
+        "evidence": assessment.grade, "phase": assessment.phase,
+        "phases": tuple(assessment.spans()), "pending": tuple(assessment.pending),
+        "look_alikes": {cause: finding.answer for cause, finding in findings.items()},
+        "look_alike_evidence": {cause: finding.evidence for cause, finding in findings.items()},
+        "last_step": assessment.last_step, "arl": assessment.arl,
+        "events": tuple(assessment.account.events), "trend": assessment.course.trend,
+        "basis": _basis(assessment.last.observed),
+    }
+
+
+def _of_the_files(run: Run) -> dict[str, Any]:
+    return {
+        "run": run.name, "id": run.info.get("id"), "path": run.place, "damaged": run.damaged,
+        "dropped": _drop_counts(run), "missing": missing(run.events()), "unclear": run.unclear,
+    }
 
 
 def _counted_in(unit: str, state: RunState) -> RunState:
@@ -289,30 +282,3 @@ def _drop_counts(run: Run) -> dict[str, int]:
         if isinstance(drops, dict):
             total.update({str(k): n for k, n in drops.items() if isinstance(n, int)})
     return dict(total)
-
-
-@dataclass(frozen=True)
-class Onset:
-    """The trouble of a run: the rule whose alarm names it, the step at which that fired, and the
-    last step before the trouble began."""
-
-    rule: str
-    fired: int
-    sound: int
-
-
-HELD_OUT = ("eval-gap", "eval-loss")
-
-
-def onset(run: Run) -> Onset | None:
-    """Where the trouble of a run began: by the headline's alarm, or by one of the held-out score if
-    that fell first; None where no warning has fired."""
-    state = check(run)
-    alarms = [a for a in state.alerts if a.severity != "info" and isinstance(a, Alert)]
-    if not alarms:
-        return None
-    account = Account(alarms, state.events)
-    rules = (state.headline.rule, *HELD_OUT)
-    named = [a for a in alarms if a.rule in rules] or alarms[:1]
-    sound, alarm = min(((account.last_sound_step(a), a) for a in named), key=lambda pair: pair[0])
-    return Onset(alarm.rule, alarm.episodes[-1][0], sound)

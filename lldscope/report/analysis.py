@@ -16,12 +16,11 @@ from ..core.charts import UNSMOOTHED, WEIGHTS
 from ..core.schema import SIGNALS, signals_in
 from ..core.version import __version__
 from ..diagnosis.assess import Assessment
-from ..diagnosis.changepoints import STEPS_AFTER, refine
+from ..diagnosis.changepoints import STEPS_AFTER
 from ..diagnosis.detectors import Series
 from ..diagnosis.evidence import SMOOTH, Evidence
 from ..diagnosis.registry import Rule
 from ..diagnosis.rule import Alert
-from ..explore.comparison import onset
 from ..explore.experiments import experiments
 from ..figures.series import smooth
 from ..figures.view import subject_of
@@ -48,7 +47,7 @@ def post_mortem(
     assessment, state = run.assess(arl, rules), check(run, arl, rules)
     e = assessment.evidence
     spans = assessment.spans()
-    fall, events = onset(assessment, refine(assessment)), list(state.events)
+    fall = assessment.account.likelihood_fell
     first, last = _window(assessment, fall)
     trainer, subject = trainer_of(run.info), subject_of(run.name, run, state)
     facts = PostMortem(
@@ -59,7 +58,7 @@ def post_mortem(
         state=state,
         trend=state.trend,
         phases=spans,
-        events=events,
+        events=list(state.events),
         fall=fall,
         signals=outlines(e),
         look_alikes=assessment.look_alikes() if len(e.step) else {},

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.safe_text import counted_in
 from ..core.schema import COMPONENT
 from ..diagnosis.evidence import SMOOTH
-from ..diagnosis.registry import RULES, STALLED
+from ..diagnosis.registry import RULES
 from ..runs import Run
 from .facts import PostMortem
 from .ordinary import identities, ordinary
@@ -25,8 +25,6 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
     setting to change first by the name that the trainer of the run has for it."""
     state = facts.state
     serious = [alert for alert in state.alerts if alert.severity != "info"]
-    alarms = [alert.first_step for alert in serious if alert.rule != STALLED.id]
-    signs = [step for step in (*alarms, *(e.start for e in facts.events)) if step is not None]
     is_idle = any(alert.rule == "no-update" for alert in serious)
     is_bad = state.verdict in ("warning", "critical")
     return {
@@ -41,7 +39,7 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
         "cause": state.headline.cause,
         "action": state.headline.action,
         "change": asdict(facts.change) if facts.change and is_bad else None,
-        "onset": min(signs, default=None),
+        "onset": run.assess().account.first_sign,
         "first_step": facts.run.first_step,
         "last_step": state.last_step,
         "planned_steps": run.planned_steps,

@@ -161,7 +161,7 @@ def _rule(table: dict[str, Any], query: RuleQuery, where: str) -> Rule:
         unit=unit,
         for_steps=table.get("for_steps", 1),
         clear_steps=table.get("clear_steps", 20),
-        false_alarms=NO_RATE,
+        promise=NO_RATE,
     )
 
 

@@ -27,7 +27,6 @@ from lldscope.diagnosis.changepoints import (
     _cost,
     fit,
     fit_either,
-    refine,
 )
 from lldscope.diagnosis.conditions import clip_gains
 
@@ -207,7 +206,7 @@ def test_intervals_contain_the_true_step_with_the_noise_of_a_real_run():
 
 def test_the_papers_phases_lie_in_the_intervals():
     """Its text has the decay begin at step 60 and the fall accelerate from step 120 (§5.1)."""
-    decay, collapse = refine(assess(paper_figure()))
+    decay, collapse = assess(paper_figure()).account.boundaries
     assert (decay.phase, collapse.phase) == ("decay", "collapse")
     assert decay.low <= 60 <= decay.high
     assert collapse.low <= 120 <= collapse.high
@@ -221,8 +220,8 @@ def test_a_real_collapse_has_boundaries_and_a_run_that_holds_has_none():
     with open_run(SAMPLES / "grpo") as run:
         dying = run.assess()
     with open_run(SAMPLES / "grpo-llds") as run:
-        assert refine(run.assess()) == []
-    result = refine(dying)
+        assert run.assess().account.boundaries == []
+    result = dying.account.boundaries
     assert [b.phase for b in result] == ["decay", "collapse"]
     entered = {s.phase: s.start_step for s in dying.spans()}
     for b in result:
@@ -236,14 +235,14 @@ def test_a_real_collapse_has_boundaries_and_a_run_that_holds_has_none():
 
 def test_a_made_up_decay_is_dated_to_where_it_was_drawn():
     """Case 0: Δ falls below 0 between steps 50 and 60 and entropy rises from 120 on."""
-    decay, collapse = refine(assess(simulate(DYING, 0)))
+    decay, collapse = assess(simulate(DYING, 0)).account.boundaries
     assert 40 <= decay.low <= decay.high <= 110
     assert 110 <= collapse.step <= 135
 
 
 def test_no_break_is_searched_before_a_declared_change():
     table = paper_figure()
-    early, late = (refine(assess(table, restarts={s: "lr"}))[-1] for s in (2, 30))
+    early, late = (assess(table, restarts={s: "lr"}).account.boundaries[-1] for s in (2, 30))
     assert late.low >= 30 + SEGMENT_STEPS
     assert early.phase == late.phase == "collapse"
 
@@ -269,7 +268,7 @@ def rows_of_boundaries() -> list[str]:
     return [
         f"| {name}, {b.phase} | {b.live} | {b.step} | {b.low} to {b.high} |"
         for name, result in runs.items()
-        for b in refine(result)
+        for b in result.account.boundaries
     ]
 
 

@@ -31,7 +31,6 @@ from rule_cases import simulate
 import lldscope
 from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis.assess import Assessment, Judge, assess
-from lldscope.diagnosis.changepoints import refine
 from lldscope.diagnosis.conditions import accelerates
 from lldscope.diagnosis.evidence import on_measured, restarts_of
 from lldscope.diagnosis.phases import classify
@@ -158,7 +157,7 @@ def parts(answer: list) -> tuple[list[str], list[str]]:
 
 def plain(result: Assessment) -> list:
     of = result.alerts, result.pending, result.spans(), result.look_alikes(), result.course
-    return [*of, result.verdict, result.grade, refine(result)]
+    return [*of, result.verdict, result.grade, result.account.boundaries]
 
 
 @given(st.sampled_from(sorted(SERIES)), st.integers(0, 2**32 - 1))

@@ -16,12 +16,10 @@ from rule_cases import frame, simulate
 
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
-from lldscope.diagnosis import page
-from lldscope.diagnosis.account import events_of
 from lldscope.diagnosis.alarms import condition_met, since_row
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.causes import explained_elsewhere
-from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED
+from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED, markdown
 from lldscope.diagnosis.rule import Severity, firing
 from lldscope.diagnosis.rules.measures import over_former_max, percent
 from lldscope.storage.json_files import to_json
@@ -219,8 +217,7 @@ def test_an_outage_is_dated_by_its_first_failed_steps():
     failed[28] = 1.0  # one bad step, then a good one: not the beginning
     failed[30:] = 0.9
     result = assess(frame({"tool_fail_share": failed, "reward": np.full(n, 0.5)}))
-    events = events_of(result.log, result.alerts, [])
-    event = next(event for event in events if event.rule == "tool-outage")
+    event = next(one for one in result.account.events if one.rule == "tool-outage")
     assert event.alarm_step > 32
     assert event.low <= 30 <= event.high
 
@@ -334,7 +331,7 @@ def test_messages_have_numbers_up_to_a_million_without_exponent():
     assert (short(2345.6, 2), short(0.0256, 2)) == ("2,346", "0.026")
 
 
-@pytest.mark.parametrize(("part", "made_now"), [("rules", page.markdown), ("faults", fault_table)])
+@pytest.mark.parametrize(("part", "made_now"), [("rules", markdown), ("faults", fault_table)])
 def test_the_page_is_current(part, made_now):
     text = (CASES.parents[1] / "docs" / "alarms.md").read_text(encoding="utf-8")
     there = text.split(f"<!-- {part} -->\n")[1].split(f"<!-- end of {part} -->")[0]

@@ -30,7 +30,6 @@ from lldscope_trainer.rollout.tokens import Sampling
 import lldscope
 from lldscope.diagnosis import detectors
 from lldscope.diagnosis.assess import Assessment, assess
-from lldscope.diagnosis.changepoints import refine
 from lldscope.evaluation.bank import read_bank
 from lldscope.runs import find_runs
 
@@ -114,7 +113,7 @@ def samples(decisions: Decisions, numbers: Numbers) -> None:
             result = run.assess()
             _judged(path.name, result, decisions)
             decisions[f"{path.name} boundaries"] = [
-                (b.phase, b.step, b.low, b.high) for b in refine(result)
+                (b.phase, b.step, b.low, b.high) for b in result.account.boundaries
             ]
             decisions[f"{path.name} signals"] = {
                 name: crc32(signals[name].to_numpy(float, na_value=np.nan).tobytes())

@@ -7,19 +7,18 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import lldscope
-from lldscope.diagnosis.account import Account, Event
+from lldscope.diagnosis.account import Account, Event, Onset
+from lldscope.diagnosis.assess import UNKNOWN
 from lldscope.diagnosis.outcome import Rise
 from lldscope.diagnosis.registry import RULES
 from lldscope.diagnosis.rule import Alert, Severity
-from lldscope.monitor import health
 from lldscope.monitor.headline import Trouble, headline
-from lldscope.monitor.health import Onset, RunState, check
+from lldscope.monitor.health import RunState, check
 from lldscope.monitor.liveness import Liveness
 from lldscope.storage.notes import is_note, silenced, write_note
 
@@ -41,10 +40,10 @@ def alert(rule: str, step: int, severity: str = "critical"):
 
 
 def trouble(
-    *alerts, causes=(), events=(), verdict="critical", life=LIVE, restarts=None, dated=()
+    *alerts, causes=(), events=(), verdict="critical", restarts=None, dated=(), **course
 ) -> Trouble:
     account = Account(alerts, dated, set(causes), restarts or {})
-    return Trouble(verdict, alerts, account, events, life)
+    return Trouble(verdict, alerts, account, events, LIVE, replace(UNKNOWN, **course))
 
 
 def test_the_cause_that_the_log_supports_comes_before_a_graver_alarm() -> None:
@@ -127,16 +126,13 @@ def test_a_failed_run_says_what_its_rows_say_and_resumes_from_before_that(tmp_pa
     assert state.alerts[0].advice.endswith("resume from checkpoint 100.")
 
 
-def test_the_trouble_began_with_the_held_out_score_where_that_fell_first(monkeypatch) -> None:
+def test_the_trouble_began_with_the_held_out_score_where_that_fell_first() -> None:
     cut = alert("truncation", 40, "warning")
     event = Event("truncation", Severity.WARNING, "", 40, None, 33, 33, 34)
-    state = SimpleNamespace(
-        alerts=[cut], headline=SimpleNamespace(rule="truncation"), events=(event,)
-    )
-    monkeypatch.setattr(health, "check", lambda run: state)
-    assert health.onset(None) == Onset("truncation", 40, 32)
-    state.alerts.append(alert("eval-gap", 20, "warning"))
-    assert health.onset(None) == Onset("eval-gap", 20, 10)
+    assert Account([cut], [event]).onset() == Onset("truncation", 40, 32)
+    gap = alert("eval-gap", 20, "warning")
+    assert Account([cut, gap], [event]).onset() == Onset("eval-gap", 20, 10)
+    assert Account([replace(cut, severity=Severity.INFO)]).onset() is None
 
 
 def test_a_sign_that_began_after_the_reward_fell_is_not_what_to_act_on() -> None:
@@ -168,27 +164,28 @@ def test_every_alarm_that_is_told_of_has_words_of_its_own(rule) -> None:
 def test_what_is_left_of_a_reward_that_falls_is_told_beside_another_alarm() -> None:
     decline, kl = alert("reward-decline", 60, "warning"), alert("kl-explosion", 40, "warning")
     for alerts, end in (((kl, decline), "; the reward is at 54 % of its best"), ((kl,), "")):
-        result = headline(trouble(*alerts, verdict="warning")._replace(share=0.54))
+        result = headline(trouble(*alerts, verdict="warning", share=0.54))
         assert result.cause == f"The policy leaves the reference fast (firing since step 40){end}"
 
 
 def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:
-    assert headline(trouble(verdict="healthy")._replace(rise=Rise(True, 10, 40))).cause == (
+    assert headline(trouble(verdict="healthy", rise=Rise(True, 10, 40))).cause == (
         "No alarm fires"
     )
-    result = headline(trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40)))
+    flat = Rise(False, 10, 40)
+    result = headline(trouble(verdict="healthy", rise=flat))
     assert str(result) == (
         "No alarm fires; but the reward of the last 40 steps is not clearly above that of the "
         "first 10"
     )
     # What has not risen has no best that it could be under, if it has not fallen beyond its noise.
-    low = trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40), share=0.49)
-    assert headline(low) == result
-    assert headline(low._replace(has_fallen=True)).cause == (
+    low = {"verdict": "healthy", "share": 0.49}
+    assert headline(trouble(**low, rise=flat)) == result
+    assert headline(trouble(**low, rise=flat, has_fallen=True)).cause == (
         "No alarm fires; but the reward is at 49 % of its best, as it has fluctuated before; the "
         "reward of the last 40 steps is not clearly above that of the first 10"
     )
-    assert headline(low._replace(rise=None)).cause == (
+    assert headline(trouble(**low)).cause == (
         "No alarm fires; but the reward is at 49 % of its best, which its noise can explain"
     )
 

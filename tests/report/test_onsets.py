@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from lldscope.core.schema import SIGNALS
-from lldscope.diagnosis.account import Event, events_of
+from lldscope.diagnosis.account import Event
 from lldscope.diagnosis.assess import Assessment, assess
-from lldscope.diagnosis.changepoints import SEGMENT_STEPS, Curve, fit, refine
+from lldscope.diagnosis.changepoints import SEGMENT_STEPS, Curve, fit
 from lldscope.diagnosis.evidence import SMOOTH
 from lldscope.evaluation.bank import read_bank
 
@@ -29,7 +29,7 @@ FAULTS = [
 def events_in(run: str) -> tuple[Assessment, dict[str, Event]]:
     (labelled,) = (r for r in read_bank(BANK) if r.name == run)
     assessment = assess(labelled.signals())
-    events = events_of(assessment.evidence, assessment.alerts, refine(assessment))
+    events = assessment.account.events
     return assessment, {event.rule: event for event in events}
 
 
@@ -40,7 +40,7 @@ def test_nothing_begins_after_it_was_seen(run: str) -> None:
         assert event.start <= event.alarm_step
         if event.low is not None:
             assert event.low <= event.onset_step <= event.high <= event.alarm_step
-    assert all(b.step <= b.live for b in refine(assessment))
+    assert all(b.step <= b.live for b in assessment.account.boundaries)
 
 
 def test_a_crash_began_before_the_decline_was_seen() -> None:
@@ -52,7 +52,7 @@ def test_a_crash_began_before_the_decline_was_seen() -> None:
     assessment = assess(signals | {"step": steps, "reward": reward})
     fired_at = {alert.rule: alert.step for alert in assessment.alerts}
     assert fired_at["reward-decline"] < 140 < fired_at["reward-crash"]
-    (event,) = events_of(assessment.evidence, assessment.alerts, refine(assessment))
+    (event,) = assessment.account.events
     assert (event.rule, event.alarm_step) == ("reward-crash", fired_at["reward-decline"])
     assert 90 <= event.low <= event.onset_step <= event.high <= fired_at["reward-decline"]
 

@@ -20,8 +20,8 @@ from lldscope_trainer.rescue.plan import ARMS
 from test_blame import content
 
 import lldscope
+from lldscope.diagnosis.account import Onset
 from lldscope.explore.experiments import experiments
-from lldscope.monitor.health import Onset
 
 SETTINGS = [*SMALL, "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=1", "eval_questions=16",
             "checkpoints_kept=5", "seed=1", "warmup_steps=0"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -26,13 +26,12 @@ KL = 0.05
 
 @dataclass(frozen=True)
 class Variant:
-    """One change. `leave_out` names what gives no policy gradient: `negative`, `positive` and
-    `unlikely negative` responses, or the `shared prefix` of negatives; what the loss divides by
-    stays. `cures` and `settings` replace those of the run; `once` makes one update of the step's.
-    """
+    """One change. `without` says which responses (B, 1) or tokens (B, T) give no policy gradient;
+    what the loss divides by stays. `cures` and `settings` replace those of the run; `once` makes
+    one update of the step's."""
 
     name: str
-    leave_out: str | None = None
+    without: Callable[[Sample], Tensor] | None = None
     cures: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     once: bool = False
@@ -43,10 +42,10 @@ def variants(config: TrainConfig, cures: Cures) -> list[Variant]:
     kl = 0.0 if config.kl_coefficient else KL
     changes = [
         Variant(AS_IT_WAS),
-        Variant(POSITIVE, "negative"),
-        Variant("only negative advantages", "positive"),
-        Variant("without unlikely negatives", "unlikely negative"),
-        Variant("without shared prefixes", "shared prefix"),
+        Variant(POSITIVE, _negative),
+        Variant("only negative advantages", _positive),
+        Variant("without unlikely negatives", _unlikely_negative),
+        Variant("without shared prefixes", _shared_prefix),
         Variant(LLDS, cures={"llds": "action"}) if cures.llds == "off"
         else Variant(NO_LLDS, cures={"llds": "off"}),
         Variant(HALF_RATE, cures={"lr_share": cures.lr_share / 2}),
@@ -61,10 +60,11 @@ def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
     """Make the sample's updates with the change, by weights that have been restored, and return the
     batch with what they measured. The sample stays as it is."""
     updater, config = trainer.updater, trainer.config
-    old, batch = sample.batch.old, sample.batch
+    old, batch, without = sample.batch.old, sample.batch, variant.without
     settings = config.replace(**variant.settings)
     batch = replace(
-        batch, inner=old.clone(), post=old.clone(), weights=_weights(sample, variant.leave_out),
+        batch, inner=old.clone(), post=old.clone(),
+        weights=None if without is None else (~without(sample)).float().expand_as(old),
         ref=batch.ref if settings.kl_coefficient else None, gate_open=None, penalty=None,
     )
     minibatches = [list(chain(*sample.minibatches))] if variant.once else sample.minibatches
@@ -77,31 +77,30 @@ def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
     return batch
 
 
-def _weights(sample: Sample, leave_out: str | None) -> Tensor | None:
-    """(B, T): 0 on responses that are left out, 1 on others; None where none is."""
-    batch = sample.batch
-    negative = batch.advantages < 0  # (B,)
-    if leave_out is None:
-        return None
-    if leave_out == "shared prefix":
-        return (~(_shared_prefix(sample) & negative[:, None])).float()
-    if leave_out == "unlikely negative":
-        mean = (batch.old * batch.mask).sum(1) / batch.mask.sum(1).clamp(min=1)  # nats a token
-        out = negative & (mean < mean[negative].quantile(0.5)) if negative.any() else negative
-    else:
-        out = negative if leave_out == "negative" else batch.advantages > 0
-    return (~out).float()[:, None].expand_as(batch.old)
+def _negative(sample: Sample) -> Tensor:
+    return sample.batch.advantages[:, None] < 0
+
+
+def _positive(sample: Sample) -> Tensor:
+    return sample.batch.advantages[:, None] > 0
+
+
+def _unlikely_negative(sample: Sample) -> Tensor:
+    batch, negative = sample.batch, _negative(sample)[:, 0]
+    mean = (batch.old * batch.mask).sum(1) / batch.mask.sum(1).clamp(min=1)  # nats a token
+    unlikely = mean < mean[negative].quantile(0.5) if negative.any() else negative
+    return (negative & unlikely)[:, None]
 
 
 def _shared_prefix(sample: Sample) -> Tensor:
-    """(B, T): tokens up to which a response is that of a correct one of its group."""
+    """Tokens of a negative up to which it is that of a correct response of its group."""
     batch, groups = sample.batch, torch.tensor(sample.draw.groups)
     shared = torch.zeros_like(batch.mask, dtype=torch.bool)
     for row in correct_rows(sample):
         same = (batch.ids == batch.ids[row]).cummin(1).values  # (B, T)
         mates = (groups == groups[row]).to(same.device)
         shared |= same & mates[:, None]
-    return shared
+    return shared & _negative(sample)
 
 
 def correct_rows(sample: Sample) -> list[int]:

@@ -182,10 +182,9 @@ def collision(e: Evidence) -> Measurement:
 
 RULES = (
     Rule(
-        "zero-signal",
-        needs=("zero_signal_share", "reward"),
-        cause=f"Groups teach nothing: {BOTH.cause}",
-        action=BOTH.action,
+        "zero-signal", measure=zero_signal, needs=("zero_signal_share", "reward"),
+        unit="of the groups", for_steps=10,
+        cause=f"Groups teach nothing: {BOTH.cause}", action=BOTH.action,
         meaning="Nearly all groups have equal rewards and carry no gradient: the step trains on "
         "almost nothing.",
         evidence=f"Groups whose rewards are all equal: above {percent(NO_SIGNAL)} in "
@@ -194,17 +193,12 @@ RULES = (
         "such a log has a gradient: then another reward trains.",
         advice=BOTH.advice,
         confused_with="Without groups, a reward that is logged with few digits.",
-        measure=zero_signal,
-        unit="of the groups",
-        for_steps=10,
-        false_alarms=REPORTS,
+        promise=REPORTS,
     ),
     Rule(
-        "group-collision",
-        needs=("prompt_collision_share", "advantage_offset"),
-        cause="Groups mix prompts",
-        action="fix the ids of the groups",
-        back=True,
+        "group-collision", measure=collision, needs=("prompt_collision_share", "advantage_offset"),
+        unit="of the groups", rank=CauseRank.PRIMARY, back=True,
+        cause="Groups mix prompts", action="fix the ids of the groups",
         meaning="Rollouts of different prompts are compared as one group, so advantages are wrong.",
         evidence="Groups with more than one prompt_hash; or advantages that are no longer relative "
         f"to the recorded groups: their mean is above {OFF_CENTRE:g}, and was under {CENTRED:g}.",
@@ -212,9 +206,6 @@ RULES = (
         "trained meanwhile compared the wrong rewards.",
         confused_with="Another advantage estimator, or one prompt drawn twice in a step. A "
         "collision since the first step is seen by prompt hashes alone.",
-        measure=collision,
-        unit="of the groups",
-        false_alarms=REPORTS,
-        rank=CauseRank.PRIMARY,
+        promise=REPORTS,
     ),
 )

@@ -163,11 +163,9 @@ CHANGED = "Another evaluation set or sampling setting."
 
 RULES = (
     Rule(
-        "eval-gap",
-        needs=("eval_score",),
-        needs_too=("reward",),
-        cause="The held-out score fell, the reward did not",
-        action="read held-out answers",
+        "eval-gap", measure=gap, needs=("eval_score",), needs_too=("reward",),
+        unit="standard errors",
+        cause="The held-out score fell, the reward did not", action="read held-out answers",
         meaning="The policy learns to raise the reward, no longer the task.",
         evidence=f"An evaluation is under one before it at which the {SMOOTH}-step mean of the "
         f"reward was no higher: by more than chance (confidence {percent(1 - RUN_RATE)} for all "
@@ -177,17 +175,13 @@ RULES = (
         advice="Go back to the checkpoint with the best evaluation. Read held-out answers beside "
         "rewarded ones; add KL or lower the learning rate.",
         confused_with=f"Training questions that became easier (a curriculum). {CHANGED}",
-        measure=gap,
-        unit="standard errors",
-        false_alarms=f"{PROMISE}; fewer if they are the same",
+        promise=f"{PROMISE}; fewer if they are the same",
     ),
     Rule(
-        "eval-loss",
-        severity=Severity.CRITICAL,
-        needs=("eval_score",),
+        "eval-loss", measure=loss, severity=Severity.CRITICAL, needs=("eval_score",),
+        unit="of its best", fires_below=True, back=True,
         cause="The held-out score is being lost",
         action="go back to the checkpoint with the best evaluation",
-        back=True,
         meaning=f"Two evaluations in a row are under {percent(HALF)} of the best. The run is "
         "dying; this alarm does not say why.",
         evidence=f"The higher of the last two evaluations against the best before both, less "
@@ -195,9 +189,6 @@ RULES = (
         "as for eval-gap. Not where a score was ever under 0.",
         advice="Look at what began before it: Δ, entropy, gradient norm, look-alikes.",
         confused_with=CHANGED,
-        measure=loss,
-        unit="of its best",
-        fires_below=True,
-        false_alarms=PROMISE,
+        promise=PROMISE,
     ),
 )

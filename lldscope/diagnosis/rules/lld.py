@@ -53,7 +53,7 @@ def decay(e: Evidence) -> Measurement:
 def retention(e: Evidence) -> Measurement:
     # A policy that moves at all leaves what it sampled before: a loss alone would be no sign.
     net = e.column("retention_delta") + RETENTION_SHARE * e.column("delta_correct")
-    evidence = d.e_detector(d.loss_score(net, e.parts.tolist()), e.arl)
+    evidence = d.e_detector(d.loss_score(net, e.resets.tolist()), e.arl)
     change = mean(e, "retention_delta", SMOOTH)
 
     def message(row: int) -> str:
@@ -86,27 +86,20 @@ def collapse(e: Evidence) -> Measurement:
 
 RULES = (
     Rule(
-        "lld-stagnation",
-        severity=Severity.INFO,
-        needs=NEEDS,
-        cause="The likelihood of correct responses does not rise",
-        action="watch it",
+        "lld-stagnation", measure=stagnation, severity=Severity.INFO, needs=NEEDS, unit=GAIN_UNIT,
+        phase="stagnation", inhibited=True,
+        cause="The likelihood of correct responses does not rise", action="watch it",
         meaning="The reward rises and the likelihood of correct responses does not: phase I of "
         "Lazy Likelihood Displacement. Many healthy runs pass through it.",
         evidence=f"Phase stagnation: the reward of the last {TEST_STEPS} steps against the "
         f"{TEST_STEPS} before, and Δ of correct responses (without Δ, their likelihood).",
         advice="Watch Δ of correct responses; nothing needs to be changed yet.",
         confused_with="Convergence: then the reward has stopped rising too.",
-        measure=stagnation,
-        phase="stagnation",
-        unit=GAIN_UNIT,
-        inhibited=True,
     ),
     Rule(
-        "lld-decay",
-        needs=NEEDS,
-        cause="Correct responses lose likelihood",
-        action="lower the learning rate or use LLDS",
+        "lld-decay", measure=decay, needs=NEEDS, unit="evidence (Δ) or nats/token (level)",
+        inhibited=True, guarantee=lambda e, row: e.decay.guarantee(row),
+        cause="Correct responses lose likelihood", action="lower the learning rate or use LLDS",
         meaning="Updates lower the likelihood of the correct responses they were meant to raise: "
         "phase II of Lazy Likelihood Displacement. The reward may still be rising.",
         evidence="Δ of correct responses (log π after the step's updates minus before, Def. 4.1), "
@@ -117,18 +110,12 @@ RULES = (
         confused_with="Another cause that pushes Δ under 0 (learning rate, mask, tools, groups): "
         "where it began first, its rule fires instead (docs/alarms.md). On levels only: harder "
         "questions that begin to be solved.",
-        measure=decay,
-        unit="evidence (Δ) or nats/token (level)",
-        false_alarms="with Δ: on average at most one per `arl` steps; without Δ: an estimate from "
+        promise="with Δ: on average at most one per `arl` steps; without Δ: an estimate from "
         "the run's own noise, or unknown",
-        guarantee=lambda e, row: e.decay.guarantee(row),
-        inhibited=True,
     ),
     Rule(
-        "retention-loss",
-        severity=Severity.INFO,
-        needs=("retention_delta",),
-        needs_too=("delta_correct",),
+        "retention-loss", measure=retention, severity=Severity.INFO, needs=("retention_delta",),
+        needs_too=("delta_correct",), unit="evidence", inhibited=True,
         cause="Correct responses of earlier steps lose likelihood",
         action="compare held-out scores",
         meaning="Training on new questions unlearns correct answers to others. The Δ of a step "
@@ -140,19 +127,14 @@ RULES = (
         "number of updates per batch; then LLDS, or KL to the reference.",
         confused_with="A policy that learns another wording: the old one loses likelihood although "
         "nothing is forgotten, and the held-out score holds.",
-        measure=retention,
-        unit="evidence",
-        false_alarms="on average at most one per `arl` steps, as long as a step is expected to "
+        promise="on average at most one per `arl` steps, as long as a step is expected to "
         "cost correct responses of earlier steps at most half of what it gives its own",
-        inhibited=True,
     ),
     Rule(
-        "lld-collapse",
-        severity=Severity.CRITICAL,
-        needs=NEEDS,
+        "lld-collapse", measure=collapse, severity=Severity.CRITICAL, needs=NEEDS, unit=GAIN_UNIT,
+        phase="collapse", inhibited=True, back=True,
         cause="Correct responses lost likelihood, and the policy breaks",
         action="lower the learning rate or use LLDS",
-        back=True,
         meaning="Decay has turned into a surge of gradient norm or entropy, or a reward crash: "
         "phase III of Lazy Likelihood Displacement. Most such runs do not come back.",
         evidence=f"Phase collapse: decay now or in the last {c.MEMORY} steps, together with an "
@@ -162,9 +144,5 @@ RULES = (
         "lower learning rate or with LLDS.",
         confused_with="A cause that lowers the reward without lowering the likelihood of correct "
         "responses first: then only reward-crash fires.",
-        measure=collapse,
-        phase="collapse",
-        unit=GAIN_UNIT,
-        inhibited=True,
     ),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...core.numbers import percent
 from .. import detectors as d
-from ..evidence import Evidence, Flags, RestartKind, on_measured, once
+from ..evidence import Evidence, Flags, RestartKind, once
 from ..outcome import outcome, reward_series, reward_signal
 from ..rule import Measurement
 
@@ -49,14 +49,14 @@ def change(e: Evidence, name: str, recent: int = RECENT) -> Change:
     """The change of a signal, or of the outcome if that is the "reward", at each row."""
     last, window = e.cadence.rows(recent), e.cadence.rows(BEFORE, 10)
 
-    def statistics(values: d.Series) -> d.Series:
+    def statistics(values: d.Series) -> list[d.Series]:
         before = d.shifted(d.trailing_mean(values, window, window // 2), last)
         noise = d.shifted(d.noise_of_means(values), last)
         error = np.sqrt(noise * (1 / last + 1 / window))
-        return np.stack([before, d.trailing_mean(values, last, last), error])
+        return [before, d.trailing_mean(values, last, last), error]
 
     values = reward_series(e) if name == "reward" else e.column(name)
-    return Change(*on_measured(values, statistics, e.parts, series=3))
+    return d.fields_on_measured(Change, values, statistics, e.resets)
 
 
 def reward_left(e: Evidence) -> d.Series:

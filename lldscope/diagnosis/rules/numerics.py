@@ -295,28 +295,20 @@ def lr_jump(e: Evidence) -> Measurement:
 
 RULES = (
     Rule(
-        "nonfinite",
-        severity=Severity.CRITICAL,
-        needs=("n_nonfinite",),
-        cause="NaN or infinite numbers",
-        action="look for overflow and empty masks",
-        back=True,
+        "nonfinite", measure=nonfinite, severity=Severity.CRITICAL, needs=("n_nonfinite",),
+        unit="non-finite numbers", rank=CauseRank.SECONDARY, back=True,
+        cause="NaN or infinite numbers", action="look for overflow and empty masks",
         meaning="A gradient norm, loss, entropy, reward or log-probability was NaN or infinite.",
         evidence="Count of non-finite numbers among the step's updates and sums. Critical where "
         f"{percent(NONFINITE_OFTEN)} of {NONFINITE_STEPS} steps have one.",
         advice="Check for overflow (bf16, log of 0, empty masks); resume from the last checkpoint "
         "before.",
         confused_with="Nothing: it counts what was recorded.",
-        measure=nonfinite,
-        unit="non-finite numbers",
-        false_alarms=m.REPORTS,
-        rank=CauseRank.SECONDARY,
+        promise=m.REPORTS,
     ),
     Rule(
-        "no-update",
-        needs=("grad_norm", "lr"),
-        cause="Nothing is trained",
-        action="look at what is frozen, the loss mask and the schedule",
+        "no-update", measure=idle, needs=("grad_norm", "lr"), unit="steps", inside=True,
+        cause="Nothing is trained", action="look at what is frozen, the loss mask and the schedule",
         meaning="The steps do not change the policy: the gradient or the learning rate is 0, and "
         "it is not because all rewards of each group are equal.",
         evidence=f"A gradient norm, or a learning rate, of exactly 0 in {IDLE_STEPS} steps in a "
@@ -325,16 +317,11 @@ RULES = (
         advice=f"{NO_GRADIENT} {RATE_0}",
         confused_with="A log that rounds: a learning rate printed as 0.000; a name that is logged "
         "and never measured.",
-        measure=idle,
-        unit="steps",
-        inside=True,
     ),
     Rule(
-        "engine-mismatch",
-        needs=tuple(SCALES),
-        cause="Sampling engine and trainer disagree",
-        action="check weight sync and precision",
-        back=True,
+        "engine-mismatch", measure=engine_mismatch, needs=tuple(SCALES), unit="nats/token",
+        for_steps=3, rank=CauseRank.TERTIARY, back=True,
+        cause="Sampling engine and trainer disagree", action="check weight sync and precision",
         meaning="The engine that samples and the trainer give the same tokens different "
         "probabilities.",
         evidence=f"Median of {GAP_STEPS} steps of the first of these that is recorded: mean log "
@@ -349,17 +336,11 @@ RULES = (
         "log-probabilities that the engine reports after top-p or temperature; a policy that "
         f"breaks: where the reward had lost {percent(1 - LEFT)} by then, or the entropy grows as "
         "much, a gap that grows is no cause.",
-        measure=engine_mismatch,
-        unit="nats/token",
-        for_steps=3,
-        rank=CauseRank.TERTIARY,
     ),
     Rule(
-        "step-size",
-        severity=Severity.INFO,
-        needs=("step_kl",),
-        cause="Steps move the policy far",
-        action="halve the learning rate",
+        "step-size", measure=step_size, severity=Severity.INFO, needs=("step_kl",),
+        unit="nats/token", for_steps=3,
+        cause="Steps move the policy far", action="halve the learning rate",
         meaning="A step moves the policy as far as in runs that went on to fall.",
         evidence=f"Mean of step_kl over {STEP_KL_STEPS} steps: {STEP_KL:g} nats/token or more. On "
         f"two code bases runs that fell were at {STEP_KL_FELL[0]} to {STEP_KL_FELL[1]}, runs that "
@@ -367,24 +348,16 @@ RULES = (
         advice="Halve the learning rate, or make fewer updates per batch.",
         confused_with="Sampling with top-p < 1, which biases the estimate upwards; asynchronous "
         "training with many updates on old rollouts.",
-        measure=step_size,
-        unit="nats/token",
-        for_steps=3,
     ),
     Rule(
-        "lr-jump",
-        needs=("lr",),
-        cause="The learning rate jumped",
-        action="lower the learning rate",
+        "lr-jump", measure=lr_jump, needs=("lr",), unit=m.EARLIER_MAXIMUM, rank=CauseRank.PRIMARY,
         back=True,
+        cause="The learning rate jumped", action="lower the learning rate",
         meaning="A schedule, a batch size or a resume that the learning rate was not scaled for.",
         evidence=f"Learning rate of at least {LR_JUMP:g} × its earlier maximum, once {LR_LEAST} "
         "steps have had one.",
         advice="Go back to a checkpoint from before and lower the rate; scale it with the batch.",
         confused_with="Nothing, unless the jump was meant: declare it as an event `lr_change`.",
-        measure=lr_jump,
-        unit=m.EARLIER_MAXIMUM,
-        false_alarms=m.REPORTS,
-        rank=CauseRank.PRIMARY,
+        promise=m.REPORTS,
     ),
 )

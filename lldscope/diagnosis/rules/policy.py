@@ -189,12 +189,10 @@ def entropy_floor(e: Evidence) -> Measurement:
 
 RULES = (
     Rule(
-        "policy-collapse",
-        severity=Severity.CRITICAL,
-        needs=("response_tokens", "entropy", "grad_norm", "kl"),
-        cause="The policy breaks",
-        action="read responses of these steps",
+        "policy-collapse", measure=collapse, severity=Severity.CRITICAL,
+        needs=("response_tokens", "entropy", "grad_norm", "kl"), unit="kinds of signs", for_steps=5,
         back=True,
+        cause="The policy breaks", action="read responses of these steps",
         meaning=f"{c.FAMILIES} kinds of signs show: the policy breaks, whatever the reward does.",
         evidence=f"{c.FAMILIES} of these at once, each as its own rule has it, until only one is "
         "left: responses shrink, grow or are cut more; the entropy is "
@@ -203,16 +201,11 @@ RULES = (
         advice="Read responses of these steps. Go back to a checkpoint from before; lower the "
         "learning rate, or add KL.",
         confused_with="A change of data or settings from some step on: declare it as an event.",
-        measure=collapse,
-        unit="kinds of signs",
-        for_steps=5,
     ),
     _sign(
-        "entropy-surge", usual.ENTROPY_SURGE, "the entropy", "entropy",
-        unit=" nats/token",
+        "entropy-surge", usual.ENTROPY_SURGE, "the entropy", "entropy", unit=" nats/token",
         for_steps=2,
-        cause="The entropy rose sharply",
-        action="lower the learning rate if it goes on",
+        cause="The entropy rose sharply", action="lower the learning rate if it goes on",
         meaning="The policy has become much less certain than it was. This can pass by itself.",
         evidence=f", and {usual.ENTROPY_GAIN:g} nats/token above it, or twice it where that is "
         "less",
@@ -220,10 +213,9 @@ RULES = (
         confused_with="Other data or another temperature; tool text in the loss (mask-lint).",
     ),
     Rule(
-        "entropy-floor",
-        needs=("entropy",),
-        cause="The entropy falls towards nothing",
-        action="raise the temperature or the upper clip",
+        "entropy-floor", measure=entropy_floor, needs=("entropy",), unit="steps until then",
+        for_steps=5, fires_below=True, inside=True,
+        cause="The entropy falls towards nothing", action="raise the temperature or the upper clip",
         meaning=f"The entropy is under {percent(c.ENTROPY_FLOOR)} of what it was at first, or will "
         "be before the run ends: all rollouts of a group become the same and teach nothing.",
         evidence=f"The entropy's logarithm, as a line through medians of {SMOOTH} steps now and "
@@ -234,15 +226,9 @@ RULES = (
         "learning rate.",
         confused_with="A task with one fixed answer format, where the entropy may stay this low; "
         "a temperature that was lowered.",
-        measure=entropy_floor,
-        unit="steps until then",
-        for_steps=5,
-        fires_below=True,
-        inside=True,
     ),
     _sign(
-        "grad-explosion", usual.GRADIENT_SURGE, "the gradient norm", "grad_norm",
-        for_steps=3,
+        "grad-explosion", usual.GRADIENT_SURGE, "the gradient norm", "grad_norm", for_steps=3,
         cause="The gradient norm rose sharply",
         action="look at the data of these steps, and lower the learning rate if it goes on",
         meaning="The gradient norm before clipping is far above its usual level.",
@@ -253,8 +239,7 @@ RULES = (
     ),
     _sign(
         "grad-vanishing", usual.VANISHED, "the gradient norm", "grad_norm",
-        cause="The gradient vanished",
-        action="check the rewards of the groups and the loss mask",
+        cause="The gradient vanished", action="check the rewards of the groups and the loss mask",
         meaning="The gradient norm is a small fraction of what it was although rewards still "
         "differ within groups: the updates no longer change the policy.",
         evidence=f". {NO_GRADIENT}",
@@ -263,21 +248,17 @@ RULES = (
         "entropy left (entropy-floor).",
     ),
     _sign(
-        "length-collapse", usual.SHRUNK, "the response length", "response_tokens",
-        unit=" tokens",
-        cause="Responses became much shorter",
-        action="read some short responses",
+        "length-collapse", usual.SHRUNK, "the response length", "response_tokens", unit=" tokens",
+        cause="Responses became much shorter", action="read some short responses",
         meaning="The policy has found a short answer that pays, or one that it cannot leave.",
         advice="Read responses of these steps. If they exploit the reward, fix it and go back to a "
         "checkpoint from before they shrank.",
         confused_with="A length penalty, or shorter questions, from some step on.",
     ),
     _sign(
-        "length-growth", usual.GROWN, "the response length", "response_tokens",
-        unit=" tokens",
+        "length-growth", usual.GROWN, "the response length", "response_tokens", unit=" tokens",
         but=c.truncation_risen,
-        cause="Responses became much longer",
-        action="read some long responses",
+        cause="Responses became much longer", action="read some long responses",
         meaning="Where the reward rises, the policy may have learned to think longer; where it "
         "does not, it may have stopped ending its answers.",
         evidence=". Not where truncation has risen, which has a rule of its own",
@@ -287,10 +268,9 @@ RULES = (
         "(mask-lint).",
     ),
     _sign(
-        "tool-abandoned", usual.ABANDONED, "the number of tool calls per rollout",
-        "valid_searches", "tool_calls",
-        cause="The policy stopped using its tools",
-        action="read some responses",
+        "tool-abandoned", usual.ABANDONED, "the number of tool calls per rollout", "valid_searches",
+        "tool_calls",
+        cause="The policy stopped using its tools", action="read some responses",
         meaning=f"The policy makes under {percent(usual.ABANDONED)} of the tool calls it used to "
         "make.",
         evidence=f". The usual is that of up to {usual.SCALES['valid_searches'].steps} steps, and "
@@ -299,10 +279,9 @@ RULES = (
         confused_with="A tool that is switched off: then no call is made from one step on.",
     ),
     Rule(
-        "kl-explosion",
-        needs=("kl",),
-        cause="The policy leaves the reference fast",
-        action="read responses of these steps",
+        "kl-explosion", measure=kl_explosion, needs=("kl",), unit=EARLIER_MAXIMUM, for_steps=3,
+        inside=True,
+        cause="The policy leaves the reference fast", action="read responses of these steps",
         meaning="The KL to the reference grows much faster than before.",
         evidence=f"Median KL of {usual.KL_RECENT} steps: at least {usual.KL_EXPLOSION:g} × the "
         f"largest up to {usual.KL_EARLIER} steps before (at first a third of the steps so far; "
@@ -311,14 +290,10 @@ RULES = (
         advice="Read responses of these steps: what does the reward pay for? Lower the learning "
         "rate, or raise the KL coefficient.",
         confused_with="A reference that was replaced, or a KL coefficient that was lowered.",
-        measure=kl_explosion,
-        unit=EARLIER_MAXIMUM,
-        for_steps=3,
-        inside=True,
     ),
     Rule(
-        "clip-share",
-        needs=("clip_share",),
+        "clip-share", measure=clipping, needs=("clip_share",), unit="of the tokens", for_steps=5,
+        inside=True,
         cause="More tokens than usual are clipped",
         action="halve the learning rate or make fewer updates per batch",
         meaning="Updates move the policy beyond the clip range. Info if that was so from "
@@ -327,9 +302,5 @@ RULES = (
         f"a warning at {usual.CLIP_RISE:g} × the usual. {USUAL}",
         advice="Halve the learning rate, or make fewer updates per batch.",
         confused_with="A narrower clip range; asynchronous training with old rollouts.",
-        measure=clipping,
-        unit="of the tokens",
-        for_steps=5,
-        inside=True,
     ),
 )

@@ -153,28 +153,20 @@ def outage(e: Evidence) -> Measurement:
 
 RULES = (
     Rule(
-        "tool-outage",
-        severity=Severity.CRITICAL,
-        needs=("tool_fail_share",),
-        cause="Retriever or tool dead",
-        action="fix it",
-        back=True,
+        "tool-outage", measure=outage, severity=Severity.CRITICAL, needs=("tool_fail_share",),
+        unit="of the tool calls", for_steps=3, rank=CauseRank.PRIMARY, back=True,
+        cause="Retriever or tool dead", action="fix it",
         meaning=f"More than {percent(FAILED)} of the tool calls fail. Critical once the reward "
         "falls with it.",
         evidence=f"Share of tool calls that failed, mean over {FAILED_STEPS} steps.",
         advice="Restart the retriever; discard the steps trained meanwhile. This is not LLD.",
         confused_with="Calls that the tool refuses because the policy writes them badly, where the "
         "trainer counts those as failed: then the share of invalid actions rises too.",
-        measure=outage,
-        unit="of the tool calls",
-        for_steps=3,
-        rank=CauseRank.PRIMARY,
     ),
     Rule(
-        "repetition",
-        needs=("repeat_share",),
-        cause="Responses repeat themselves",
-        action="read some of the responses",
+        "repetition", measure=repetition, needs=("repeat_share",), unit="of the 4-grams",
+        for_steps=5, inside=True,
+        cause="Responses repeat themselves", action="read some of the responses",
         meaning="Responses have begun to loop, or to copy what they said before.",
         evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4): the "
         f"mean of {SMOOTH} steps is {percent(REPEATED)} above that of the first "
@@ -183,14 +175,10 @@ RULES = (
         "checkpoint from before.",
         confused_with="Longer responses with a fixed form, such as one more search each: look at "
         "`response_tokens` and `valid_searches`.",
-        measure=repetition,
-        unit="of the 4-grams",
-        for_steps=5,
-        inside=True,
     ),
     Rule(
-        "truncation",
-        needs=("truncated_share",),
+        "truncation", measure=truncation, needs=("truncated_share",), unit="of the rollouts",
+        for_steps=5, rank=CauseRank.TERTIARY, inside=True,
         cause="More responses are cut by a length limit",
         action="raise the length limit, or find out why responses grow",
         meaning=f"More than {percent(c.CUT)} of the rollouts are cut by a length limit. Info if "
@@ -202,18 +190,12 @@ RULES = (
         confused_with="A policy that collapses and writes without end: what began first decides "
         f"(docs/alarms.md), or that the reward had lost {percent(LOST)} and {TIMES_CUT:g} × the "
         "share of responses that were cut by then.",
-        measure=truncation,
-        unit="of the rollouts",
-        for_steps=5,
-        inside=True,
-        rank=CauseRank.TERTIARY,
     ),
     Rule(
-        "mask-lint",
+        "mask-lint", measure=mask_lint,
         needs=("merged_action_share", "action_logp_min", "response_tokens"),
-        cause="Tool text counts as the policy's own",
-        action="fix the loss mask",
-        back=True,
+        unit=f"share, nats, or {m.EARLIER_MAXIMUM}", for_steps=3, rank=CauseRank.PRIMARY, back=True,
+        cause="Tool text counts as the policy's own", action="fix the loss mask",
         meaning="Text that the policy did not write, such as tool answers or appended tokens, is "
         "trained on.",
         evidence=f"Fewer actions than turns in more than {percent(MERGED)} of the answered "
@@ -224,9 +206,5 @@ RULES = (
         "end tokens must be masked out.",
         confused_with="A length limit or prompt that was changed on purpose. An engine that "
         "disagrees with the trainer gives impossible tokens too, but then engine-mismatch fires.",
-        measure=mask_lint,
-        unit=f"share, nats, or {m.EARLIER_MAXIMUM}",
-        for_steps=3,
-        rank=CauseRank.PRIMARY,
     ),
 )

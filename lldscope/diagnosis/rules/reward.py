@@ -292,10 +292,9 @@ CURRICULUM = "Harder questions from some step on: declare them as an event `data
 
 RULES = (
     Rule(
-        "reward-decline",
-        needs=("reward", "success"),
-        cause="The reward is clearly under its best",
-        action="look at what began before it",
+        "reward-decline", measure=decline, needs=("reward", "success"), unit="of its best",
+        fires_below=True,
+        cause="The reward is clearly under its best", action="look at what began before it",
         meaning=f"The reward has lost more than {percent(1 - o.DECLINED)} of its best, beyond its "
         "noise. This alarm does not say why.",
         evidence=f"{SMOOTH}-step mean of the reward (of fewer steps where there is little noise) "
@@ -304,17 +303,11 @@ RULES = (
         advice="Look at what began before it: Δ, entropy, gradient norm, the look-alikes. Where "
         "the held-out score falls too, lower the learning rate or go back to the best checkpoint.",
         confused_with=CURRICULUM,
-        measure=decline,
-        unit="of its best",
-        fires_below=True,
     ),
     Rule(
-        "reward-crash",
-        severity=Severity.CRITICAL,
-        needs=("reward", "success"),
-        cause="The reward is being lost",
-        action="look for what broke first",
-        back=True,
+        "reward-crash", measure=crash, severity=Severity.CRITICAL, needs=("reward", "success"),
+        unit="of its best", fires_below=True, back=True,
+        cause="The reward is being lost", action="look for what broke first",
         meaning=f"The reward stays under {percent(o.HALF)} of its best, or under "
         f"{percent(o.CONFIRMED)} while another sign shows that the policy is breaking. The "
         "run is dying; this alarm does not say why.",
@@ -329,14 +322,10 @@ RULES = (
         advice="A dead tool, truncation or a wrong mask make the same curve: the list of "
         "look-alikes says which of them this log rules out.",
         confused_with=CURRICULUM,
-        measure=crash,
-        unit="of its best",
-        fires_below=True,
     ),
     Rule(
-        "step-change",
-        needs=("reward",),
-        needs_too=("response_tokens",),
+        "step-change", measure=step_change, needs=("reward",), needs_too=("response_tokens",),
+        unit="of the reward before", fires_below=True,
         cause="Reward and response length changed within one step",
         action="check the retriever, the tools and the data",
         meaning="From one step to the next the reward fell and the response length changed. A "
@@ -348,15 +337,10 @@ RULES = (
         advice="Check the retriever, the tools, the prompt and the data of that step; discard what "
         "was trained since if one of them failed.",
         confused_with="Other data or another length limit: declare it as an event `data_change`.",
-        measure=step_change,
-        unit="of the reward before",
-        fires_below=True,
     ),
     Rule(
-        "score-flat",
-        needs=("reward",),
-        cause="The reward rises, the share of correct responses does not",
-        action=READ,
+        "score-flat", measure=flat_score, needs=("reward",), unit="standard errors", for_steps=20,
+        cause="The reward rises, the share of correct responses does not", action=READ,
         meaning="The policy earns more without being right more often: it learns a part of the "
         "reward that is not the task, such as format or length.",
         evidence=f"Mean of the last {SCORE_STEPS} steps against the {SCORE_STEPS} before, or the "
@@ -365,14 +349,11 @@ RULES = (
         f"match …), by {o.FLAT:g} at most, and not near its highest.",
         advice="Read responses with a high reward; lower the weight of what they are paid for.",
         confused_with="A format that is learned first: correctness then follows.",
-        measure=flat_score,
-        unit="standard errors",
-        for_steps=20,
     ),
     Rule(
-        "reward-parsing",
-        needs=("reward",),
-        needs_too=("entropy", "response_tokens"),
+        "reward-parsing", measure=parsing, needs=("reward",),
+        needs_too=("entropy", "response_tokens"), unit="of the reward before",
+        rank=CauseRank.PRIMARY, fires_below=True,
         cause="The reward fell and the policy did not change",
         action="check how answers are scored",
         meaning=f"The reward has fallen to {percent(HALVED)} or less at once while the policy does "
@@ -385,14 +366,10 @@ RULES = (
         "get nothing; check the data mix and the retrieved documents.",
         confused_with="Other data or another retrieval index: the log cannot tell them apart. A "
         "reward that is parsed wrongly from the first step on is not seen.",
-        measure=parsing,
-        unit="of the reward before",
-        rank=CauseRank.PRIMARY,
-        fires_below=True,
     ),
     Rule(
-        "reward-component",
-        needs=("reward",),
+        "reward-component", measure=replaced, needs=("reward",), unit="of its best",
+        fires_below=True,
         cause="One component of the reward takes over while another falls",
         action="look at responses, and weigh the component that rose less",
         meaning="A component of the reward has fallen, and the sum has not: the policy earns with "
@@ -401,11 +378,8 @@ RULES = (
         "while the reward has not fallen. A warning where its name says that the answer is right "
         "(accuracy, correct, match …) or none does, info otherwise.",
         confused_with="A bonus for a shape or a length that is no longer needed.",
-        false_alarms="at most 1 % of runs for each component, for steps that are independent",
+        promise="at most 1 % of runs for each component, for steps that are independent",
         advice="Read responses from before and after. Lower the weight of the component that rose, "
         "cap it, or give it only to correct responses.",
-        measure=replaced,
-        unit="of its best",
-        fires_below=True,
     ),
 )

@@ -101,10 +101,6 @@ def test_a_miss_depends_on_the_wording_and_on_nothing_else(world):
     assert sum(rescued) > 0.5 * len(rescued)
 
 
-def test_a_query_without_known_words_finds_nothing(world):
-    assert Bm25Retriever(world.documents).retrieve(["qqq zzz", ""]) == [[], []]
-
-
 # -- protocol -------------------------------------------------------------------------------------
 
 

@@ -125,8 +125,6 @@ def test_what_was_given_up_is_no_checkpoint_any_more(tmp_path):
     ("inputs", "in_force"),
     [
         ([], ("action", 0.2)),
-        (["llds=off"], ("off", 0.2)),
-        (["llds_coefficient=0.4"], ("action", 0.4)),
         (["llds=token", "llds_coefficient=0.3"], ("token", 0.3)),
     ],
 )

@@ -122,31 +122,6 @@ def test_influence_is_what_an_update_of_the_head_does():
 # -- in training ----------------------------------------------------------------------------------
 
 
-def test_rows_of_a_run(trained):
-    rows = trained.rows("probes")
-    assert {r["step"] for r in rows} == {0, 2}
-    responses = {(r["step"], r["response_id"]): r for r in trained.rows("responses")}
-    for probe in ("hidden_similarity", "nthr_influence", "probe_set_logp"):
-        mine = [r for r in rows if r["probe"] == probe]
-        assert mine, probe
-        assert all(math.isfinite(r["value"]) for r in mine)
-    for step in (0, 2):
-        groups = [r["group_id"] for r in rows
-                  if r["step"] == step and r["probe"] == "hidden_similarity"]
-        assert 1 <= len(set(groups)) == len(groups) <= 2
-        influence = [r for r in rows if r["step"] == step and r["probe"] == "nthr_influence"]
-        for group in groups:
-            classes = {r["correct"] for k, r in responses.items() if k[0] == step
-                       and r["group_id"] == group}
-            assert classes == {True, False}
-            wrong = {k[1] for k, r in responses.items() if k[0] == step
-                     and r["group_id"] == group and not r["correct"]}
-            assert {r["response_id"] for r in influence if r["group_id"] == group} == wrong
-        assert {r["group_id"] for r in influence} == set(groups)
-    similar = [r["value"] for r in rows if r["probe"] == "hidden_similarity"]
-    assert all(0 < s <= 1 for s in similar), "responses to one question, in one policy"
-
-
 def test_the_fixed_set_is_the_correct_ones_of_the_first_evaluation(trained):
     values: dict[int, dict[int, float]] = {}
     for r in trained.rows("probes"):

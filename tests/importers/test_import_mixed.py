@@ -156,15 +156,6 @@ def test_evaluations_of_openrlhf_are_of_the_step_they_tell(run_import, tmp_path)
     assert [step for (step,) in rows] == list(range(10, 121, 10))
 
 
-def test_a_step_of_evaluations_is_not_that_of_the_rows_after_it(run_import, tmp_path):
-    """Where the logger's step is the trainer's, and evaluations alone tell theirs."""
-    path = tmp_path / "history.csv"
-    rows = [{"reward": step / 10} for step in range(6)]
-    rows.insert(3, {"eval/acc": 0.5, "eval/global_step": 2})
-    write_history(path, rows)
-    assert set(rewards(run_import(path))) == {0, 1, 2, 4, 5, 6}
-
-
 LATE = [{"step": s, "time": 1.76e9 + s, "reward/mean": s / 100} for s in range(28)]
 LATE.append({"step": 25, "time": 1.76e9 + 28, "eval/aime/reward": 0.5, "progress/ckpt_step": 25})
 LATE.append({"step": 28, "time": 1.76e9 + 29, "reward/mean": 0.28, "progress/ckpt_step": 28})
@@ -188,21 +179,6 @@ def test_an_evaluation_that_comes_late_hides_no_step(run_import, tmp_path, form)
     assert outcome.attempts == 1
     assert rewards(outcome) == {step: step / 100 for step in range(29)}
     assert query(outcome, "SELECT step FROM scalars WHERE name = 'eval_score'") == [(25,)]
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("m.jsonl", '{"step": 1, "reward": 0.5}\n{"step": 9}\n{"step": 8, "note": "x"}\n'),
-        ("m.csv", "step,reward\n1,0.5\n9,\n8,\n"),
-        ("trainer_state.json", '{"log_history": [{"step": 1, "reward": 0.5}, {"step": 9}]}'),
-        ("history.csv", "_step,reward,table\n1,0.5,\n9,,\n8,,x\n"),
-    ],
-)
-def test_rows_without_a_number_are_no_step(run_import, tmp_path, name, content):
-    (tmp_path / name).write_text(content)
-    outcome = run_import(tmp_path / name)
-    assert (outcome.steps, outcome.attempts) == (1, 1)
 
 
 # -- rollouts of other batches in a folder ---------------------------------------------------------

@@ -15,11 +15,10 @@ import sys
 import termios
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from made_up_runs import write_run, write_step
-from recorded_steps import record_steps, wait_until
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.cli.check import nagios_line
@@ -46,20 +45,6 @@ def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str
          *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )
-
-
-@contextlib.contextmanager
-def recording(run, first: int = 0):
-    """Another process that records a run for as long as it is let."""
-    here = str(Path(__file__).parents[1] / "helpers")  # where made_up_runs is
-    process = subprocess.Popen([sys.executable, "-c", RECORDER, here, str(run), str(first)])
-    try:
-        wait_until(lambda: any(run.glob("steps/*.parquet")) or process.poll() is not None)
-        assert process.poll() is None
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def news(update) -> list[tuple[str, str]]:

@@ -104,6 +104,15 @@ def test_nothing_of_a_running_recorder_is_touched(tmp_path):
         assert {p: p.stat().st_mtime_ns for p in path.glob("[!h]*/*")} == before
 
 
+def test_losses_are_reported(run):
+    beat = json.loads((run / "heartbeat/r0.json").read_text())
+    beat |= {"dropped": {"tokens: rows lost": 7}}
+    (run / "heartbeat/r0.json").write_text(json.dumps(beat))
+    assert {f.what: f.message for f in examine(run).findings} == {
+        "dropped": "7 × tokens: rows lost."
+    }
+
+
 def test_a_clock_that_was_set_back_costs_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
     path = tmp_path / "run"

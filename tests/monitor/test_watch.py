@@ -27,17 +27,6 @@ from lldscope.monitor import follow
 from lldscope.monitor.follow import Follower
 from lldscope.storage import heartbeats
 
-RECORDER = """
-import sys, time
-sys.path.insert(0, sys.argv[1])
-import lldscope
-from made_up_runs import write_step
-with lldscope.Recorder(sys.argv[2], resume=True) as recorder:
-    for step in range(int(sys.argv[3]), 100_000):
-        write_step(recorder, step, dies=False, at=time.time())
-        time.sleep(0.05)
-"""
-
 
 def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(

@@ -149,14 +149,6 @@ def test_an_overlay_has_a_line_per_shown_run_in_its_own_style(dying: Subject) ->
     assert len(make_overlay(DELTA, [dying, other], {"dying"}, View())["data"]) == 1
 
 
-def long_table(rows: int) -> pd.DataFrame:
-    rng = np.random.default_rng(1)
-    values = {c: rng.normal(size=rows) for c in SIGNALS.names if c not in ("step", "time")}
-    values |= {c: np.ceil(np.abs(v)) for c, v in values.items() if c.startswith("n_")}  # counts
-    values["reward"][rng.random(rows) < 0.1] = np.nan
-    return pd.DataFrame({"step": np.arange(rows), "time": 10.0 * np.arange(rows), **values})
-
-
 def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Path) -> None:
     looks = [RunRegistry(root).snapshot(name) for name in ("dying", "healthy")]
     dying, healthy = (look.subject for look in looks)
@@ -168,13 +160,6 @@ def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Pa
     assert "healthy" in text
     assert "dying" not in text
     assert compare_page.unplaced(looks, "step") == ""
-
-
-def test_many_runs_share_the_points_of_a_chart() -> None:
-    runs = [Subject(f"r{i}", long_table(5000), [], [], [], 2000) for i in range(20)]
-    figure = make_overlay(DELTA, runs, {r.name for r in runs}, View())
-    assert sum(len(t["x"]) for t in figure["data"]) <= 8 * series.MOST_POINTS
-    assert "of 5,000 points" in figure["layout"]["meta"]["remarks"]
 
 
 def alert(rule: str, severity: str, step: int) -> Alert:

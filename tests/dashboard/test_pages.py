@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
-import pandas as pd
 import pytest
 from dash import dcc, html
 from lldscope_dashboard.data.metrics import chart_of, keys_of
@@ -24,7 +21,7 @@ from lldscope_dashboard.pages.frame import query_of, view_of
 from lldscope_dashboard.pages.list_page import choice_of, run_rows
 from lldscope_dashboard.pages.router import page
 from lldscope_dashboard.pages.run_page import run_parts
-from lldscope_dashboard.pages.step_bar import MOST_CELLS, step_bar
+from lldscope_dashboard.pages.step_bar import step_bar
 from lldscope_dashboard.pages.story import answer, loud, tab_title, title_of_run
 from made_up_runs import write_run, write_step
 from page_content import ids, links, texts, walk
@@ -245,23 +242,6 @@ def test_the_address_adds_charts_to_a_run_and_to_a_comparison(runs: RunRegistry)
         assert {line["name"] for line in reward} >= held_out, "without being asked for"
 
 
-def test_settings_are_shown_and_those_that_differ_beside_a_comparison(tmp_path: Path) -> None:
-    for name, lr in (("a", 1e-6), ("b", 2e-6)):
-        config = {"lr": lr, "model": {"layers": 2}, "html": "<b>x</b>"}
-        with lldscope.Recorder(tmp_path / name, config=config):
-            pass
-    with lldscope.Recorder(tmp_path / "bare"):
-        pass
-    runs = RunRegistry(tmp_path)
-    assert "model.layers" in texts(page(runs, "/config/a", ""))
-    both = texts(page(runs, "/compare", "?run=a&run=b"))
-    assert "1 setting differs" in both
-    assert "1e-06" in both
-    assert "model.layers" not in both.split("1 setting differs")[1]
-    assert "no configuration" in texts(page(runs, "/config/bare", ""))
-    assert "/config/bare" not in links(page(runs, "/run/bare", ""))
-
-
 # -- step bar, batch, story -----------------------------------------------------------------------
 
 
@@ -283,17 +263,6 @@ def test_the_step_bar_has_a_cell_per_step_with_the_alarms_that_fired_then(root: 
     assert len(heights) > 2, "what is worse is higher, not only of another colour"
     assert picture.count("<rect") == 140
     assert (props["aria-valuemin"], props["aria-valuemax"]) == ("0", "139")
-
-
-def test_a_long_run_has_cells_of_several_steps_the_worst_of_them(root: Path) -> None:
-    snapshot = RunRegistry(root).snapshot("dying")
-    table = pd.concat([snapshot.subject.table] * 30, ignore_index=True)
-    table["step"] = np.arange(len(table))
-    long = replace(snapshot, subject=replace(snapshot.subject, table=table))
-    cells = json.loads(step_bar(long)[0].to_plotly_json()["props"]["data-cells"])
-    assert 300 < len(cells["step"]) <= MOST_CELLS
-    first = min(a.episodes[0][0] for a in snapshot.state.alerts if a.severity == "critical")
-    assert first in cells["step"], "of a cell the first step of the worst"
 
 
 def test_the_batch_of_a_step_has_its_groups_by_what_they_lost(tmp_path: Path) -> None:

@@ -219,28 +219,6 @@ def test_a_beginning_dates_the_headline_and_the_checkpoint() -> None:
     assert "restart" in headline(trouble(again, events=events, dated=[event])).action
 
 
-def test_every_verdict_has_a_headline() -> None:
-    assert headline(trouble(verdict="healthy")).cause == "No alarm fires"
-    quiet = headline(trouble(alert("retention-loss", 40, "info"), verdict="healthy"))
-    assert quiet.cause == "No warning fires; for information: retention-loss"
-    assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
-    blind = headline(trouble(verdict="insufficient")._replace(judged=False))
-    assert str(blind).startswith(
-        "No metric has the name of a reward or of a likelihood, so this run cannot be judged "
-        "(nothing else was logged): record one of them"
-    )
-    named = headline(trouble(verdict="insufficient")._replace(judged=False, logged=["a", "b"]))
-    assert "(logged: a, b): record one" in str(named)
-    custom = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
-    assert str(custom) == "Rule my-rule (firing since step 5): do this."
-    for rule in RULES:
-        if rule.severity != "info":
-            result = headline(trouble(alert(rule.id, 7, rule.severity)))
-            assert result.rule == rule.id
-            assert "since step 7" in result.cause
-            assert result.action
-
-
 def test_check_begins_with_the_headline_and_says_it_as_data(lldscope_command) -> None:
     lines = lldscope_command("check", SAMPLES / "retriever-dies").stdout.splitlines()
     assert lines[1].startswith("→ Retriever or tool dead (began at step 30): fix it")

@@ -270,19 +270,6 @@ def write_scalars(path: Path, step: np.ndarray, columns: dict[str, np.ndarray]) 
     return path
 
 
-def test_a_row_every_ten_steps_stands_for_ten_steps(tmp_path: Path) -> None:
-    step = np.arange(10, 801, 10)
-    reward = np.where(step < 400, 0.6, 0.1) + np.random.default_rng(0).normal(0, 0.02, len(step))
-    with lldscope.open_run(write_scalars(tmp_path / "run", step, {"reward": reward})) as run:
-        facts = post_mortem(run)
-    steps = 810 - facts.cost.step
-    assert (facts.cost.steps, facts.cost.rollouts) == (steps, 8 * steps)
-    assert facts.cost.hours == pytest.approx(steps / 60)
-    assert facts.summary[0].startswith("800 steps (10–800)")
-    assert ", 100-step means" in facts.summary[1]
-    assert facts.signals["reward"].first == pytest.approx(reward[:10].mean())
-
-
 def test_what_passed_costs_what_it_lasted_and_caused_nothing(tmp_path: Path, capsys) -> None:
     step = np.arange(300)
     rng = np.random.default_rng(0)
@@ -323,18 +310,3 @@ def test_the_box_on_top_has_cause_action_cost_and_confidence(lldscope_command) -
     assert facts.look_alikes["truncation"].evidence.startswith(after)
     text = lldscope_command("report", run, "--format", "md").stdout
     assert "- **what is wrong:** Retriever or tool dead (began at step 30)." in text
-
-
-@pytest.mark.browser
-def test_the_story_takes_one_screen_and_fits_a_phone(chromium, tmp_path, died, well) -> None:
-    """Two screens of 1280 x 900 before the fold, and nothing wider than a phone."""
-    for name, facts in (("died", died[1]), ("well", well)):
-        file = tmp_path / f"{name}.html"
-        file.write_text(page_of(facts), encoding="utf-8")
-        for width, most in ((1280, 1800), (390, None)):
-            tab = chromium.new_page(viewport={"width": width, "height": 900})
-            tab.goto(file.as_uri())
-            assert tab.evaluate("document.documentElement.scrollWidth") == width
-            top = tab.evaluate("document.querySelector('details').getBoundingClientRect().top")
-            assert most is None or top < most
-            tab.close()

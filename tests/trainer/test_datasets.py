@@ -308,25 +308,3 @@ def test_the_world_draws_from_the_steps_own_generator():
     assert [q.key for q in draws] == [(q.data_source, q.text) for q in draws]
     assert source.held_out(9) == source.held_out(9)
     assert not set(source.held_out(99)) & set(source.draw(0, 99, random.Random(0)))
-
-
-# -- the real files --------------------------------------------------------------------------------
-
-
-def test_files_of_one_folder_are_two_sources_and_one_of_each_folder_is_named_after_it(
-    tmp_path, monkeypatch
-):
-    """docs/training.md and docs/data.md to the letter."""
-    monkeypatch.chdir(tmp_path)
-    (line,) = re.findall(r"^eval_data: (\S+)", (DOCS / "training.md").read_text("utf-8"), re.M)
-    together = "data/nq.jsonl,data/hotpotqa.jsonl"
-    assert f"`{together}`" in PAGE
-    for files in (line, together):
-        for i, name in enumerate(files.split(",")):
-            put(Path(name), lines([FLASH | {"question": f"{i}?"}]))
-    assert [q.key for q in read_questions(line.split(","))] == [("nq", "1"), ("hotpotqa", "1")]
-    keys = [q.key for q in read_questions(together.split(","))]
-    assert keys == [("data/nq", "1"), ("data/hotpotqa", "1")]
-    # A file that is named twice, once through a link, is one file.
-    Path("link.jsonl").symlink_to("data/nq.jsonl")
-    assert [q.key for q in read_questions(["data/nq.jsonl", "link.jsonl"])] == [("data", "1")]

@@ -169,14 +169,6 @@ def test_damaged_directories_are_refused_by_name(make, tmp_path, damage, message
     assert not (directory / "executed").exists()
 
 
-def test_a_tokenizer_of_another_model_is_refused(make, tmp_path):
-    train_tokenizer(500).save_pretrained(tmp_path)
-    for name in ("config.json", "model.safetensors"):
-        shutil.copy(make("llama") / name, tmp_path)
-    with pytest.raises(UsageError, match="500 tokens but the model only 400"):
-        load_policy(str(tmp_path), CPU)
-
-
 def test_a_model_that_caps_its_logits_is_refused(make):
     # Head after decoder is not all of Gemma 2: it would load, sample and train on wrong numbers.
     with pytest.raises(UsageError, match="not those of its output layer"):

@@ -71,11 +71,3 @@ def test_llds_with_one_update_is_warned_of():
     assert preflight.warnings(TrainConfig(updates=1)) == []
     (line,) = preflight.warnings(TrainConfig(llds="action", updates=1))
     assert "llds=action does nothing with updates=1" in line
-
-
-def test_a_correction_where_the_trainer_samples_itself_is_warned_of():
-    arguments = {"importance_sampling": "token_mask"}
-    (line,) = preflight.warnings(TrainConfig(**arguments))
-    assert "does nothing with engine=in-process" in line
-    assert preflight.warnings(TrainConfig(engine="vllm", device="cpu", **arguments)) == []
-    assert preflight.warnings(TrainConfig(dtype="bfloat16", **arguments)) == []  # scored anew

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 import torch
@@ -11,10 +10,8 @@ from keeper import SMALL, Keeper, train
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config
 from lldscope_trainer.policy import logprobs as scoring
-from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
-from lldscope_trainer.probes import Probes, probe_group
-from lldscope_trainer.rollout.batch import RolloutBatch
+from lldscope_trainer.probes import probe_group
 
 SETTINGS = [*SMALL, "probes_every=2", "eval_questions=24"]
 
@@ -135,39 +132,6 @@ def test_the_fixed_set_is_the_correct_ones_of_the_first_evaluation(trained):
     first, last = values[0], values[2]
     assert all(-60 < value < 0 for value in first.values())
     assert first != last, "the policy has moved, the set has not"
-
-
-def test_the_set_is_scored_like_any_response(policy):
-    """Σ log π of the kept tokens, whatever they are padded with."""
-    config = load_config("tiny", SETTINGS)
-    probes = Probes(config, policy)
-    generator = random.Random(0)
-    copies = []
-    for n in (12, 30, 7, 19, 25, 9, 14, 21, 11):
-        ids = [generator.randrange(1200) for _ in range(n)]
-        copies.append((ids, [int(t > 3 and t % 3 > 0) for t in range(n)]))
-    probes.restore(copies)
-    keeper = Keeper()
-    batch = made_up_batch()
-    probes.record(keeper, 0, batch, [False] * 4, [0, 0, 1, 1])
-    results = [r["value"] for r in keeper.rows("probes")]
-    for value, (ids, mask) in zip(results, copies, strict=True):
-        with torch.no_grad():
-            logps = action_logps(policy.model, torch.tensor([ids]), torch.tensor([mask]))
-        assert value == pytest.approx(float(logps.sum()), rel=1e-5)
-    probes.record(keeper, 1, batch, [False] * 4, [0, 0, 1, 1])
-    assert len(keeper.rows("probes")) == len(copies), "not every step"
-    assert probes.state == tuple(copies)
-
-
-def made_up_batch() -> RolloutBatch:
-    ids, mask, _ = made_up_group(0)
-    nothing = torch.zeros(4, ids.shape[1])
-    return RolloutBatch(
-        ids=ids[:4], mask=mask[:4], old=nothing, entropy=nothing, error_norm=nothing,
-        advantages=torch.zeros(4), lengths=[14, 9, 17, 12], inner=nothing, post=nothing,
-        rescored=torch.zeros(4, dtype=torch.bool),
-    )
 
 
 def test_a_resumed_run_probes_the_same_set(tmp_path):

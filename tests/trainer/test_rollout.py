@@ -177,26 +177,6 @@ def test_the_prompt_is_the_data_sets_own_or_instruction_and_question(policy, mon
         ask(policy, mine)
 
 
-def test_text_that_is_not_sampled_goes_through_the_model_in_one_pass(tiny, world, monkeypatch):
-    decoder, passes = tiny.model.get_decoder(), []
-    forward = decoder.forward
-
-    def counted(input_ids, **arguments):
-        passes.append(input_ids.shape)
-        return forward(input_ids=input_ids, **arguments)
-
-    monkeypatch.setattr(decoder, "forward", counted)
-    (alone,) = play(tiny, world, 1)
-    n_tokens = sum(action >= 0 for action in alone.action)
-    assert len(alone.ids) > 3 * n_tokens > 0
-    assert len(passes) == n_tokens  # each is drawn after one pass
-    passes.clear()
-    together = play(tiny, world, 24)
-    # No more than there are positions at which a token is drawn, and readings of tool text.
-    draws = {t for r in together for t, action in enumerate(r.action) if action >= 0}
-    assert len(passes) < len(draws) + sum(r.episode.turns != [] for r in together)
-
-
 @pytest.mark.parametrize("vocabulary", [5, 64, 500])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 8.0])
 def test_the_nucleus_is_that_of_the_whole_vocabulary(vocabulary, spread):

@@ -15,10 +15,11 @@ import sys
 import termios
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from made_up_runs import write_run, write_step
-from recorded_steps import record_steps
+from recorded_steps import record_steps, wait_until
 
 import lldscope
 from lldscope.cli.check import nagios_line
@@ -27,6 +28,17 @@ from lldscope.monitor import follow
 from lldscope.monitor.follow import Follower
 from lldscope.storage import heartbeats
 
+RECORDER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import lldscope
+from made_up_runs import write_step
+with lldscope.Recorder(sys.argv[2], resume=True) as recorder:
+    for step in range(int(sys.argv[3]), 100_000):
+        write_step(recorder, step, dies=False, at=time.time())
+        time.sleep(0.05)
+"""
+
 
 def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -34,6 +46,20 @@ def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str
          *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )
+
+
+@contextlib.contextmanager
+def recording(run, first: int = 0):
+    """Another process that records a run for as long as it is let."""
+    here = str(Path(__file__).parents[1] / "helpers")  # where made_up_runs is
+    process = subprocess.Popen([sys.executable, "-c", RECORDER, here, str(run), str(first)])
+    try:
+        wait_until(lambda: any(run.glob("steps/*.parquet")) or process.poll() is not None)
+        assert process.poll() is None
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def news(update) -> list[tuple[str, str]]:

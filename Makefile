@@ -2,7 +2,7 @@
 # make quick  the tests without browser, servers and training, in about a minute
 # make test   set up what is missing, then test the whole product without engines
 # make test-all   the rest: vLLM, DeepSpeed, other trainers, Prometheus, long runs, and `elsewhere`
-# make elsewhere   the decisive tests again: other instructions, orders, time zones, locales, load
+# make elsewhere   the decisive tests again: other instructions, order, time zone, locale
 # make check  ruff and mypy
 # make docs   the pages that are made from code, and the API reference in build/api
 # make site   docs/ as a site with search, in build/site

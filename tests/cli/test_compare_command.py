@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import lldscope
-from lldscope.core.errors import UsageError
 from lldscope.explore.comparison import compare
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -32,18 +31,6 @@ def test_landmarks_are_means_over_ten_steps(runs):
         assert start[i] == pytest.approx(reward[:10].mean())
         assert end[i] == pytest.approx(reward[-10:].mean())
         assert best[i] == pytest.approx(reward.rolling(10).mean().max())
-
-
-def test_what_no_run_has_measured_has_no_rows_unless_it_is_asked_for(tmp_path):
-    for name in "ab":
-        with lldscope.Recorder(tmp_path / name) as recorder:
-            for step in range(3):
-                recorder.step(step=step)
-                recorder.scalars(step=step, name=["reward"], value=[0.5])
-    with lldscope.open_run(tmp_path / "a") as a, lldscope.open_run(tmp_path / "b") as b:
-        assert [signal["signal"] for signal in compare([a, b])["signals"]] == ["reward"]
-        (signal,) = compare([a, b], signals=["eval_score"])["signals"]
-    assert signal["values"] == [[None, None]] * 3
 
 
 def test_steps_are_matched_and_differences_are_to_the_first(runs):
@@ -76,16 +63,6 @@ def test_tokens_are_matched(runs):
         assert values(answer, "reward")["values"][1][i] == pytest.approx(mean)
 
 
-def test_usage(runs, lldscope_command):
-    with pytest.raises(UsageError, match="no signal"):
-        compare(runs, signals=["nonsense"])
-    with pytest.raises(UsageError, match="larger --every"):
-        compare(runs, every=0.001)
-    with pytest.raises(UsageError, match="too many"):
-        compare(runs * 11)
-    assert lldscope_command("compare", SAMPLES / "grpo").returncode == 2
-
-
 def test_command(lldscope_command):
     both = (SAMPLES / "grpo", SAMPLES / "grpo-llds")
     answer = json.loads(lldscope_command("compare", *both, "--json").stdout)
@@ -94,17 +71,3 @@ def test_command(lldscope_command):
     table = lldscope_command("compare", *both).stdout
     assert "lld-collapse 69 +" in table
     assert "difference" in table
-
-
-def test_one_name_of_two_trainers_is_said_to_be_two_quantities(tmp_path, lldscope_command):
-    logs = {"trl": {"completions/mean_length": 5.0, "entropy": 1.0, "reward": 1.0},
-            "slime": {"train/ois": 1.0, "train/entropy_loss": 1.0, "rollout/raw_reward": 1.0}}
-    for name, row in logs.items():
-        lines = [json.dumps({"step": i} | row) for i in range(12)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-        lldscope_command("import", tmp_path / f"{name}.jsonl", "--to", tmp_path / name)
-    text = lldscope_command("compare", tmp_path / "trl", tmp_path / "slime").stdout
-    assert "entropy is not one quantity in these runs: trl: of the policy inside" in text
-    assert "slime: of the policy inside the update, each response" in text
-    alone = lldscope_command("compare", tmp_path / "trl", tmp_path / "trl").stdout
-    assert "not one quantity" not in alone

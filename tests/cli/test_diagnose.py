@@ -79,13 +79,6 @@ def test_a_log_of_verl_is_diagnosed_with_verls_own_names(logs, diagnosed):
     assert not [p for p in logs.iterdir() if p.is_dir() and p.name != "cache"]
 
 
-def test_a_log_without_times_has_no_hours(logs, diagnosed):
-    answer = diagnosed(logs / "trl.json")
-    assert answer["change"]["setting"] == "GRPOConfig.learning_rate"
-    assert answer["cost"]["steps"] > 0
-    assert answer["cost"]["hours"] is None
-
-
 def test_a_terminal_and_a_page_say_the_same(logs, lldscope_command):
     page = logs / "report.html"
     done = lldscope_command("diagnose", logs / "own.jsonl", "-o", page, "--fail-on", "warning")
@@ -110,21 +103,6 @@ def test_a_metric_can_be_named_and_a_run_is_taken_as_it_is(logs, diagnosed, llds
     assert recorded["change"]["setting"] == "lr"
     assert float(recorded["change"]["value"]) > 0
     assert recorded["record_next_time"] == []
-
-
-def test_components_are_listed_and_the_one_that_takes_over_is_named(logs, diagnosed):
-    log = [
-        {"step": s, "reward": 0.3 + s / 200, "rewards/correct/mean": 0.5 - s / 300 + 0.02 * (s % 3),
-         "rewards/length/mean": s / 120 + 0.02 * (s % 2)}
-        for s in range(130)
-    ]
-    (logs / "trl.json").write_text(json.dumps(log))
-    answer = diagnosed(logs / "trl.json", code=10)
-    assert {c["component"] for c in answer["reward_components"]} == {"correct", "length"}
-    (ground,) = answer["grounds"]
-    assert ground["rule"] == "reward-component"
-    assert ground["message"].startswith("correct is ")
-    assert "length rose by" in ground["message"]
 
 
 def test_an_alarm_that_fired_twice_has_one_first_step(logs, diagnosed, lldscope_command):

@@ -128,11 +128,3 @@ class Timer:
 
     def cancel(self) -> None:
         self.ends.append("cancelled")
-
-
-def test_a_giant_cell_is_cut_in_a_table_and_whole_elsewhere(path):
-    sql = "SELECT repeat('x', 3000000) AS x"
-    table, whole = run("query", path, sql), run("query", path, sql, "--csv")
-    assert "3,000,000 characters" in table
-    assert len(table) < 50_000
-    assert len(whole) > 3_000_000

@@ -64,17 +64,6 @@ def test_answers_about_a_run_fit_80_columns(screen, words):
     assert widest(screen) <= 80
 
 
-def test_a_form_that_a_report_does_not_have_is_refused(root):
-    for name, code in (("x.pdf", 2), ("x.html", 0), ("x", 0)):
-        done = CliRunner().invoke(cli, ["report", str(root / "b"), "-o", str(root / name)])
-        assert done.exit_code == code, name
-        assert (root / name).exists() == (code == 0)
-    done = CliRunner().invoke(
-        cli, ["report", str(root / "b"), "-o", str(root / "x.pdf"), "--format", "md"]
-    )
-    assert done.exit_code == 0
-
-
 def test_public_names_are_seen_and_a_run_describes_itself(root):
     assert {"Recorder", "open_run", "Run"} <= set(dir(lldscope))
     with lldscope.open_run(root / "b") as run:
@@ -106,10 +95,6 @@ def test_where_there_are_no_runs_yet_is_said_what_to_type(command, tmp_path, lld
     assert done.returncode == 1
     assert 'instrument(trainer, "runs/mine")' in done.stderr
     assert "lldscope demo" in done.stderr
-
-
-def test_runs_are_found_in_this_folder_without_a_name(root, lldscope_command):
-    assert "without-rows" in lldscope_command("runs", cwd=root).stdout
 
 
 @pytest.mark.parametrize(

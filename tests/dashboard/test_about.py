@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.data.run_summaries import RunSummaries
-from lldscope_dashboard.pages.list_page import choice_of, run_rows
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
-from page_content import links, texts
+from page_content import links
 
 import lldscope
 from lldscope.core.errors import UsageError
@@ -59,25 +57,6 @@ def test_the_command_names_tags_and_notes_and_every_other_command_follows(
         assert opened_run.damaged == {}
     with pytest.raises(UsageError, match="at most 60 characters"):
         write_about(run, "tag", "x" * 61)
-
-
-def test_name_and_tags_are_shown_and_found_in_the_list(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        write_run(tmp_path / name, 20)
-    for kind, text in (("name", f"Named {HOSTILE}"), ("tag", "paper"), ("tag", HOSTILE),
-                       ("note", f"note {HOSTILE}")):
-        write_about(tmp_path / "one", kind, text)
-    runs = RunRegistry(tmp_path)
-    summaries = RunSummaries(runs)
-    summaries.now(60.0)
-    (row,), _, _ = run_rows(summaries, choice_of({"q": ["paper"]}), [])
-    assert "/run/one" in links(row)
-    assert "paper" in texts(row)
-    for path, search in (("/run/one", ""), ("/compare", "?run=one&run=two"), ("/config/one", ""),
-                         ("/responses/one", "")):
-        text = texts(page(runs, path, search))
-        assert "Named <b>" in text, path
-        assert "\u202e" not in text or path == "/run/one", path
 
 
 def test_the_report_is_had_from_the_page_with_tags_note_and_configuration(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from made_up_runs import write_run
 
 import lldscope
 from lldscope.core import palette
-from lldscope.explore.comparison import compare
-from lldscope.report import comparison, post_mortem
+from lldscope.report import post_mortem
 from lldscope.report.document import document
 from lldscope.report.html import html
 
@@ -31,12 +30,9 @@ CHART = ".chart:last-child .scatterlayer .trace"
 # Address, and what must be there before it is looked at.
 PAGES = {
     "runs": ("/", "tbody tr:last-child :is(.spark, .quiet)"),
-    "runs in groups": ("/?by=group", "tr.run-group"),
     "run": ("/run/grpo", CHART),
     "run without steps": ("/run/empty", ".notice"),
-    "run that failed": ("/run/failed", ".chart .main-svg"),
     "compare": ("/compare?run=grpo&run=grpo-llds&x=onset", CHART),
-    "mean of a group": ("/compare?run=grpo&run=grpo-llds&average=group", f"{CHART}:last-child"),
     "batch of a step": ("/run/grpo?step=50", ".batch-group"),
     "settings": ("/config/grpo", ".config"),
     "responses behind an alarm": ("/responses/grpo?alarm=lld-decay&at=54", ".grid .lost"),
@@ -44,9 +40,7 @@ PAGES = {
     "map of actions": ("/run/grpo?chart=action-map", ".barlayer .point path"),
     "response without tokens": ("/response/failed?step=3&id=1", ".words"),
     "no such run": ("/run/nothing", ".empty"),
-    "no such page": ("/nothing", ".empty"),
     "report": ("report.html", "h1"),
-    "comparison": ("comparison.html", "h1"),
 }
 
 pytestmark = pytest.mark.browser
@@ -54,7 +48,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample runs as a group, one that failed and one without steps; and reports."""
+    """The sample runs as a group, one that failed and one without steps; and a report."""
     root = tmp_path_factory.mktemp("accessible") / "runs"
     for name in ("grpo", "grpo-llds"):
         shutil.copytree(SAMPLES / name, root / name)
@@ -62,10 +56,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name / "run.json").write_text(json.dumps(info | {"group": "seed 0"}))
     write_run(root / "failed", 30, ends="failed")
     write_run(root / "empty", 0)
-    with lldscope.open_run(root / "grpo") as a, lldscope.open_run(root / "grpo-llds") as b:
-        both = comparison.document(compare([a, b]), [("grpo", [a]), ("grpo-llds", [b])])
-        for name, content in (("report", document(post_mortem(a))), ("comparison", both)):
-            (root.parent / f"{name}.html").write_text(html(content), encoding="utf-8")
+    with lldscope.open_run(root / "grpo") as run:
+        (root.parent / "report.html").write_text(html(document(post_mortem(run))), "utf-8")
     return root
 
 
@@ -193,9 +185,6 @@ _FOCUSED = """() => {
     [
         "runs",
         "run",
-        "batch of a step",
-        "compare",
-        "responses behind an alarm",
         "response",
     ],
 )

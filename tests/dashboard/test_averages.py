@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
-from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.pages.compare_page import averaged_by, choice, compare_page, groups_of
-from made_up_runs import write_step
 
-import lldscope
 from lldscope.figures.averages import lines_of, spread_of
 from lldscope.figures.chart_figures import CHARTS, make_overlay, run_style
 from lldscope.figures.series import smooth, x_axis
@@ -73,57 +64,3 @@ def test_runs_are_met_by_step_also_where_the_axis_counts_time(three: list[Subjec
     step = sorted(set(tables[0]["step"]) & set(tables[1]["step"]))[0]
     times = [float(t.loc[t["step"] == step, "time"].iloc[0]) for t in tables]
     assert of["x"][step] * x_axis(tables, "time").divide == pytest.approx(np.mean(times))
-
-
-def test_the_figure_is_valid_also_without_a_point(three: list[Subject]) -> None:
-    for by in ("step", "time", "onset"):
-        for chart in CHARTS:
-            figure = make_overlay(chart, three, set(GROUPS), View(by, 10, None, GROUPS))
-            go.Figure({k: figure[k] for k in ("data", "layout")})
-            assert json.loads(json.dumps(figure)) == figure
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("runs")
-    for group, dies in (("with <b>", False), ("without", True)):
-        for seed in range(2):
-            config = {"optim": {"lr": 1e-6 * (1 + dies)}, "seed": seed, "size": "0.5B <i>"}
-            name = f"{group[:7]}-{seed}"
-            with lldscope.Recorder(root / name, group=group, config=config) as recorder:
-                for step in range(100 + 20 * seed):
-                    write_step(recorder, step, dies=dies, at=1.7e9 + step)
-    return root
-
-
-def test_groups_are_offered_where_there_are_some(root: Path, tmp_path: Path) -> None:
-    with lldscope.Recorder(tmp_path / "alone") as recorder:
-        write_step(recorder, 0, dies=False, at=1.7e9)
-
-    def page_of(place: Path) -> str:
-        registry = RunRegistry(place)
-        snapshots = [registry.snapshot(name) for name in sorted(registry.names())]
-        content = compare_page(snapshots, {"average": ["group"]}, [])
-        return json.dumps(content.to_plotly_json(), default=lambda c: c.to_plotly_json())
-
-    assert "one line for" in page_of(root)
-    assert "one line for" not in page_of(tmp_path)
-
-
-def test_any_setting_makes_groups_and_a_run_without_it_stays_a_line(root: Path) -> None:
-    registry = RunRegistry(root)
-    snapshots = [registry.snapshot(name) for name in sorted(registry.names())]
-    assert set(groups_of(snapshots, "config/optim.lr").values()) == {"lr 1e-06", "lr 2e-06"}
-    assert set(groups_of(snapshots, "config/size").values()) == {"size 0.5B <i>"}
-    assert groups_of(snapshots, "config/none") == groups_of(snapshots, "") == {}
-    bare = replace(snapshots[0], info={})
-    assert set(groups_of([bare, *snapshots[1:]], "config/seed")) == {
-        s.subject.name for s in snapshots[1:]
-    }
-    assert averaged_by({"average": ["lr"]}) == ""
-    (label,) = choice(snapshots, "config/seed")
-    offered = json.loads(json.dumps(label, default=lambda c: c.to_plotly_json()["props"]))
-    select = offered["children"][1]
-    assert [(o["value"], o.get("selected")) for o in select["children"]] == [
-        ("", None), ("group", None), ("config/optim.lr", None), ("config/seed", "selected"),
-    ]

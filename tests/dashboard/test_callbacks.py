@@ -144,26 +144,6 @@ def test_charts_are_added_and_removed_by_the_metrics_that_are_chosen(tmp_path: P
     assert cards() == before
 
 
-def test_a_batch_is_answered_for_a_step_and_for_none(tmp_path: Path) -> None:
-    write(tmp_path / "r", range(3))
-    tab = Open(tmp_path, "/run/r")
-    assert "Step 2" in json.dumps(tab.ask("batch.children", step=2))
-    assert tab.ask("batch.children", step=None) == {"batch": []}
-
-
-def test_a_zoom_on_time_stays_where_it_is_when_seconds_become_minutes(tmp_path: Path) -> None:
-    write(tmp_path / "r", range(177))  # 176 s
-    tab = Open(tmp_path, "/run/r?x=time")
-    tab.ask(REFRESH, drawing={"x": ["time"], "zoom": ["100,170"]})
-    write(tmp_path / "r", range(177, 189))
-    chart = next(one for one in tab.parts if CHARTS in one)
-    figure = tab.ask(REFRESH, tick=1)[chart]
-    layout = figure["layout"]
-    assert layout["meta"]["unit"] == 60, "by which the browser tells a zoom in seconds"
-    assert layout["xaxis"]["title"]["text"].endswith("(min)")
-    assert layout["xaxis"]["range"] == [100 / 60, 170 / 60]
-
-
 def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write(tmp_path / name, range(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from dataclasses import replace
@@ -14,16 +13,13 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from lldscope_dashboard.data.metrics import chart_of
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.action_map import ACTION_MAP, make_action_map
 from lldscope_dashboard.pages import compare_page
 from lldscope_dashboard.pages.components import card_class
-from lldscope_dashboard.pages.drawing import DEFAULTS
 from made_up_runs import write_run
 
 import lldscope
-from lldscope.core.charts import select_charts
 from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis.rule import Alert, Severity
 from lldscope.explore.responses import action_map
@@ -39,9 +35,6 @@ from lldscope.figures.series import smooth, x_axis
 from lldscope.figures.view import Subject, View
 
 DELTA = next(c for c in CHARTS if c.id == "delta")
-LIKELIHOOD = next(c for c in CHARTS if c.id == "likelihood")
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
@@ -72,13 +65,6 @@ def test_points_not_measured_or_not_finite_are_not_drawn_and_counted() -> None:
     thinned = series.thin(np.arange(4.0), y)
     assert (thinned.x, thinned.y) == ([0, 3], [1, 4])
     assert (thinned.total, thinned.not_finite) == (2, 1)
-
-
-def test_rounding_keeps_five_digits_of_any_size() -> None:
-    y = np.array([0.0, 1.23456789e-12, -123456.789, 3e30])
-    values = series.thin(np.arange(4.0), y).y
-    assert values == pytest.approx([0.0, 1.2346e-12, -123460.0, 3e30], rel=1e-12)
-    assert len(json.dumps(values[1])) <= len("1.2346e-12")
 
 
 def test_trailing_mean_has_no_value_where_nothing_was_measured() -> None:
@@ -137,49 +123,6 @@ def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
     assert any(s["type"] == "line" and s["x0"] == s["x1"] == step for s in shapes)
 
 
-def test_bands_cover_the_run_without_gaps(dying: Subject) -> None:
-    shapes = make_chart(DELTA, dying, View())["layout"]["shapes"]
-    bands = [s for s in shapes if s["type"] == "rect" and s["y0"] == 0.0]
-    assert bands[0]["x0"] == 0
-    assert bands[-1]["x1"] == 139
-    assert all(a["x1"] == b["x0"] for a, b in itertools.pairwise(bands))
-
-
-def test_raw_values_stay_visible_behind_the_mean(dying: Subject) -> None:
-    names = [t["name"] for t in make_chart(DELTA, dying, View(window=10))["data"]]
-    assert "Δ, raw" in names
-    assert "Δ, raw" not in [t["name"] for t in make_chart(DELTA, dying, View(window=1))["data"]]
-
-
-def test_what_was_set_is_drawn_as_it_was_set(dying: Subject) -> None:
-    ramp = np.linspace(0.0, 1e-3, len(dying.table))
-    subject = replace(dying, table=dying.table.assign(lr=ramp))
-    (chart,) = select_charts("rate")
-    (line,) = make_chart(chart, subject, View(window=10))["data"]
-    grouped = View("step", 10, None, {"dying": "a"})
-    for view in (View(window=10), grouped):
-        overlay = make_overlay(chart, [subject], {"dying"}, view)["data"]
-        assert overlay[-1]["y"] == pytest.approx(ramp, abs=1e-8)
-    assert line["y"] == pytest.approx(ramp, abs=1e-8)
-
-
-def test_every_chart_shares_x_and_keeps_the_zoom(dying: Subject) -> None:
-    view = View("step", 10, (20.0, 90.0))
-    assert all(make_chart(c, dying, view)["layout"]["xaxis"]["range"] == [20, 90] for c in CHARTS)
-
-
-def test_checkpoints_give_way_to_named_events_when_there_are_many(dying: Subject) -> None:
-    def ticks(n: int) -> list[str]:
-        saved = [{"kind": "checkpoint", "step": i} for i in range(n)]
-        events = [*saved, {"kind": "lr <i>", "step": 3}, {"kind": "no step"}]
-        busy = Subject("busy", dying.table, [], [], events, 2000)
-        shapes = make_chart(CHARTS[0], busy, View())["layout"]["shapes"]
-        return [s.get("label", {}).get("text", "").strip() for s in shapes]
-
-    assert ticks(5) == [""] * 5 + ["lr &lt;i&gt;"]
-    assert ticks(100) == ["lr &lt;i&gt;"]
-
-
 def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
     bare = Subject(
         "bare", dying.table.assign(delta_correct_trim=np.nan, evidence=np.nan), [], [], [], 2000
@@ -198,27 +141,12 @@ def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
         assert f".without-{i} .entry:nth-child({i + 1})" in style
 
 
-def test_small_numbers_are_written_with_powers_and_large_ones_without_exponents() -> None:
-    table = pd.DataFrame({"step": [0.0, 1.0], "lr": [1e-6, 2e-6]})
-    small = make_chart(chart_of("lr"), Subject("r", table, [], [], [], 2000), View())
-    assert small["layout"]["yaxis"]["exponentformat"] == "power"
-    assert small["data"][0]["hovertemplate"] == "%{y:,.4~r}"
-
-
 def test_an_overlay_has_a_line_per_shown_run_in_its_own_style(dying: Subject) -> None:
     other = Subject("<b>x</b>", dying.table, [], [], [], 2000)
     data = make_overlay(DELTA, [dying, other], {"dying", "<b>x</b>"}, View())["data"]
     assert [t["name"] for t in data] == ["dying", "&lt;b&gt;x&lt;/b&gt;"]
     assert data[0]["line"]["color"] != data[1]["line"]["color"]
     assert len(make_overlay(DELTA, [dying, other], {"dying"}, View())["data"]) == 1
-
-
-def long_table(rows: int) -> pd.DataFrame:
-    rng = np.random.default_rng(1)
-    values = {c: rng.normal(size=rows) for c in SIGNALS.names if c not in ("step", "time")}
-    values |= {c: np.ceil(np.abs(v)) for c, v in values.items() if c.startswith("n_")}  # counts
-    values["reward"][rng.random(rows) < 0.1] = np.nan
-    return pd.DataFrame({"step": np.arange(rows), "time": 10.0 * np.arange(rows), **values})
 
 
 def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Path) -> None:
@@ -232,13 +160,6 @@ def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Pa
     assert "healthy" in text
     assert "dying" not in text
     assert compare_page.unplaced(looks, "step") == ""
-
-
-def test_many_runs_share_the_points_of_a_chart() -> None:
-    runs = [Subject(f"r{i}", long_table(5000), [], [], [], 2000) for i in range(20)]
-    figure = make_overlay(DELTA, runs, {r.name for r in runs}, View())
-    assert sum(len(t["x"]) for t in figure["data"]) <= 8 * series.MOST_POINTS
-    assert "of 5,000 points" in figure["layout"]["meta"]["remarks"]
 
 
 def alert(rule: str, severity: str, step: int) -> Alert:
@@ -276,14 +197,6 @@ def test_an_alarm_that_became_worse_is_drawn_where_it_fired() -> None:
     assert line["x0"] == label["x"] == 69
 
 
-def test_incorrect_responses_have_an_axis_of_their_own(dying: Subject) -> None:
-    table = dying.table.assign(incorrect_logp=np.linspace(-0.5, -9.0, len(dying.table)))
-    figure = make_chart(LIKELIHOOD, replace(dying, table=table), View())
-    assert {t["name"]: t["yaxis"] for t in figure["data"]} == {
-        "correct, raw": "y", "correct": "y", "incorrect, raw": "y2", "incorrect": "y2",
-    }, "incorrect responses do not press the correct ones flat"
-
-
 def test_x_axes_of_all_charts_line_up_and_shares_stay_above_0(dying: Subject) -> None:
     layouts = {c.id: make_chart(c, dying, View())["layout"] for c in CHARTS}
     assert len({tuple(layout["margin"].items()) for layout in layouts.values()}) == 1
@@ -306,27 +219,6 @@ def test_a_zoom_means_the_same_in_every_unit(by: str, stretch: tuple[float, floa
             assert (x[0] * axis.divide, x[-1] * axis.divide) == pytest.approx(stretch, rel=0.01)
         units.add(axis.divide)
     assert len(units) == 2
-
-
-def test_a_chart_says_its_course_in_words_and_has_no_axis_without_a_line(dying: Subject) -> None:
-    reward = DEFAULTS["reward"]
-    table = dying.table.assign(reward=np.linspace(0.61, 0.34, len(dying.table)))
-    quiet = replace(dying, table=table, alerts=[])
-    figure = make_chart(reward, quiet, View("step", 1))
-    assert in_words(figure) == "reward 0.61 → 0.34"
-    table["reward"] = 0.6 - 0.01 * np.abs(np.arange(len(table)) - 40)
-    risen = make_chart(reward, quiet, View("step", 1))
-    assert in_words(risen) == f"reward 0.2 → {0.6 - 0.01 * (len(table) - 41):.3g}, " \
-        "highest 0.6 at step 40".replace("-", "−")
-    assert figure["layout"]["yaxis2"]["visible"] is False, "no held-out score was recorded"
-    scored = replace(dying, table=table.assign(eval_score=0.5))
-    figure = make_chart(reward, scored, View())
-    assert "held-out score 0.5 → 0.5" in in_words(figure)
-    assert figure["layout"]["yaxis2"].get("visible", True)
-    many = [replace(dying, name=f"r{i}") for i in range(9)]
-    overlay = make_overlay(reward, many, {r.name for r in many}, View())
-    assert in_words(overlay).count("→") == 6
-    assert "and 3 more" in in_words(overlay)
 
 
 def test_the_map_of_actions_has_a_bar_per_cell(root: Path, dying: Subject) -> None:

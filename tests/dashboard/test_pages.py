@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
-import pandas as pd
 import pytest
 from dash import dcc, html
 from lldscope_dashboard.data.metrics import chart_of, keys_of
@@ -24,8 +21,8 @@ from lldscope_dashboard.pages.frame import query_of, view_of
 from lldscope_dashboard.pages.list_page import choice_of, run_rows
 from lldscope_dashboard.pages.router import page
 from lldscope_dashboard.pages.run_page import run_parts
-from lldscope_dashboard.pages.step_bar import MOST_CELLS, step_bar
-from lldscope_dashboard.pages.story import answer, loud, story, tab_title, title_of_run
+from lldscope_dashboard.pages.step_bar import step_bar
+from lldscope_dashboard.pages.story import answer, loud, tab_title, title_of_run
 from made_up_runs import write_run, write_step
 from page_content import ids, links, texts, walk
 
@@ -33,7 +30,6 @@ import lldscope
 from lldscope.figures.view import View
 from lldscope.storage.notes import write_note
 
-SAMPLES = Path(__file__).parents[2] / "sample_runs"
 STEPS = 30
 FORMAT = "rewards/format <i>"
 
@@ -46,13 +42,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(root / "healthy", 60)
     write_run(root / "seeds" / "one", 5, ends="failed")
     return root
-
-
-def test_the_list_says_verdict_phase_and_age(root: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(list_page, "READ_SECONDS", 60.0)
-    text = texts(page(RunRegistry(root), "/", ""))
-    for expected in ("dying", "critical", "reward ", "seeds/one", "stalled", "failed", "ago"):
-        assert expected in text
 
 
 def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path) -> None:
@@ -74,13 +63,6 @@ def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path)
     assert names(verdict="critical") == ["dying"]
     assert names(q="nothing like that") == []
     assert names(by="group") == names()
-
-
-def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
-    runs = RunRegistry(tmp_path)
-    assert "no runs here yet" in texts(page(runs, "/", ""))
-    write_run(tmp_path / "first", 3)
-    assert "/run/first" in texts(page(runs, "/", ""))
 
 
 @pytest.mark.parametrize(
@@ -180,31 +162,6 @@ def test_an_acknowledged_alarm_is_marked_and_no_longer_news(tmp_path: Path) -> N
     assert "snoozed until" in text
 
 
-def test_a_run_has_one_name_everywhere(tmp_path: Path) -> None:
-    with lldscope.Recorder(tmp_path / "folder"):
-        pass
-    with lldscope.Recorder(tmp_path / "seeds" / "one", name="Seed one"):
-        pass
-    runs = RunRegistry(tmp_path)
-    assert runs.snapshot("folder").title == lldscope.open_run(tmp_path / "folder").name == "folder"
-    snapshot = runs.snapshot("seeds/one")
-    assert snapshot.title == snapshot.state.run == "Seed one"
-    (tmp_path / "folder").rename(tmp_path / "renamed")
-    assert lldscope.open_run(tmp_path / "renamed").name == "renamed"
-
-
-def test_nothing_links_to_responses_that_were_not_recorded(tmp_path: Path) -> None:
-    with lldscope.Recorder(tmp_path / "means") as recorder:
-        for step in range(120):
-            recorder.step(step=step, n_responses=8, reward_sum=8.0 if step < 60 else 0.5)
-    runs = RunRegistry(tmp_path)
-    content = page(runs, "/run/means", "")
-    assert runs.snapshot("means").state.alerts, "an alarm fires in it"
-    assert not [href for href in links(content) if href.startswith("/responses")]
-    assert "/report/means" in links(content)
-    assert "Not in this log: Δ of correct responses" in texts(content)
-
-
 def test_a_long_list_shows_its_first_runs_and_says_how_many_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,23 +242,6 @@ def test_the_address_adds_charts_to_a_run_and_to_a_comparison(runs: RunRegistry)
         assert {line["name"] for line in reward} >= held_out, "without being asked for"
 
 
-def test_settings_are_shown_and_those_that_differ_beside_a_comparison(tmp_path: Path) -> None:
-    for name, lr in (("a", 1e-6), ("b", 2e-6)):
-        config = {"lr": lr, "model": {"layers": 2}, "html": "<b>x</b>"}
-        with lldscope.Recorder(tmp_path / name, config=config):
-            pass
-    with lldscope.Recorder(tmp_path / "bare"):
-        pass
-    runs = RunRegistry(tmp_path)
-    assert "model.layers" in texts(page(runs, "/config/a", ""))
-    both = texts(page(runs, "/compare", "?run=a&run=b"))
-    assert "1 setting differs" in both
-    assert "1e-06" in both
-    assert "model.layers" not in both.split("1 setting differs")[1]
-    assert "no configuration" in texts(page(runs, "/config/bare", ""))
-    assert "/config/bare" not in links(page(runs, "/run/bare", ""))
-
-
 # -- step bar, batch, story -----------------------------------------------------------------------
 
 
@@ -323,17 +263,6 @@ def test_the_step_bar_has_a_cell_per_step_with_the_alarms_that_fired_then(root: 
     assert len(heights) > 2, "what is worse is higher, not only of another colour"
     assert picture.count("<rect") == 140
     assert (props["aria-valuemin"], props["aria-valuemax"]) == ("0", "139")
-
-
-def test_a_long_run_has_cells_of_several_steps_the_worst_of_them(root: Path) -> None:
-    snapshot = RunRegistry(root).snapshot("dying")
-    table = pd.concat([snapshot.subject.table] * 30, ignore_index=True)
-    table["step"] = np.arange(len(table))
-    long = replace(snapshot, subject=replace(snapshot.subject, table=table))
-    cells = json.loads(step_bar(long)[0].to_plotly_json()["props"]["data-cells"])
-    assert 300 < len(cells["step"]) <= MOST_CELLS
-    first = min(a.episodes[0][0] for a in snapshot.state.alerts if a.severity == "critical")
-    assert first in cells["step"], "of a cell the first step of the worst"
 
 
 def test_the_batch_of_a_step_has_its_groups_by_what_they_lost(tmp_path: Path) -> None:
@@ -364,42 +293,3 @@ def test_the_batch_of_a_step_has_its_groups_by_what_they_lost(tmp_path: Path) ->
     assert "reward 1 · format 0.5" in groups[1]
     assert "/response/r?step=1&id=2" in links(content)
     assert "was not recorded" in texts(batch(snapshot, 9))
-
-
-def test_the_story_has_one_pair_of_steps_for_each_event_and_the_worst_tokens() -> None:
-    runs = RunRegistry(SAMPLES)
-    content = story(runs.snapshot("grpo"))
-    text = texts(content)
-    buttons = [c for c in walk(content) if getattr(c, "data-set", "").startswith("step=")]
-    assert buttons
-    assert len(ids_of_alarms := [h for h in links(content) if "#alarm-" in h]) == len(buttons)
-    assert len({*ids_of_alarms}) == len(ids_of_alarms), "each once"
-    assert "Change first" in text
-    tokens = [h for h in links(content) if h.startswith("/response/grpo?")]
-    assert len(tokens) == 3
-    assert all("mark=t" in h for h in tokens)
-    assert "Change first" not in texts(story(runs.snapshot("grpo-llds")))
-
-
-def test_a_log_of_rewards_alone_is_never_green_and_says_what_is_missing(
-    lldscope_command: Any, tmp_path: Path
-) -> None:
-    rng = np.random.default_rng(0)
-    lines = [json.dumps({"step": s, "reward": 0.3 + s / 500 + rng.normal(0, 0.02)})
-             for s in range(100)]
-    (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    lldscope_command("import", tmp_path / "log.jsonl", "--to", tmp_path / "runs" / "r")
-    snapshot = RunRegistry(tmp_path / "runs").snapshot("r")
-    status = texts(run_parts(snapshot)["status"])
-    for expected in ("no alarm", "improving", "only the reward was logged", "imported"):
-        assert expected in status
-    for wrong in ("healthy", '"finished', "phase", "entropy"):
-        assert wrong not in status
-    assert "checks need what this log lacks" in texts(story(snapshot))
-    summaries = RunSummaries(RunRegistry(tmp_path / "runs"))
-    summaries.now(60.0)
-    row = texts(run_rows(summaries, choice_of({}), [])[0])
-    assert "no alarm" in row, "the list agrees"
-    grouped = run_rows(summaries, choice_of({"by": ["group"]}), [])[0]
-    assert "1 run, 1 no alarm" in texts(grouped)
-    assert "healthy" not in row

@@ -16,11 +16,9 @@ from browsing import open_page, served, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.batch import batch
 from lldscope_dashboard.pages.router import page
-from made_up_runs import write_run
 from page_content import texts
 
 import lldscope
-from lldscope.core.numbers import true_minus
 from lldscope.explore import responses as r
 from lldscope.explore.responses import ResponseQuery, action_map, find_responses, largest_drops_at
 from lldscope.explore.trajectories import (
@@ -146,12 +144,6 @@ def test_pages_of_responses_are_those_of_a_plain_filter_and_sort(
     assert result.rows["has_tokens"].tolist() == [row["told"] for row in expected]
 
 
-def test_an_offset_beyond_the_end_gives_the_last_page(sample: Any) -> None:
-    result = find_responses(sample, ResponseQuery(last=0), offset=10_000)
-    assert (result.total, result.offset, len(result.rows)) == (128, 100, 28)
-    assert find_responses(sample, ResponseQuery(first=9999)).total == 0
-
-
 def test_what_was_not_measured_meets_no_bound(tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "run") as recorder:
         recorder.responses(step=0, response_id=[0, 1], reward=[1.0, 0.0], correct=[None, True])
@@ -211,11 +203,6 @@ def test_an_alarm_leads_to_its_last_ten_steps_or_to_the_nearest_with_tokens(
             assert (result.first, result.last) == (window[0], step)
 
 
-def test_without_tokens_an_alarm_leads_to_its_steps(tmp_path: Path) -> None:
-    with lldscope.open_run(write_run(tmp_path / "run", 20)) as run:
-        assert largest_drops_at(run, 15) == r.LargestDrops(15, 6, 15, tokens=False)
-
-
 def test_the_pair_is_the_one_that_begins_most_alike(sample: Any) -> None:
     response = read_trajectory(sample, Key(20, 0, 32))
     assert response is not None
@@ -230,17 +217,6 @@ def test_the_pair_is_the_one_that_begins_most_alike(sample: Any) -> None:
     while both[0][alike] == both[1][alike]:
         alike += 1
     assert shared_prefix(response.tokens, other) == alike > 0
-
-
-def test_a_group_without_tokens_has_a_pair(sample: Any) -> None:
-    response = read_trajectory(sample, Key(55, 0, 110))
-    assert response is not None
-    pair = paired_with(sample, response)
-    assert pair is not None
-    other = read_trajectory(sample, pair)
-    assert other is not None
-    assert other.about["correct"] is False
-    assert not len(other.tokens)
 
 
 # -- pages ----------------------------------------------------------------------------------------
@@ -276,35 +252,6 @@ def test_an_address_without_a_response_gives_words(hostile: Path, query: str) ->
         assert "Waiting for “nope”" in texts(
             page(RunRegistry(hostile.parent), f"/{kind}/nope", "?step=1&id=1")
         )
-
-
-def test_odd_filters_are_passed_over(hostile: Path) -> None:
-    query = "?first=x&last=-1&correct=maybe&sort=drop&from=99999&text=nowhere"
-    text = texts(page(RunRegistry(hostile.parent), "/responses/hostile", query))
-    assert "no response" in text.lower()
-    assert "2 responses" in texts(
-        page(RunRegistry(hostile.parent), "/responses/hostile", query[:-13])
-    )
-
-
-def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", 20)
-    registry = RunRegistry(tmp_path)
-    text = texts(page(registry, "/responses/run", "?alarm=lld-decay&at=15"))
-    assert "(no tokens were recorded)" in text
-    text = texts(page(registry, "/response/run", "?step=15&id=0"))
-    assert "Δ is shown per action" in text
-
-
-def test_every_alarm_has_its_evidence_and_leads_to_responses() -> None:
-    registry = RunRegistry(SAMPLES)
-    text = texts(page(registry, "/run/grpo", ""))
-    alerts = registry.snapshot("grpo").state.alerts
-    assert len(alerts) >= 3
-    for alert in alerts:
-        assert f"/responses/grpo?alarm={alert.rule}&at={alert.step}" in text
-        for phrase in (alert.evidence, alert.advice, alert.message):
-            assert json.dumps(true_minus(phrase), ensure_ascii=False)[1:-1] in text
 
 
 # -- in a browser ---------------------------------------------------------------------------------
@@ -356,24 +303,3 @@ def test_hostile_tokens_do_nothing_in_a_browser(tab: Any) -> None:
     text = tab.locator(".words").first.inner_text()
     assert "<script>window.hit=1</script>␛[31mred⟨U+202E⟩gnp␀" in text
     assert "(1,000,000 characters)" in text
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-def test_keys_reach_tokens_and_group(tab: Any) -> None:
-    tab.goto("/response/grpo?step=20&id=32")
-    token = tab.locator(".words").first.locator(".tok[tabindex='0']")
-    token.wait_for()
-    assert token.count() == 1, "one token of a response is in the order of Tab"
-    token.focus()
-    first = tab.locator("#token-status").inner_text()
-    tab.keyboard.press("ArrowRight")
-    assert tab.locator("#token-status").inner_text() != first
-    tab.keyboard.press("End")
-    assert "action 3" in tab.locator("#token-status").inner_text()
-    tab.keyboard.press("Home")
-    assert tab.locator("#token-status").inner_text() == first
-    tab.keyboard.press("]")
-    tab.get_by_role("heading", name="Response 33 of step 20").wait_for()
-    tab.keyboard.press("[")
-    tab.get_by_role("heading", name="Response 32 of step 20").wait_for()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .instruction_sets import SWITCHES, instruction_sets
 
@@ -42,49 +42,21 @@ verdicts of recorded runs, the recorder, imports, reports, the command line, the
 and figures. No test of these trains, takes more than a few seconds or needs a browser."""
 
 
-ZONES = ("Asia/Kathmandu", "America/St_Johns")
-"""Neither is whole hours from UTC, and one has summer time."""
-
-
 WRITTEN = tuple(
     test
     for test in DECISIVE
     if test.startswith(("tests/recording", "tests/importers", "tests/report", "tests/cli"))
 )
-"""Those that read and write text, for locales."""
-
-NUMERIC = tuple(
-    test
-    for test in DECISIVE
-    if test.startswith(("tests/losses", "tests/diagnosis", "tests/query", "tests/trainer/test_ro"))
-)
-"""Those that compute, for instructions between the most and the fewest."""
-
-TIMED = tuple(
-    test
-    for test in DECISIVE
-    if test.startswith(("tests/recording", "tests/storage"))
-)
-"""Those with files, processes and threads that follow each other, for a loaded machine."""
+"""Those that read and write text, for a locale that knows ASCII alone."""
 
 
-@dataclass(frozen=True)
-class Condition:
-    """`environment`: changes to this one, None for a variable that is taken out. `loaded`: two busy
-    loops run beside the tests."""
+class Condition(NamedTuple):
+    """`environment`: changes to this one, None for a variable that is taken out."""
 
     name: str
     environment: dict[str, str | None]
     options: tuple[str, ...] = ()
     tests: tuple[str, ...] = DECISIVE
-    loaded: bool = False
-
-    def __add__(self, other: Condition) -> Condition:
-        return Condition(
-            f"{self.name}; {other.name}",
-            self.environment | other.environment,
-            self.options + other.options,
-        )
 
     def variables(self) -> dict[str, str]:
         merged = os.environ | self.environment
@@ -92,58 +64,29 @@ class Condition:
 
 
 def conditions() -> list[Condition]:
-    """One by one; those that this machine can make: locales must be installed."""
-    return [*_instructions(), *_orders(), *_locales(), LOADED]
-
-
-def together() -> list[Condition]:
-    """The same, in fewer runs: instructions, orders, zones, hash seeds and locales change at once.
-    Everything runs with the fewest instructions; with other sets, what computes."""
-    *some, baseline = _instructions()
-    first, second = _orders()
-    ascii_alone, *languages = _locales()
-    for language in languages[:1]:
-        first += language
-    rest = [replace(second + each, tests=NUMERIC) for each in some or [Condition("", {})]]
-    return [baseline + first, *rest, ascii_alone, *languages[1:], LOADED]
-
-
-LOADED = Condition("two busy loops", {}, tests=TIMED, loaded=True)
-
-
-def _instructions() -> list[Condition]:
+    """The fewest instructions, an order, a hash seed, a zone that is not whole hours from UTC and
+    a language that writes 1,5 or knows ı, all at once; and ASCII alone."""
     unset: dict[str, str | None] = dict.fromkeys(SWITCHES)
+    fewest = unset | instruction_sets()["baseline"]
+    other: dict[str, str | None] = {"TZ": "Asia/Kathmandu", "PYTHONHASHSEED": "1"}
+    language = _language()
+    if language:
+        other["LC_ALL"] = language
+    ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     return [
-        Condition(f"instructions: {name}", unset | switches)
-        for name, switches in instruction_sets().items()
-        if name != "all"
+        Condition(
+            f"baseline instructions, another order and zone, {language or 'no other language'}",
+            fewest | other, ("-p", "tests.elsewhere.order", "--order", "1"),
+        ),
+        Condition("locale C, no UTF-8", dict(ascii_alone), tests=WRITTEN),
     ]
 
 
-def _orders() -> list[Condition]:
-    orders = []
-    for number, zone in enumerate(ZONES, 1):
-        order = "reversed" if number == 1 else str(number)
-        orders.append(
-            Condition(
-                f"{zone}, order {order}, hash seed {number}",
-                {"TZ": zone, "PYTHONHASHSEED": str(number)},
-                ("-p", "tests.elsewhere.order", "--order", order),
-            )
-        )
-    return orders
-
-
-def _locales() -> list[Condition]:
-    """ASCII alone, and German (1,5 for 1.5) and Turkish (İ and ı), if they are there."""
+def _language() -> str:
+    """A locale of Turkey or Germany, if one is installed."""
     try:
         listed = subprocess.run(["locale", "-a"], capture_output=True, text=True).stdout.split()
     except FileNotFoundError:
-        listed = []
-    names = ("de_de.utf8", "tr_tr.utf8")
-    there = [name for name in listed if name.lower().replace("-", "") in names]
-    ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    return [
-        Condition("locale C, no UTF-8", ascii_alone, tests=WRITTEN),
-        *(Condition(f"locale {name}", {"LC_ALL": name}, tests=WRITTEN) for name in there),
-    ]
+        return ""
+    names = ("tr_tr.utf8", "de_de.utf8")
+    return next((n for n in listed if n.lower().replace("-", "") in names), "")

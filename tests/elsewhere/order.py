@@ -11,14 +11,12 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--order", help="reversed, or a text to draw an order from")
+    parser.addoption("--order", help="a text to draw an order from")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     order = config.getoption("--order")
-    if order == "reversed":
-        items.reverse()
-    elif order:
+    if order:
         rng = random.Random(order)
         rng.shuffle(items)
         rank = {path: rng.random() for path in sorted({item.path for item in items})}

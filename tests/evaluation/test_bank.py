@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lldscope
-from lldscope.core.errors import LldscopeError, RunNotFound
+from lldscope.core.errors import LldscopeError
 from lldscope.diagnosis.assess import DEFAULT_ARL, assess
 from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import (
@@ -76,22 +76,6 @@ def test_evaluate_counts_the_alarms_of_the_rules(bank, lldscope_command):
     assert "\x1b" not in done.stderr
 
 
-@pytest.mark.slow
-def test_the_table_has_the_same_figures_and_the_splits_are_kept_apart(bank, lldscope_command):
-    table = lldscope_command("evaluate", bank).stdout
-    assert "1 collapsed, 1 held, 1 lr-jump" in table
-    (row,) = [line for line in table.splitlines() if line.startswith("lld-decay")]
-    assert row.split()[1:4] == ["0", "of", "1"], "the run that held"
-    assert row.split()[4:7] == ["1", "of", "1"], "the one that collapsed"
-    assert row.split()[7:10] == ["1", "of", "1"], "the one with a fault"
-    for split, runs in (("test", 1), ("all", 4)):
-        result = json.loads(lldscope_command("evaluate", bank, "--split", split, "--json").stdout)
-        assert len(result["runs"]) == runs
-    strict = json.loads(lldscope_command("evaluate", bank, "--arl", "1e9", "--json").stdout)
-    decay = next(rule for rule in strict["rules"] if rule["rule"] == "lld-decay")
-    assert decay["fired"]["collapsed"] == [0, 1]
-
-
 def test_exported_signals_are_evaluated_like_the_run_itself(bank):
     exported = next(run for run in read_bank(bank) if run.name == "exported")
     directory = LabelledRun("grpo", "held", None, False, None, SAMPLES / "grpo")
@@ -102,18 +86,6 @@ def test_exported_signals_are_evaluated_like_the_run_itself(bank):
     pd.testing.assert_frame_equal(
         exported.signals(), directory.signals(), check_dtype=False, check_exact=False
     )
-
-
-def test_the_index_in_the_documentation_can_be_read(tmp_path):
-    page = (SAMPLES.parent / "docs" / "research" / "decay-alarm.md").read_text("utf-8")
-    (tmp_path / "index.jsonl").write_text(page.split("```json\n")[1].split("```")[0])
-    a, b, c, d = read_bank(tmp_path)
-    assert a.path == tmp_path / "../runs/a"
-    assert (b.outcome, b.end_step) == ("collapsed", 140)
-    assert c.path == tmp_path / "signals.parquet"
-    assert d.label == "dead-retriever"
-    assert [run.name for run in read_bank(tmp_path, "development")] == ["a", "b", "d"]
-    assert read_bank(tmp_path, "test") == [c]
 
 
 def evaluated(name, label, steps, alarms, collapse=None, fall=None) -> EvaluatedRun:
@@ -259,29 +231,3 @@ def test_errors_of_a_bank_are_explained(tmp_path, text, error):
     (tmp_path / "index.jsonl").write_text(text)
     with pytest.raises(LldscopeError, match=error):
         read_bank(tmp_path)
-
-
-def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
-    with pytest.raises(RunNotFound, match="one line of JSON"):
-        read_bank(tmp_path)
-    index = tmp_path / "index.jsonl"
-    index.write_text('{"run": "a", "outcome": "held"}\n')
-    missing = lldscope_command("evaluate", tmp_path)
-    assert missing.returncode == 1
-    assert "signals.parquet: no such file" in missing.stderr
-    (run,) = read_bank(tmp_path)
-    run.path.write_bytes(b"no")
-    with pytest.raises(LldscopeError, match="not a Parquet file"):
-        run.signals()
-    pd.DataFrame({"reward": np.ones(3)}).to_parquet(run.path)
-    with pytest.raises(LldscopeError, match="no step in every row"):
-        run.signals()
-    pd.DataFrame({"run": ["b"], "step": [0]}).to_parquet(run.path)
-    with pytest.raises(RunNotFound, match="no rows of the run a"):
-        run.signals()
-    pd.DataFrame({"run": ["a"], "step": [0]}).to_parquet(run.path)
-    index.write_text('{"run": "a", "outcome": "declined"}\n')
-    assert "nan" not in lldscope_command("evaluate", tmp_path).stdout, "no run held"
-    nothing = lldscope_command("evaluate", tmp_path, "--split", "test")
-    assert nothing.returncode == 1
-    assert "no runs in the split 'test'" in nothing.stderr

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lldscope.core.errors import UsageError
 from lldscope.evaluation.bank import ENDS, read_bank
 from lldscope.evaluation.ranking import (
     CONTROLS,
@@ -22,7 +21,6 @@ from lldscope.evaluation.ranking import (
     Trace,
     rank,
     ranking,
-    read_detector,
 )
 
 STEPS = np.arange(6)
@@ -151,28 +149,6 @@ def test_ones_own_detector_is_ranked(tmp_path: Path, lldscope_command) -> None:
     assert any(
         line.startswith(STEP) and " 0.50 (0.50–0.50) " in line for line in table.splitlines()
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        (None, "There is no file"),
-        ("def score(", "cannot be run: SyntaxError"),
-        ("threshold = 3", r"no function score\(signals\)"),
-        (
-            "def score(signals):\n    return [1]",
-            "shape \\(1,\\) for the 60 steps of the run high-0",
-        ),
-        ("def score(signals):\n    return signals['nothing']", "fails on the run high-0: KeyError"),
-    ],
-)
-def test_what_is_wrong_with_a_detector_is_said(tmp_path: Path, text: str, error: str) -> None:
-    write_bank(tmp_path)
-    file = tmp_path / "mine.py"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(UsageError, match=error):
-        rank(read_bank(tmp_path), read_detector(file))
 
 
 def test_nothing_is_ranked_without_runs_of_both_kinds(tmp_path: Path) -> None:

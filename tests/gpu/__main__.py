@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import engines, losses, optimizers, running, scoring, speed, training  # noqa: F401
+from . import engines, losses, optimizers, scoring, speed, training  # noqa: F401
 from .checks import Place, Row, run_all, select
 from .made import make_model
 

@@ -1,21 +1,19 @@
-"""Log-probabilities of whole sequences: precision, the head in chunks, recomputing, attention."""
+"""Log-probabilities of whole sequences: precision, attention, packing, memory, gates."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from lldscope_trainer.policy import logprobs
-from lldscope_trainer.policy.head import head_logits
 from lldscope_trainer.policy.model import load_policy
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from lldscope.losses.llds import llds_loss
 
-from .checks import Figures, Place, check, close, now
+from .checks import Figures, Place, check, now
 from .made import batch, gradient, policy, rollouts
 
 SLOW_KERNEL = "aten::_scaled_dot_product_attention_math"
@@ -48,68 +46,6 @@ def precision(place: Place) -> tuple[str, Figures]:
     assert figures["bfloat16_mean"] < 0.05, f"bfloat16 is {figures['bfloat16_mean']:.1e} nats off"
     message = "largest gap {float32_max:.0e} nats in float32, {bfloat16_max:.0e} in bfloat16"
     return message.format(**figures), figures
-
-
-@check("the output layer in less precision")
-def output_layer(place: Place) -> tuple[str, Figures]:
-    model = policy(place, torch.bfloat16).model
-    rows, width = place.size(4096, 64), model.config.hidden_size
-    generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(rows, width, generator=generator).to(place.device).requires_grad_()
-    weight = model.get_output_embeddings().weight.detach()
-    exact = hidden.detach().cpu()[:64].double() @ weight.cpu().double().T
-    expected = exact.log_softmax(-1)
-    figures: Figures = {}
-    allowed = {"float32": 1e-4, "bfloat16": 0.2}
-    for name, most in allowed.items():
-        model.head_dtype = name
-        seconds = []
-        for _ in range(3):  # the first one chooses kernels
-            start = now(place)
-            logits = head_logits(model, hidden)
-            logits.logsumexp(-1).sum().backward()
-            seconds.append(now(place) - start)
-        results = logits[:64].detach().double().cpu().log_softmax(-1)
-        figures[f"{name}_seconds"] = min(seconds)
-        figures[f"{name}_max"] = float((results - expected).abs().max())
-        assert figures[f"{name}_max"] < most, f"{name}: {figures[f'{name}_max']:.1e} nats off"
-        assert torch.isfinite(hidden.grad).all()
-    tried = [name for name in allowed if f"{name}_max" in figures]
-    message = (
-        f"{n} {figures[n + '_max']:.0e} nats, {figures[n + '_seconds']:.3f} s" for n in tried
-    )
-    return f"{rows} tokens, forward and backward: {'; '.join(message)}", figures
-
-
-def with_blocks(size: int, work: Callable[[], Tensor]) -> Tensor:
-    """`work` with blocks of logits of so many bytes."""
-    shipped, logprobs.LOGITS_BYTES = logprobs.LOGITS_BYTES, size
-    try:
-        return work()
-    finally:
-        logprobs.LOGITS_BYTES = shipped
-
-
-@check("the head in chunks is the head")
-def chunks(place: Place) -> tuple[str, Figures]:
-    model = policy(place)
-    sample = batch(place, model.model, 4)
-    row = 4 * model.model.get_output_embeddings().out_features
-    many, one = (
-        with_blocks(size, lambda: gradient(place, model, sample)) for size in (17 * row, 2**40)
-    )
-    error = close("the gradient", many, one, 1e-4)
-    return f"chunks of 17 tokens: gradient {error:.0e} off", {"error": error}
-
-
-@check("gradient checkpointing changes nothing")
-def checkpointing(place: Place) -> tuple[str, Figures]:
-    plain = policy(place)
-    sample = batch(place, plain.model, 4)
-    expected = gradient(place, plain, sample)
-    recomputed = gradient(place, policy(place, gradient_checkpointing=True), sample)
-    error = close("the gradient", recomputed, expected, 1e-4)
-    return f"gradient {error:.0e} off", {"error": error}
 
 
 @check("the attention kernels that run", rank=1)

@@ -11,8 +11,6 @@ import torch
 from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy import logprobs
-from lldscope_trainer.rollout.sampler import Sampler
-from lldscope_trainer.rollout.tokens import Sampling
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks import trl
@@ -151,22 +149,4 @@ def pass_of_3b(place: Place) -> tuple[str, Figures]:
         figures[head] = {"s": min(seconds), "tokens/s": ids.numel() / min(seconds)}
         if place.cuda:
             figures[head]["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
-    return "; ".join(_listed(name, values) for name, values in figures.items()), figures
-
-
-@check("the in-process sampler")
-def sampler(place: Place) -> tuple[str, Figures]:
-    """Tokens per second with few rows and with many."""
-    sampling = Sampling(turn_tokens=place.size(128, 8), sequence_tokens=1024)
-    player = Sampler(policy(place, torch.bfloat16), sampling)
-    figures: Figures = {}
-    for n in (place.size(64, 4), place.size(256, 8)):
-        questions = trl.draw_questions(n // 16 + 1)[:n]
-        generator = torch.Generator(place.device).manual_seed(0)
-        start = now(place)
-        rollouts = player.play(trl.OneTurn(), questions, generator)
-        seconds = now(place) - start
-        tokens = sum(action >= 0 for rollout in rollouts for action in rollout.action)
-        figures[f"{n} rows"] = {"tokens/s": tokens / seconds}
-        assert len(rollouts) == n
     return "; ".join(_listed(name, values) for name, values in figures.items()), figures

@@ -1,4 +1,4 @@
-"""Updates and steps: bfloat16 with LLDS, the same gradient however split, Δ as the weights say."""
+"""Updates and steps: bfloat16 with LLDS, Δ as the weights say, moments in main memory, waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.helpers.keeper import Keeper, one_step
 
 from .checks import Figures, Place, check, close, now
-from .made import alone, batch, gradient, one_turn, policy, settings
+from .made import alone, batch, one_turn, policy, settings
 
 SYNCHRONISING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"}
 """Calls for which the processor waits for the device: the size or value of the result is read."""
@@ -50,19 +50,6 @@ def ten_steps(place: Place) -> tuple[str, Figures]:
     assert all(torch.isfinite(p).all() for p in trainer.policy.model.parameters())
     assert share > 0.2, f"only {share:.1%} of the weights moved"
     return f"40 updates, all finite; {share:.0%} of the weights moved", {"moved": share}
-
-
-@check("the gradient does not depend on micro-batches")
-def packing(place: Place) -> tuple[str, Figures]:
-    model = policy(place)
-    sample = batch(place, model.model, 8)
-    whole = gradient(place, model, sample, "micro_tokens=1000000")
-    worst = 0.0
-    for n_rows in (1, 3):
-        split = f"micro_tokens={n_rows * max(sample.lengths)}"
-        results = gradient(place, model, sample, split)
-        worst = max(worst, close(f"the gradient with {split}", results, whole, 1e-4))
-    return f"at most {worst:.0e} off the undivided one", {"error": worst}
 
 
 @check("recorded Δ against weights read back from disk")

@@ -132,19 +132,6 @@ def load_charts(tab: Any, address: str) -> None:
     until(tab, f"{CHARTS}.length === 8 && {CHARTS}.every(c => c._fullLayout)")
 
 
-def refreshed(tab: Any, naming: str, times: int = 1) -> None:
-    """Wait until the page has handled so many answers to callbacks that name this component.
-
-    It asks again only when it has handled an answer, so one answer more is waited for.
-    """
-    for _ in range(times + 1):
-        with tab.expect_response(
-            lambda r: "_dash-update-component" in r.url and naming in (r.request.post_data or "")
-        ) as answer:
-            pass
-        assert answer.value.ok
-
-
 def ticked(tab: Any, clock: str, times: int) -> None:
     """Wait until a clock of the page, which asks for news, has ticked so many times more."""
     count = f"dash_component_api.getLayout('{clock}').props.n_intervals || 0"

@@ -1,7 +1,7 @@
 """Damage to the files of a run, drawn at random, and what must hold whatever was done.
 
 Every face is asked after each blow. None may crash; and if a number differs from the undamaged
-run's, `damaged` must say that something is wrong. python -m tests.long_fuzz looks for longer.
+run's, `damaged` must say that something is wrong.
 """
 
 from __future__ import annotations

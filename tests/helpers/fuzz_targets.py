@@ -1,7 +1,6 @@
 """What a fuzzer guided by coverage calls with bytes, and what must hold whatever they are.
 
-`python -m tests.guided_fuzz` looks for inputs that reach new lines, tests/test_fuzz_corpus.py runs
-those that it kept. Each target raises where something is wrong.
+tests/test_fuzz_corpus.py runs the inputs that it kept. Each target raises where something is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from lldscope.storage import json_files, layout
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "cases" / "fuzz"
-FIXTURES = ROOT / "tests" / "fixtures"
 SECRET = "the secret of somebody else"
 
 # The first byte of an input chooses the name of the file that holds the rest.
@@ -55,17 +53,6 @@ class Importers:
             manifest = layout.read_manifest(place / "run")
             assert manifest.damaged == {}, manifest.damaged
             assert layout.read_run(place / "run")["status"]
-
-    def seeds(self) -> list[bytes]:
-        files = [p for p in FIXTURES.rglob("*") if p.is_file() and p.stat().st_size < 6000]
-        result = []
-        for path in files:
-            suffix = path.suffix or "no suffix"
-            kinds = [i for i, name in enumerate(NAMES) if name.endswith(suffix)]
-            kinds = [i for i in kinds if NAMES[i][:4] == path.name[:4]] or kinds
-            kinds = [10] if "tfevents" in path.name else kinds
-            result += [bytes([i]) + path.read_bytes() for i in kinds]
-        return result
 
 
 class Manifest:
@@ -104,13 +91,6 @@ class Manifest:
             return
         is_forged = bool(first & 1) or not name.startswith("manifest/")
         assert is_forged or parts == self._truth or reports, "wrong without a word"
-
-    def seeds(self) -> list[bytes]:
-        return [
-            bytes([2 * i + odd]) + (self._unharmed / name).read_bytes()
-            for i, name in enumerate(SMALL_FILES) for odd in (0, 1)
-            if (self._unharmed / name).exists()
-        ]
 
 
 def _sealed(line: bytes) -> bytes:
@@ -159,23 +139,6 @@ class Sql:
             answer = str(error)
         assert SECRET not in answer, "it reads what is not the run's"
         assert self._state() == self._before, "it changes something"
-
-    def seeds(self) -> list[bytes]:
-        acts = [
-            "json_execute_serialized_sql(json_serialize_sql('SELECT 1'))", "query('FROM steps')",
-            "(COPY (SELECT 1) TO '{}/run/made.csv')", "read_text('{}/secret.csv')",
-            "'{}/secret.csv'", "(INSERT INTO steps VALUES (9, 'b'))", "query_table('steps')",
-        ]
-        forms = [
-            "SELECT * FROM {0}", "WITH a AS ({0}) FROM a", "SELECT (SELECT count(*) FROM {0})",
-            "SELECT step, count(*) FROM steps GROUP BY ALL HAVING (SELECT true FROM {0})",
-            "FROM (PIVOT steps ON step IN (1) USING count(*)), {0}", "DESCRIBE FROM {0}",
-            "SELECT list_transform([1], lambda x: x + 1), CASE WHEN true THEN 1 END FROM {0} t",
-            "WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM a, {0}) FROM a LIMIT 5",
-            "SELECT sum(step) OVER (ORDER BY step) FROM steps QUALIFY (SELECT true FROM {0})",
-        ]
-        texts = [form.replace("{0}", act) for form in forms for act in ["steps", *acts]]
-        return [text.encode() for text in texts]
 
 
 TARGETS: dict[str, Callable[[Path], Any]] = {

@@ -15,7 +15,7 @@ import lldscope
 from lldscope.cli import import_
 from lldscope.core import atlas
 from lldscope.core.errors import LldscopeError, RunExists, UsageError
-from lldscope.core.schema import SIGNALS, TABLES
+from lldscope.core.schema import SIGNALS
 from lldscope.importers import build, metrics, records
 from lldscope.importers.build import Import
 from lldscope.importers.detect import sources
@@ -74,23 +74,6 @@ def test_what_is_measured_otherwise_is_labelled_and_not_renamed(run_import):
     assert "critic/rewards/mean" in scalars  # the score stands for the reward
     assert scalars["grad_norm"] == "mean over the step's updates, not their median"
     assert "actor/pos_avg_old_log_prob" in outcome.findings.names
-
-
-def test_sampled_likelihood_called_entropy_says_so(run_import):
-    outcome = run_import(TEXT / "tinker" / "metrics.jsonl")
-    ((estimator,),) = query(
-        outcome, "SELECT DISTINCT estimator FROM scalars WHERE name = 'entropy'"
-    )
-    assert "sampled" in estimator
-    assert signals(outcome)[2]["success"] == pytest.approx(0.1)
-
-
-def test_verl_of_three_decimals_and_its_file_logger(run_import):
-    old = signals(run_import(VERL / "console-old.log"))
-    new = signals(run_import(VERL / "metrics.jsonl", to="other"))
-    assert old.keys() == new.keys() == {1, 2, 3, 4}
-    for step, row in old.items():
-        assert row["grad_norm"] == pytest.approx(new[step]["grad_norm"], abs=6e-4)
 
 
 def test_trl_console_completions_and_state_are_one_run(run_import):
@@ -187,12 +170,6 @@ def test_a_mean_under_the_name_of_a_signal_decides_the_grade_of_evidence(run_imp
         assert ("decay" in {s.phase for s in state.phases}) == (grade != "symptoms")
 
 
-def test_exact_match_without_golden_answers_knows_nothing(run_import):
-    outcome = run_import(TEXT / "nemo", exact_match=True)
-    assert query(outcome, "SELECT count(correct), count(reward) FROM responses") == [(0, 8)]
-    assert any("No golden answers" in note for note in outcome.findings.notes)
-
-
 def test_pickles_are_passed_over_with_what_to_do(run_import, text, tmp_path):
     path = text(b"\x80\x04x", "0.pkl")
     with pytest.raises(LldscopeError, match="write its rollouts as JSON lines"):
@@ -202,26 +179,7 @@ def test_pickles_are_passed_over_with_what_to_do(run_import, text, tmp_path):
     assert outcome.findings.skipped["pickles, which are not loaded"] == 1
 
 
-def test_what_the_message_on_pickles_says_to_write_can_be_imported(run_import, text):
-    row = {
-        "token_ids": [1, 2, 3, 4], "token_loss_mask": [0, 0, 1, 1], "rewards": 1.0,
-        "advantages": 0.5, "prev_logprobs": [0, 0, -1.5, -0.5],
-        "generation_logprobs": [0, 0, -1.0, -1.0],
-    }
-    outcome = run_import(text(json.dumps(row) + "\n", "train_data_step3.jsonl"))
-    assert query(
-        outcome, "SELECT step, n_tokens, logp_old_sum, logp_behaviour_sum FROM actions"
-    ) == [(3, 2, -2.0, -2.0)]
-    assert query(outcome, "SELECT reward, advantage, correct FROM responses") == [(1.0, 0.5, True)]
-
-
 # -- scalars ---------------------------------------------------------------------------------------
-
-
-def test_every_column_of_scalars_is_written(run_import):
-    counts = ", ".join(f"count({c})" for c in TABLES["scalars"].names)
-    (row,) = query(run_import(VERL / "console.log"), f"SELECT {counts} FROM scalars")
-    assert all(n > 0 for n in row)
 
 
 def test_every_mean_among_the_signals_can_come_from_a_log(run_import, text):
@@ -291,13 +249,6 @@ def test_what_is_summed_over_a_response_is_no_number_of_a_token(run_import, text
     assert ("kl" in values) == (mode == "token-mean")
     assert values["step_kl"] == 0.25
     assert any(mode[:18] in note for note in outcome.findings.notes) == (mode != "token-mean")
-
-
-def test_a_foreign_count_is_not_taken_for_a_signal(run_import, text):
-    path = text('{"step": 1, "n_responses": 7.5, "reward": 1}\n', "mine.jsonl")
-    outcome = run_import(path)
-    assert outcome.findings.names == {"n_responses"}
-    assert signals(outcome)[1]["n_responses"] is None
 
 
 # -- bad input -------------------------------------------------------------------------------------
@@ -393,18 +344,6 @@ def test_errors_of_the_one_who_asks(run_import, tmp_path):
         run_import(VERL / "console.log", format_name="nonsense")
     with pytest.raises(LldscopeError, match="does not exist"):
         run_import(tmp_path / "nothing.log")
-
-
-def test_rollouts_with_much_text_do_not_wait_for_many(run_import, text):
-    """In memory are some megabytes of text, however long the rollouts are."""
-    long = {"input": "q", "output": "x" * (9 << 20), "score": 1.0}
-    lines = [json.dumps(long | {"step": s // 2}) + "\n" for s in range(4)]
-    outcome = run_import(text("".join(lines), "rollouts.jsonl"))
-    parts = list((outcome.run / "responses").glob("*.parquet"))
-    assert len(parts) == 2
-    assert query(outcome, "SELECT count(*), min(length(text)) FROM responses") == [
-        (4, (9 << 20) + 1)
-    ]
 
 
 def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text, monkeypatch):
@@ -527,40 +466,6 @@ def test_rollouts_that_are_written_one_by_one_are_all_there_in_the_end(tmp_path)
         assert run.sql("SELECT count(*) AS n FROM responses GROUP BY step")["n"].tolist() == [4] * 3
 
 
-def test_files_that_appear_together_are_followed_in_the_order_of_their_names(tmp_path):
-    log = tmp_path / "log"
-    log.mkdir()
-    (log / "0.jsonl").write_text(verl_line(1))
-    task = Import([log], tmp_path / "run", ImportRequest(), None)
-    task.build(lambda n: None, live=True)
-    looks = iter((False, True))
-
-    def stop(seconds: float) -> bool:
-        for step in range(2, 9):
-            (log / f"{step - 1}.jsonl").write_text(verl_line(step))
-        return next(looks)
-
-    results = []
-    task.follow(stop, results.append)
-    task.close("over")
-    assert [(o.steps, o.attempts) for o in results] == [(8, 1)]
-
-
-def test_following_that_cannot_go_on_closes_the_run_and_says_why(text, tmp_path, monkeypatch):
-    task = Import([text(verl_line(1))], tmp_path / "run", ImportRequest(), None)
-    task.build(lambda n: None, live=True)
-
-    def breaks(stop, tell):
-        raise UsageError("there are two folders now")
-
-    monkeypatch.setattr(task, "follow", breaks)
-    with pytest.raises(UsageError):
-        import_._follow(task, as_json=False)
-    with lldscope.open_run(tmp_path / "run") as run:
-        assert run.info["status"] == "stopped"
-        assert "there are two folders now" in run.info["reason"]
-
-
 def test_following_waits_for_the_first_step(text, tmp_path, monkeypatch, capsys):
     path = text("")
     writes = ["starting Ray\n", "starting Ray\n" + verl_line(1)]
@@ -587,35 +492,6 @@ def test_an_import_that_fails_leaves_the_earlier_one(run_import, text, monkeypat
 
 # -- end to end ------------------------------------------------------------------------------------
 
-AS_VERL = {
-    "reward": "critic/score/mean",
-    "entropy": "actor/entropy",
-    "grad_norm": "actor/grad_norm",
-    "response_tokens": "response_length/mean",
-    "truncated_share": "response_length/clip_ratio",
-}
-
-
-def test_a_collapse_in_a_console_is_critical_and_claims_no_phase(text, tmp_path, lldscope_command):
-    with lldscope.open_run(ROOT / "sample_runs" / "grpo") as dying:
-        rows = dying.signals().to_dict("records")
-    lines = [
-        " - ".join([f"step:{r['step']}", *(f"{v}:np.float64({r[k]})" for k, v in AS_VERL.items())])
-        for r in rows
-    ]
-    path = text("\x1b[36m(main pid=1)\x1b[0m " + "\n(main pid=1) ".join(lines) + "\n")
-    result = lldscope_command("import", str(path), "--to", str(tmp_path / "theirs"))
-    assert result.returncode == 0
-    assert "130 steps" in result.stdout
-    looked = lldscope_command("check", str(tmp_path / "theirs"), "--json")
-    state = json.loads(looked.stdout)
-    assert looked.returncode == 11
-    assert (state["verdict"], state["evidence"], state["phase"]) == ("critical", "symptoms", None)
-    assert {s["phase"] for s in state["phases"]} <= {"warmup", None}
-    assert state["look_alikes"]["lld"] == "not_observable"
-    assert state["life"] == "finished"
-
-
 def test_the_command_says_what_it_passed_over_and_obeys_no_file(text, tmp_path, lldscope_command):
     evil = "step:1 - critic/score/mean:0.5 - \x1b]0;owned\x07evil:1 - a\u202eb:2\n"
     result = lldscope_command("import", str(text(evil)), "--to", str(tmp_path / "r"))
@@ -630,13 +506,6 @@ def test_the_command_says_what_it_passed_over_and_obeys_no_file(text, tmp_path, 
     )
     assert wrong.returncode == 2
     assert "OURS=THEIRS" in wrong.stderr
-
-
-def test_formats_are_listed(lldscope_command):
-    listed = lldscope_command("import", "--formats").stdout
-    for source in sources():
-        assert source.name in listed
-        assert source.description in listed
 
 
 def test_fixtures_are_claimed_by_one_format_each():

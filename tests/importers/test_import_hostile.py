@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 SECONDS = 60.0  # of processor time for a case; the slowest takes 12 on an idle machine
 MEMORY = 1400  # MB of a process that has imported all cases
-MUTANTS = 100  # three of each file of the fixtures; python -m tests.guided_fuzz goes on
+MUTANTS = 100  # three of each file of the fixtures
 
 # What is said of a case, where it is not that some steps were read.
 SAID = {

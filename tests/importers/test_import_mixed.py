@@ -16,7 +16,6 @@ import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.importers.build import Import, ImportSummary
 from lldscope.importers.source import Findings, ImportRequest, Scalars, in_attempts
-from lldscope.monitor.health import check
 
 COUNTED = "SELECT sum(n_responses)::INT FROM steps"
 TABLE = {"_type": "trackio.table", "path": "media/0.json"}
@@ -24,11 +23,6 @@ TABLE = {"_type": "trackio.table", "path": "media/0.json"}
 
 def rewards(outcome: ImportSummary) -> dict[int, float]:
     return dict(query(outcome, "SELECT step, reward FROM signals WHERE reward IS NOT NULL"))
-
-
-def alarms(outcome: ImportSummary) -> set[str]:
-    with lldscope.open_run(outcome.run) as run:
-        return {alert.rule for alert in check(run).alerts}
 
 
 # -- evaluations and tables in a log --------------------------------------------------------------
@@ -84,49 +78,6 @@ def test_a_smaller_step_is_a_resume_only_where_the_log_goes_on_from_it(case):
         assert so_far == attempts[: len(so_far)]
 
 
-def dying_run_of_trl(steps: int = 70) -> list[dict]:
-    """As TRL's GRPOTrainer logs: the table of completions in a call of its own, and the step among
-    the numbers of the other. Entropy × 3 and gradient norm × 50 from step 56 on."""
-    rows: list[dict] = []
-    for step in range(1, steps + 1):
-        late = step >= 56
-        rows.append({"completions": TABLE})
-        rows.append(
-            {
-                "train/reward": 0.5 + 0.01 * (step % 3),
-                "train/entropy": (1.0 + 0.02 * (step % 5)) * (3 if late else 1),
-                "train/grad_norm": (0.2 + 0.01 * (step % 4)) * (50 if late else 1),
-                "train/global_step": step,
-            }
-        )
-        rows.append({"profiling/Time taken: GRPOTrainer.compute_loss": 0.5})
-    return rows
-
-
-def test_a_trackio_database_with_completions_is_one_attempt_and_alarms(run_import, tmp_path):
-    rows = dying_run_of_trl()
-    database = tmp_path / "project.db"
-    with sqlite3.connect(database) as db:
-        db.execute(
-            "CREATE TABLE metrics"
-            " (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
-        )
-        db.executemany(
-            "INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, 'r', ?, ?)",
-            [(f"2026-11-01T00:{i // 60:02}:{i % 60:02}", i, json.dumps(row))
-             for i, row in enumerate(rows)],
-        )
-    outcome = run_import(database)
-    assert (outcome.attempts, outcome.steps) == (1, 70)
-    assert query(outcome, "SELECT min(step), max(step) FROM signals") == [(1, 70)]
-    assert query(outcome, "SELECT count(*) FROM scalars WHERE name LIKE 'profiling%'") == [(70,)]
-    history = tmp_path / "history.csv"
-    plain = [row for row in rows if "train/global_step" in row]
-    write_history(history, plain)
-    other = run_import(history, to="history")
-    assert alarms(outcome) == alarms(other) >= {"entropy-surge", "grad-explosion"}
-
-
 def write_history(path: Path, rows: list[dict]) -> None:
     """A W&B history as CSV, whose `_step` counts the calls."""
     names = ["_step", *dict.fromkeys(name for row in rows for name in row)]
@@ -156,53 +107,9 @@ def test_evaluations_of_openrlhf_are_of_the_step_they_tell(run_import, tmp_path)
     assert [step for (step,) in rows] == list(range(10, 121, 10))
 
 
-def test_a_step_of_evaluations_is_not_that_of_the_rows_after_it(run_import, tmp_path):
-    """Where the logger's step is the trainer's, and evaluations alone tell theirs."""
-    path = tmp_path / "history.csv"
-    rows = [{"reward": step / 10} for step in range(6)]
-    rows.insert(3, {"eval/acc": 0.5, "eval/global_step": 2})
-    write_history(path, rows)
-    assert set(rewards(run_import(path))) == {0, 1, 2, 4, 5, 6}
-
-
 LATE = [{"step": s, "time": 1.76e9 + s, "reward/mean": s / 100} for s in range(28)]
 LATE.append({"step": 25, "time": 1.76e9 + 28, "eval/aime/reward": 0.5, "progress/ckpt_step": 25})
 LATE.append({"step": 28, "time": 1.76e9 + 29, "reward/mean": 0.28, "progress/ckpt_step": 28})
-
-
-@pytest.mark.parametrize("form", ["jsonl", "csv", "trainer_state"])
-def test_an_evaluation_that_comes_late_hides_no_step(run_import, tmp_path, form):
-    """prime-rl's orchestrator logs one at the step that triggered it, when it has ended."""
-    path = tmp_path / {"jsonl": "metrics.jsonl", "csv": "metrics.csv"}.get(form, f"{form}.json")
-    if form == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in LATE))
-    elif form == "csv":
-        names = list(dict.fromkeys(name for row in LATE for name in row))
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, names)
-            writer.writeheader()
-            writer.writerows(LATE)
-    else:
-        path.write_text(json.dumps({"log_history": LATE}))
-    outcome = run_import(path)
-    assert outcome.attempts == 1
-    assert rewards(outcome) == {step: step / 100 for step in range(29)}
-    assert query(outcome, "SELECT step FROM scalars WHERE name = 'eval_score'") == [(25,)]
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("m.jsonl", '{"step": 1, "reward": 0.5}\n{"step": 9}\n{"step": 8, "note": "x"}\n'),
-        ("m.csv", "step,reward\n1,0.5\n9,\n8,\n"),
-        ("trainer_state.json", '{"log_history": [{"step": 1, "reward": 0.5}, {"step": 9}]}'),
-        ("history.csv", "_step,reward,table\n1,0.5,\n9,,\n8,,x\n"),
-    ],
-)
-def test_rows_without_a_number_are_no_step(run_import, tmp_path, name, content):
-    (tmp_path / name).write_text(content)
-    outcome = run_import(tmp_path / name)
-    assert (outcome.steps, outcome.attempts) == (1, 1)
 
 
 # -- rollouts of other batches in a folder ---------------------------------------------------------

@@ -13,11 +13,10 @@ import pytest
 from imported import query, signals
 
 import lldscope
-from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.core.safe_text import in_one_line
 from lldscope.importers import addresses
-from lldscope.importers.mapping import like_a_reward, meaning
+from lldscope.importers.mapping import meaning
 from lldscope.monitor.health import check
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -70,11 +69,6 @@ def test_a_log_without_a_reward_says_so_and_is_never_healthy(run_import, tmp_pat
     assert check(lldscope.open_run(mapped.run)).verdict == "healthy"
 
 
-def test_what_may_be_a_reward_is_no_spread_and_no_evaluation():
-    names = ["reward/std", "val/score", "score/max", "train/score", "returns", "time", "loss"]
-    assert like_a_reward(names) == ["returns", "train/score"]
-
-
 def test_inf_is_inf_in_signals_and_harms_no_statistic(run_import, tmp_path):
     rows = [{"step": s, "reward": 0.5, "grad_norm": 0.1} for s in range(120)]
     path = tmp_path / "metrics.jsonl"
@@ -115,36 +109,6 @@ def test_a_bar_that_contradicts_the_epochs_is_not_believed(run_import, tmp_path)
     assert any("trainer_state.json" in note for note in outcome.findings.notes)
 
 
-# -- NeMo-RL ---------------------------------------------------------------------------------------
-
-
-def content(kind: str) -> Any:
-    texts = [
-        "Answer with <search> and <answer>. Who wrote it?",
-        "<search>author</search>",
-        "<information>Bob wrote it.</information>",
-        "<answer>Bob</answer>",
-    ]
-    if kind == "texts":
-        return [texts]
-    roles = ("user", "assistant", "environment", "assistant")
-    return [[{"role": r, "content": t} for r, t in zip(roles, texts, strict=True)]]
-
-
-@pytest.mark.parametrize("kind", ["texts", "messages"])
-def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind):
-    row = json.loads((TEXT / "nemo" / "train_data_step1.jsonl").read_text().splitlines()[0])
-    path = lines(tmp_path / "train_data_step1.jsonl", [row | {"content": content(kind)}])
-    outcome = run_import(path)
-    assert outcome.formats == {"rollouts": 1}
-    assert query(outcome, "SELECT n_actions, n_searches, answered FROM responses") == [(2, 1, True)]
-    assert [k for (k,) in query(outcome, "SELECT kind FROM actions ORDER BY action_index")] == [
-        "search", "answer",
-    ]
-    ((text,),) = query(outcome, "SELECT text FROM responses")
-    assert "Who wrote it?" in text
-
-
 # -- rollouts of one's own -------------------------------------------------------------------------
 
 
@@ -168,12 +132,6 @@ def test_plain_rollouts_under_any_names(run_import, tmp_path):
     same = run_import(lines(tmp_path / "usual.jsonl", usual), to="usual")
     everything = "SELECT step, reward, text FROM responses ORDER BY ALL"
     assert query(same, everything) == query(outcome, everything)
-
-
-def test_names_of_rollouts_are_taken_by_the_command():
-    assert import_.columns_of(("response=a", "reward=r")) == {"response": "a", "reward": "r"}
-    with pytest.raises(UsageError, match="part of a rollout"):
-        import_.columns_of(("respons=a",))
 
 
 # -- W&B's server ----------------------------------------------------------------------------------
@@ -238,21 +196,6 @@ RAISED = """RayTaskError(ValueError): ray::Worker.step() (pid=7)
   File "worker.py", line 3, in step
     raise ValueError("bad batch")
 ValueError: bad batch"""
-
-
-def test_the_reason_of_a_failed_run_is_one_line_and_its_traceback_stands_below(
-    tmp_path, lldscope_command
-):
-    path = tmp_path / "run"
-    with lldscope.Recorder(path) as recorder:
-        for step in range(5):
-            recorder.step(step=step, n_responses=1, reward_sum=0.5)
-        recorder.close("failed", RAISED)
-    result = lldscope_command("check", path)
-    assert "Failed after step 4: ValueError: bad batch" in result.stdout
-    above, below = result.stdout.split("how it ended, as recorded:")
-    assert "worker.py" not in above
-    assert "ray::Worker.step()" in below
 
 
 @pytest.mark.parametrize(

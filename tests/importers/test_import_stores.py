@@ -30,7 +30,7 @@ from lldscope.importers.addresses import located
 from lldscope.importers.build import Import
 from lldscope.importers.detect import Source, sources
 from lldscope.importers.metrics import LoggerCalls, Metrics
-from lldscope.importers.reading import choose_run, seconds_of
+from lldscope.importers.reading import seconds_of
 from lldscope.importers.rows import Candidate
 from lldscope.importers.source import HEAD_BYTES, NO_NUMBER, Findings, ImportRequest
 from lldscope.importers.sqlite import MLFLOW, TRACKIO
@@ -112,16 +112,6 @@ def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
         assert [s.name for s in mine if s.looks_like(Candidate(path, head))] == [kind]
 
 
-@pytest.mark.parametrize("path", [PLAIN[0], OFFLINE, HISTORY])
-def test_nobody_claims_garbage(path, tmp_path):
-    start = path.read_bytes()[:3]
-    for content in (b"", b"\0" * 100, start + bytes(range(256)) * 8, b"SQLite format 3\0" * 9):
-        file = tmp_path / "garbage"
-        file.write_bytes(content)
-        for source in (TensorBoard(), WandbOffline(), Metrics(), MLFLOW, TRACKIO):
-            assert not source.looks_like(Candidate(file, content)), (source.name, content[:20])
-
-
 def test_tensorboard_of_torch_with_a_resume():
     actual, rows, findings = read(TensorBoard(), *reversed(PLAIN))
     assert same(actual, logs(*STARTS))
@@ -149,79 +139,6 @@ def test_wandb_run(source, path):
     assert findings.skipped == {NO_NUMBER: texts + tables}
 
 
-def test_wandb_history_as_csv(tmp_path):
-    path = tmp_path / "history.csv"
-    path.write_text(',_step,_runtime,reward,table\n0,3,9.5,NaN,\n1,4,,Infinity,{"a"\n2,,1.0,1.0,\n')
-    actual, _, findings = read(Metrics(), path)
-    assert same(actual, {(1, 3): {"reward": math.nan}, (1, 4): {"reward": math.inf}})
-    assert findings.skipped == {NO_NUMBER: 1, "rows without a step": 1}
-
-
-WORDS = {  # how loggers write the numbers that JSON has not
-    "python": lambda value: repr(value),
-    "JavaScript": lambda value: json.dumps(value),
-    "text": lambda value: json.dumps(value if math.isfinite(value) else str(value)),
-    "JavaScript's text": lambda v: json.dumps(v if math.isfinite(v) else json.dumps(v)),
-    "MLflow's export": lambda v: repr(math.copysign(sys.float_info.max, v) if math.isinf(v) else v),
-}
-TEXTS = {  # file → how a line begins, how a pair is written, what is between pairs, how it ends
-    "a.jsonl": ('{{"step": {}, ', '"{}": {}', ", ", "}}"),
-    "verl.log": ("step:{} - ", "{}:{}", " - ", ""),
-    "printed.log": ("{{'step': {}, ", "'{}': {}", ", ", "}}"),
-    "pairs.log": ("step {} | ", "{}: {}", " | ", ""),
-}
-LOGS = {
-    "TensorBoard of torch": PLAIN, "TensorBoard of TensorFlow": TENSORS, "W&B": [OFFLINE],
-    "W&B's export": [HISTORY], "MLflow": [HERE / "mlflow/mlflow.db.gz"],
-    "Trackio": [HERE / "trackio/made-up.db.gz"], "dvclive": [FIXTURES / "dvclive"],
-    **{file: [file, "python"] for file in TEXTS if file.endswith("log")},
-    **{
-        f"{file} with {words}": [file, words]
-        for file, some in {
-            "a.jsonl": ["JavaScript", "text", "JavaScript's text"], "a.csv": WORDS, "a.tsv": WORDS,
-        }.items() for words in some
-    },
-    "trainer_state.json": ["trainer_state.json", "JavaScript"],
-}
-
-
-def text_log(name: str, words: str, folder: Path) -> Path:
-    """The fixtures' run as a logger of texts writes it."""
-    word, path, names = WORDS[words], folder / name, ["train/reward", "train/grad_norm"]
-    rows = [{n: word(values(step)[n]) for n in names} for step in range(12)]
-    if name in TEXTS:
-        start, pair, between, end = TEXTS[name]
-        lines = [start.format(step) + between.join(pair.format(*p) for p in row.items())
-                 + end.format() for step, row in enumerate(rows)]
-    elif name == "trainer_state.json":
-        items = [f'{{"step": {step}, ' + ", ".join(f'"{n}": {v}' for n, v in row.items()) + "}"
-                 for step, row in enumerate(rows)]
-        lines = [f'{{"log_history": [{", ".join(items)}]}}']
-    else:
-        sep = "," if name.endswith("csv") else "\t"
-        lines = [sep.join(["step", *names])]
-        lines += [sep.join([str(s), *(v.strip('"') for v in row.values())])
-                  for s, row in enumerate(rows)]
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
-
-
-@pytest.mark.parametrize("log", LOGS)
-def test_nan_and_infinity_are_the_same_from_whatever_kept_them(log, tmp_path):
-    paths = LOGS[log]
-    if isinstance(paths[0], str):
-        paths = [text_log(*paths, tmp_path)]
-    elif paths[0].suffix == ".gz":
-        paths = [unpacked(str(paths[0].relative_to(HERE).with_suffix("")), tmp_path)]
-    request = ImportRequest(run="second" if log in ("MLflow", "Trackio") else None)
-    Import(paths, tmp_path / "run", request, None).build(lambda n: None)
-    with open_run(tmp_path / "run") as run:
-        norms = run.rows("SELECT step, value FROM scalars WHERE name = 'grad_norm' ORDER BY step")
-    steps = range(len(norms.rows))
-    assert len(steps) >= 10
-    assert str(norms.rows) == str([(step, values(step)["train/grad_norm"]) for step in steps])
-
-
 def test_mlflow_and_trackio(mlflow_db, trackio_db):
     for source, path in ((MLFLOW, mlflow_db), (TRACKIO, trackio_db)):
         assert same(read(source, path, run="first")[0], logs(*STARTS))
@@ -243,17 +160,6 @@ def test_a_date_without_a_zone_is_in_utc_wherever_it_is_read(zone, monkeypatch):
     finally:
         monkeypatch.undo()
         time.tzset()
-
-
-def test_runs_are_named_in_an_order_that_their_ids_do_not_change():
-    for runs in (
-        {"1": "a", "2": "b"},
-        {"2": "b", "1": "a"},
-        {"1": "b", "2": "a"},
-        {1: "b", b"": "a"},
-    ):
-        with pytest.raises(UsageError, match=r"with --run: a, b\.$"):
-            choose_run(None, runs, HERE)
 
 
 def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():
@@ -309,29 +215,6 @@ def test_a_file_cut_anywhere_gives_a_beginning_of_the_run(source, path, tmp_path
             assert same({0: row}, {0: {n: whole[key][n] for n in row}})
         counted += bool(findings.skipped.keys() & {UNFINISHED, REST})
     assert counted > len(data) / 97 * 0.8
-
-
-@pytest.mark.parametrize(("source", "path"), [(TensorBoard(), PLAIN[0]), (WandbOffline(), OFFLINE)])
-def test_flipped_bytes_lose_little_and_invent_nothing(source, path, tmp_path):
-    data, whole = bytearray(path.read_bytes()), read(source, path)[0]
-    file = tmp_path / path.name
-    for at in range(40, len(data), 61):
-        broken = bytearray(data)
-        broken[at] ^= 0x55
-        file.write_bytes(broken)
-        actual, _, findings = read(source, file)
-        for key, row in actual.items():
-            assert same({0: row}, {0: {n: whole[key][n] for n in row}})
-        assert findings.skipped.total() > (NO_NUMBER in findings.skipped)
-
-
-@pytest.mark.parametrize("source", [MLFLOW, TRACKIO], ids=lambda s: s.name)
-def test_a_forced_format_on_what_is_no_database_skips_the_file(source, tmp_path):
-    path = tmp_path / "log.db"
-    path.write_text("step:1 - reward:0.5\n")
-    findings = Findings(ImportRequest())
-    assert list(source.read([path], findings)) == []
-    assert sum(findings.skipped.values()) == 1
 
 
 def test_wandb_goes_on_at_the_next_block(tmp_path):
@@ -423,15 +306,6 @@ def test_what_a_database_has_in_its_wal_is_followed(trackio_db, tmp_path):
     assert same(actual, in_the_run({**logs(STARTS[0]), (1, 10): {"train/reward": math.nan}}))
 
 
-def test_a_parquet_export_cut_short_says_so(tmp_path):
-    file = tmp_path / HISTORY.name
-    file.write_bytes(HISTORY.read_bytes()[:-100])
-    assert not Metrics().looks_like(Candidate(file, file.read_bytes()))
-    actual, _, findings = read(Metrics(), file)
-    assert not actual
-    assert findings.skipped == {"Parquet files that cannot be read to their end": 1}
-
-
 @pytest.mark.parametrize("name", ["mlflow", "trackio"])
 def test_a_database_with_a_damaged_page_is_named(name, mlflow_db, trackio_db):
     """Every leaf page that holds metrics, one after the other."""
@@ -502,31 +376,6 @@ def test_what_is_committed_is_read_and_the_rest_is_not(database):
     assert more == list(range(100, 110))
     assert sorted(p.name for p in path.parent.iterdir()) == beside
     assert path.read_bytes() == before
-
-
-def test_a_wal_without_its_writer_is_read_too(mlflow_db, tmp_path):
-    """Killed, or copied from another machine: the WAL is there, its index is not."""
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(mlflow_db), "WAL", "-"],
-        stdout=subprocess.PIPE, text=True,
-    ) as process:
-        process.stdout.readline()
-        process.kill()
-    mlflow_db.with_name("mlflow.db-shm").unlink()
-    actual, _, _ = read(MLFLOW, mlflow_db, run="first")
-    assert sum("more" in row for row in actual.values()) == 10
-    assert not mlflow_db.with_name("mlflow.db-shm").exists()
-
-
-def test_reading_keeps_no_writer_waiting(mlflow_db):
-    """Between two pieces of a read the database is free, whatever its mode."""
-    rows = MLFLOW.read([mlflow_db], Findings(request=ImportRequest(run="first")))
-    next(iter(rows))
-    writer = sqlite3.connect(mlflow_db, timeout=0.0)
-    writer.execute("UPDATE runs SET name = 'other' WHERE name = 'second'")  # waits for no lock
-    writer.commit()
-    writer.close()
-    assert sum(1 for _ in rows) == 13
 
 
 # -- addresses -------------------------------------------------------------------------------------

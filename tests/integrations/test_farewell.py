@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lldscope
 from lldscope.integrations.common.alarms import farewell
 
 
@@ -13,14 +12,6 @@ def test_one_line_says_what_was_seen(make_run, capsys):
     assert line.startswith("lldscope: ")
     assert f"steps in {path}" in line
     assert line.endswith(f"Look: lldscope dash {path}")
-
-
-def test_a_short_run_is_called_too_short_once(tmp_path, capsys):
-    path = tmp_path / "run"
-    with lldscope.Recorder(path) as recorder:
-        recorder.step(step=0)
-    farewell(path)
-    assert capsys.readouterr().out.lower().count("too little to judge") == 1
 
 
 def test_what_cannot_be_read_is_logged_and_raises_nothing(tmp_path, caplog):

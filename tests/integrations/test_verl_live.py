@@ -116,25 +116,3 @@ def test_two_ranks_and_the_resolution_of_bfloat16(tmp_path):
     version = signals["delta_correct"].notna()
     assert version.any()
     assert (signals["delta_correct_rounding"].notna() == version).all()
-
-
-def test_an_alarm_saves_and_ends_the_training(tmp_path):
-    """No answer is right, so no group has a signal, on any processor."""
-    verl_live.prepare(tmp_path)
-    verl_live.train(
-        tmp_path, *verl_live.PRECISE, "reward.custom_reward_function.name=nothing_is_right",
-        "+trainer.lldscope.on_alarm=stop", "+trainer.lldscope.alarms=[zero-signal]",
-        "+trainer.lldscope.look_every=0.1", steps=200,
-    )
-    run = lldscope.open_run(tmp_path / "run")
-    messages = next(e for e in run.events() if e["kind"] == "guard_stop")
-    assert messages["rule"] == "zero-signal"
-    assert (run.info["status"], run.info["reason"]) == (
-        "stopped", f"zero-signal fired at step {messages['step']}",
-    )
-    assert "zero-signal" in [alert.rule for alert in check(run).alerts]
-    assert run.signals()["step"].tolist() == list(range(messages["step"] + 1))
-    assert messages["step"] < 199
-    (checkpoint,) = (tmp_path / "checkpoints").glob("global_step_*")
-    assert checkpoint.name == f"global_step_{messages['step'] + 1}"
-    assert (checkpoint / "actor" / "model_world_size_1_rank_0.pt").is_file()

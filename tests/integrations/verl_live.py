@@ -43,7 +43,7 @@ def prepare(folder: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), folder / "questions.parquet")
 
 
-def train(folder: Path, *overrides: str, steps: int = 2, gpus: int = 1) -> str:
+def train(folder: Path, *overrides: str, gpus: int = 1) -> str:
     """Run verl in `folder`; returns its console. Raises AssertionError with the end of it."""
     model, questions = folder / "model", folder / "questions.parquet"
     command = [
@@ -69,7 +69,7 @@ def train(folder: Path, *overrides: str, steps: int = 2, gpus: int = 1) -> str:
         "actor_rollout_ref.rollout.agent.num_workers=1", "reward.num_workers=1",
         f"reward.custom_reward_function.path={Path(__file__).with_name('verl_reward.py')}",
         f"trainer.n_gpus_per_node={gpus}", "trainer.nnodes=1", "trainer.logger=[console]",
-        f"trainer.total_training_steps={steps}", "trainer.val_before_train=false",
+        "trainer.total_training_steps=2", "trainer.val_before_train=false",
         "trainer.test_freq=-1", "trainer.save_freq=-1", "trainer.experiment_name=live",
         f"trainer.default_local_dir={folder / 'checkpoints'}",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",

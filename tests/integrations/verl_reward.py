@@ -1,4 +1,4 @@
-"""The reward functions of test_verl_live, in verl's form."""
+"""The reward function of test_verl_live, in verl's form."""
 
 from __future__ import annotations
 
@@ -11,9 +11,3 @@ def compute_score(
     """Every second sum of letters is right."""
     right = float(sum(map(ord, solution_str)) % 2)
     return {"score": right, "acc": right}
-
-
-def nothing_is_right(
-    data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
-) -> dict[str, float]:
-    return {"score": 0.0, "acc": 0.0}

@@ -144,14 +144,6 @@ def test_a_sign_that_began_after_the_reward_fell_is_not_what_to_act_on() -> None
     assert supported.action == result.action
 
 
-def test_a_decline_is_named_only_where_no_other_alarm_is_as_bad() -> None:
-    decline = alert("reward-decline", 20, "warning")
-    result = headline(trouble(decline, alert("entropy-surge", 30, "warning"), verdict="warning"))
-    assert result.rule == "entropy-surge"
-    alone = headline(trouble(decline, alert("step-size", 10, "info"), verdict="warning"))
-    assert str(alone).startswith("The reward is clearly under its best (firing since step 20): ")
-
-
 @pytest.mark.parametrize(
     "rule", [rule for rule in RULES if rule.severity != "info"], ids=lambda rule: rule.id
 )
@@ -159,13 +151,6 @@ def test_every_alarm_that_is_told_of_has_words_of_its_own(rule) -> None:
     cause = headline(trouble(alert(rule.id, 30, rule.severity))).cause
     assert cause.endswith("(firing since step 30)")
     assert rule.id not in cause
-
-
-def test_what_is_left_of_a_reward_that_falls_is_told_beside_another_alarm() -> None:
-    decline, kl = alert("reward-decline", 60, "warning"), alert("kl-explosion", 40, "warning")
-    for alerts, end in (((kl, decline), "; the reward is at 54 % of its best"), ((kl,), "")):
-        result = headline(trouble(*alerts, verdict="warning", share=0.54))
-        assert result.cause == f"The policy leaves the reference fast (firing since step 40){end}"
 
 
 def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:
@@ -231,28 +216,6 @@ def test_a_beginning_dates_the_headline_and_the_checkpoint() -> None:
     assert "restart" in headline(trouble(again, events=events, dated=[event])).action
 
 
-def test_every_verdict_has_a_headline() -> None:
-    assert headline(trouble(verdict="healthy")).cause == "No alarm fires"
-    quiet = headline(trouble(alert("retention-loss", 40, "info"), verdict="healthy"))
-    assert quiet.cause == "No warning fires; for information: retention-loss"
-    assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
-    blind = headline(trouble(verdict="insufficient")._replace(judged=False))
-    assert str(blind).startswith(
-        "No metric has the name of a reward or of a likelihood, so this run cannot be judged "
-        "(nothing else was logged): record one of them"
-    )
-    named = headline(trouble(verdict="insufficient")._replace(judged=False, logged=["a", "b"]))
-    assert "(logged: a, b): record one" in str(named)
-    custom = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
-    assert str(custom) == "Rule my-rule (firing since step 5): do this."
-    for rule in RULES:
-        if rule.severity != "info":
-            result = headline(trouble(alert(rule.id, 7, rule.severity)))
-            assert result.rule == rule.id
-            assert "since step 7" in result.cause
-            assert result.action
-
-
 def test_check_begins_with_the_headline_and_says_it_as_data(lldscope_command) -> None:
     lines = lldscope_command("check", SAMPLES / "retriever-dies").stdout.splitlines()
     assert lines[1].startswith("→ Retriever or tool dead (began at step 30): fix it")
@@ -304,22 +267,3 @@ def test_a_line_that_is_no_note_is_damage_and_changes_no_answer(tmp_path: Path) 
         assert check(reader).silenced == {"tool-outage": None}
         assert reader.damaged == {"notes.jsonl": "1 lines are no notes"}
     assert not is_note({"kind": "else", "rule": "a"})
-
-
-def test_a_vanished_run_says_so(tmp_path: Path) -> None:
-    from lldscope.monitor.health import vanished
-
-    with lldscope.open_run(SAMPLES / "grpo-llds") as run:
-        state = replace(check(run), over=False)
-    assert vanished(state, "its directory is gone").headline.cause == (
-        "The run is gone: its directory is gone"
-    )
-
-
-def test_a_run_without_a_row_is_not_told_what_to_record(tmp_path, lldscope_command) -> None:
-    recorder = lldscope.Recorder(tmp_path / "run")
-    with lldscope.open_run(tmp_path / "run") as run:
-        assert check(run).headline.cause.startswith("Too few steps to judge")
-    recorder.close(status="failed", reason="no module")
-    output = lldscope_command("diagnose", tmp_path / "run").stdout
-    assert "stalled: the run has failed: no module" in output

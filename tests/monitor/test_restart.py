@@ -16,7 +16,7 @@ from test_alerting_page import blocks
 from test_watch import kill, recording, watching
 
 import lldscope
-from lldscope.monitor.follow import Follower, link_to
+from lldscope.monitor.follow import Follower
 from lldscope.monitor.notify import as_text
 
 # Stands in for the training: the first time it dies in the middle, then it is resumed and ends.
@@ -116,9 +116,3 @@ def test_a_resumed_run_is_said_to_be_and_messages_lead_to_the_dashboard(tmp_path
     assert body.startswith("It stopped at step 39 and goes on")
     over = replace(again, state=replace(again.state, over=True))
     assert as_text(over)[0] == "resolved: stalled in run my run"
-
-
-def test_the_address_of_a_page_is_taken_as_it_is() -> None:
-    page = "http://host/lld/run/seeds/one"
-    assert link_to(page, "one", "lld-decay") == f"{page}#alarm-lld-decay"
-    assert link_to("http://host", "a/b", "x y") == "http://host/run/a/b#alarm-x%20y"

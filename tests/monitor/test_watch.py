@@ -23,9 +23,7 @@ from recorded_steps import record_steps, wait_until
 
 import lldscope
 from lldscope.cli.check import nagios_line
-from lldscope.cli.views import live_block, status_line
 from lldscope.cli.watch import STATUS
-from lldscope.core.terminal import console
 from lldscope.monitor import follow
 from lldscope.monitor.follow import Follower
 from lldscope.storage import heartbeats
@@ -213,35 +211,6 @@ def test_the_live_block_is_calm_and_fits(tmp_path, columns):
     plain = on_terminal(command, columns, COLUMNS=str(columns), LANG="C.UTF-8", NO_COLOR="1")
     assert re.search(r"\x1b\[[0-9;]*3[0-7]", screen)
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", plain)
-
-
-def test_a_run_that_has_just_begun_says_nothing_of_missing_signals(tmp_path):
-    with lldscope.Recorder(tmp_path / "run") as recorder:
-        follower = Follower(tmp_path / "run")
-        recorder.step(step=0, n_responses=8, reward_sum=4.0)
-        recorder.flush()
-        state = follower.poll().state
-        assert "waiting for the first steps" in status_line(state).plain
-    line = status_line(follower.poll().state).plain
-    assert "only the reward was logged" in line, "it has ended"
-
-
-def test_the_block_keeps_its_height_while_the_run_goes_on(tmp_path):
-    """Else what stands below would jump."""
-    run = tmp_path / "run"
-    heights = set()
-    with lldscope.Recorder(run) as recorder:
-        follower = Follower(run)
-        for step in range(150):
-            write_step(recorder, step, dies=True, at=time.time())
-            if step % 30 == 29:
-                recorder.flush()
-                update = follower.poll()
-                out = console(live=True)
-                out.width = 80
-                lines = out.render_lines(live_block(follower.run, update.state, 80))
-                heights.add(len(lines))
-    assert heights == {10}
 
 
 def test_a_log_gets_plain_lines(tmp_path, lldscope_command):

@@ -60,27 +60,3 @@ def test_a_healthy_log_is_not_critical(kind):
     logs = [healthy.made_up(kind, 200, seed) for seed in range(LOGS)]
     expected = "0 / 0" if kind in NEVER_WARNED else "0 / "
     assert healthy.count(healthy.judge(logs), "lldscope").startswith(expected)
-
-
-def test_a_fault_changes_its_columns_from_its_onset_on():
-    log = healthy.made_up("256 rollouts", 100, 0)
-    for fault in faults.FAULTS.values():
-        changed = faults.injected(log, 60, fault)
-        if fault.needs in ("kl", "reward", "entropy"):
-            np.testing.assert_array_equal(changed[fault.needs][:60], log[fault.needs][:60])
-            assert (changed[fault.needs][60:] != log[fault.needs][60:]).any()
-    third = faults.injected(log, 60, faults.FAULTS["reward to a third over 20 steps"])
-    np.testing.assert_allclose(third["reward"][80:], log["reward"][80:] / 3)
-
-
-@pytest.mark.parametrize("kind", ["verl", "TRL"])
-def test_an_imported_log_has_the_numbers_that_were_written(kind):
-    reader = faults.READERS[kind]
-    log = healthy.made_up("64 rollouts", 30, 1)
-    actual = reader.read(log)
-    assert actual["step"].tolist() == log["step"].tolist()
-    for name in {"reward", "entropy", "grad_norm", "response_tokens"} & set(reader.names):
-        np.testing.assert_allclose(actual[name], log[name], rtol=1e-6)
-    broken = reader.read(faults.injected(log, 20, faults.FAULTS["NaN"]))
-    assert (broken["n_nonfinite"][20:] > 0).all()
-    assert not (broken["n_nonfinite"][:20] > 0).any()

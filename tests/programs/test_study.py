@@ -5,17 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import statistics
-import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,9 +24,7 @@ from study import (
     judged,
     report,
     risk,
-    runs,
 )
-from study.driver import Job, drive
 from study.label import label
 from study.outcome import collapse_row, outcome
 from study.stats import T975, holm, paired
@@ -123,104 +115,7 @@ def test_sign_flip_test_counts_sign_patterns(differences):
     assert out.above == sum(d > 0 for d in differences)
 
 
-# -- the plan -------------------------------------------------------------------------------------
-
-
-def test_the_plan():
-    plan = arms.planned()
-    names = [p.name for p in plan]
-    assert len(set(names)) == len(names)
-    assert names[:4] == ["grpo-10", "grpo-llds-action-10", "grpo-11", "grpo-llds-action-11"]
-    for p in plan:
-        assert p.split == ("test" if p.seed % 2 else "development")
-        config = p.resolved()
-        assert config["seed"] == p.seed
-        assert all(config[k] == v for k, v in p.arm.settings.items())
-        shared = set(arms.BASE) - set(p.arm.settings)
-        assert all(config[k] == arms.BASE[k] for k in shared)
-    assert {p.warm_start for p in plan if p.arm.name == "grpo"} == set(arms.WARM_STARTS)
-    assert arms.split(100) == "pilot"
-    assert sorted(arms.LAMBDAS) == [0.0, 0.05, 0.1, 0.2, 0.5]
-
-
-def test_every_fault_there_is_is_planned():
-    from study.faults import FAULTS  # with torch
-
-    assert list(arms.FAULTS) == list(FAULTS)
-
-
-# -- the driver -----------------------------------------------------------------------------------
-
-
-def job(tmp_path: Path, name: str, code: str = "", **options) -> Job:
-    """A process that makes its folder, and fails where the code says so."""
-    folder = tmp_path / name
-    code = f"import os, sys, time; os.mkdir(sys.argv[1]); {code}"
-    command = [sys.executable, "-S", "-c", code, str(folder)]
-    return Job(name, command, folder, lambda seconds: "well", **options)
-
-
-def test_failures_do_not_stop_the_rest_and_needs_are_waited_for(tmp_path):
-    needed = tmp_path / "first" / "file"
-    lines: list[str] = []
-    jobs = [
-        job(tmp_path, "second", needs=needed),
-        job(tmp_path, "bad", "sys.exit('no such thing')"),
-        job(tmp_path, "first", f"open({str(needed)!r}, 'w').close()"),
-        job(tmp_path, "done", done=lambda: True),
-        replace(job(tmp_path, "lost"), finish=lambda seconds: 1 / 0),
-        job(tmp_path, "never", needs=tmp_path / "nothing"),
-    ]
-    outcome = drive(jobs, 1, lines.append)
-    assert outcome.finished == ["first", "second"]
-    assert outcome.failed == ["bad", "lost"]
-    assert outcome.left == ["never"]
-    assert "exit code 1: no such thing" in jobs[1].failed.read_text()
-    assert "division by zero" in jobs[4].failed.read_text()
-    assert not (tmp_path / "done").exists()
-    assert any(line.startswith("bad: failed") for line in lines)
-
-
-def test_what_is_half_done_starts_anew(tmp_path):
-    half = job(tmp_path, "half")
-    half.folder.mkdir()
-    (half.folder / "torn").touch()
-    half.failed.write_text("last time")
-    assert drive([half], 2, lambda line: None).finished == ["half"]
-    assert list(half.folder.iterdir()) == []
-    assert not half.failed.exists()
-
-
-def test_stopping_ends_the_processes(tmp_path):
-    sleeper = job(tmp_path, "sleeper", "open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); "
-                  "time.sleep(30)")
-    pid = sleeper.folder / "pid"
-
-    def stop_when_it_runs(running: list[Job]) -> None:
-        if pid.is_file() and pid.read_text():
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        drive([sleeper], 1, lambda line: None, stop_when_it_runs)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid.read_text()), 0)
-
-
 # -- plan and bank --------------------------------------------------------------------------------
-
-
-def test_a_run_counts_as_done_only_with_the_settings_of_the_plan():
-    p = arms.planned(["grpo"])[0]
-    line = {"settings": p.resolved()}
-    assert runs.state(p, None) == "missing"
-    assert runs.state(p, line) == "done"
-    line["settings"]["lr"] *= 2
-    assert runs.state(p, line) == "outdated"
-    # recorded before the trainer had the setting: what it did is the default
-    line = {"settings": {k: v for k, v in p.resolved().items() if k != "positive_only"}}
-    assert runs.state(p, line) == "done"
-    odd = arms.Planned(arms.Arm("odd", "variant", "", (0,), {"nothing_like_it": 1}), 0)
-    assert runs.state(odd, line) == "impossible"
 
 
 @pytest.fixture(scope="module")
@@ -264,69 +159,6 @@ def test_an_exported_run_is_judged_like_the_recorded_one(sample_bank, name):
 
 
 # -- the report -----------------------------------------------------------------------------------
-
-
-def rows_of_grpo(bank: Path, table: str) -> pa.Table:
-    whole = pq.read_table(bank / f"{table}.parquet")
-    return whole.filter(pc.equal(whole["run"], "grpo")).drop_columns("run")
-
-
-@pytest.fixture
-def made_up_bank(sample_bank, tmp_path) -> Path:
-    """Eleven runs of the plan: the signals of the samples with rewards that we know. GRPO ends at
-    0.1 (collapsed) in the first three seeds and at 0.5 in two more; LLDS at 0.5; half-lr, first
-    seed, was made with other settings."""
-    signals, windows = rows_of_grpo(sample_bank, "signals"), rows_of_grpo(sample_bank, "windows")
-    line = bank.index(sample_bank)["grpo"]
-    for p in arms.planned(["grpo", "grpo-llds-action", "half-lr"]):
-        n = p.seed - arms.FIRST
-        if n > 4 or (p.arm.name == "half-lr" and n > 0):
-            continue
-        end = 0.1 if p.arm.name == "grpo" and n < 3 else 0.5 + n / 1000
-        reward = np.full(signals.num_rows, 0.5)
-        reward[100:] = end
-        mine = signals
-        for name in ("reward", "success"):
-            values = pa.array(reward, pa.float32())
-            mine = mine.set_column(SIGNALS.names.index(name), name, values)
-        row = collapse_row(reward)
-        settings = p.resolved() | ({"lr": 1.0} if p.arm.name == "half-lr" else {})
-        about = {"run": p.name, "settings": settings, "code": "abc", "processor": "ours"}
-        values = {"outcome": outcome(reward), "collapse_step": row, "cpu_seconds": 120.0}
-        bank.enter({**line, **about, **values}, {"signals": mine, "windows": windows}, tmp_path)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
-    page = tmp_path / "study.md"
-    page.write_text((report.PAGE).read_text("utf-8"), "utf-8")
-    report.write(made_up_bank, page, pictures=False)
-    text = page.read_text("utf-8")
-    study = [p for p in arms.planned() if p.bank == arms.BANK]
-    assert f"10 of {len(study)} runs so far. 1 more were made with other settings" in text
-    assert "left out: half-lr-10" in text
-    grpo = next(line for line in text.splitlines() if line.startswith("| `grpo` GRPO | "))
-    # rewards: 0.5 up to row 99; the mean of ten is under 0.25 from row 106 on
-    assert "| 5 of 10 so far | 3 of 5 | 23–88 % | 0 | 106 (106–106) | 0.50 | 0.26 |" in grpo
-    alerts = bank.assess_exported("grpo-10", bank=made_up_bank).alerts
-    alarm = next(a.step for a in alerts if a.rule == "lld-decay")
-    # … and under 0.375, three quarters of the best, from row 103 on
-    lead = 103 - alarm
-    assert (
-        "the reward of 3 of 5 runs fell, and 3 collapsed (23–88 %); a decay alarm came before 3 of "
-        f"the falls, by {lead} ({lead}–{lead}) steps"
-    ) in text
-    # 0.4, 0.4, 0.4, 0, 0 higher: not enough for five seeds
-    assert "grpo-llds-action − grpo | 5 | +0.241 |" in text
-    assert "LLDS does not beat `grpo` (+0.241, 5 seeds): no difference can be claimed." in text
-    assert "Nothing can be said yet against `nll`, `half-lr`" in text
-    assert "| collapsed | 2 | 1 |" in text
-    assert "| healthy | 2 | 2 |" in text
-    assert "| rescued | 2 | 1 |" in text
-    before = text
-    report.write(made_up_bank, page, pictures=False)
-    assert page.read_text("utf-8") == before
 
 
 def test_pages_repeat_what_the_page_of_rates_says_in_short(tmp_path):

@@ -14,7 +14,7 @@ import lldscope
 from lldscope.recording import writer
 
 SEED = 20251204
-EACH = 2  # times each kind of damage is done; python -m tests.long_fuzz goes on
+EACH = 2  # times each kind of damage is done
 
 
 def record(path: Path, seed: int) -> Path:

@@ -23,20 +23,6 @@ def part(first: int, last: int, rows: int, table: str = "actions") -> Part:
     return Part(table, f"a1-r0-{first:06d}.parquet", 1, 0, rows, 1, first, last)
 
 
-def test_stretches_cover_every_step_once_and_are_as_many_as_the_rows_need() -> None:
-    parts = [part(0, 99, 500), part(20, 29, 300, "responses"), part(110, 119, 5), part(5, 5, 50)]
-    for first_step, n in ((0, 22), (7, 21), (105, 1)):
-        spans = ranges.step_ranges(parts, first_step, 40)
-        assert [s for a, b in spans for s in range(a, b + 1)] == list(range(first_step, 120))
-        assert len(spans) == n
-    assert len(ranges.step_ranges(parts, 115, 1)) == 5, "no stretch is less than a step"
-
-
-def test_no_stretch_where_nothing_is_first_step_and_a_bounded_number_whatever_is_claimed() -> None:
-    assert ranges.step_ranges([part(0, 9, 5)], 10) == []
-    assert len(ranges.step_ranges([part(0, 2**31 - 1, 2**50)], 0)) <= ranges.MAX_RANGES + 1
-
-
 def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch: Any) -> None:
     path = write_run(tmp_path / "r", 60)
     at_once = open_run(path)

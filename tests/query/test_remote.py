@@ -6,11 +6,7 @@ import json
 
 import fsspec
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
-from lldscope_dashboard.data import run_registry as shelf
-from lldscope_dashboard.data.run_summaries import RunSummaries
-from lldscope_dashboard.pages.router import page
 from recorded_steps import record_steps
 
 import lldscope
@@ -201,67 +197,6 @@ def test_names_from_afar_cannot_leave_the_copy(memory, make_run):
         inside = {p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file()}
         assert inside <= {p.relative_to(path).as_posix() for p in path.rglob("*")}
         assert set(run.path.parent.iterdir()) == {run.path}
-
-
-def test_a_remote_root_has_runs_and_a_dashboard(memory, make_run, monkeypatch):
-    for name in ("a", "group/b"):
-        memory.put(str(make_run(name, steps=range(4))), f"/root/{name}", recursive=True)
-    root = Url("memory://root")
-    result = find_runs(root)
-    assert [str(r) for r in result] == ["memory://root/a", "memory://root/group/b"]
-    assert [r.relative_to(root).as_posix() for r in result] == ["a", "group/b"]
-    assert find_runs("memory://root/a") == [Url("memory://root/a")]
-    with pytest.raises(RunNotFound):
-        find_runs("memory://root/nowhere")
-    runs = shelf.RunRegistry(root)
-    assert runs.snapshot("group/b").state.last_step == 3
-    lines = RunSummaries(runs).now(60.0)
-    assert [line.name for line in lines] == ["a", "group/b"]
-    text = json.dumps(
-        page(runs, "/run/a", "").to_plotly_json(), default=lambda c: c.to_plotly_json()
-    )
-    assert "too little to judge" in text
-
-
-def test_without_its_package_a_protocol_says_what_to_install():
-    with pytest.raises(LldscopeError, match=r"pip install 'lldscope\[remote\]'"):
-        lldscope.open_run("gs://bucket/run")
-    with pytest.raises(LldscopeError):
-        lldscope.open_run("nosuchthing://x/y")
-
-
-# -- other programs -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def compacted(tmp_path, lldscope_command):
-    """A run after `lldscope compact`: every Parquet file there counts once."""
-    path = tmp_path / "run"
-    for start in (0, 6):
-        with lldscope.Recorder(path, resume=start > 0) as recorder:
-            for step in range(start, start + 6):
-                record_steps(recorder, range(step, step + 1))
-                recorder.flush()
-    assert lldscope_command("compact", path).returncode == 0
-    return path
-
-
-@pytest.mark.parametrize("reader", ["polars", "pyarrow"])
-def test_other_programs_read_the_parts_unaided(compacted, reader):
-    files = compacted / "actions"
-    if reader == "polars":
-        import polars
-
-        parts = polars.scan_parquet(files / "*.parquet").select("n_tokens", "logp_post_sum")
-        table = parts.collect().to_arrow()
-    else:
-        table = pq.read_table(files, page_checksum_verification=True)
-    rows, tokens = len(table), table["n_tokens"].to_numpy().sum()
-    count = rows - table["logp_post_sum"].null_count
-    ours = lldscope.open_run(compacted).sql(
-        "SELECT count(*) n, sum(n_tokens) t, count(logp_post_sum) k FROM actions"
-    )
-    assert [rows, tokens, count] == ours.loc[0].tolist()
 
 
 # -- commands -------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from recorded_steps import record_steps
 
@@ -121,8 +120,3 @@ def test_find_runs_goes_two_levels_down(make_run, tmp_path):
     assert find_runs(runs[0]) == [runs[0]]
     with pytest.raises(RunNotFound):
         find_runs(tmp_path / "nowhere")
-
-
-def test_parts_are_plain_parquet_with_the_schema_version(make_run):
-    part = _first_part(make_run(steps=range(2)), "actions")
-    assert pq.read_schema(part).metadata[b"lldscope.schema"] == b"1"

@@ -323,40 +323,6 @@ def test_nothing_looked_at_is_not_nothing_wrong(tmp_path):
     assert pd.isna(row["n_nonfinite"])
 
 
-def test_scores_of_delta_by_hand(tmp_path):
-    """One group of 11 correct responses with Δ = −2.0, −1.6 … 2.0 and an incorrect one."""
-    deltas = np.linspace(-2, 2, 11)
-    with lldscope.Recorder(tmp_path / "r") as r:
-        correct = [True] * 11 + [False]
-        r.responses(step=0, response_id=np.arange(12), group_id=0, correct=correct, reward=correct)
-        r.actions(step=0, response_id=np.arange(12), action_index=0, n_tokens=5,
-                  logp_old_sum=-3.0, logp_post_sum=np.append(-3 + deltas, -9.0))
-        r.step(step=0)
-    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
-    assert row["delta_correct"] == pytest.approx(0, abs=1e-6)
-    assert row["delta_incorrect"] == pytest.approx(-6)
-    assert row["delta_correct_trim"] == pytest.approx(0, abs=1e-6)
-    assert row["displaced_share"] in (0, 1)
-    assert row["group_size_max"] == 12
-
-
-def test_action_signals_split_by_index_and_class(tmp_path):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])
-        r.actions(
-            step=0, response_id=[0, 0, 1], action_index=[0, 1, 0], n_tokens=[2, 4, 5],
-            logp_old_sum=[-1.0, -4.0, -10.0], logp_post_sum=[-1.5, -3.0, -12.0],
-        )
-        r.step(step=0)
-    table = (
-        lldscope.open_run(tmp_path / "r").action_signals().set_index(["action_index", "correct"])
-    )
-    assert table.loc[(0, True), "delta"] == pytest.approx(-0.5)
-    assert table.loc[(1, True), "delta"] == pytest.approx(1.0)
-    assert table.loc[(0, False), "logp"] == pytest.approx(-2.0)
-    assert table.loc[(0, True), "lld_share"] == 1.0
-
-
 def test_a_response_with_one_unmeasured_action_has_no_delta(tmp_path):
     with lldscope.Recorder(tmp_path / "r") as r:
         r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])

@@ -15,7 +15,7 @@ import pytest
 import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.recording import calls, recorder, writer
-from lldscope.storage import heartbeats, layout
+from lldscope.storage import heartbeats
 
 
 def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -84,17 +84,6 @@ def test_one_optional_value_that_does_not_fit_costs_itself(tmp_path, bad):
     assert r.dropped == {"responses.n_tokens: values that are not int32": 1}
 
 
-@pytest.mark.parametrize("text", ["a\ud83d", "\udcff", "ok"])
-def test_half_a_surrogate_pair_is_replaced(tmp_path, text):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.responses(step=0, response_id=[0, 1], text=[text, "whole"], data_source=text)
-        r.step(step=0)
-    plain = text.encode("utf-8", "replace").decode()
-    actual = rows(tmp_path / "r", "SELECT text, data_source FROM responses ORDER BY response_id")
-    assert actual == [(plain, plain), ("whole", plain)]
-    assert r.dropped == {}
-
-
 def test_losses_while_the_writer_is_behind_are_logged_and_counted(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(calls, "QUEUE_CALLS", 0)
     with caplog.at_level(logging.WARNING), lldscope.Recorder(tmp_path / "r") as r:
@@ -159,24 +148,3 @@ def test_what_no_reader_would_take_is_refused_before_anything_is_created(tmp_pat
     with pytest.raises(UsageError):
         lldscope.Recorder(tmp_path / "r", **wrong)
     assert not (tmp_path / "r").exists()
-
-
-@pytest.mark.parametrize("steps", [0.5, "many", None, float("nan"), -3])
-def test_a_plan_that_is_no_number_changes_nothing(tmp_path, steps):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.plan(100)
-        r.plan(steps)
-        r.step(step=0)
-    assert layout.read_run(tmp_path / "r")["planned_steps"] == 100
-    assert sum(r.dropped.values()) == 1
-
-
-@pytest.mark.parametrize(("status", "reason"), [("done", None), (None, 3), ("weird", "x")])
-def test_an_end_that_no_reader_knows_is_kept_as_the_reason(tmp_path, status, reason):
-    r = lldscope.Recorder(tmp_path / "r")
-    r.step(step=0)
-    r.close(status, reason)
-    with lldscope.open_run(tmp_path / "r") as run:
-        assert run.damaged == {}
-        assert run.info["status"] == "stopped"
-        assert str(status) in run.info["reason"]

@@ -228,24 +228,6 @@ def test_losses_of_an_earlier_attempt_are_still_reported(tmp_path):
     assert entry == ("steps.nonsense: not a column of the schema", 2)
 
 
-def test_a_forked_child_does_not_end_the_run(tmp_path):
-    code = (
-        "import os, sys, lldscope\n"
-        "r = lldscope.Recorder(sys.argv[1])\n"
-        "r.step(step=0)\n"
-        "if os.fork() == 0:\n    sys.exit()\n"  # runs the functions registered with atexit
-        "os.wait()\n"
-        "from lldscope.storage import layout\n"
-        "print(layout.read_run(r.path)['status'])\n"
-        "r.step(step=1)\n"
-        "r.close()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "run"],
-                          capture_output=True, text=True, check=True)
-    assert done.stdout == "running\n"
-    assert recorded_steps(tmp_path / "run") == [0, 1]
-
-
 # -- resuming -------------------------------------------------------------------------------------
 
 

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from recorded_steps import record_steps, wait_until
+from recorded_steps import wait_until
 
 import lldscope
 from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.core.schema import TABLES
-from lldscope.monitor.health import check
-from lldscope.recording import calls, recorder, sealer, writer
-from lldscope.recording.recorder import FailOpen
+from lldscope.recording import calls, sealer, writer
 from lldscope.storage import compaction, heartbeats, json_files, layout
 
 
@@ -311,14 +306,6 @@ def test_what_was_flushed_survives_a_kill(tmp_path):
     assert counts == {"evals": 1, "updates": 1, "responses": 0}
 
 
-def test_flushing_a_closed_recorder_does_not_wait(tmp_path):
-    r = lldscope.Recorder(tmp_path / "r")
-    r.close()
-    start = time.monotonic()
-    r.flush()
-    assert time.monotonic() - start < recorder.FLUSH_SECONDS
-
-
 def test_calls_after_close_are_counted_not_raised(tmp_path):
     r = lldscope.Recorder(tmp_path / "r")
     r.close()
@@ -335,25 +322,6 @@ def test_the_null_recorder_has_every_public_method():
         for table in TABLES:
             getattr(null, "step" if table == "steps" else table)(step=0)
         null.event("checkpoint", step=0)
-
-
-def test_the_planned_length_decides_the_rate_of_the_decay_alarm(tmp_path):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        record_steps(r, range(30))
-        run = lldscope.open_run(tmp_path / "r")
-        assert (run.planned_steps, run.assess().arl) == (None, 2000)
-        r.plan(300)
-        r.plan(160)
-    run.refresh()
-    assert (run.planned_steps, run.assess().arl) == (160, 20 * 160)
-    assert run.assess(arl=500).arl == 500
-    state = check(run)
-    assert state.false_alarm_bound == pytest.approx(0.05)
-    assert check(run, arl=500).false_alarm_bound == pytest.approx(160 / 500)
-    assert run.info["status"] == "finished"
-    for wrong in ("many", 0, -3, 2.5, True):
-        run.info["planned_steps"] = wrong
-        assert run.planned_steps is None
 
 
 def test_events_and_alerts_are_lines(tmp_path):
@@ -384,41 +352,3 @@ def test_a_writer_that_is_always_behind_still_seals(tmp_path, monkeypatch):
                 step += 1
         assert time.monotonic() < until
         assert waiting
-
-
-def test_a_process_that_forgets_to_close_still_seals(tmp_path):
-    code = f"import lldscope; r = lldscope.Recorder({str(tmp_path / 'r')!r}); r.step(step=0)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert len(rows(tmp_path / "r", "steps")) == 1
-    assert layout.read_run(tmp_path / "r")["status"] == "stopped"
-
-
-def test_the_working_directory_may_change(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "elsewhere").mkdir()
-    with lldscope.Recorder("run") as recorder:
-        monkeypatch.chdir(tmp_path / "elsewhere")
-        record_steps(recorder, range(3))
-    with lldscope.open_run(tmp_path / "run") as run:
-        assert (run.info["status"], len(run.signals())) == ("finished", 3)
-
-
-def test_a_run_can_be_moved(make_run, tmp_path):
-    path = make_run(steps=range(5))
-    shutil.move(path, tmp_path / "elsewhere")
-    assert len(lldscope.open_run(tmp_path / "elsewhere").signals()) == 5
-
-
-def test_what_fails_inside_of_what_may_fail_ends_nothing():
-    """An adapter's part within a part: both are told of, and neither error comes out."""
-    recorder = SimpleNamespace(dropped=Counter(), event=lambda *args, **kwargs: None)
-    fail_open = FailOpen(recorder, "mine")
-    with fail_open("a step"):
-        with fail_open("a part of it"):
-            raise ValueError("inner")
-        raise KeyError("outer")
-    assert recorder.dropped == {
-        "mine: a part of it: ValueError: inner": 1, "mine: a step: KeyError: 'outer'": 1,
-    }
-    assert fail_open.take() == fail_open.seconds > 0
-    assert fail_open.take() == 0

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from recorded_steps import wait_until
 
 import lldscope
-from lldscope.core.errors import UsageError
 from lldscope.recording import writer
 from lldscope.storage import heartbeats, json_files, layout, part
 
@@ -75,18 +72,6 @@ def test_a_detail_that_cannot_become_json_costs_only_its_line(tmp_path, detail):
     assert heartbeats.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(r.dropped)
 
 
-def test_details_are_copied_during_the_call(tmp_path):
-    values, array, inner = [1, 2], np.array([1]), {"lr": [0.5]}
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.event("lr_change", step=0, values=values, array=array, inner=inner)
-        values.append(3)
-        array[:] = 9
-        inner["lr"][0] = 0.1
-    (event,) = events_of(tmp_path / "r")
-    assert (event["values"], event["inner"]) == ([1, 2], {"lr": [0.5]})
-    assert event["array"] in (1, [1])
-
-
 def test_rows_that_cannot_be_written_are_bounded_like_those_the_disk_refuses(tmp_path, monkeypatch):
     def fail(*arguments: object) -> None:
         raise MemoryError
@@ -97,34 +82,6 @@ def test_rows_that_cannot_be_written_are_bounded_like_those_the_disk_refuses(tmp
     r.flush()
     r.close()
     assert r.dropped == {"steps: rows lost because the disk refuses them": 1}
-
-
-@pytest.mark.parametrize("detail", DETAILS)
-def test_a_config_that_cannot_become_json_is_refused_before_anything_is_created(tmp_path, detail):
-    path = tmp_path / "r"
-    with pytest.raises(UsageError, match="config cannot be written"):
-        lldscope.Recorder(path, config={"lr": 0.5, "betas": DETAILS[detail]()})
-    assert not path.exists()
-    with lldscope.Recorder(path, config={"lr": 0.5, "betas": [0.9, 0.99]}) as r:
-        assert r.attempt == 1
-    assert layout.read_run(path)["config"] == {"lr": 0.5, "betas": [0.9, 0.99]}
-
-
-def test_masked_scalars_are_null(tmp_path):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.step(
-            step=1,
-            entropy_sum=np.ma.array([1.0, 2.0], mask=True).sum(),
-            reward_sum=np.ma.masked,
-            reward_sq_sum=np.ma.array(3.0, mask=True),
-            n_tokens=np.ma.array([1, 2]).sum(),
-            n_responses=np.array(4),
-        )
-    (part,) = [p for p in layout.read_manifest(tmp_path / "r").parts if p.table == "steps"]
-    (row,) = pq.read_table(part.path(tmp_path / "r")).to_pylist()
-    assert [row[k] for k in ("entropy_sum", "reward_sum", "reward_sq_sum")] == [None] * 3
-    assert (row["n_tokens"], row["n_responses"]) == (3, 4)
-    assert r.dropped == {}
 
 
 def test_an_evaluation_is_sealed_before_the_next_step(tmp_path, monkeypatch):
@@ -151,18 +108,6 @@ def test_rows_of_a_step_that_never_ends_leave_memory_whatever_else_is_sealed(tmp
             return bool(steps_of(path, "probes"))
 
         wait_until(sealed)
-
-
-def test_a_long_pause_before_a_step_does_not_make_half_of_it_visible(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
-    path = tmp_path / "r"
-    with lldscope.Recorder(path) as r:
-        r._writer._sealer._last -= 60  # when the last seal was
-        r.responses(step=0, response_id=[0])
-        time.sleep(0.3)  # long enough for the writer to seal
-        assert steps_of(path, "responses") == []
-        r.step(step=0)
-    assert steps_of(path, "responses") == [0]
 
 
 def test_a_run_whose_attempts_are_invalid_can_be_resumed(make_run):

@@ -70,16 +70,3 @@ def test_the_step_alone_decides_and_not_the_order_of_the_rows():
     before = random.getstate()
     rescore_sample(correct, groups, 0.25, 7)
     assert random.getstate() == before, "the training's random numbers are not touched"
-
-
-def test_edges():
-    groups = [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
-    correct = [True] * 4 + [True, False] * 2 + [None, False] * 2 + [False, True, True, True]
-    assert rescore_sample(correct, groups, 0.5, 0) == [4, 5, 6, 7, 12, 13, 14, 15]
-    assert rescore_sample(correct, groups, 1, 0) == list(range(16))
-    assert rescore_sample(correct, groups, 0, 0) == []
-    assert rescore_sample([False] * 16, groups, 0.5, 0) == []
-    assert len(rescore_sample(correct, groups, 0.001, 0)) == 1
-    assert rescore_sample([], [], 0.5, 0) == []
-    unknown = [None, False, True, False]
-    assert rescore_sample(unknown, [0] * 4, 0.99, 0) == [1, 2, 3], "not known is not incorrect"

@@ -11,7 +11,7 @@ import pytest
 from made_up_runs import write_run, write_step
 
 import lldscope
-from lldscope.core.numbers import number, signed, true_minus
+from lldscope.core.numbers import number
 from lldscope.explore.comparison import compare
 from lldscope.report.comparison import document
 from lldscope.report.html import html
@@ -122,12 +122,3 @@ def test_command_writes_a_report_of_folders(lldscope_command, folder, tmp_path):
     two = lldscope_command("compare", *both, "--json", "-o", page)
     assert two.returncode == 2
     assert "FILE.json" in two.stderr
-
-
-def test_a_minus_is_a_minus_only_before_numbers():
-    text = "mean Δ -1.24 nats (-0.5 to 1e-05), lld-decay on 2026-11-22, steps 3-5, [-1, 1], x-2"
-    assert true_minus(text) == (
-        "mean Δ −1.24 nats (−0.5 to 1e−05), lld-decay on 2026-11-22, steps 3-5, [−1, 1], x-2"
-    )
-    texts = number(None), number(-0.001234), signed(-2.0), signed(0.5)
-    assert texts == ("–", "−0.00123", "−2", "+0.5")

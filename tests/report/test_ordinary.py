@@ -11,9 +11,7 @@ import lldscope
 from lldscope.core.trainers import OTHER
 from lldscope.importers.build import Import
 from lldscope.importers.source import ImportRequest
-from lldscope.report import post_mortem
-from lldscope.report.brief import brief
-from lldscope.report.ordinary import HEALTHY, LEAST, SHOWN, identities, in_words, ordinary
+from lldscope.report.ordinary import HEALTHY, LEAST, SHOWN, in_words, ordinary
 from lldscope.report.trainers import trainer_of
 
 LOGS = pd.read_csv(HEALTHY)
@@ -52,24 +50,6 @@ def test_with_few_logs_of_a_trainer_those_of_all_are_shown_but_not_the_tiny_poli
     others = LOGS[LOGS["trainer"] != "lldscope"]["grad_norm"].dropna()
     assert answer["grad_norm"]["logs"] == len(others) >= LEAST
     assert answer["grad_norm"]["trainer"] == "any trainer"
-
-
-def test_what_has_to_be_so_is_said(run):
-    assert [s.split(" is expected")[0] for s in identities(run)] == [
-        "A policy loss near 0", "A clip share of 0", "A KL of 0 in the first step"
-    ]
-
-
-def test_zeros_are_not_called_ordinary_where_nothing_is_trained(tmp_path):
-    rows = [{"step": i, "reward": i % 3 / 3, "reward_std": 0.3, "loss": 0.0, "grad_norm": 0.0}
-            for i in range(25)]
-    log = tmp_path / "log.jsonl"
-    log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    task = Import([log], tmp_path / "run", ImportRequest(), None)
-    with lldscope.open_run(task.build(lambda note: None).run) as opened:
-        answer = brief(opened, post_mortem(opened))
-    assert [ground["rule"] for ground in answer["grounds"]] == ["no-update"]
-    assert answer["usual"] == answer["expected"] == []
 
 
 def test_every_healthy_log_names_its_source():

@@ -15,16 +15,13 @@ from made_up_runs import write_run
 
 import lldscope
 from lldscope.cli.views import show_state
-from lldscope.core.safe_text import escape_control
 from lldscope.core.trainers import trainer_called
-from lldscope.diagnosis.registry import CAUSES, LABELS, LOOK_ALIKES
 from lldscope.report import PostMortem, post_mortem
 from lldscope.report.charts import STORY, of_run
 from lldscope.report.document import document
 from lldscope.report.html import POLICY, html
 from lldscope.report.markdown import markdown
 from lldscope.report.sentences import duration
-from lldscope.report.trainers import first_change, trainer_of
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe \"'><img src=x onerror=alert(2)> `|`"
@@ -117,46 +114,7 @@ def test_one_pair_of_steps_for_each_event(died, well):
     assert {int(n) for n in re.findall(r"step (\d+)", box)} <= steps
 
 
-def test_a_healthy_run_is_reported_as_healthy(well):
-    assert well.state.verdict == "healthy"
-    assert well.change is None
-    assert well.cost is None
-    assert "what is wrong" not in text_of(well)
-
-
 TRL, VERL, OWN = map(trainer_called, ("TRL 1.16", "verl 0.9", "lldscope_trainer 0.1"))
-
-
-def test_settings_are_called_by_the_trainers_own_names(died):
-    _, facts = died
-    assert (facts.change.setting, facts.change.value) == ("lr", "0.0004")
-    changes = first_change(TRL, {"args": {"learning_rate": 1e-6}}, "lld-decay")
-    assert (changes.setting, changes.value) == ("args.learning_rate", "1e-06")
-    assert first_change(TRL, None, "truncation").setting == "GRPOConfig.max_completion_length"
-    assert first_change(VERL, {}, "kl-explosion").setting.endswith("kl_loss_coef")
-    assert first_change(OWN, {}, "tool-outage") is None
-    assert first_change(OWN, {}, "reward-crash") is None
-
-
-@pytest.mark.parametrize(
-    ("info", "record"),
-    [
-        ({"trainer": "trl 1.16.0"}, ""),
-        ({"imported": {"trainer": "trl"}}, "instrument("),
-        ({"imported": {"trainer": "verl"}}, "lldscope_sync"),
-        ({"imported": {"trainer": "other"}}, "lldscope.Recorder("),
-        ({"imported": {"formats": ["csv"]}}, "lldscope.Recorder("),
-    ],
-)
-def test_what_to_type_to_record_more_is_in_the_trainer_s_language(info, record):
-    lines = "\n".join(trainer_of(info).record)
-    assert record in lines
-    assert bool(record) == bool(lines)
-
-
-def test_every_look_alike_has_a_label_and_every_cause_an_action():
-    assert set(LABELS) == set(LOOK_ALIKES)
-    assert all(rule.cause and rule.action for rule in CAUSES)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 10])
@@ -291,11 +249,6 @@ def test_a_notebook_shows_the_first_screen_of_the_report(died):
     assert "<body" not in card
 
 
-def test_visible_keeps_words_and_marks_the_rest():
-    assert escape_control("Σ ok\n", lines=True) == "Σ ok↵\n"
-    assert escape_control("a\x00b\x7fc\u2066d\ud800") == "a␀b␡c⟨U+2066⟩d⟨U+D800⟩"
-
-
 def test_command_writes_files_by_their_names(lldscope_command, tmp_path):
     page = tmp_path / "r.html"
     done = lldscope_command("report", SAMPLES / "grpo-llds", "-o", page)
@@ -315,32 +268,6 @@ def write_scalars(path: Path, step: np.ndarray, columns: dict[str, np.ndarray]) 
             recorder.step(step=at, time=1.7e9 + 60 * at, n_responses=8)
             recorder.scalars(step=at, name=[*columns], value=[c[row] for c in columns.values()])
     return path
-
-
-def test_a_row_every_ten_steps_stands_for_ten_steps(tmp_path: Path) -> None:
-    step = np.arange(10, 801, 10)
-    reward = np.where(step < 400, 0.6, 0.1) + np.random.default_rng(0).normal(0, 0.02, len(step))
-    with lldscope.open_run(write_scalars(tmp_path / "run", step, {"reward": reward})) as run:
-        facts = post_mortem(run)
-    steps = 810 - facts.cost.step
-    assert (facts.cost.steps, facts.cost.rollouts) == (steps, 8 * steps)
-    assert facts.cost.hours == pytest.approx(steps / 60)
-    assert facts.summary[0].startswith("800 steps (10–800)")
-    assert ", 100-step means" in facts.summary[1]
-    assert facts.signals["reward"].first == pytest.approx(reward[:10].mean())
-
-
-def test_the_numbers_of_an_alarm_stand_beside_the_step_they_are_of(tmp_path: Path) -> None:
-    step = np.arange(240)
-    share = np.where((step // 60) % 2 == 1, 0.7, 0.02)  # from steps 60 and 180 on
-    columns = {"reward": np.full(240, 0.5), "truncated_share": share}
-    with lldscope.open_run(write_scalars(tmp_path / "run", step, columns)) as run:
-        facts = post_mortem(run)
-    alarm = next(a for a in facts.alarms if a.rule == "truncation")
-    assert alarm.step < 80 < 180 <= alarm.episodes[-1][0]
-    evidence = facts.look_alikes["truncation"].evidence
-    assert evidence == f"fired at step {alarm.step}: {alarm.message}"
-    assert f"at step {alarm.step}, {alarm.message}" in text_of(facts)
 
 
 def test_what_passed_costs_what_it_lasted_and_caused_nothing(tmp_path: Path, capsys) -> None:
@@ -383,18 +310,3 @@ def test_the_box_on_top_has_cause_action_cost_and_confidence(lldscope_command) -
     assert facts.look_alikes["truncation"].evidence.startswith(after)
     text = lldscope_command("report", run, "--format", "md").stdout
     assert "- **what is wrong:** Retriever or tool dead (began at step 30)." in text
-
-
-@pytest.mark.browser
-def test_the_story_takes_one_screen_and_fits_a_phone(chromium, tmp_path, died, well) -> None:
-    """Two screens of 1280 x 900 before the fold, and nothing wider than a phone."""
-    for name, facts in (("died", died[1]), ("well", well)):
-        file = tmp_path / f"{name}.html"
-        file.write_text(page_of(facts), encoding="utf-8")
-        for width, most in ((1280, 1800), (390, None)):
-            tab = chromium.new_page(viewport={"width": width, "height": 900})
-            tab.goto(file.as_uri())
-            assert tab.evaluate("document.documentElement.scrollWidth") == width
-            top = tab.evaluate("document.querySelector('details').getBoundingClientRect().top")
-            assert most is None or top < most
-            tab.close()

@@ -64,16 +64,3 @@ def test_twin(make):
         assert row == [0] * 4 + twin(policy, ids) + [0, 0]
         marked += sum(row)
     assert marked > 300
-
-
-def test_a_turn_is_decoded_a_few_times_however_long_it_is(monkeypatch):
-    policy = load_policy("tiny", torch.device("cpu"))
-    ids = policy.encode(" city" * 2000 + "<answer> Chad</answer>")
-    episode = Episode(Question("q", ("x",), "made", "0"))
-    episode.actions = [Action("answer", "Chad")]
-    decoded: list[int] = []
-    decode = Policy.decode
-    monkeypatch.setattr(Policy, "decode", lambda p, x: decoded.append(len(x)) or decode(p, x))
-    mask = answer_mask(policy, [Rollout(episode, ids, [0] * len(ids))], torch.Size((1, len(ids))))
-    assert mask.sum() == 1
-    assert len(decoded) < 26

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -131,22 +130,6 @@ def test_the_interval_is_students():
 
 
 @pytest.mark.slow
-def test_sentence_says_which_way_the_update_went(answer):
-    results = [replace(r) for r in answer.variants]
-    results[0].delta = (-1.8, -2.0, -1.6)
-    results[1].delta, results[1].change = (0.3, 0.1, 0.5), (2.1, 1.9, 2.3)
-    sentence = replace(answer, variants=results).sentence
-    assert "This update lowers" in sentence
-    assert "; without negative advantages it is +0.30;" in sentence
-    results[0].delta, results[1].change = (-1.8, -4.0, 0.4), (2.1, -0.1, 4.3)
-    sentence = replace(answer, variants=results).sentence
-    assert "+0.40; chance may explain it; without negative" in sentence
-    assert "advantages it is +0.30, within noise" in sentence
-    results[0].delta = (0.5, 0.4, 0.6)
-    assert replace(answer, variants=results).sentence.endswith("interval +0.40 to +0.60.")
-
-
-@pytest.mark.slow
 def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypatch):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
@@ -184,14 +167,10 @@ def test_shared_prefixes_end_where_a_negative_leaves_the_correct_response(traine
     ("step", "change", "words"),
     [
         (1, None, "no intact checkpoint at or before step 1"),
-        (9, None, "not among the recorded steps"),
         (2, "checkpoints", "no intact checkpoint"),
-        (None, "checkpoints", "no checkpoint to start from"),
         (2, "torch", "was made with torch 2.0.1"),
         (2, "path", "There is no run"),
         (2, {"trainer": "lldscope_trainer 0.0.1"}, "was recorded with lldscope_trainer 0.0.1"),
-        (2, {"trainer": "trl 1.0"}, "was not recorded by `lldscope train`"),
-        (2, {"world_size": 2}, "several processes"),
         (2, {"config": {"lr": "high"}}, "settings of run cannot be read"),
     ],
 )

@@ -6,7 +6,6 @@ import gzip
 import json
 import random
 import re
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lldscope_trainer.builtin import world
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question, ShuffledQuestions, read_questions
 
@@ -149,13 +147,8 @@ FLASH = {"id": "1", "question": "Who?", "golden_answers": ["x"]}
     [
         (FLASH, {"id": "2", "golden_answers": ["x"]}, "question", "nothing"),
         (FLASH, FLASH | {"question": " \n"}, "question", "' \\n'"),
-        (FLASH, FLASH | {"question": "\ud800"}, "question", "'\\ud800'"),
-        (FLASH, FLASH | {"golden_answers": []}, "golden_answers", "[]"),
         (FLASH, FLASH | {"golden_answers": ["x", 7]}, "golden_answers[1]", "7"),
-        (FLASH, FLASH | {"golden_answers": {"a": 1}}, "golden_answers", "{'a': 1}"),
         (FLASH, FLASH | {"id": 1.5}, "id", "1.5"),
-        (FLASH, FLASH | {"id": True}, "id", "True"),
-        (VERL, VERL | {"prompt": "Who?"}, "prompt", "'Who?'"),
         (VERL, VERL | {"prompt": [{"role": "user"}]}, "prompt[0].content", "nothing"),
         (
             VERL,
@@ -163,7 +156,6 @@ FLASH = {"id": "1", "question": "Who?", "golden_answers": ["x"]}
             "prompt",
             "[{'role': 'assistant', 'content': 'Hm'}]",
         ),
-        (VERL, VERL | {"reward_model": "x"}, "reward_model.ground_truth", "nothing"),
         (
             VERL,
             VERL | {"reward_model": {"ground_truth": {"target": None}}},
@@ -181,16 +173,6 @@ def test_a_bad_row_is_named_with_its_column(good, bad, column, results, tmp_path
     assert "\n" not in message
 
 
-def test_the_error_on_the_page(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    row = '{"id": "test_0", "question": "Who?", "golden_answers": ["Tom Baker", 7]}'
-    assert row.split('Who?", ')[1][:-1] in PAGE
-    put(tmp_path / "bamboogle/test.jsonl", row)
-    with pytest.raises(UsageError) as error:
-        read_questions(["bamboogle/test.jsonl"])
-    assert f"```text\n{error.value}\n```" in PAGE
-
-
 GOOD = lines([FLASH])
 
 
@@ -198,26 +180,15 @@ GOOD = lines([FLASH])
     ("content", "expected"),
     [
         ("", "holds no questions"),
-        ("\n \n", "holds no questions"),
         ("[]", "holds no questions"),
-        (gzip.compress(b"", mtime=0), "holds no questions"),
         ("question,answer\n", "neither Parquet nor JSON lines nor a JSON list starts with b'q"),
-        (b"\x00\x01", "neither Parquet"),
         (b"PAR1 and no more", "cannot be read after row 0"),
         (gzip.compress(GOOD.encode() * 99, mtime=0)[:-20], "cannot be read after row"),
-        (b"\x1f\x8bnot gzip", "cannot be read after row 0"),
         (GOOD + "{", "cannot be read after row 1: this is not JSON"),
-        (GOOD + "[1]\n", "row 2: found [1], expected an object"),
         (GOOD.encode() + b'{"question": "\xff"}', "after row 1: this is not UTF-8"),
         (GOOD + '{"a": ' + "[" * 99_999, "after row 1: this JSON is nested too deeply"),
-        (GOOD + '{"id": ' + "9" * 5000 + "}", "after row 1: Exceeds"),
         (f"[{GOOD}", "this is not JSON (Expecting ',' delimiter, line 2"),
-        (f"[{GOOD}] [1]", "this is not JSON (Extra data"),
-        (f"[{GOOD}, 7]", "row 2: found 7, expected an object"),
-        ('[{"a": ' + "[" * 99_999, "this JSON is nested too deeply"),
-        (b'[{"question": "\xff"}]', "cannot be read after row 0: this is not UTF-8"),
         ('{"text": "x", "title": "y"}', "has the columns ['text', 'title']: expected prompt and"),
-        ('{"question": "x"}', "has the columns ['question']: expected"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_sentence(content, expected, tmp_path):
@@ -226,13 +197,6 @@ def test_a_file_that_cannot_be_read_is_a_sentence(content, expected, tmp_path):
         read_questions([path])
     assert str(path) in str(error.value)
     assert len(str(error.value)) < 500
-
-
-def test_no_such_file_and_a_folder(tmp_path):
-    with pytest.raises(UsageError, match="There is no file"):
-        read_questions([tmp_path / "none.jsonl"])
-    with pytest.raises(UsageError, match="Is a directory"):
-        read_questions([tmp_path])
 
 
 CELLS = st.recursive(
@@ -311,24 +275,6 @@ def test_a_limit_holds_for_each_source_and_does_not_follow_the_order(tmp_path):
     assert len(everything) == 403
 
 
-@pytest.mark.parametrize("form", ["lines", "parquet"])
-def test_memory_goes_with_the_questions_kept(form, tmp_path):
-    n, filler = 1500, "x" * 20_000
-    rows = [{"question": f"{i}?", "answer": "x", "metadata": filler} for i in range(n)]
-    path = tmp_path / "q"
-    if form == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=100)
-    else:
-        put(path, lines(rows))
-    tracemalloc.start()
-    try:
-        assert len(read_questions([path], limit=8)) == 8
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 0.1 * n * len(filler)
-
-
 # -- what a step draws -----------------------------------------------------------------------------
 
 
@@ -362,31 +308,3 @@ def test_the_world_draws_from_the_steps_own_generator():
     assert [q.key for q in draws] == [(q.data_source, q.text) for q in draws]
     assert source.held_out(9) == source.held_out(9)
     assert not set(source.held_out(99)) & set(source.draw(0, 99, random.Random(0)))
-
-
-def test_more_questions_than_the_world_has_are_refused(monkeypatch):
-    monkeypatch.setattr(world, "PATIENCE", 50)
-    with pytest.raises(UsageError, match="ask for fewer"):
-        World.real().held_out(100_000)
-
-
-# -- the real files --------------------------------------------------------------------------------
-
-
-def test_files_of_one_folder_are_two_sources_and_one_of_each_folder_is_named_after_it(
-    tmp_path, monkeypatch
-):
-    """docs/training.md and docs/data.md to the letter."""
-    monkeypatch.chdir(tmp_path)
-    (line,) = re.findall(r"^eval_data: (\S+)", (DOCS / "training.md").read_text("utf-8"), re.M)
-    together = "data/nq.jsonl,data/hotpotqa.jsonl"
-    assert f"`{together}`" in PAGE
-    for files in (line, together):
-        for i, name in enumerate(files.split(",")):
-            put(Path(name), lines([FLASH | {"question": f"{i}?"}]))
-    assert [q.key for q in read_questions(line.split(","))] == [("nq", "1"), ("hotpotqa", "1")]
-    keys = [q.key for q in read_questions(together.split(","))]
-    assert keys == [("data/nq", "1"), ("data/hotpotqa", "1")]
-    # A file that is named twice, once through a link, is one file.
-    Path("link.jsonl").symlink_to("data/nq.jsonl")
-    assert [q.key for q in read_questions(["data/nq.jsonl", "link.jsonl"])] == [("data", "1")]

@@ -101,10 +101,6 @@ def test_a_miss_depends_on_the_wording_and_on_nothing_else(world):
     assert sum(rescued) > 0.5 * len(rescued)
 
 
-def test_a_query_without_known_words_finds_nothing(world):
-    assert Bm25Retriever(world.documents).retrieve(["qqq zzz", ""]) == [[], []]
-
-
 # -- protocol -------------------------------------------------------------------------------------
 
 
@@ -159,19 +155,6 @@ def test_the_last_generation_gets_no_tool(world):
     assert episode.actions[-1].kind == "search"
     assert episode.actions[-1].tool_ok is None
     assert episode.reward == 0.0
-
-
-def test_docs_hash_ignores_the_order(world):
-    environment = Environment(Bm25Retriever(world.documents, miss_rate=0.0))
-    a, b = (
-        Episode(question_about(world, "countries-1hop")),
-        Episode(question_about(world, "countries-1hop")),
-    )
-    environment.respond([a, b], 2 * ["<search>capital</search>"])
-    b.actions[0].documents = b.actions[0].documents[::-1]
-    assert a.actions[0].docs_hash == b.actions[0].docs_hash
-    b.actions[0].documents.pop()
-    assert a.actions[0].docs_hash != b.actions[0].docs_hash
 
 
 class Tool:
@@ -322,16 +305,6 @@ def test_defused_text_holds_no_name_and_loses_no_letter(names, text):
     defused = defuse(text, names)
     assert not any(name in defused for name in names)
     assert defused.replace(" ", "") == text
-
-
-def test_control_tokens_that_are_letters_or_space_stay():
-    text = "a  b\n\nx <|im_end|>"
-    episode = play(
-        Tool([Document(1, "", text)]),
-        "<search>q</search>",
-        reserved=["x", "  ", "\n\n", "<|im_end|>"],
-    )
-    assert "a  b\n\nx < |im_end|>" in episode.observations[0]
 
 
 # -- reward ---------------------------------------------------------------------------------------

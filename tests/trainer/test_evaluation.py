@@ -7,18 +7,15 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
-import keeper as keeper_module
 import pytest
 import torch
 from lldscope_trainer.builtin.world import World
-from lldscope_trainer.config import load_config
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import INVALID, Environment, Episode, Scoring
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.rollout import evaluation
 from lldscope_trainer.rollout.evaluation import evaluate
-from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout
 
 import lldscope
@@ -142,37 +139,6 @@ def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
     sizes = [sum(player.sizes) for player in players]
     assert sum(sizes) == 8
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_evaluations_have_a_temperature_and_turns_of_their_own(monkeypatch):
-    """As in the paper, 3 turns for training and 4 for evaluation; samples are not called greedy."""
-    turns: dict[str, list[int]] = {"training": [], "evaluation": []}
-
-    def count(self, environment, questions, generator, *, play=Sampler.play):
-        sampled = self._sampling.temperature == 0.7
-        turns["evaluation" if sampled else "training"].append(environment.max_turns)
-        return play(self, environment, questions, generator)
-
-    monkeypatch.setattr(Sampler, "play", count)
-    keeper = keeper_module.Keeper()
-    config = load_config("tiny", [
-        *keeper_module.SMALL, "steps=1", "lr=1e-30", "eval_questions=6", "eval_temperature=0.7",
-        "eval_max_turns=3",
-    ])
-    keeper_module.train(config, keeper)
-    assert set(turns["training"]) == {2}
-    assert set(turns["evaluation"]) == {3}
-    first, last = (
-        [r | {"step": 0} for r in keeper.rows("eval_questions") if r["step"] == s] for s in (0, 1)
-    )
-    assert first == last, "the same draws every time"
-    assert {row["metric"] for row in keeper.rows("evals")} == {"em_sampled", "f1_sampled"}
-
-
-def test_without_questions_nothing_is_recorded():
-    keeper = Keeper()
-    assert evaluate(Echo(), [], None, keeper, 0, ALONE) is None
-    assert keeper.rows == []
 
 
 @pytest.fixture

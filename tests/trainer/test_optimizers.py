@@ -23,19 +23,15 @@ from lldscope.core.errors import LldscopeError
 WORKER = Path(__file__).with_name("optimizer_worker.py")
 # The band keeps rounding, which differs with the padding of a batch, from opening a gate.
 COMMON = "llds=token,llds_dead_band=1e-4,entropy_coefficient=0.01,micro_tokens=200"
-RECOMPUTED = f"{COMMON},gradient_checkpointing=true"
 HAVE_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
-STAGES = (1, 2, 3)
+STAGES = (2, 3)  # 1 is 2 without sharded gradients
 needs_deepspeed = pytest.mark.engine("deepspeed")
 
-CASES = {
-    "torch": COMMON, "torch-bf16": f"{COMMON},dtype=bfloat16", "torch-recomputed": RECOMPUTED,
-}
+CASES = {"torch": COMMON, "torch-bf16": f"{COMMON},dtype=bfloat16"}
 for _stage in STAGES if HAVE_DEEPSPEED else ():
     CASES[f"zero{_stage}"] = f"{COMMON},optimizer=deepspeed,zero_stage={_stage}"
-    CASES[f"zero{_stage}-bf16"] = f"{CASES[f'zero{_stage}']},dtype=bfloat16"
 if HAVE_DEEPSPEED:
-    CASES["zero3-recomputed"] = f"{RECOMPUTED},optimizer=deepspeed,zero_stage=3"
+    CASES["zero3-bf16"] = f"{CASES['zero3']},dtype=bfloat16"
 
 Seen = dict[str, torch.Tensor]
 NORM, LOSS, LLDS, TOKENS, SKIPPED = range(5)
@@ -73,7 +69,7 @@ def combined(ranks: list[Seen], phase: str) -> torch.Tensor:
     return torch.stack([rows[0, :, NORM], *losses], dim=1)
 
 
-ZERO = [f"zero{stage}{kind}" for stage in STAGES for kind in ("", "-bf16")]
+ZERO = ["zero2", "zero3", "zero3-bf16"]
 EVERY = ["torch", "torch-bf16", *(pytest.param(name, marks=needs_deepspeed) for name in ZERO)]
 every_case = pytest.mark.parametrize("name", EVERY)
 each_size = pytest.mark.parametrize("size", [1, 2])
@@ -97,24 +93,6 @@ def test_zero_is_plain_torch(records, stage, size):
         expected = combined(plain, phase)
         torch.testing.assert_close(combined(split, phase), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(split[0]["weights"], plain[0]["weights"], rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-@needs_deepspeed
-@each_size
-@pytest.mark.parametrize("stage", STAGES)
-def test_zero_in_bfloat16_is_near_plain_torch(records, stage, size):
-    """Plain torch computes in bfloat16 with float32 weights, ZeRO with bfloat16 ones. Losses and
-    norm of the first update agree to bfloat16's two to three digits. What follows hangs on ratios
-    of rounded probabilities: by the third, plain torch itself differs between one process and two.
-    """
-    plain, split = records["torch-bf16", 1], records[f"zero{stage}-bf16", size]
-    expected, results = combined(plain, "first"), combined(split, "first")
-    torch.testing.assert_close(results[0], expected[0], rtol=2e-2, atol=2e-3)
-    torch.testing.assert_close(results[1, 0], expected[1, 0], rtol=0.1, atol=0)
-    torch.testing.assert_close(results[:, 1], expected[:, 1], rtol=0, atol=0.02)
-    shift = (split[0]["weights"] - plain[0]["weights"]).abs()
-    assert shift.mean() < 5e-4, "Adam moves a weight by the rate, 1e-3, per update at most"
 
 
 @pytest.mark.slow
@@ -219,21 +197,6 @@ def test_the_state_of_another_model_is_refused(tmp_path):
         optimizer.load(tmp_path)
 
 
-def test_weights_of_another_model_are_refused():
-    optimizer = plain_optimizer()
-    with pytest.raises(LldscopeError, match="not those of this model"):
-        optimizer.set_weights({"model.norm.weight": torch.zeros(3)})
-
-
-def test_one_process_needs_no_group(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    with start("cpu") as processes:
-        assert (processes.rank, processes.size) == (0, 1)
-        assert not torch.distributed.is_initialized()
-        assert processes.sum(torch.tensor([3])).tolist() == [3]
-
-
 def test_more_processes_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")):
@@ -250,37 +213,6 @@ def test_gradients_cross_ranks_in_single_precision():
     optimizer._named, optimizer._half = {}, True
     settings = optimizer._settings(load_config("tiny", ["optimizer=deepspeed", "dtype=bfloat16"]))
     assert settings["communication_data_type"] == "fp32"
-
-
-FIRST_KL = """
-import torch
-from keeper import SMALL, Keeper
-from lldscope_trainer.config import load_config
-from lldscope_trainer.policy.logprobs import action_logps
-from lldscope_trainer.train import Trainer
-
-settings = [*SMALL, "optimizer=deepspeed", "dtype=bfloat16", "kl_coefficient=0.1"]
-trainer = Trainer(load_config("tiny", settings), Keeper())
-ids = torch.randint(5, 500, (4, 300))
-mask = torch.ones_like(ids)
-mask[:, 0] = 0
-with torch.no_grad():
-    models = trainer.policy.model, trainer._reference
-    now, reference = (action_logps(model, ids, mask) for model in models)
-print((now - reference).abs().max().item())
-"""
-
-
-@pytest.mark.slow
-@needs_deepspeed
-def test_the_kl_begins_at_nothing_where_deepspeed_has_rounded_the_weights():
-    """300 positions: rotary frequencies rounded to bfloat16 would show more the later."""
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_KL], cwd=Path(__file__).parents[1] / "helpers",
-        capture_output=True, text=True, timeout=300, check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert float(done.stdout.split()[-1]) == 0.0
 
 
 SHORT_OF_MEMORY = """

@@ -8,10 +8,8 @@ import inspect
 
 import pytest
 import torch
-from keeper import Keeper
 from lldscope_trainer import preflight
 from lldscope_trainer.builtin.world import World
-from lldscope_trainer.config import load_config
 from lldscope_trainer.environment.protocol import Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy import packing
@@ -19,7 +17,6 @@ from lldscope_trainer.policy.logprobs import action_scores, pad
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout, Sampling
-from lldscope_trainer.train import Trainer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from lldscope.core.errors import LldscopeError
@@ -67,17 +64,6 @@ def test_packed_rows_are_padded_rows(kind, options):
             torch.testing.assert_close(a, b, rtol=error, atol=error)
 
 
-def test_no_padding_goes_through_the_layers():
-    policy, (ids, mask) = load_policy("tiny", CPU, packing=True), rows()
-    decoder, shapes = policy.model.get_decoder(), []
-    decoder.register_forward_pre_hook(
-        lambda module, _, inputs: shapes.append(inputs["input_ids"].shape), with_kwargs=True
-    )
-    action_scores(policy.model, ids, mask)
-    # Behind a row's last action token nothing is needed: 8 tokens of one, all but one of another.
-    assert shapes == [(1, sum(LENGTHS) - 8 - (LENGTHS[1] - 1))]
-
-
 def test_what_rows_begin_with_in_common_goes_through_the_layers_once():
     policy, (ids, mask) = load_policy("tiny", CPU, shared_prefixes=True), rows()
     decoder, shapes = policy.model.get_decoder(), []
@@ -116,25 +102,6 @@ def test_rows_with_the_same_tokens_are_sampled_from_one_pass():
     for name in ("logp", "entropy", "error_norm"):
         sampled = pad([getattr(r, name) for r in rollouts], 0.0, CPU)
         torch.testing.assert_close(sampled, getattr(scores, name), rtol=0, atol=1e-4)
-
-
-def test_a_run_with_packed_rows_samples_the_same_and_learns_the_same():
-    """To rounding: the first step's rollouts and losses, sampled with the same key-value cache."""
-    keepers = []
-    for value in ("false", "true"):
-        keeper = Keeper()
-        settings = ["prompts=2", "group_size=4", "updates=2", "eval_questions=0", "llds=token",
-                    "llds_dead_band=1e-4", "retention=0", f"packing={value}"]
-        Trainer(load_config("tiny", settings), keeper).step(0)
-        keepers.append(keeper)
-    padded, packed = (k.rows("actions") for k in keepers)
-    for name in ("n_tokens", "kind", "logp_old_sum"):
-        assert [row[name] for row in padded] == [row[name] for row in packed]
-    for name in ("logp_inner_sum", "logp_post_sum"):
-        both = [[row[name] for row in rows if row[name] is not None] for rows in (padded, packed)]
-        assert both[0] == pytest.approx(both[1], abs=1e-3)
-    norms = [[row["grad_norm"] for row in k.rows("updates")] for k in keepers]
-    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
 
 
 def test_the_kernel_of_a_gpu_is_called_as_torch_declares_it(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from lldscope_trainer import preflight
 from lldscope_trainer.config import TrainConfig
 
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import LldscopeError
 
 
 @pytest.fixture
@@ -53,29 +53,6 @@ def test_what_is_missing_is_named_before_torch_is_loaded(tmp_path, nobody):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_retriever_that_sends_something_else_is_refused(tmp_path):
-    import threading
-    from http.server import BaseHTTPRequestHandler, HTTPServer
-
-    class Hello(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"[]")
-
-        def log_message(self, *args: object) -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), Hello)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        config = TrainConfig(retriever_url=f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(LldscopeError, match="not what Search-R1 sends"):
-            preflight.check(config)
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -94,24 +71,3 @@ def test_llds_with_one_update_is_warned_of():
     assert preflight.warnings(TrainConfig(updates=1)) == []
     (line,) = preflight.warnings(TrainConfig(llds="action", updates=1))
     assert "llds=action does nothing with updates=1" in line
-
-
-def test_a_correction_where_the_trainer_samples_itself_is_warned_of():
-    arguments = {"importance_sampling": "token_mask"}
-    (line,) = preflight.warnings(TrainConfig(**arguments))
-    assert "does nothing with engine=in-process" in line
-    assert preflight.warnings(TrainConfig(engine="vllm", device="cpu", **arguments)) == []
-    assert preflight.warnings(TrainConfig(dtype="bfloat16", **arguments)) == []  # scored anew
-
-
-def test_float32_with_vllm_is_warned_of_unless_on_the_cpu():
-    (line,) = preflight.warnings(TrainConfig(engine="vllm"))
-    assert "dtype=bfloat16" in line
-    for settings in ({"device": "cuda", "dtype": "bfloat16"}, {"device": "cpu"}):
-        assert preflight.warnings(TrainConfig(engine="vllm", **settings)) == []
-
-
-def test_data_without_documents_is_refused_with_the_settings():
-    with pytest.raises(UsageError, match="nothing to search in"):
-        TrainConfig(data="mine.jsonl")
-    assert TrainConfig(data="mine.jsonl", corpus="c.jsonl").corpus == "c.jsonl"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 import torch
@@ -11,10 +10,8 @@ from keeper import SMALL, Keeper, train
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config
 from lldscope_trainer.policy import logprobs as scoring
-from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
-from lldscope_trainer.probes import Probes, probe_group
-from lldscope_trainer.rollout.batch import RolloutBatch
+from lldscope_trainer.probes import probe_group
 
 SETTINGS = [*SMALL, "probes_every=2", "eval_questions=24"]
 
@@ -122,31 +119,6 @@ def test_influence_is_what_an_update_of_the_head_does():
 # -- in training ----------------------------------------------------------------------------------
 
 
-def test_rows_of_a_run(trained):
-    rows = trained.rows("probes")
-    assert {r["step"] for r in rows} == {0, 2}
-    responses = {(r["step"], r["response_id"]): r for r in trained.rows("responses")}
-    for probe in ("hidden_similarity", "nthr_influence", "probe_set_logp"):
-        mine = [r for r in rows if r["probe"] == probe]
-        assert mine, probe
-        assert all(math.isfinite(r["value"]) for r in mine)
-    for step in (0, 2):
-        groups = [r["group_id"] for r in rows
-                  if r["step"] == step and r["probe"] == "hidden_similarity"]
-        assert 1 <= len(set(groups)) == len(groups) <= 2
-        influence = [r for r in rows if r["step"] == step and r["probe"] == "nthr_influence"]
-        for group in groups:
-            classes = {r["correct"] for k, r in responses.items() if k[0] == step
-                       and r["group_id"] == group}
-            assert classes == {True, False}
-            wrong = {k[1] for k, r in responses.items() if k[0] == step
-                     and r["group_id"] == group and not r["correct"]}
-            assert {r["response_id"] for r in influence if r["group_id"] == group} == wrong
-        assert {r["group_id"] for r in influence} == set(groups)
-    similar = [r["value"] for r in rows if r["probe"] == "hidden_similarity"]
-    assert all(0 < s <= 1 for s in similar), "responses to one question, in one policy"
-
-
 def test_the_fixed_set_is_the_correct_ones_of_the_first_evaluation(trained):
     values: dict[int, dict[int, float]] = {}
     for r in trained.rows("probes"):
@@ -160,39 +132,6 @@ def test_the_fixed_set_is_the_correct_ones_of_the_first_evaluation(trained):
     first, last = values[0], values[2]
     assert all(-60 < value < 0 for value in first.values())
     assert first != last, "the policy has moved, the set has not"
-
-
-def test_the_set_is_scored_like_any_response(policy):
-    """Σ log π of the kept tokens, whatever they are padded with."""
-    config = load_config("tiny", SETTINGS)
-    probes = Probes(config, policy)
-    generator = random.Random(0)
-    copies = []
-    for n in (12, 30, 7, 19, 25, 9, 14, 21, 11):
-        ids = [generator.randrange(1200) for _ in range(n)]
-        copies.append((ids, [int(t > 3 and t % 3 > 0) for t in range(n)]))
-    probes.restore(copies)
-    keeper = Keeper()
-    batch = made_up_batch()
-    probes.record(keeper, 0, batch, [False] * 4, [0, 0, 1, 1])
-    results = [r["value"] for r in keeper.rows("probes")]
-    for value, (ids, mask) in zip(results, copies, strict=True):
-        with torch.no_grad():
-            logps = action_logps(policy.model, torch.tensor([ids]), torch.tensor([mask]))
-        assert value == pytest.approx(float(logps.sum()), rel=1e-5)
-    probes.record(keeper, 1, batch, [False] * 4, [0, 0, 1, 1])
-    assert len(keeper.rows("probes")) == len(copies), "not every step"
-    assert probes.state == tuple(copies)
-
-
-def made_up_batch() -> RolloutBatch:
-    ids, mask, _ = made_up_group(0)
-    nothing = torch.zeros(4, ids.shape[1])
-    return RolloutBatch(
-        ids=ids[:4], mask=mask[:4], old=nothing, entropy=nothing, error_norm=nothing,
-        advantages=torch.zeros(4), lengths=[14, 9, 17, 12], inner=nothing, post=nothing,
-        rescored=torch.zeros(4, dtype=torch.bool),
-    )
 
 
 def test_a_resumed_run_probes_the_same_set(tmp_path):

@@ -134,12 +134,8 @@ def test_each_arm_changes_what_it_says(run):
     [
         ((), None, None, "No warning has fired"),
         ((), "checkpoints", ONSET, "no intact checkpoint at or before step 1"),
-        ((), None, Onset("step-size", 1, -9), "no intact checkpoint at or before step 0"),
         ((), {"trainer": "trl 1.16.0"}, ONSET, "was not recorded by `lldscope train`"),
-        ((), {"trainer": "lldscope_trainer 0.0.1"}, ONSET, "was recorded with"),
         ((), {"config": {"eval_questions": 0}}, ONSET, "no held-out questions"),
-        ((), {"config": {"engine": "server", "engine_url": "http://x"}}, ONSET, "side by side"),
-        (("--plan",), {"trainer": "areal 1.0"}, ONSET, "there is a plan for lldscope train, TRL"),
         ((), "path", ONSET, "There is no run"),
     ],
 )

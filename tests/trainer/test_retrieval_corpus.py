@@ -74,12 +74,9 @@ def test_half_a_surrogate_pair_does_not_get_in(tmp_path):
         (b"{\n}\n", "line 1: this is not JSON (Expecting property name enclosed in "
          "double quotes, column 2)."),
         (b"\n" + SEARCH_R1 + b'\n"text"', "line 5: a document is an object"),
-        (b"\xff\xfe{}\n", "line 1: this is not UTF-8"),
         (b"[" * 100_000, "line 1: this JSON is nested too deeply"),
         (lines({"id": 1, "body": "x"}), "line 1: there is neither a field 'contents'"),
-        (lines({"contents": 5}), "line 1: field 'contents' must be a string"),
         (lines({"text": "x"}), "line 1: field 'title' must be a string, it is missing"),
-        (lines({"text": "x", "title": "t", "id": 1.5}), "line 1: field 'id'"),
         (lines({"text": "x", "title": "t", "id": True}), "line 1: field 'id'"),
     ],
 )

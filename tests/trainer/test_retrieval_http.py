@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import signal
 import socket
 import subprocess
 import sys
@@ -17,15 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import lldscope_trainer.environment.retriever_client as retriever_client
-import lldscope_trainer.environment.retriever_server as retriever_server
 import pytest
-from click.testing import CliRunner
 from lldscope_trainer.data.corpus import Document
 from lldscope_trainer.environment.corpus_index import open_index
 from lldscope_trainer.environment.retrieval import CorpusRetriever
 from lldscope_trainer.environment.retriever_client import HttpRetriever
 
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import UsageError
 
 CITIES = ["Oslo", "Lima", "Paris", "Rome", "Quito", "Cairo"]
 TEXTS = [f"{city} is a capital.\nIt lies by water {i}." for i, city in enumerate(CITIES)]
@@ -119,26 +116,15 @@ def test_number_of_documents(port, topk, arguments):
     assert len(answer["result"][0]) == arguments
 
 
-def test_without_scores_the_documents_are_bare(port):
-    _, answer = send(port, b'{"queries": ["Rome"], "topk": 1, "return_scores": false}')
-    assert answer == {"result": [[{"id": "doc-3", "contents": f'"Rome"\n{TEXTS[3]}'}]]}
-
-
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        (b"", 400, "not JSON"),
         (b"{", 400, "not JSON"),
-        (b"\xff", 400, "not JSON"),
         (b"[" * 100_000, 400, "not JSON"),
         (b"[]", 400, "not a JSON object"),
         (b"{}", 400, "'queries'"),
-        (b'{"queries": "Oslo"}', 400, "'queries'"),
         (b'{"queries": ["Oslo", 5]}', 400, "'queries'"),
         (b'{"queries": ["Oslo"], "topk": 101}', 400, "'topk'"),
-        (b'{"queries": ["Oslo"], "topk": -1}', 400, "'topk'"),
-        (b'{"queries": ["Oslo"], "topk": true}', 400, "'topk'"),
-        (b'{"queries": ["Oslo"], "topk": "3"}', 400, "'topk'"),
         (b'{"queries": ["Oslo"], "return_scores": "yes"}', 400, "'return_scores'"),
         (json.dumps({"queries": ["x"] * 10_001}).encode(), 413, "10000 queries"),
         (b" " * ((16 << 20) + 1), 413, "bytes"),
@@ -158,36 +144,6 @@ def test_other_places_methods_and_names(port):
     assert send(port, body, Host="attacker.example:8000")[0] == 403
     assert send(port, body, Host="localhost:8000")[0] == 200
     assert send(port, body, Host="[::1]:8000")[0] == 200
-
-
-def test_a_taken_port_is_said_before_the_corpus_is_indexed(port, tmp_path):
-    path = tmp_path / "c.jsonl"
-    path.write_text('{"title": "Oslo", "text": "x"}\n')
-    result = CliRunner().invoke(retriever_server.retriever, [str(path), "--port", str(port)])
-    assert isinstance(result.exception, LldscopeError)
-    assert str(result.exception) == f"Port {port} is in use. Choose another one with --port."
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["missing.jsonl"], "no such corpus"), (["c.jsonl", "--port", "65536"], "no port 65536")],
-)
-def test_wrong_arguments(tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    if "--port" not in arguments:
-        arguments = [*arguments, "--port", "0"]
-    result = CliRunner().invoke(retriever_server.retriever, arguments)
-    assert isinstance(result.exception, UsageError)
-    assert message in str(result.exception)
-
-
-def test_control_c_ends_the_server_quietly(corpus):
-    process, _ = start(corpus)
-    process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert "Traceback" not in message
 
 
 # -- client and server ----------------------------------------------------------------------------
@@ -262,22 +218,14 @@ FOUND = [[Document("a", "T", "body")]]
     "body",
     [
         b"",
-        b"<html>",
         b"\xff\xff",
         b"[" * 100_000,
-        [],
-        {},
         {"result": None},
-        {"result": {}},
-        {"result": []},
         {"result": [[], []]},
-        {"result": [None]},
         {"result": [[None]]},
-        {"result": [[5]]},
         {"result": [[{"document": None}]]},
         {"result": [[{"document": {"id": "a"}}]]},
         {"result": [[{"document": {"id": [], "contents": "x"}}]]},
-        {"result": [[{"document": {"id": "a", "contents": 5}}]]},
     ],
 )
 def test_a_malformed_answer_is_a_failed_search(strange, caplog, body):
@@ -289,12 +237,6 @@ def test_a_malformed_answer_is_a_failed_search(strange, caplog, body):
     strange.replies.clear()
     strange.reply(GOOD)
     assert there.retrieve(["q"]) == FOUND
-
-
-def test_what_is_asked(strange):
-    strange.reply({"result": [[], []]})
-    HttpRetriever(strange.url, top_k=7).retrieve(["a", "b", "a"])
-    assert strange.requests == [{"queries": ["a", "b"], "topk": 7, "return_scores": True}]
 
 
 def test_other_servers_dialects(strange):
@@ -380,12 +322,9 @@ def test_an_endless_answer_is_cut_off(strange, caplog, monkeypatch):
 @pytest.mark.parametrize(
     "url",
     [
-        "",
         "localhost:8000",
         "ftp://host/retrieve",
-        "http://",
         "http://h:99999",
-        "file:///etc/passwd",
     ],
 )
 def test_what_cannot_be_an_address(url):

@@ -202,8 +202,3 @@ def test_reward_kinds():
     # A format that pays more than a poor answer does not make the answer worthless, or worse.
     assert reward("Lima Peru", golds, kinds, reward="f1", format_reward=0.2) == pytest.approx(2 / 3)
     assert reward("Lima Peru", golds, kinds, reward="f1", format_reward=0.9) == 0.9
-
-
-# -- the benchmarks' own answers -------------------------------------------------------------------
-
-"""File, number of questions, and gold answers of which normalisation leaves nothing."""

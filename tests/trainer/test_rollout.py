@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-from importlib.resources import files
 
 import pytest
 import torch
@@ -16,8 +14,7 @@ from lldscope_trainer.environment.protocol import (
     prompt_text,
 )
 from lldscope_trainer.environment.retrieval import Bm25Retriever
-from lldscope_trainer.policy.kvcache import RowCache, bytes_per_token
-from lldscope_trainer.policy.logprobs import compute
+from lldscope_trainer.policy.kvcache import bytes_per_token
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout import sampler
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
@@ -180,32 +177,6 @@ def test_the_prompt_is_the_data_sets_own_or_instruction_and_question(policy, mon
         ask(policy, mine)
 
 
-def test_text_that_is_not_sampled_goes_through_the_model_in_one_pass(tiny, world, monkeypatch):
-    decoder, passes = tiny.model.get_decoder(), []
-    forward = decoder.forward
-
-    def counted(input_ids, **arguments):
-        passes.append(input_ids.shape)
-        return forward(input_ids=input_ids, **arguments)
-
-    monkeypatch.setattr(decoder, "forward", counted)
-    (alone,) = play(tiny, world, 1)
-    n_tokens = sum(action >= 0 for action in alone.action)
-    assert len(alone.ids) > 3 * n_tokens > 0
-    assert len(passes) == n_tokens  # each is drawn after one pass
-    passes.clear()
-    together = play(tiny, world, 24)
-    # No more than there are positions at which a token is drawn, and readings of tool text.
-    draws = {t for r in together for t, action in enumerate(r.action) if action >= 0}
-    assert len(passes) < len(draws) + sum(r.episode.turns != [] for r in together)
-
-
-def test_the_shipped_policy_is_the_documented_one():
-    folder = files("lldscope_trainer") / "warm_start"
-    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    assert digest in (folder / "README.md").read_text("utf-8")
-
-
 @pytest.mark.parametrize("vocabulary", [5, 64, 500])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 8.0])
 def test_the_nucleus_is_that_of_the_whole_vocabulary(vocabulary, spread):
@@ -264,17 +235,3 @@ def test_rows_that_fit_the_cache_are_played_at_once_and_the_others_after_them(
     parts = play(tiny, world, 7, **limits)
     assert sizes == [3, 3, 1]
     assert [r.ids for r in parts] == [r.ids for r in whole]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_token_of_a_row_takes_its_keys_and_values(dtype):
-    """Under autocast, too, where rotary embeddings hand over keys in float32."""
-    policy = load_policy("tiny", torch.device("cpu"), dtype)
-    cache = RowCache(policy.model.config.num_hidden_layers, 128, 3)
-    cache.choose(0)
-    with torch.no_grad(), compute(policy.model):
-        policy.model.get_decoder()(
-            input_ids=torch.zeros(3, 128, dtype=torch.long), past_key_values=cache, use_cache=True
-        )
-    size = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert size == 3 * 128 * bytes_per_token(policy.model)

@@ -10,9 +10,7 @@ import pytest
 import torch
 from lldscope_trainer.policy.logprobs import (
     TokenScores,
-    action_logps,
     action_scores,
-    pad,
 )
 from lldscope_trainer.policy.model import Policy
 from tiny_policy import new_policy
@@ -62,16 +60,6 @@ def test_twin(policy):
         assert values.dtype == torch.float32
         assert torch.allclose(values.double(), torch.tensor(rows).double(), atol=1e-4)
     assert not scores.error_norm.requires_grad
-
-
-def test_only_what_is_asked_for(policy):
-    ids, mask = random_batch(2, 5)
-    bare = action_scores(policy.model, ids, mask)
-    assert (bare.entropy, bare.error_norm) == (None, None)
-    more = action_scores(policy.model, ids, mask, entropy=True)
-    assert more.error_norm is None
-    assert torch.equal(more.logp, bare.logp)
-    assert torch.equal(action_logps(policy.model, ids, mask), bare.logp)
 
 
 def test_gradient_of_the_entropy(policy):
@@ -167,9 +155,3 @@ def test_memory_does_not_grow_with_vocabulary_times_sequence(monkeypatch):
     block, copies = cost(16000, 50)
     assert block == 4 * 16000 * 98
     assert copies > block
-
-
-def test_pad():
-    assert pad([[1, 2, 3], [], [4]], 9, torch.device("cpu")).tolist() == [
-        [1, 2, 3], [9, 9, 9], [4, 9, 9],
-    ]

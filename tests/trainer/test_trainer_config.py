@@ -33,21 +33,13 @@ def test_file_and_overrides(tmp_path):
     ("override", "words"),
     [
         ("lr=0", ["lr=0 is not allowed", "a number > 0"]),
-        ("lr=fast", ["lr=fast", "a number"]),
         ("lr=nan", ["lr=nan", "> 0"]),
-        ("lr=inf", ["lr=inf", "> 0"]),
         ("steps=2.5", ["steps=2.5", "whole number"]),
-        ("steps=-1", ["steps=-1", ">= 0"]),
         ("llds=turn", ["llds=turn", "action"]),
-        ("top_p=0", ["top_p=0", "above 0 and at most 1"]),
         ("miss_rate=1.5", ["miss_rate=1.5", "from 0 to 1"]),
         ("advantage_std=maybe", ["advantage_std=maybe", "true or false"]),
-        ("zero_stage=4", ["zero_stage=4", "from 1 to 3"]),
-        ("guard=panic", ["guard=panic", "rollback"]),
         ("guard=save,rollback", ["guard=save,rollback", "checkpoint_every"]),
         ("turn_end=length", ["engine=vllm"]),
-        ("group_size=1", ["group_size=1", ">= 2"]),
-        ("updates=65", ["updates=65", "64"]),
         ("llds_coeficient=1", ["llds_coeficient", "llds_coefficient"]),
         ("learning", ["key=value"]),
     ],
@@ -57,18 +49,6 @@ def test_wrong_settings_are_named(override, words):
         load_config("tiny", [override])
     for word in words:
         assert word in str(raised.value)
-
-
-def test_a_missing_file_names_the_shipped_ones(tmp_path):
-    with pytest.raises(UsageError, match="tiny"):
-        load_config(tmp_path / "none.yaml")
-
-
-def test_a_file_that_is_no_mapping_is_refused(tmp_path):
-    path = tmp_path / "list.yaml"
-    path.write_text("- steps\n")
-    with pytest.raises(UsageError, match="key: value"):
-        load_config(path)
 
 
 def test_every_setting_says_what_it_means():
@@ -93,11 +73,6 @@ def test_values_of_another_kind_are_refused_and_none_is_dropped(tmp_path):
     assert (config.name, config.save_policy, config.guard, config.steps) == ("3", True, "off", 8)
     with pytest.raises(UsageError, match="lr=0 is not allowed"):
         config.replace(lr=0)
-
-
-def test_saved_values_make_the_same_config():
-    config = load_config("tiny", ["llds=response", "dual_clip=3"])
-    assert TrainConfig(**config.to_dict()) == config
 
 
 @pytest.mark.parametrize("card", ["80gb", "141gb"])

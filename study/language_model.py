@@ -46,6 +46,7 @@ SEEDS = {"plain": 6, "llds": 4, "half": 4, "positives": 4, "holding": 4}
 EXPLORATION = {
     "rate-5.5e-05": ("lr=5.5e-5",),
     "warm-0.0001": ("lr=1e-4", WARMUP),
+    "warm-0.0001-llds": ("lr=1e-4", WARMUP, *ARMS["llds"][1]),
     "rate-0.0001": ("lr=1e-4",),
     "rate-3e-05": ("lr=3e-5",),
 }

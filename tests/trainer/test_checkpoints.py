@@ -38,12 +38,14 @@ def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
     ids=["every term", "another policy samples"],
 )
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
-    config = load_config("tiny", [*SMALL, "steps=2", "checkpoint_every=1", *settings])
+    evaluation = ["eval_questions=2", "eval_every=1"]
+    config = load_config("tiny", [*SMALL, "steps=2", "checkpoint_every=1", *evaluation, *settings])
     straight, resumed = Keeper(), Keeper()
     train(config, straight, run_dir=tmp_path)
     train(config, resumed, run_dir=tmp_path, checkpoint=find_checkpoint(tmp_path, 1))
-    for table in ("steps", "updates", "responses", "actions", "tokens"):
+    for table in ("steps", "updates", "responses", "actions", "tokens", "evals"):
         assert rows(resumed, table, 1) == rows(straight, table, 1), table
+    assert {row["step"] for row in resumed.rows("evals")} == {1, 2}
     assert len(rows(resumed, "steps", 0)) == 1
 
 

@@ -15,7 +15,6 @@ import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.engines.players import TurnPlayer
-from lldscope_trainer.engines.vllm_engine import turn_request
 from lldscope_trainer.environment.protocol import CLOSING, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.logprobs import action_logps

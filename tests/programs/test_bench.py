@@ -46,7 +46,7 @@ def test_left_padded_batches_come_out_in_our_layout():
 def test_what_the_costs_are_taken_of_is_called_in_a_step(monkeypatch):
     small = ["prompts=2", "group_size=2", "updates=1", "turn_tokens=4", "llds=action",
              "rescore_share=1"]
-    trainer = Trainer(load_config("demo", [*training.FIXED, *small]), lldscope.NullRecorder())
+    trainer = Trainer(load_config("tiny", [*training.FIXED, *small]), lldscope.NullRecorder())
     monkeypatch.setattr(update, "llds_loss", update.llds_loss)  # put back afterwards
     calls, rescores = training.Watched(update, "llds_loss"), training.Watched(trainer, "_rescore")
     trainer.step(0)

@@ -60,11 +60,11 @@ site: .envs/site/.ready
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
-sample_runs: SAMPLE := steps=130 lr=4e-4 warmup_steps=40
+sample_runs: SAMPLE := prompts=16 top_p=0.9 steps=130 lr=4e-4 warmup_steps=40
 sample_runs: $(READY)
 	rm -rf sample_runs/grpo sample_runs/grpo-llds sample_runs/retriever-dies
-	$(BIN)/lldscope train demo $(SAMPLE) name=grpo --run sample_runs/grpo
-	$(BIN)/lldscope train demo $(SAMPLE) name=grpo-llds llds=action --run sample_runs/grpo-llds
+	$(BIN)/lldscope train tiny $(SAMPLE) name=grpo --run sample_runs/grpo
+	$(BIN)/lldscope train tiny $(SAMPLE) name=grpo-llds llds=action --run sample_runs/grpo-llds
 	$(BIN)/python -m study.faults retriever-dies study/base.yaml steps=90 prompts=8 \
 		--seed 12 --run sample_runs/retriever-dies
 

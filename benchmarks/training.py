@@ -1,6 +1,6 @@
 """What LLDS, the re-score, retention and the log-probabilities cost.
 
-Steps of configs/demo.yaml in turns, at a learning rate too small to change a float32 weight: all
+Steps of the tiny policy in turns, at a learning rate too small to change a float32 weight: all
 trainers sample the same rollouts, so their steps differ in what is switched on and in nothing else.
 A whole step is noisy, so the calls in question are also timed by themselves, LLDS's again and again
 on the tensors of one step. Seconds are those of the processor: the clock on the wall would count
@@ -27,7 +27,10 @@ import lldscope
 from lldscope.core.schema import RETENTION_STEPS
 
 WARM_UP, STEPS, REPEATS = 1, 8, 15
-FIXED = ["lr=1e-12", "warmup_steps=0", "tokens_every=0", "eval_questions=0", "device=cpu"]
+FIXED = [
+    "prompts=16", "top_p=0.9", "lr=1e-12", "warmup_steps=0", "tokens_every=0", "eval_questions=0",
+    "device=cpu",
+]
 VARIANTS = {
     "bare": ["rescore_share=0"],
     "llds": ["rescore_share=0", "llds=action"],
@@ -50,7 +53,7 @@ def main() -> None:
 def steps() -> None:
     """LLDS and the re-score, as shares of a step."""
     trainers = {
-        name: Trainer(load_config("demo", [*FIXED, *changed]), lldscope.NullRecorder())
+        name: Trainer(load_config("tiny", [*FIXED, *changed]), lldscope.NullRecorder())
         for name, changed in VARIANTS.items()
     }
     rescores = {name: Watched(trainer, "_rescore") for name, trainer in trainers.items()}

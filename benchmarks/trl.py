@@ -210,7 +210,7 @@ class Ours:
     def __init__(self, case: Case, model: str, questions: list[Question], folder: Path) -> None:
         self.recorder = CountingRecorder(folder / "run")
         config = load_config(
-            "demo",
+            "tiny",
             [
                 f"model={model}", f"turn_tokens={case.tokens}",
                 f"device={case.device}", f"dtype={case.dtype}",

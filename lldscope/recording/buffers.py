@@ -109,7 +109,8 @@ def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Ar
             if not _CONTAINERS.isdisjoint(map(type, values)):
                 raise TypeError
             column = pa.array(values, from_pandas=False)
-        column = column.cast(field.type)
+        if column.type != field.type:
+            column = column.cast(field.type)
     except _NOT_FITTING:
         values = value.tolist() if isinstance(value, np.ndarray) else value
         column, n_bad = _one_by_one(values if is_column else [value], field.type)

@@ -224,6 +224,8 @@ def row_groups(run: Path, group: Sequence[Part]) -> Iterator[pa.Table]:
 
 def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows with the columns of the current schema; raises ArrowException if a column is unknown."""
+    if rows.schema.equals(schema):
+        return rows
     if unknown := set(rows.column_names) - set(schema.names):
         raise pa.ArrowInvalid(f"columns that this lldscope does not know: {sorted(unknown)}")
     columns = [

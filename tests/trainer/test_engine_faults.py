@@ -79,7 +79,7 @@ class Engine:
 def recorded(path, kind):
     torch.set_num_threads(1)
     with lldscope.Recorder(path) as recorder:
-        trainer = Trainer(load_config("demo", SETTINGS), recorder)
+        trainer = Trainer(load_config("tiny", SETTINGS), recorder)
         engine = Engine(trainer, kind)
         for step in range(STEPS):
             engine.beside.stale = kind == "stale" and step > 0

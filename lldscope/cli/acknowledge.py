@@ -25,7 +25,7 @@ def _rules(word: str) -> list[str]:
     "hours",
     type=click.FloatRange(min=0, min_open=True),
     metavar="HOURS",
-    help="Only for this long (snooze). [default: until it fires again]",
+    help="Snooze: only for this long. [default: until it fires again]",
 )
 @click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
 def acknowledge(run: Path, rule: str, hours: float | None, undo: bool) -> None:

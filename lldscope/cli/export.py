@@ -28,7 +28,7 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
 @click.option(
     "--tables",
     metavar="NAME,…",
-    help="Only these; all_steps … all_scalars hold superseded attempts, too. [default: every table "
+    help="Only these; all_steps … all_scalars include superseded attempts. [default: every table "
     "and signal view that has rows]",
 )
 @click.option("--json", "as_json", is_flag=True, help="List the files as one JSON array.")

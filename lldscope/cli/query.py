@@ -31,7 +31,7 @@ _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types o
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 @click.option(
     "--csv", "as_csv", is_flag=True,
-    help="CSV with a header line; text that a spreadsheet would compute gets an apostrophe.",
+    help="CSV with a header line; an apostrophe precedes text that a spreadsheet would compute.",
 )
 @click.option(
     "--timeout",

@@ -11,9 +11,9 @@ from .shared import print_json
 
 @click.command()
 @click.argument("table", required=False)
-@click.option("--trainer", metavar="NAME", help="What this trainer's metrics are instead.")
+@click.option("--trainer", metavar="NAME", help="Show what this trainer's metrics mean instead.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--markdown", is_flag=True, help="As in docs/schema.md and docs/metrics.md.")
+@click.option("--markdown", is_flag=True, help="Markdown, as in docs/schema.md, docs/metrics.md.")
 def schema(table: str | None, trainer: str | None, as_json: bool, markdown: bool) -> None:
     """Show tables and columns: type, unit, meaning. NULL means not measured."""
     from ..core.errors import UsageError

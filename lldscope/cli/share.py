@@ -16,8 +16,8 @@ from .shared import LocalRun, warn_of_damage
     help="Where to write; a new or an empty folder.",
 )
 @click.option(
-    "--texts", is_flag=True, help="With what questions, responses and tokens say, which may be "
-    "private.",
+    "--texts", is_flag=True, help="Include the texts of questions, responses and tokens, which may "
+    "be private.",
 )
 @click.option(
     "--push", "name", metavar="OWNER/NAME",

@@ -97,7 +97,7 @@ class _File(click.Path):
 rules_option = click.option(
     "--rules",
     type=_File(),
-    help="A file of custom rules; `lldscope rules test` checks it.",
+    help="File of your own rules; `lldscope rules test` checks it.",
 )
 
 

@@ -109,6 +109,36 @@ def test_a_bar_that_contradicts_the_epochs_is_not_believed(run_import, tmp_path)
     assert any("trainer_state.json" in note for note in outcome.findings.notes)
 
 
+# -- NeMo-RL ---------------------------------------------------------------------------------------
+
+
+def content(kind: str) -> Any:
+    texts = [
+        "Answer with <search> and <answer>. Who wrote it?",
+        "<search>author</search>",
+        "<information>Bob wrote it.</information>",
+        "<answer>Bob</answer>",
+    ]
+    if kind == "texts":
+        return [texts]
+    roles = ("user", "assistant", "environment", "assistant")
+    return [[{"role": r, "content": t} for r, t in zip(roles, texts, strict=True)]]
+
+
+@pytest.mark.parametrize("kind", ["texts", "messages"])
+def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind):
+    row = json.loads((TEXT / "nemo" / "train_data_step1.jsonl").read_text().splitlines()[0])
+    path = lines(tmp_path / "train_data_step1.jsonl", [row | {"content": content(kind)}])
+    outcome = run_import(path)
+    assert outcome.formats == {"rollouts": 1}
+    assert query(outcome, "SELECT n_actions, n_searches, answered FROM responses") == [(2, 1, True)]
+    assert [k for (k,) in query(outcome, "SELECT kind FROM actions ORDER BY action_index")] == [
+        "search", "answer",
+    ]
+    ((text,),) = query(outcome, "SELECT text FROM responses")
+    assert "Who wrote it?" in text
+
+
 # -- rollouts of one's own -------------------------------------------------------------------------
 
 

@@ -138,7 +138,7 @@ def _losses(name: str, response: Trajectory) -> html.P:
     parts: list[Any] = [html.Span("lost most", className="key")]
     for token in losses[:MOST_NAMED]:
         word = f"{visible(token_view.text_of(token), 24).strip() or '␣'}"
-        components.append(
+        parts.append(
             html.A(
                 [html.Code(word), f" {deltas.nats(token['delta'])}"],
                 href=here(name, response.key, mark=f"t{token['position']}"),

@@ -85,13 +85,12 @@ def test_every_variant_is_measured_and_changes_what_it_says(answer, run):
     assert all(r.delta and r.change for r in answer.variants), "each over the new batches, too"
 
 
-def test_leaving_nothing_out_is_the_update_as_it_was(trainer, run, monkeypatch):
+def test_leaving_nothing_out_is_the_update_as_it_was(trainer, run):
     snapshot = find_checkpoint(run, 2)
     sample, weights = trainer.sample(2), []
-    for weight in (None, torch.ones_like(sample.batch.old)):
+    for without in (None, lambda sample: torch.zeros_like(sample.batch.mask, dtype=torch.bool)):
         trainer.restore(snapshot)
-        monkeypatch.setattr(variants, "_weights", lambda *_, weight=weight: weight)
-        update(trainer, sample, Variant("as it was"))
+        update(trainer, sample, Variant("as it was", without))
         weights.append([p.detach().clone() for p in trainer.policy.model.parameters()])
     trainer.restore(snapshot)
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
@@ -160,7 +159,8 @@ def test_shared_prefixes_end_where_a_negative_leaves_the_correct_response(traine
         mates = [batch.ids[r].tolist() for r in correct_rows(sample) if groups[r] == groups[row]]
         longest = max((next((t for t, (a, b) in enumerate(zip(ids, mate, strict=True)) if a != b),
                             len(ids)) for mate in mates), default=0)
-        assert shared[row].tolist() == [t < longest for t in range(len(ids))]
+        of_negative = [bool(batch.advantages[row] < 0) and t < longest for t in range(len(ids))]
+        assert shared[row].tolist() == of_negative
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ from .starts import Starts, sizes_of
 from .views import SIGNAL_TABLES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from .remote import RemoteCopy
+    from .run_batch import RunBatch
     from .signal_cache import SignalCache
 
 _T = TypeVar("_T")
@@ -28,16 +31,18 @@ CACHE_ROWS = 250_000  # new rows, at least, before the cache is written again
 
 
 class Contents:
-    """Tables and signals of the valid parts of one run, starting from those in the `cache`."""
+    """Tables and signals of the valid parts of one run, starting from those in the `cache`. The
+    first signals may be left to a `batch`."""
 
     def __init__(
-        self, run: Path, info: Info, remote: RemoteCopy | None, cache: SignalCache | None
+        self, run: Path, info: Info, remote: RemoteCopy | None, cache: SignalCache | None,
+        batch: RunBatch | None = None,
     ) -> None:
         self._id, self._cache = info.get("id"), cache
         self._uncached_rows = 0  # rows whose signals are not in the cache
         self.parts = PartIndex(run, remote)
         self.db = Database(run)
-        self._run = run
+        self.run, self.batch = run, batch
         self._engine: SignalEngine | None = None
         self._defined: int | None = None  # the version of the parts that tables are defined over
         if cache is not None:
@@ -83,7 +88,7 @@ class Contents:
                 self.parts.mark_dirty(min(step for step in steps if step is not None))
         self._limits = limits
         dirty = self.parts.dirty_from is not None
-        if dirty:
+        if dirty and not (self.batch and self.batch.takes(self)):
             self.without_damaged(self._compute)
         self.parts.readable()
         return dirty
@@ -93,7 +98,7 @@ class Contents:
         first_step = self.parts.dirty_from or 0
         if first_step <= self._last:
             self.db.forget_signals(first_step)
-        engine, self._engine = self._engine or SignalEngine(self._run), None
+        engine, self._engine = self._engine or SignalEngine(self.run), None
         with ExitStack() as stack:
             stack.callback(engine.close)
             # A part that is not what its manifest says may claim any number of rows and steps.
@@ -113,6 +118,13 @@ class Contents:
         if self._cache is not None and self._uncached_rows >= CACHE_ROWS and not self.parts.damaged:
             self._cache.store(self._id, self.parts.parts, self.db)
             self._uncached_rows = 0
+
+    def accept(self, tables: Mapping[str, pa.Table]) -> None:
+        """Take the signals of all rows, which a batch has computed."""
+        for name, table in tables.items():
+            self.db.put(name, table)
+        self._last = max((p.last_step for p in self.parts.parts), default=self._last)
+        self.parts.dirty_from = None
 
     def starts(self) -> Starts:
         """The recorders of the run, as of now."""

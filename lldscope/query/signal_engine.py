@@ -85,24 +85,18 @@ class SignalEngine:
         The views know of steps alone, so the steps of each run become a range of their own.
         """
         parts = [part for _, of_run in runs for part in of_run]
-        files = [
-            f"({quote(str(part.path(run)))}, {number * STEPS}, {first}, {last})"
-            for number, (run, of_run) in enumerate(runs)
-            for first, last in [(
-                min((p.first_step for p in of_run), default=0),
-                max((p.last_step for p in of_run), default=0),
-            )]
-            for part in of_run
-        ]
-        columns = "filename VARCHAR, moved BIGINT, first INT, last INT"
-        self._db.execute(f"CREATE OR REPLACE TABLE files ({columns})")
-        if files:
+        self._db.execute("CREATE OR REPLACE TABLE files (filename VARCHAR, moved BIGINT)")
+        if parts:
+            files = [
+                f"({quote(str(part.path(run)))}, {number * STEPS})"
+                for number, (run, of_run) in enumerate(runs) for part in of_run
+            ]
             self._db.execute(f"INSERT INTO files VALUES {', '.join(files)}")
 
         def rows_of(table: str) -> str:
             paths = [p.path(run) for run, of_run in runs for p in of_run if p.table == table]
             rows = scan(paths, "SELECT * REPLACE (step + moved AS step) FROM files JOIN")
-            return in_columns(table, f"{rows} USING (filename) WHERE step BETWEEN first AND last")
+            return in_columns(table, f"{rows} USING (filename)")
 
         answer: list[dict[str, pa.Table]] = [{} for _ in runs]
         for name, table in self._signals(parts, rows_of, None):

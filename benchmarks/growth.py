@@ -34,6 +34,7 @@ HERE = Path(__file__).parents[1]
 RUNS = ((100, 1), (100, 8), (100, 64), (1_000, 1), (5_000, 1), (10_000, 1), (100_000, 1))
 """(steps, ranks) of a run."""
 LOOKS = 9
+SEAL = 10_000  # steps of a seal, in a run that is written at once
 
 
 def main(*others: str) -> None:
@@ -79,7 +80,9 @@ def write_at_once(path: Path, steps: int) -> Path:
     parts = []
     for table, columns in rows.items():
         arrow = to_arrow(table, {"step": np.arange(steps)} | columns, 1, 0, refuse)
-        part = arrow and write_part(path, table, PartName(1, 0, 1, 1), [arrow])
+        assert arrow
+        seals = (arrow.slice(row, SEAL) for row in range(0, steps, SEAL))
+        part = write_part(path, table, PartName(1, 0, 1, 1), seals)
         assert part
         parts.append(part)
     commit(path, (1, 0), parts, closed=True)

@@ -49,6 +49,7 @@ class SignalEngine:
         # A parameter of a statement would have it planned again.
         self._db.execute("CREATE TABLE earlier AS SELECT NULL::DOUBLE AS tokens")
         self._was_few = False  # the range whose rows the tables hold
+        self._kinds: dict[str, str] = {}  # of the tables: TABLE or VIEW
         self._filled: set[str] = set()  # tables that may have rows
         self._plans: dict[str, str] = {}  # view → its SQL, as DuckDB has prepared it
 
@@ -149,6 +150,9 @@ class SignalEngine:
     def _put(self, table: str, rows: str, exists: bool, kind: str = "TABLE") -> None:
         """Replace the rows of a table that exists, or create it with them."""
         if not exists:
+            if (before := self._kinds.get(table, kind)) != kind:
+                self._db.execute(f"DROP {before} {table}")
+            self._kinds[table] = kind
             self._db.execute(f"CREATE OR REPLACE {kind} {table} AS {rows}")
             self._filled.add(table)
             return

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from .diagnosis.assess import Assessment, Judge
     from .diagnosis.registry import Rule
+    from .query.contents import RunBatch
     from .query.remote import RemoteCopy
-    from .query.run_batch import RunBatch
     from .query.signal_cache import SignalCache
 
 _T = TypeVar("_T")

@@ -13,7 +13,7 @@ from .storage import layout
 from .storage.manifest import manifest_names
 
 if TYPE_CHECKING:
-    from .query.run_batch import RunBatch
+    from .query.contents import RunBatch
     from .query.signal_cache import SignalCache
     from .storage.url import Url
 

@@ -92,7 +92,7 @@ def read_summary(name: str, path: Any, root: Any) -> Summary:
 
 def read_summaries(places: Mapping[str, Any], root: Any) -> Iterator[Summary]:
     """The same of runs by name, in any order: the signals of short ones are computed together."""
-    from ..query.run_batch import RunBatch
+    from ..query.contents import RunBatch
 
     folder = root if isinstance(root, Path) else Path(tempfile.gettempdir())  # of remote copies
     waiting: dict[str, Run] = {}

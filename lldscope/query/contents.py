@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .remote import RemoteCopy
-    from .run_batch import RunBatch
     from .signal_cache import SignalCache
 
 _T = TypeVar("_T")
 Info = Mapping[str, Any]  # what run.json holds
 
 CACHE_ROWS = 250_000  # new rows, at least, before the cache is written again
+ENOUGH_ROWS = 50_000  # in a batch; half of what DuckDB answers without its optimizer
+ENOUGH_RUNS = 100
+MOST_ROWS = 1_000_000  # of a run in a batch
 
 
 class Contents:
@@ -168,3 +170,50 @@ class Contents:
             if not self.parts.update_merged():
                 return has_changed or not set(self.parts.damaged) <= before
             has_changed = True
+
+
+class RunBatch:
+    """Short runs below a folder whose signals are yet to be computed: together, since what they
+    cost alone is mostly DuckDB's planning."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._engine: SignalEngine | None = None
+        self._waiting: dict[Contents, int] = {}  # to their rows
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+    @property
+    def is_full(self) -> bool:
+        rows = sum(self._waiting.values())
+        return rows >= ENOUGH_ROWS or len(self._waiting) >= ENOUGH_RUNS
+
+    def takes(self, contents: Contents) -> bool:
+        """Whether the signals of a run are computed here. One that was resumed, or has many rows,
+        computes its own."""
+        self._waiting.pop(contents, None)
+        parts = contents.parts.parts
+        rows = sum(part.rows for part in parts)
+        if rows > MOST_ROWS or not all(part.name.owner.is_first for part in parts):
+            return False
+        contents.parts.fetch(SIGNAL_TABLES, -(2**31), 2**31)
+        self._waiting[contents] = rows
+        return True
+
+    def compute(self) -> None:
+        """Give the runs their signals. If that fails, each computes its own with its next
+        refresh."""
+        runs, self._waiting = [*self._waiting], {}
+        if not runs:
+            return
+        for contents in runs:
+            contents.batch = None
+        self._engine = self._engine or SignalEngine(self._root)
+        try:
+            tables = self._engine.signals_of([(c.run, c.parts.trusted()) for c in runs])
+        except duckdb.Error:  # a file of one that cannot be read
+            return
+        for contents, of_run in zip(runs, tables, strict=True):
+            contents.accept(of_run)

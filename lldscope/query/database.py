@@ -19,7 +19,7 @@ from .views import ROLLOUT_VIEWS, view_sql
 # Types of stored signals that are not those of recorded columns: counts and means of many rows.
 # (DuckDB's sums of integers have 128 bits, which pandas would hold as objects.)
 STORED_TYPES: dict[Kind, str] = {"count": "int64", "float": "double"}
-MOST_CHUNKS = 64  # of stored signals, before half of them become one
+MOST_CHUNKS = 64  # of stored signals, before the last quarter becomes one
 DUCKDB_2 = int(duckdb.__version__.split(".")[0]) >= 2
 
 
@@ -97,8 +97,8 @@ class Database:
         """Add signals of later steps, in the order of steps, to one of VIEWS."""
         if earlier := self._stored.get(name):
             table = pa.concat_tables([earlier, table], promote_options="default")
-            if table.column(0).num_chunks > MOST_CHUNKS:  # the later half: all is as much again
-                row = sum(map(len, table.column(0).chunks[: MOST_CHUNKS // 2]))
+            if table.column(0).num_chunks > MOST_CHUNKS:  # all would be as much again
+                row = sum(map(len, table.column(0).chunks[: 3 * MOST_CHUNKS // 4]))
                 later = table.slice(row).combine_chunks()
                 table = pa.concat_tables([table.slice(0, row), later])
         self._stored[name] = table

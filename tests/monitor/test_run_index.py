@@ -22,7 +22,7 @@ from lldscope.monitor.health import check
 from lldscope.monitor.run_index import RunIndex, fingerprint
 from lldscope.monitor.summary import Summary
 from lldscope.monitor.summary import read_summaries as summaries_of
-from lldscope.query.run_batch import RunBatch
+from lldscope.query.contents import RunBatch
 from lldscope.storage import cache, json_files
 from lldscope.storage.notes import write_about
 

@@ -1,7 +1,5 @@
 """The analyzer on 10,000,000 rows of actions: all signals from nothing, again, and step by step.
 
-Also its memory on 200,000 steps.
-
 python -m benchmarks.analyzer [RUN]     RUN: as `benchmarks.long_run` made it; else one is made
 """
 
@@ -16,7 +14,6 @@ from pathlib import Path
 from statistics import median
 
 import duckdb
-import numpy as np
 
 import lldscope
 from lldscope.core.schema import TABLES
@@ -29,7 +26,6 @@ from .memory import resident
 
 LIVE = (500, 500, 4)  # steps, responses and actions of the run that is followed
 FOLLOWED = 30  # steps that are added to it, one by one
-MANY_STEPS = 200_000
 
 
 def main(run: Path | None = None) -> None:
@@ -48,10 +44,6 @@ def main(run: Path | None = None) -> None:
         code = f"from benchmarks.analyzer import signals; signals({str(run)!r}, {scan})"
         subprocess.run([sys.executable, "-c", code], check=True)
         follow(Path(folder) / "live")
-        code = (
-            f"from benchmarks.analyzer import memory; memory({str(write_steps_alone(folder))!r})"
-        )
-        subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def least(work: Callable[[], object], rounds: int = 3) -> float:
@@ -106,31 +98,6 @@ def _look(path: str, scan: float, cache: SignalCache) -> None:
     print(f"all signals                 {seconds:.2f} s, verdict ({verdict}) after {whole:.2f} s")
     print(f"verdict / plain aggregate   {whole / scan:.1f}")
     print(f"memory at most              {_peak():,.0f} MiB, libraries included")
-
-
-def write_steps_alone(folder: str) -> Path:
-    """A run of MANY_STEPS without responses: random numbers, an update each."""
-    path, rng = Path(folder) / "steps", np.random.default_rng(0)
-    with lldscope.Recorder(path) as recorder:
-        for step, x in enumerate(rng.normal(size=(MANY_STEPS, 8)).tolist()):
-            recorder.step(
-                step=step, n_responses=128, n_correct=64 + round(4 * x[0]), n_tokens=4000,
-                reward_sum=64 + x[1], reward_sq_sum=64 + x[2], entropy_sum=4000 + x[3],
-                kl_sum=abs(x[4]), loss_policy=x[5], lr=1e-6, seconds_update=abs(x[6]),
-            )
-            recorder.updates(step=step, update=0, grad_norm=abs(x[7]), n_clipped=9, n_tokens=4000)
-            if step % 1000 == 999:
-                recorder.flush()
-    if recorder.dropped:
-        raise SystemExit(f"the recorder was too slow for this script: {dict(recorder.dropped)}")
-    return path
-
-
-def memory(path: str) -> None:
-    with Run(Path(path)) as run:
-        state = check(run)
-    assert state.last_step == MANY_STEPS - 1
-    print(f"the same, {MANY_STEPS:,} steps     {_peak():,.0f} MiB, a run without responses")
 
 
 def _peak() -> float:

@@ -2,6 +2,7 @@
 the ranks that record it.
 
 python -m benchmarks.growth [CHECKOUT]     in turns with another build: a worktree of it
+python -m benchmarks.growth memory STEPS [CHECKOUT]     what the first look at so many steps takes
 
 Processor time in milliseconds: of the whole look, and of it what reads (`refresh`) and what judges
 (`check`); and of the first look at all steps. Runs without responses.
@@ -14,35 +15,92 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 import lldscope
 from lldscope.monitor.health import check
+from lldscope.recording.buffers import to_arrow
 from lldscope.runs import Run
+from lldscope.storage.manifest import commit
+from lldscope.storage.part import PartName, write_part
 
 HERE = Path(__file__).parents[1]
 RUNS = ((100, 1), (100, 8), (100, 64), (1_000, 1), (5_000, 1), (10_000, 1), (100_000, 1))
 """(steps, ranks) of a run."""
 LOOKS = 9
+SEAL = 10_000  # steps of a seal, in a run that is written at once
 
 
-def main(other: str | None = None) -> None:
-    builds = {"": HERE, **({" (other)": Path(other)} if other else {})}
+def main(*others: str) -> None:
     for size, ranks in RUNS:
-        for name, where in builds.items():
-            command = [sys.executable, __file__, "look", str(size), str(ranks)]
-            done = subprocess.run(
-                command, cwd=where, env={"PYTHONPATH": str(where), "OMP_NUM_THREADS": "1"},
-                capture_output=True, text=True, check=True,
-            )
-            first, whole, reads, judges = json.loads(done.stdout)
+        for name, answer in in_turns(others, "look", str(size), str(ranks)):
+            first, whole, reads, judges = answer
             print(f"{size:9,} steps of {ranks:2}{name:9} one more {whole:6.0f} ms "
                   f"(reads {reads:.0f}, judges {judges:.0f}); the first look {first:,.0f} ms",
                   flush=True)
+
+
+def in_turns(others: Sequence[str], *words: str) -> Iterator[tuple[str, Any]]:
+    """What this program prints with these words in this build, and in another one."""
+    for name, where in [("", HERE), *((" (other)", Path(other)) for other in others)]:
+        done = subprocess.run(
+            [sys.executable, __file__, *words], cwd=where, stdout=subprocess.PIPE, text=True,
+            check=True, env={"PYTHONPATH": str(where), "OMP_NUM_THREADS": "1"},
+        )
+        yield name, json.loads(done.stdout)
+
+
+def memory(steps: int, *others: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_at_once(Path(folder) / "run", steps)
+        for name, (seconds, peak) in in_turns(others, "first", str(path)):
+            print(f"{steps:9,} steps{name:9} {peak:,.0f} MiB at most, {seconds:,.1f} s processor",
+                  flush=True)
+
+
+def write_at_once(path: Path, steps: int) -> Path:
+    """A run as `record` makes it, with a part for each table."""
+    lldscope.Recorder(path).close()
+    x = np.random.default_rng(0).normal(size=(8, steps))
+    rows = {
+        "steps": {
+            "time": 1e9 + np.arange(steps), "n_responses": 128,
+            "n_correct": 64 + np.round(4 * x[0]), "n_tokens": 4000, "reward_sum": 64 + x[1],
+            "reward_sq_sum": 64 + x[2], "entropy_sum": 4000 + x[3], "kl_sum": abs(x[4]),
+            "loss_policy": x[5], "lr": 1e-6, "seconds_update": abs(x[6]),
+        },
+        "updates": {"update": 0, "grad_norm": abs(x[7]), "n_clipped": 9, "n_tokens": 4000},
+    }
+    parts = []
+    for table, columns in rows.items():
+        arrow = to_arrow(table, {"step": np.arange(steps)} | columns, 1, 0, refuse)
+        assert arrow
+        seals = (arrow.slice(row, SEAL) for row in range(0, steps, SEAL))
+        part = write_part(path, table, PartName(1, 0, 1, 1), seals)
+        assert part
+        parts.append(part)
+    commit(path, (1, 0), parts, closed=True)
+    return path
+
+
+def refuse(reason: str, rows: int) -> None:
+    raise SystemExit(f"{reason}: {rows}")
+
+
+def first_look(path: str) -> None:
+    """Print, as JSON, seconds and peak memory of the first look at a run."""
+    from memory import resident  # beside this file, which runs as a script
+
+    start = time.process_time()
+    with Run(Path(path)) as run:
+        assert check(run).last_step
+    print(json.dumps([time.process_time() - start, resident("self", "VmHWM")]))
 
 
 def record(recorder: lldscope.Recorder, step: int, x: list[float]) -> None:
@@ -91,7 +149,12 @@ def look(size: int, ranks: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["look"]:
-        look(int(sys.argv[2]), int(sys.argv[3]))
-    else:
-        main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case ["look", size, ranks]:
+            look(int(size), int(ranks))
+        case ["first", place]:
+            first_look(place)
+        case ["memory", size, *others]:
+            memory(int(size), *others)
+        case others:
+            main(*others)

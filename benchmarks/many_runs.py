@@ -23,7 +23,7 @@ from .long_run import write_long_run
 
 HERE = Path(__file__).parents[1]
 RUNS = 5000
-READ = 20  # runs that are listed without an index
+READ = 100  # runs that are listed without an index
 SHORT = (60, 8, 2)  # steps, responses and actions of a run
 
 

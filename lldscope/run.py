@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from .diagnosis.assess import Assessment, Judge
     from .diagnosis.registry import Rule
+    from .query.contents import RunBatch
     from .query.remote import RemoteCopy
     from .query.signal_cache import SignalCache
 
@@ -44,7 +45,10 @@ WHERE starts_with(name, '{COMPONENT}') AND isfinite(value) GROUP BY name, step O
 class Run:
     """One run, open for reading. Methods may be called from several threads."""
 
-    def __init__(self, place: Path | RemoteCopy, cache: SignalCache | None = None) -> None:
+    def __init__(
+        self, place: Path | RemoteCopy, cache: SignalCache | None = None,
+        batch: RunBatch | None = None,
+    ) -> None:
         from .query.contents import Contents  # DuckDB: the list of runs is made without
 
         self._remote = None if isinstance(place, Path) else place
@@ -61,7 +65,7 @@ class Run:
         try:
             self._sync()
             self.info = layout.try_read_run(self.path, {}, self.place)
-            self._contents = Contents(self.path, self.info, self._remote, cache)
+            self._contents = Contents(self.path, self.info, self._remote, cache, batch)
         except BaseException:
             self._release()
             raise
@@ -85,6 +89,11 @@ class Run:
     def damaged(self) -> dict[str, str]:
         """Part, file or line → why it cannot be read. It is left out of every answer."""
         return self._damaged_files | self._contents.parts.damaged
+
+    @property
+    def has_signals(self) -> bool:
+        """Whether its signals are those of its rows: not yet, if it was left to a batch."""
+        return self._contents.parts.dirty_from is None
 
     @property
     def unclear(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from .storage import layout
 from .storage.manifest import manifest_names
 
 if TYPE_CHECKING:
+    from .query.contents import RunBatch
     from .query.signal_cache import SignalCache
     from .storage.url import Url
 
@@ -20,12 +21,14 @@ __all__ = ["Run", "find_runs", "open_run", "title"]
 
 
 def open_run(
-    path: str | Path | Url, root: Path | Url | None = None, cache: SignalCache | None = None
+    path: str | Path | Url, root: Path | Url | None = None, cache: SignalCache | None = None,
+    batch: RunBatch | None = None,
 ) -> Run:
     """Open a run: a directory, or an address that fsspec knows, such as `s3://bucket/run`.
 
     With a `root` the run must be inside it: a link that leads elsewhere is refused. `cache` holds
-    the signals of long runs from one opening to the next.
+    the signals of long runs from one opening to the next; a run that is opened with a `batch`
+    has none before that computes them.
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
     from .query.remote import RemoteCopy
@@ -44,7 +47,7 @@ def open_run(
     except UnicodeDecodeError:
         readable = encoded.decode("utf-8", "replace")
         raise LldscopeError(f"The name of {readable} is not UTF-8: rename the folder.") from None
-    return Run(path, cache)
+    return Run(path, cache, batch)
 
 
 def title(info: Mapping[str, Any], place: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,23 +47,25 @@ def rows_below(root: Any) -> list[dict[str, Any]]:
         remote = {}
         states = {name: fingerprint(f"{root}/{name}") for name in names_below(root)}
     if [*states] == ["."]:
-        return [_read(root.name, root, root).row]
-    index, rows = RunIndex(root), {}
-    for name, digest in states.items():
-        row = index.row(name, digest)
-        if row is None:
-            summary = _read(name, remote.get(name) or root / name, root)
-            index.put(summary, digest)
-            row = summary.row
-        rows[name] = row
-    index.save(rows)
-    return [*rows.values()]
+        return [summary.row for summary in _read({root.name: root}, root)]
+    index = RunIndex(root)
+    rows = {name: index.row(name, digest) for name, digest in states.items()}
+    new = {name: remote.get(name) or root / name for name, row in rows.items() if row is None}
+    try:
+        for summary in _read(new, root):
+            index.put(summary, states[summary.name])
+            rows[summary.name] = summary.row
+    finally:  # of many new ones, those that were read before somebody lost patience
+        index.save(rows)
+    return [row for row in rows.values() if row is not None]
 
 
-def _read(name: str, path: Any, root: Any) -> Summary:
-    from ..monitor.summary import read_summary  # which judges: the index is read without
+def _read(places: dict[str, Any], root: Any) -> Iterable[Summary]:
+    if not places:
+        return []
+    from ..monitor.summary import read_summaries  # which judges: the index is read without
 
-    return read_summary(name, path, root)
+    return read_summaries(places, root)
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import starmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +18,7 @@ from ..core.charts import EVIDENCE
 from ..core.errors import LldscopeError
 from ..core.schema import signals_in
 from ..diagnosis.detectors import Columns, Series, floats
-from ..runs import open_run, title
+from ..runs import Run, open_run, title
 from .health import RunState, check
 
 LAST = tuple(signals_in("list"))
@@ -82,8 +86,40 @@ class Summary:
 
 def read_summary(name: str, path: Any, root: Any) -> Summary:
     """Open a run, judge it and close it again."""
+    (summary,) = read_summaries({name: path}, root)
+    return summary
+
+
+def read_summaries(places: Mapping[str, Any], root: Any) -> Iterator[Summary]:
+    """The same of runs by name, in any order: the signals of short ones are computed together."""
+    from ..query.contents import RunBatch
+
+    folder = root if isinstance(root, Path) else Path(tempfile.gettempdir())  # of remote copies
+    waiting: dict[str, Run] = {}
+    with closing(RunBatch(folder.resolve())) as batch:
+        for name, path in places.items():
+            try:
+                run = open_run(path, root, batch=batch)
+            except LldscopeError as error:
+                yield Summary(name, name, error=str(error))
+                continue
+            if run.has_signals:
+                yield _summary(name, run)
+                continue
+            waiting[name] = run
+            if batch.is_full:
+                batch.compute()
+                yield from starmap(_summary, waiting.items())
+                waiting = {}
+        batch.compute()
+        yield from starmap(_summary, waiting.items())
+
+
+def _summary(name: str, run: Run) -> Summary:
     try:
-        with open_run(path, root) as run:
+        with run:
+            if not run.has_signals:  # a run in the batch could not be read
+                run.refresh()
             state, columns = check(run), run.columns()
             series = {signal: floats(columns, signal) for signal in LAST}
             last = last_measured(series | {EVIDENCE: run.assess().last.decay.evidence})

@@ -18,6 +18,8 @@ from .starts import Starts, sizes_of
 from .views import SIGNAL_TABLES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from .remote import RemoteCopy
     from .signal_cache import SignalCache
 
@@ -25,19 +27,24 @@ _T = TypeVar("_T")
 Info = Mapping[str, Any]  # what run.json holds
 
 CACHE_ROWS = 250_000  # new rows, at least, before the cache is written again
+ENOUGH_ROWS = 50_000  # in a batch; half of what DuckDB answers without its optimizer
+ENOUGH_RUNS = 100
+MOST_ROWS = 1_000_000  # of a run in a batch
 
 
 class Contents:
-    """Tables and signals of the valid parts of one run, starting from those in the `cache`."""
+    """Tables and signals of the valid parts of one run, starting from those in the `cache`. The
+    first signals may be left to a `batch`."""
 
     def __init__(
-        self, run: Path, info: Info, remote: RemoteCopy | None, cache: SignalCache | None
+        self, run: Path, info: Info, remote: RemoteCopy | None, cache: SignalCache | None,
+        batch: RunBatch | None = None,
     ) -> None:
         self._id, self._cache = info.get("id"), cache
         self._uncached_rows = 0  # rows whose signals are not in the cache
         self.parts = PartIndex(run, remote)
         self.db = Database(run)
-        self._run = run
+        self.run, self.batch = run, batch
         self._engine: SignalEngine | None = None
         self._defined: int | None = None  # the version of the parts that tables are defined over
         if cache is not None:
@@ -83,7 +90,7 @@ class Contents:
                 self.parts.mark_dirty(min(step for step in steps if step is not None))
         self._limits = limits
         dirty = self.parts.dirty_from is not None
-        if dirty:
+        if dirty and not (self.batch and self.batch.takes(self)):
             self.without_damaged(self._compute)
         self.parts.readable()
         return dirty
@@ -93,7 +100,7 @@ class Contents:
         first_step = self.parts.dirty_from or 0
         if first_step <= self._last:
             self.db.forget_signals(first_step)
-        engine, self._engine = self._engine or SignalEngine(self._run), None
+        engine, self._engine = self._engine or SignalEngine(self.run), None
         with ExitStack() as stack:
             stack.callback(engine.close)
             # A part that is not what its manifest says may claim any number of rows and steps.
@@ -113,6 +120,13 @@ class Contents:
         if self._cache is not None and self._uncached_rows >= CACHE_ROWS and not self.parts.damaged:
             self._cache.store(self._id, self.parts.parts, self.db)
             self._uncached_rows = 0
+
+    def accept(self, tables: Mapping[str, pa.Table]) -> None:
+        """Take the signals of all rows, which a batch has computed."""
+        for name, table in tables.items():
+            self.db.put(name, table)
+        self._last = max((p.last_step for p in self.parts.parts), default=self._last)
+        self.parts.dirty_from = None
 
     def starts(self) -> Starts:
         """The recorders of the run, as of now."""
@@ -156,3 +170,50 @@ class Contents:
             if not self.parts.update_merged():
                 return has_changed or not set(self.parts.damaged) <= before
             has_changed = True
+
+
+class RunBatch:
+    """Short runs below a folder whose signals are yet to be computed: together, since what they
+    cost alone is mostly DuckDB's planning."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._engine: SignalEngine | None = None
+        self._waiting: dict[Contents, int] = {}  # to their rows
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+    @property
+    def is_full(self) -> bool:
+        rows = sum(self._waiting.values())
+        return rows >= ENOUGH_ROWS or len(self._waiting) >= ENOUGH_RUNS
+
+    def takes(self, contents: Contents) -> bool:
+        """Whether the signals of a run are computed here. One that was resumed, or has many rows,
+        computes its own."""
+        self._waiting.pop(contents, None)
+        parts = contents.parts.parts
+        rows = sum(part.rows for part in parts)
+        if rows > MOST_ROWS or not all(part.name.owner.is_first for part in parts):
+            return False
+        contents.parts.fetch(SIGNAL_TABLES, -(2**31), 2**31)
+        self._waiting[contents] = rows
+        return True
+
+    def compute(self) -> None:
+        """Give the runs their signals. If that fails, each computes its own with its next
+        refresh."""
+        runs, self._waiting = [*self._waiting], {}
+        if not runs:
+            return
+        for contents in runs:
+            contents.batch = None
+        self._engine = self._engine or SignalEngine(self._root)
+        try:
+            tables = self._engine.signals_of([(c.run, c.parts.trusted()) for c in runs])
+        except duckdb.Error:  # a file of one that cannot be read
+            return
+        for contents, of_run in zip(runs, tables, strict=True):
+            contents.accept(of_run)

@@ -19,7 +19,7 @@ from .views import ROLLOUT_VIEWS, view_sql
 # Types of stored signals that are not those of recorded columns: counts and means of many rows.
 # (DuckDB's sums of integers have 128 bits, which pandas would hold as objects.)
 STORED_TYPES: dict[Kind, str] = {"count": "int64", "float": "double"}
-MOST_CHUNKS = 64  # of stored signals, before they become one
+MOST_CHUNKS = 64  # of stored signals, before the last quarter becomes one
 DUCKDB_2 = int(duckdb.__version__.split(".")[0]) >= 2
 
 
@@ -97,8 +97,10 @@ class Database:
         """Add signals of later steps, in the order of steps, to one of VIEWS."""
         if earlier := self._stored.get(name):
             table = pa.concat_tables([earlier, table], promote_options="default")
-            if table.column(0).num_chunks > MOST_CHUNKS:
-                table = table.combine_chunks()
+            if table.column(0).num_chunks > MOST_CHUNKS:  # all would be as much again
+                row = sum(map(len, table.column(0).chunks[: 3 * MOST_CHUNKS // 4]))
+                later = table.slice(row).combine_chunks()
+                table = pa.concat_tables([table.slice(0, row), later])
         self._stored[name] = table
         self._show(name)
 
@@ -161,28 +163,28 @@ def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -
         connection.execute(f"CREATE TABLE empty_{table} ({columns})")
 
 
+def scan(paths: Iterable[Path], select: str = "FROM") -> str:
+    """A query for the rows of Parquet files. Parts of earlier versions state bounds of floats that
+    leave NaN out (`part.columns_without_floats`); DuckDB is kept from believing them."""
+    nan = ", can_have_nan=true" if DUCKDB_2 else ""
+    files = ", ".join(quote(str(path)) for path in paths)
+    return f"{select} read_parquet([{files}], union_by_name=true{nan})"
+
+
+def in_columns(table: str, *queries: str) -> str:
+    """A query for the rows of others in the registry's columns of a table: those that a part lacks
+    are NULL, those that this version does not know are ignored."""
+    columns = ", ".join(map(_comparable, arrow_schema(table)))
+    union = "".join(f" UNION ALL BY NAME ({query})" for query in queries)
+    return f"SELECT {columns} FROM (FROM empty_{table}{union})"
+
+
 def queries_of(
     run: Path, table: str, parts: Sequence[Part], starts: Starts
 ) -> tuple[str, str]:
-    """Queries for all rows of a table in parts of a run, and for those that count.
-
-    The columns are the registry's: those that a part lacks are NULL, those that this version does
-    not know are ignored. Parts of earlier versions state bounds of floats that leave NaN out
-    (`part.columns_without_floats`); DuckDB is kept from believing them.
-    """
-    columns = ", ".join(map(_comparable, arrow_schema(table)))
-    nan = ", can_have_nan=true" if DUCKDB_2 else ""
-
-    def rows(of: Iterable[Part], select: str = "FROM") -> str:
-        paths = ", ".join(quote(str(p.path(run))) for p in of)
-        return f"{select} read_parquet([{paths}], union_by_name=true{nan})"
-
-    def table_of(*queries: str) -> str:
-        union = "".join(f" UNION ALL BY NAME ({query})" for query in queries)
-        return f"SELECT {columns} FROM (FROM empty_{table}{union})"
-
-    every = [p for p in parts if p.table == table]
-    everything = table_of(*([rows(every)] if every else []))
+    """Queries for all rows of a table in parts of a run, and for those that count."""
+    every = [p.path(run) for p in parts if p.table == table]
+    everything = in_columns(table, *([scan(every)] if every else []))
     groups = list(starts.groups(table, parts))
     if sum(len(g.parts) for g in groups if g.is_whole) == len(every):
         return everything, everything
@@ -190,10 +192,11 @@ def queries_of(
     for group in groups:
         conditions = [] if group.limit is None else [f"step < {group.limit}"]
         if group.replaced:
-            conditions.append(f"step NOT IN ({rows(group.replaced, 'SELECT step FROM')})")
+            again = scan((p.path(run) for p in group.replaced), "SELECT step FROM")
+            conditions.append(f"step NOT IN ({again})")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        queries.append(rows(group.parts) + where)
-    return everything, table_of(*queries)
+        queries.append(scan(p.path(run) for p in group.parts) + where)
+    return everything, in_columns(table, *queries)
 
 
 def _comparable(column: pa.Field) -> str:

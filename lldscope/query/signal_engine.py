@@ -9,21 +9,24 @@ compute. Such ranges share their tables, so that the views are planned once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from ..core.schema import SIGNALS, VIEWS
 from ..storage.part import Part
-from .database import DUCKDB_2, create_empty, queries_of, stored_columns
-from .sandbox import confine
+from .database import DUCKDB_2, create_empty, in_columns, queries_of, scan, stored_columns
+from .sandbox import confine, quote
 from .starts import Starts
 from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
 FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
+STEPS = 1 << 32  # more than the numbers of all steps that a run can have
 
 
 class SignalEngine:
@@ -46,6 +49,7 @@ class SignalEngine:
         # A parameter of a statement would have it planned again.
         self._db.execute("CREATE TABLE earlier AS SELECT NULL::DOUBLE AS tokens")
         self._was_few = False  # the range whose rows the tables hold
+        self._kinds: dict[str, str] = {}  # of the tables: TABLE or VIEW
         self._filled: set[str] = set()  # tables that may have rows
         self._plans: dict[str, str] = {}  # view → its SQL, as DuckDB has prepared it
 
@@ -66,15 +70,58 @@ class SignalEngine:
         `parts` are the valid ones of the run, `tokens_before` the tokens of earlier steps.
         """
         parts = [p for p in parts if p.last_step >= first and p.first_step <= last]
+
+        def rows_of(table: str) -> str:
+            _, counted = queries_of(self._run, table, parts, starts)
+            return f"FROM ({counted}) WHERE step BETWEEN {first} AND {last}"
+
+        return self._signals(parts, rows_of, tokens_before)
+
+    def signals_of(
+        self, runs: Sequence[tuple[Path, Sequence[Part]]]
+    ) -> list[dict[str, pa.Table]]:
+        """For each run its signals, by VIEWS, where all rows of its parts count. Such an engine
+        serves nothing else.
+
+        The views know of steps alone, so the steps of each run become a range of their own.
+        """
+        parts = [part for _, of_run in runs for part in of_run]
+        self._db.execute("CREATE OR REPLACE TABLE files (filename VARCHAR, moved BIGINT)")
+        if parts:
+            files = [
+                f"({quote(str(part.path(run)))}, {number * STEPS})"
+                for number, (run, of_run) in enumerate(runs) for part in of_run
+            ]
+            self._db.execute(f"INSERT INTO files VALUES {', '.join(files)}")
+
+        def rows_of(table: str) -> str:
+            paths = [p.path(run) for run, of_run in runs for p in of_run if p.table == table]
+            rows = scan(paths, "SELECT * REPLACE (step + moved AS step) FROM files JOIN")
+            return in_columns(table, f"{rows} USING (filename)")
+
+        answer: list[dict[str, pa.Table]] = [{} for _ in runs]
+        for name, table in self._signals(parts, rows_of, None):
+            moved = table["step"].to_numpy()
+            ends = np.searchsorted(moved, STEPS * np.arange(len(runs) + 1) - STEPS // 2)
+            for number, (start, end) in enumerate(pairwise(ends.tolist())):
+                of_run = table.slice(start, end - start)
+                steps = pa.array(moved[start:end] - STEPS * number, "int32")
+                of_run = of_run.set_column(0, "step", steps)
+                measured = [c for c in of_run.column_names if of_run[c].null_count < len(of_run)]
+                if measured:
+                    answer[number][name] = of_run.select(measured)
+        return answer
+
+    def _signals(
+        self, parts: Sequence[Part], rows_of: Callable[[str], str], tokens_before: float | None
+    ) -> Iterator[tuple[str, pa.Table]]:
         few = sum(p.rows for p in parts) <= FEW_ROWS
         self._db.execute("SET threads=1" if few else "RESET threads")
         self._db.execute(f"PRAGMA {'disable' if few else 'enable'}_optimizer")
         follows, self._was_few = few and self._was_few, False
         for table in SIGNAL_TABLES:
-            rows = f"FROM empty_{table}"
-            if any(p.table == table for p in parts):
-                _, counted = queries_of(self._run, table, parts, starts)
-                rows = f"FROM ({counted}) WHERE step BETWEEN {first} AND {last}"
+            has_rows = any(p.table == table for p in parts)
+            rows = rows_of(table) if has_rows else f"FROM empty_{table}"
             # Each use of a view binds all files of it.
             is_large = table == "actions" and not few
             self._put(table, rows, follows, "VIEW" if is_large else "TABLE")
@@ -92,7 +139,7 @@ class SignalEngine:
             (counts,) = self._execute(f"count_{name}", f"SELECT {aggregates} FROM step_{name}")
             # All of DuckDB's result is in memory as long as one column of it is.
             names = [
-                f"{column}::{kind} AS {column}"
+                "step" if column == "step" else f"{column}::{kind} AS {column}"
                 for (column, kind), count in zip(columns.items(), counts, strict=True)
                 if count
             ]
@@ -103,6 +150,9 @@ class SignalEngine:
     def _put(self, table: str, rows: str, exists: bool, kind: str = "TABLE") -> None:
         """Replace the rows of a table that exists, or create it with them."""
         if not exists:
+            if (before := self._kinds.get(table, kind)) != kind:
+                self._db.execute(f"DROP {before} {table}")
+            self._kinds[table] = kind
             self._db.execute(f"CREATE OR REPLACE {kind} {table} AS {rows}")
             self._filled.add(table)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from test_run_index import NAMES, read, read_index
 from test_run_index import root as local
 
 import lldscope
+from benchmarks import ray_job
 from benchmarks.s3_server import s3_server
 from lldscope.core.errors import RunNotFound
 from lldscope.query.remote import find_remote
@@ -39,6 +41,15 @@ def test_a_second_list_opens_no_run_and_says_what_the_folder_says(store, local, 
     assert read_index(ROOT) == first
     assert first == read_index(local)
     assert read == [*NAMES, *NAMES], "those of the folder, and none again of the store"
+
+
+def test_a_job_of_ray_says_what_the_list_says(store):
+    batch = {"root": [str(ROOT)] * len(NAMES), "name": NAMES[::-1]}
+    judged = ray_job.judge(batch)
+    rows = {name: json.loads(row) for name, row in zip(*judged.values(), strict=True)}
+    for row in rows.values():
+        row.pop("last_row_age_seconds")
+    assert rows == dict(read_index(ROOT))
 
 
 def _more(store: FlakyStore, local: Path) -> None:

@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from recorded_steps import record_steps
 
@@ -18,8 +20,10 @@ import lldscope
 from lldscope.cli.runs import rows_below
 from lldscope.monitor.health import check
 from lldscope.monitor.run_index import RunIndex, fingerprint
-from lldscope.monitor.summary import Summary, read_summary
-from lldscope.storage import cache
+from lldscope.monitor.summary import Summary
+from lldscope.monitor.summary import read_summaries as summaries_of
+from lldscope.query.contents import RunBatch
+from lldscope.storage import cache, json_files
 from lldscope.storage.notes import write_about
 
 NAMES = ["a", "b", "c"]
@@ -39,11 +43,11 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the runs that were opened."""
     names: list[str] = []
 
-    def note(name: str, *where: Any) -> Summary:
-        names.append(name)
-        return read_summary(name, *where)
+    def note(places: dict[str, Any], place: Any) -> Any:
+        names.extend(places)
+        return summaries_of(places, place)
 
-    monkeypatch.setattr("lldscope.monitor.summary.read_summary", note)
+    monkeypatch.setattr("lldscope.monitor.summary.read_summaries", note)
     return names
 
 
@@ -68,6 +72,83 @@ def test_a_second_list_opens_no_run_and_says_the_same(root: Path, read: list[str
     assert read == NAMES
     assert read_index(root) == first
     assert read == NAMES
+
+
+def _of_two_ranks(run: Path) -> None:
+    for rank in range(2):
+        with lldscope.Recorder(run, rank=rank, world_size=2) as recorder:
+            record_steps(recorder, range(5, 25), seed=rank)
+
+
+def _imported(run: Path) -> None:
+    with lldscope.Recorder(run) as recorder:
+        for step in range(20):
+            recorder.step(step=step, reward_sum=float("nan"), n_responses=4)
+            recorder.scalars(step=step, name=["reward", "kl"], value=[step / 20, float("inf")])
+            recorder.evals(step=step, data_source=["a"], metric="em_greedy", value=0.5, n=9)
+
+
+def _without_tokens(run: Path) -> None:
+    with lldscope.Recorder(run) as recorder:
+        for step in range(3):
+            recorder.step(step=step, loss_policy=-0.5)
+
+
+def _cannot_be_read(run: Path) -> None:
+    """Its manifest says that the file is as it was written, and DuckDB that it is none."""
+    record_more(run, range(4))
+    (manifest,) = (run / "manifest").iterdir()
+    lines = []
+    for line in json_files.read_lines(manifest)[0]:
+        part = line["parts"].get("responses", {"file": ""})
+        file = run / "responses" / part["file"]
+        if file.is_file():
+            content = file.read_bytes()
+            file.write_bytes(content[:4] + bytes(40) + content[44:])
+            with open(file, "rb") as damaged:
+                part["crc"] = json_files.checksum(damaged)
+        lines.append(json_files.with_checksum(json_files.to_json(line)))
+    manifest.write_bytes(b"".join(lines))
+
+
+def record_more(run: Path, steps: range, **options: Any) -> None:
+    with lldscope.Recorder(run, **options) as recorder:
+        record_steps(recorder, steps)
+
+
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_runs_that_are_read_together_say_what_each_says_alone(
+    root: Path, unreadable: bool
+) -> None:
+    others = {
+        "imported": _imported, "resumed": lambda run: record_more(run, range(9)),
+        "empty": lambda run: lldscope.Recorder(run).close(), "two": _of_two_ranks,
+        "small": _without_tokens, "lost": lambda run: record_more(run, range(7, 13)),
+        **({"unreadable": _cannot_be_read} if unreadable else {}),
+    }
+    for name, make in others.items():
+        make(root / name)
+    _resumed(root / "resumed")
+    _lost_part(root / "lost")
+    names = [*NAMES, *others]
+    with closing(RunBatch(root)) as batch:
+        runs = {name: lldscope.runs.open_run(root / name, root, batch=batch) for name in names}
+        waiting = {name for name, run in runs.items() if not run.has_signals}
+        assert waiting == {*names} - {"empty", "resumed"}
+        batch.compute()
+    assert {name for name, run in runs.items() if not run.has_signals} == (
+        waiting if unreadable else set()
+    )
+    for name, run in runs.items():
+        run.refresh()
+        with lldscope.open_run(root / name) as alone, run:
+            for table in ("signals", "action_signals"):
+                frames = [getattr(one, table)() for one in (run, alone)]
+                frames = [frame.sort_values([*frame][:3], ignore_index=True) for frame in frames]
+                pd.testing.assert_frame_equal(*frames, rtol=1e-12)
+            assert run.damaged == alone.damaged
+            states = [replace(check(one), last_row_age_seconds=None) for one in (run, alone)]
+            assert states[0] == states[1]
 
 
 def test_what_a_list_says_is_what_check_says(root: Path, read: list[str]) -> None:

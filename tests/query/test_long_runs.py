@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from made_up_runs import write_run, write_step
+from recorded_steps import record_steps
 
 import lldscope
-from lldscope.query import contents
+from lldscope.query import contents, signal_engine
 from lldscope.query import part_index as ranges
+from lldscope.query.database import MOST_CHUNKS, Database
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import open_run
 from lldscope.storage.part import Part
@@ -91,3 +94,33 @@ def test_signals_of_a_damaged_run_are_not_kept(tmp_path: Path, computed: list[in
     assert open_run(path, cache=cache).damaged
     file.write_bytes(whole)
     assert open_run(path, cache=cache).signals()["delta_correct"].notna().any()
+
+
+def test_signals_of_many_looks_stay_in_their_order(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    for step in range(3 * MOST_CHUNKS):
+        measured = {"reward": [float(step)]} if step % 2 else {}
+        database.put("signals", pa.table({"step": pa.array([step], "int32"), **measured}))
+    table = database.rows("signals")
+    assert table is not None
+    assert table["step"].to_pylist() == [*range(3 * MOST_CHUNKS)]
+    assert table["reward"].to_pylist() == [
+        step if step % 2 else None for step in range(3 * MOST_CHUNKS)
+    ]
+    assert table["step"].num_chunks <= MOST_CHUNKS
+
+
+def test_a_live_run_that_began_with_many_rows_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal_engine, "FEW_ROWS", 500)
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        record_steps(recorder, range(20))
+        recorder.flush()
+        with open_run(tmp_path / "run") as run:
+            for step in (20, 21):
+                record_steps(recorder, range(step, step + 1))
+                recorder.flush()
+                run.refresh()
+            with open_run(tmp_path / "run") as fresh:
+                pd.testing.assert_frame_equal(run.signals(), fresh.signals(), rtol=1e-12)

@@ -1,5 +1,6 @@
 -- Grain: one row per step. Each step depends on its own rows only, so a reader that follows a live run
 -- computes the new steps alone; to tokens_seen it adds those of the steps before, earlier.tokens.
+-- Runs that are read together have each a range of 2³² steps.
 -- The means that another trainer's log has are filled in where the run's own rows have none.
 SELECT
     * EXCLUDE before REPLACE ({means} n_nonfinite::BIGINT AS n_nonfinite),
@@ -28,4 +29,4 @@ FROM (
     GROUP BY step
 )
 CROSS JOIN (SELECT tokens AS before FROM earlier)
-WINDOW tokens AS (ORDER BY step)
+WINDOW tokens AS (PARTITION BY (step + 2147483648) // 4294967296 ORDER BY step)

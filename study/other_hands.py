@@ -52,10 +52,10 @@ def make_trainer(folder: Path, steps: int, **changes: Any) -> Any:
     rng = random.Random(config.seed)
     questions = [q for s in range(steps) for q in task.questions.draw(s, config.prompts, rng)]
     prompts = [policy.decode(protocol.prompt(question)) for question in questions]
-    asked = dict(zip(prompts, questions, strict=True))
+    question_of = dict(zip(prompts, questions, strict=True))
 
     def play(batch: list[str], trainer: Any) -> dict[str, list[Any]]:
-        rollouts = sampler.play(task.environment, [asked[p] for p in batch], generator)
+        rollouts = sampler.play(task.environment, [question_of[p] for p in batch], generator)
         starts = [rollout.action.index(0) for rollout in rollouts]
         both = list(zip(rollouts, starts, strict=True))
         return {

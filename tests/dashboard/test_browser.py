@@ -154,7 +154,7 @@ def test_comparison_overlays_runs_and_hides_one_in_all_charts(tab: Any) -> None:
 def test_the_list_sorts_filters_groups_and_keeps_it_in_the_address(tab: Any) -> None:
     names = "[...document.querySelectorAll('.runs .run-link')].map(a => a.textContent)"
     tab.goto("/?by=group")
-    until(tab, f"({names}).length > 16 && !document.body.innerText.includes('reading …')")
+    until(tab, f"({names}).length === 16 && !document.body.innerText.includes('reading …')")
     until(tab, "document.querySelector('tr.run-group').innerText.startsWith('first tries')")
     tab.get_by_role("button", name="in groups").click()
     until(tab, f"({names})[0] === 'dying' && !location.search")

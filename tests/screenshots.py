@@ -24,7 +24,7 @@ MOST_BYTES = 150_000
 COLORS = 256  # of a picture; the faint bands of phases need them
 DRAWN = ".chart:last-child .scatterlayer .trace"
 TOKENS = ".tok[role=option]"
-LOSER = "/response/grpo?step=25&id=124&mark=t63"
+LOSER = "/response/language-model?step=74&id=12&mark=t98"
 
 
 class Picture(NamedTuple):
@@ -41,7 +41,7 @@ PAGES = {
     "run": Picture("/run/grpo?step=50", ".batch-group", "light", 1000),
     "run-dark": Picture("/run/grpo", DRAWN, "dark", 800),
     "alarms": Picture("/run/grpo#alarm-lld-collapse", DRAWN, "light", 640),
-    "compare": Picture("/compare?run=grpo&run=grpo-llds", DRAWN, "light", 955),
+    "compare": Picture("/compare?run=language-model&run=language-model-llds", DRAWN, "light", 955),
     "responses": Picture("/responses/grpo?alarm=lld-decay&at=54", ".grid", "light", 620),
     "response": Picture(LOSER, TOKENS, "light", 976),
     "response-dark": Picture(LOSER, TOKENS, "dark", 976),

@@ -124,7 +124,7 @@ def test_of_several_runs_each_has_a_line(tmp_path, lldscope_command):
     assert done.returncode == 11
     assert [(row["run"], row["verdict"]) for row in json.loads(done.stdout)] == [
         ("grpo", "critical"), ("grpo-llds", "healthy"), ("language-model", "critical"),
-        ("retriever-dies", "critical"),
+        ("language-model-llds", "healthy"), ("retriever-dies", "critical"),
     ]
     done = lldscope_command("diagnose", ROOT / "sample_runs", "--run", "grpo-llds", "--json")
     assert json.loads(done.stdout)["run"] == "grpo-llds"

@@ -43,8 +43,8 @@ PAGES = {
     "alarms": Picture("/run/grpo#alarm-lld-collapse", DRAWN, "light", 640),
     "compare": Picture("/compare?run=language-model&run=language-model-llds", DRAWN, "light", 955),
     "responses": Picture("/responses/grpo?alarm=lld-decay&at=54", ".grid", "light", 620),
-    "response": Picture(LOSER, TOKENS, "light", 976),
-    "response-dark": Picture(LOSER, TOKENS, "dark", 976),
+    "response": Picture(LOSER, TOKENS, "light", 720),
+    "response-dark": Picture(LOSER, TOKENS, "dark", 720),
     "report": Picture("report.html", "h1", "light", 1000),
     "compare-report": Picture("compare.html", "h1", "light", 1000),
 }

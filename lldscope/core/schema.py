@@ -404,8 +404,9 @@ _ROLES: dict[str, tuple[str, str]] = {
     "tool_fail_share": ("report", ""),
     "lr": ("list report", ""),
     **dict.fromkeys(
-        ("step", "time", "tokens_seen", "seconds_rollout", "seconds_update", "seconds_record",
-         "n_delta_correct", "delta_correct_sum"), ("apart", ""),
+        ("step", "time", "tokens_seen", "tokens_per_second", "memory_peak", "n_delta_correct",
+         "delta_correct_sum", *(n for n in SIGNALS.names if n.startswith("seconds_"))),
+        ("apart", ""),
     ),
 }
 

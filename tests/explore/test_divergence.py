@@ -94,6 +94,10 @@ def test_a_run_does_not_part_from_itself_and_what_lacks_is_left_out() -> None:
     other = lr.assign(lr=np.where(lr["step"] < 90, 1e-6, 2e-6))
     (one, *_) = divergences(lr, other)
     assert (one.signal, one.step, one.differs) == ("lr", 90, 90)
+    slow = other.assign(seconds_evaluation=9.0, seconds_sync=9.0, tokens_per_second=1.0)
+    assert divergences(slow.assign(seconds_sync=1.0, tokens_per_second=9.0), slow) == (
+        divergences(other, other)
+    ), "what a step costs is no difference of the training"
 
 
 def test_settings_that_differ_are_named_with_dots() -> None:

@@ -68,18 +68,9 @@ def write_at_once(path: Path, steps: int) -> Path:
     """A run as `record` makes it, with a part for each table."""
     lldscope.Recorder(path).close()
     x = np.random.default_rng(0).normal(size=(8, steps))
-    rows = {
-        "steps": {
-            "time": 1e9 + np.arange(steps), "n_responses": 128,
-            "n_correct": 64 + np.round(4 * x[0]), "n_tokens": 4000, "reward_sum": 64 + x[1],
-            "reward_sq_sum": 64 + x[2], "entropy_sum": 4000 + x[3], "kl_sum": abs(x[4]),
-            "loss_policy": x[5], "lr": 1e-6, "seconds_update": abs(x[6]),
-        },
-        "updates": {"update": 0, "grad_norm": abs(x[7]), "n_clipped": 9, "n_tokens": 4000},
-    }
     parts = []
-    for table, columns in rows.items():
-        arrow = to_arrow(table, {"step": np.arange(steps)} | columns, 1, 0, refuse)
+    for table, columns in columns_of(np.arange(steps), x).items():
+        arrow = to_arrow(table, columns, 1, 0, refuse)
         assert arrow
         seals = (arrow.slice(row, SEAL) for row in range(0, steps, SEAL))
         part = write_part(path, table, PartName(1, 0, 1, 1), seals)
@@ -103,13 +94,25 @@ def first_look(path: str) -> None:
     print(json.dumps([time.process_time() - start, resident("self", "VmHWM")]))
 
 
+def columns_of(step: Any, x: Any) -> dict[str, dict[str, Any]]:
+    """By table, made of eight random numbers for a step or for each of several."""
+    return {
+        "steps": {
+            "step": step, "time": 1e9 + step, "n_responses": 128,
+            "n_correct": 64 + np.round(4 * x[0]), "n_tokens": 4000, "reward_sum": 64 + x[1],
+            "reward_sq_sum": 64 + x[2], "entropy_sum": 4000 + x[3], "kl_sum": abs(x[4]),
+            "loss_policy": x[5], "lr": 1e-6, "seconds_update": abs(x[6]),
+        },
+        "updates": {
+            "step": step, "update": 0, "grad_norm": abs(x[7]), "n_clipped": 9, "n_tokens": 4000,
+        },
+    }
+
+
 def record(recorder: lldscope.Recorder, step: int, x: list[float]) -> None:
-    recorder.step(
-        step=step, time=1e9 + step, n_responses=128, n_correct=64 + round(4 * x[0]), n_tokens=4000,
-        reward_sum=64 + x[1], reward_sq_sum=64 + x[2], entropy_sum=4000 + x[3], kl_sum=abs(x[4]),
-        loss_policy=x[5], lr=1e-6, seconds_update=abs(x[6]),
-    )
-    recorder.updates(step=step, update=0, grad_norm=abs(x[7]), n_clipped=9, n_tokens=4000)
+    columns = columns_of(step, x)
+    recorder.step(**columns["steps"])
+    recorder.updates(**columns["updates"])
 
 
 def look(size: int, ranks: int) -> None:

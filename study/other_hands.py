@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,8 @@ def main(run: Path, steps: int) -> None:
         trainer.train()
 
 
-def make_trainer(folder: Path, steps: int, **changes: Any) -> Any:
-    """A GRPOTrainer of so many rollout batches; `changes` are GRPOConfig's. Its files go to
-    `folder`."""
+def make_trainer(folder: Path, steps: int) -> Any:
+    """A GRPOTrainer of so many rollout batches, whose files go to `folder`."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -56,33 +56,35 @@ def make_trainer(folder: Path, steps: int, **changes: Any) -> Any:
 
     def play(batch: list[str], trainer: Any) -> dict[str, list[Any]]:
         rollouts = sampler.play(task.environment, [question_of[p] for p in batch], generator)
-        starts = [rollout.action.index(0) for rollout in rollouts]
-        both = list(zip(rollouts, starts, strict=True))
-        return {
-            "prompt_ids": [r.ids[:n] for r, n in both],
-            "completion_ids": [r.ids[n:] for r, n in both],
-            "logprobs": [r.logp[n:] for r, n in both if r.logp],
-            "env_mask": [[int(a >= 0) for a in r.action[n:]] for r, n in both],
-            "score": [r.episode.reward for r in rollouts],
-        }
+        fields: dict[str, list[Any]] = defaultdict(list)
+        for rollout in rollouts:
+            n = rollout.action.index(0)  # tokens of the prompt
+            assert rollout.logp is not None
+            fields["prompt_ids"].append(rollout.ids[:n])
+            fields["completion_ids"].append(rollout.ids[n:])
+            fields["logprobs"].append(rollout.logp[n:])
+            fields["env_mask"].append([int(action >= 0) for action in rollout.action[n:]])
+            fields["score"].append(rollout.episode.reward)
+        return fields
 
     def reward(score: list[float], **_: Any) -> list[float]:
         return score
 
-    settings: dict[str, Any] = {
-        "per_device_train_batch_size": config.prompts * config.group_size // config.updates,
-        "gradient_accumulation_steps": 1, "steps_per_generation": config.updates,
-        "num_generations": config.group_size, "max_steps": steps * config.updates,
-        "max_completion_length": config.sequence_tokens, "learning_rate": config.lr,
-        "lr_scheduler_type": "constant", "weight_decay": config.weight_decay,
-        "max_grad_norm": config.grad_clip, "epsilon": config.clip_low,
-        "epsilon_high": config.clip_high, "beta": 0.0, "loss_type": "bnpo",
-        "shuffle_dataset": False, "use_cpu": True, "bf16": False, "gradient_checkpointing": False,
-        "logging_steps": config.updates, "save_strategy": "no", "report_to": [],
-    }
+    settings = GRPOConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=config.prompts * config.group_size // config.updates,
+        gradient_accumulation_steps=1, steps_per_generation=config.updates,
+        num_generations=config.group_size, max_steps=steps * config.updates,
+        max_completion_length=config.sequence_tokens, learning_rate=config.lr,
+        lr_scheduler_type="constant", weight_decay=config.weight_decay,
+        max_grad_norm=config.grad_clip, epsilon=config.clip_low, epsilon_high=config.clip_high,
+        beta=0.0, loss_type="bnpo", shuffle_dataset=False, use_cpu=True, bf16=False,
+        gradient_checkpointing=False, logging_steps=config.updates, save_strategy="no",
+        report_to=[],
+    )
     return GRPOTrainer(
-        model=policy.model, args=GRPOConfig(output_dir=str(folder), **(settings | changes)),
-        processing_class=policy.tokenizer, reward_funcs=reward, rollout_func=play,
+        model=policy.model, args=settings, processing_class=policy.tokenizer, reward_funcs=reward,
+        rollout_func=play,
         train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
     )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
+from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar, get_type_hints
 
@@ -522,6 +523,12 @@ def on_measured(
     return out if series else out[0]
 
 
+@cache
+def _flags(kind: Callable[..., Any]) -> list[bool]:
+    """Which fields of a `kind` are flags. (To read its hints takes as long as a statistic.)"""
+    return [hint != Series for hint in get_type_hints(kind).values()]
+
+
 def fields_on_measured(
     kind: Callable[..., _T],
     values: Series,
@@ -529,6 +536,6 @@ def fields_on_measured(
     resets: NDArray[np.int64] | None = None,
 ) -> _T:
     """The same for a statistic of several series and flags: the fields of a `kind`."""
-    flags = [hint != Series for hint in get_type_hints(kind).values()]
+    flags = _flags(kind)
     rows = on_measured(values, lambda x: np.stack(statistic(x)), resets, series=len(flags))
     return kind(*(row > 0 if flag else row for row, flag in zip(rows, flags, strict=True)))

@@ -32,7 +32,7 @@ def schema(table: str | None, trainer: str | None, as_json: bool, markdown: bool
         tables = {name: _plain_table(t) for name, t in selection.items()}
         print_json({"schema": SCHEMA_VERSION, "tables": tables})
     elif markdown:
-        for t in selection.values():
+        for t in selection.values() if table else TABLES.values():
             click.echo(_markdown(t))
     else:
         _show(selection)
@@ -51,6 +51,7 @@ def _markdown(t: Any) -> str:
     rows = [
         f"| `{c.name}` | {c.arrow} | {c.unit} | {'' if c.required else 'yes'} | {c.meaning} |"
         for c in t.columns
+        if c.name not in ("attempt", "rank")
     ]
     head = ["| column | type | unit | nullable | meaning |", "|---|---|---|---|---|"]
     return "\n".join(

@@ -94,7 +94,7 @@ def _show_metrics(trainer: str, as_json: bool, markdown: bool) -> None:
     for source, group in groupby(metrics, key=lambda m: m.source):
         rows = list(group)
         if markdown:
-            click.echo(f"## {source}\n\nFrom {rows[0].files}; {rows[0].date}.\n\n{_METRICS_HEAD}")
+            click.echo(f"## {source}\n\n| from {rows[0].files}; {rows[0].date} {_METRICS_HEAD}")
             for m in rows:
                 notes = "; ".join(filter(None, (m.differs, m.caution)))
                 signal = f"`{m.signal}`" if m.signal else ""
@@ -116,5 +116,5 @@ def _show_metrics(trainer: str, as_json: bool, markdown: bool) -> None:
 
 
 _METRICS_HEAD = """\
-| metric | what it is | over | unit | signal | how it differs, when it misleads | known by |
+| what it is | over | unit | signal | how it differs, when it misleads | known by |
 |---|---|---|---|---|---|---|"""

@@ -1,5 +1,5 @@
-"""All alarms: the rules computed from the signals, and the one that comes from the clock; and their
-description in docs/alarms.md."""
+"""All alarms: the rules computed from the signals, and `stalled`, which depends on the clock; and
+their description in docs/alarms.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RULES: tuple[Rule, ...] = tuple(rule for family in _FAMILIES for rule in family.
 CAUSES = tuple(rule for rule in RULES if rule.rank is not None)
 LOOK_ALIKES: tuple[str, ...] = ("lld", *(rule.id for rule in CAUSES))
 LABELS = {"lld": "Lazy Likelihood Displacement", **{rule.id: rule.cause for rule in CAUSES}}
-"""Look-alike → its name in a list."""
+"""Look-alike → its display name."""
 
 # Computed in `lldscope.monitor.health`.
 STALLED = Declaration(

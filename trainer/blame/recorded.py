@@ -1,4 +1,5 @@
-"""A recorded run of this trainer: its settings and checkpoints, where its steps can be repeated."""
+"""A recorded run of this trainer: its settings, and checkpoints from which its steps can be
+repeated."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from ..preflight import check
 
 
 def recorded_settings(run: Any) -> TrainConfig:
-    """The settings of a run that this version of the trainer made, in one process; UsageError for
-    another."""
+    """The settings of a run made by this version of the trainer in one process. Raises UsageError
+    for any other run."""
     name, trainer = run.info.get("name"), str(run.info.get("trainer") or "")
     if not trainer.startswith("lldscope_trainer"):
         raise UsageError(
@@ -38,8 +39,8 @@ def recorded_settings(run: Any) -> TrainConfig:
 
 
 def last_checkpoint(path: Path, step: int) -> Checkpoint:
-    """The newest intact checkpoint at or before a step; UsageError where there is none, or it was
-    made with another version of torch."""
+    """The newest intact checkpoint at or before a step. Raises UsageError if there is none, or if
+    another version of torch made it."""
     import torch
 
     checkpoint = find_checkpoint(path, step)
@@ -53,8 +54,8 @@ def last_checkpoint(path: Path, step: int) -> Checkpoint:
 
 
 def refuse_changes(run: Any, start: int, step: int) -> None:
-    """UsageError where a guard acted between the checkpoint before `start` and `step`: a replay
-    does not follow it."""
+    """Raises UsageError if a guard acted between the checkpoint before `start` and `step`: a replay
+    does not repeat that."""
     for event in run.events():
         if event["kind"] in ("rollback", "llds", "importance_sampling", "lr_change"):
             first = event["step"] + (event["kind"] != "lr_change")  # the first step with the change

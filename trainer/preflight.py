@@ -116,7 +116,7 @@ def gguf_file(model: str) -> Path:
     if len(files_there) != 1:
         names = ", ".join(file.name for file in files_there) or "none"
         raise UsageError(
-            f"model={model}: one GGUF file is expected in {folder}, and there is {names}: "
+            f"model={model}: {folder} must hold one GGUF file, and holds {names}: "
             "give the path of the file"
         )
     return files_there[0]

@@ -190,7 +190,7 @@ def rank(runs: Sequence[LabelledRun], user_score: Detector | None = None) -> lis
         for name, values in scores.items():
             steps = frame["step"].to_numpy(np.int64)
             traces[name].append(Trace(run.arm, run.end_step, steps, highest_so_far(values)))
-    rankings = [ranking(name, of) for name, of in traces.items()]
+    rankings = [ranking(name, group) for name, group in traces.items()]
     best = OWN if user_score else max(rankings[: len(SIGNALS)], key=lambda r: r.auroc or 0).detector
     return [*rankings, _shuffled(traces[best])]
 
@@ -256,7 +256,8 @@ def _mixed(traces: Sequence[Trace]) -> list[Arm]:
 
 def _sample(arm: Arm, rng: np.random.Generator) -> Arm:
     """A bootstrap sample of the runs of each kind."""
-    failures, survivors = ([of[i] for i in rng.integers(len(of), size=len(of))] for of in arm)
+    failures, survivors = ([group[i] for i in rng.integers(len(group), size=len(group))]
+                           for group in arm)
     return failures, survivors
 
 

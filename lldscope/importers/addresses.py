@@ -106,7 +106,7 @@ def _history(source: str, folder: Path) -> Path:
     try:
         return _write(folder.joinpath(*names[:2], names[2] + SUFFIX), rows)
     except (wandb.Error, ValueError, OSError) as error:
-        raise LldscopeError(f"W&B did not give the history of {'/'.join(names)}: {error}") from None
+        raise LldscopeError(f"{'/'.join(names)} cannot be read from W&B: {error}") from None
 
 
 def _download(address: str, folder: Path) -> Path:
@@ -134,7 +134,7 @@ def _download(address: str, folder: Path) -> Path:
     try:
         return _write(folder / _key(address) / name, content)
     except (OSError, ValueError, HTTPException) as error:
-        raise LldscopeError(f"{address} was not fetched: {error}") from None
+        raise LldscopeError(f"{address} cannot be fetched: {error}") from None
 
 
 def _web(*more: Any) -> Any:
@@ -217,7 +217,7 @@ def _mlflow(source: str, folder: Path, run: str | None) -> tuple[Path, str | Non
     path = Path(server.removeprefix("sqlite:///") or "mlflow.db")
     if not path.is_file():
         raise LldscopeError(
-            f"{Url(str(path))} is no database. Set MLFLOW_TRACKING_URI to the address of MLflow's "
+            f"{Url(str(path))} is not a database. Set MLFLOW_TRACKING_URI to the URL of MLflow's "
             "server or to sqlite:///FILE; `mlflow migrate-filestore` converts a folder mlruns."
         )
     query = (
@@ -228,13 +228,13 @@ def _mlflow(source: str, folder: Path, run: str | None) -> tuple[Path, str | Non
         with open_copy(path) as connection:
             runs = {i: name or i for i, name in connection.execute(query, (experiment,))}
     except sqlite3.Error as error:
-        raise LldscopeError(f"{path} is no database of MLflow: {error}.") from None
+        raise LldscopeError(f"{path} is not a database of MLflow: {error}.") from None
     return path, _of_experiment(run, runs, where)
 
 
 def _of_experiment(run: str | None, runs: dict[str, str], where: str) -> str:
     if (run_id := choose_run(run, runs, where) if runs else None) is None:
-        raise LldscopeError(f"{where} is not there, or holds no runs.")
+        raise LldscopeError(f"{where} does not exist, or holds no runs.")
     return run_id
 
 

@@ -125,7 +125,7 @@ class Service(Channel):
         # The address of a Slack or Discord webhook is one of theirs to apprise.
         if not (self._services.add(url) or self._services.add(_json_address(url))):
             raise UsageError(
-                f"{name} is not an address that apprise understands; its forms: "
+                f"{name} is not a URL that apprise supports; supported forms: "
                 "https://appriseit.com/services/."
             )
         super().__init__(name, RETRY_AFTER, FLUSH_SECONDS)

@@ -36,7 +36,7 @@ def blame(
     config = recorded_settings(run)
     step = _step(run, path) if step is None else step
     if not run.rows(f"SELECT step FROM steps WHERE step = {step}").rows:
-        raise UsageError(f"Step {step} is not among the recorded steps")
+        raise UsageError(f"{path} has no row of step {step}.")
     checkpoint = last_checkpoint(path, step)
     start = checkpoint.state.step
     refuse_changes(run, start, step)
@@ -63,12 +63,12 @@ def _step(run: Any, path: Path) -> int:
     first = min((c.state.step for c in Checkpoints(path, keep=1).all()), default=None)
     if first is None:
         raise UsageError(
-            f"{path} holds no checkpoint to start from (checkpoint_every=N makes them)"
+            f"{path} holds no checkpoint to start from. checkpoint_every=N writes some."
         )
     rows = run.rows(f"SELECT step FROM signals WHERE step >= {first} AND delta_correct IS NOT NULL "
                     "ORDER BY delta_correct, step LIMIT 1").rows
     if not rows:
-        raise UsageError(f"No step of {path} after its checkpoint of step {first} has a Δ: --step")
+        raise UsageError(f"No step of {path} from step {first} on has a Δ. Name one with --step.")
     return int(rows[0][0])
 
 

@@ -113,8 +113,9 @@ def clipping(e: Evidence) -> Measurement:
 
     def message(row: int) -> str:
         now = f"{percent(share[row])} of the tokens of {e.cadence.spans(CLIP_STEPS)} steps were "
-        usually = "" if np.isnan(growth.usual[row]) else f", usually {percent(growth.usual[row])}"
-        return f"{now}clipped{usually} (limit {percent(CLIPPED)})"
+        level = growth.usual[row]
+        usual_here = "" if np.isnan(level) else f"; {percent(level)} is usual in this run"
+        return f"{now}clipped (limit {percent(CLIPPED)}){usual_here}"
 
     return Measurement(share > CLIPPED, share, CLIPPED, message, grave=growth.holds)
 

@@ -302,7 +302,7 @@ class Observer(TrainerCallback):
         if not self._open:
             return  # the rollout batch could not be recorded, which was said
         if BATCH not in inputs:
-            raise LldscopeError("the loss is not given what the rollouts were made into")
+            raise LldscopeError("the loss received other inputs than the rollouts")
         if int(inputs[BATCH]) not in self._open:
             return
         rollouts, rows = self._open[int(inputs[BATCH])], inputs[ROWS]

@@ -77,8 +77,8 @@ class Recording(_VerlTrainer):
         self._lldscope = SETTINGS | settings
         if not isinstance(self._lldscope["correct"], float | int | str):
             raise LldscopeError(
-                "trainer.lldscope.correct is a least score or the name of what the reward function "
-                f"gives, not {self._lldscope['correct']!r}"
+                "trainer.lldscope.correct must be a minimum score, or the name of an extra value "
+                f"of the reward function; it is {self._lldscope['correct']!r}"
             )
         self._action = AlarmAction(
             *(self._lldscope[name] for name in ("on_alarm", "alarms", "look_every"))

@@ -1,12 +1,13 @@
-"""Which cause a fall of the likelihood is attributed to: LLD, or one that looks like it.
+"""The cause of a fall of the likelihood: LLD, or a look-alike.
 
-Precedence. A fall is attributed to another cause, and not to LLD, if that cause began no later than
-the fall (plus LAG steps, which its trailing means need), no more than WITHIN steps before it, and
-had not been resolved by then. A cause inside the policy, such as responses that grow until a limit
-cuts them, must have begun LEAD steps before the fall is seen: otherwise it is a consequence. While
-a fall is attributed to another cause, no rule and no phase of LLD holds. The fall begins where
-the decay test has reached FALL_SHARE of its threshold, or the mean Δ is FALLS standard errors from
-0 (conditions.py); it ends after ENDS steps without either.
+Precedence. A cause other than LLD explains a fall if it began no later than LAG steps after the
+fall (trailing means lag), at most WITHIN steps before it, and was not resolved before it. A cause
+inside the policy, such as responses that grow until a limit cuts them, must begin LEAD steps before
+the fall is seen; otherwise it is a consequence. While a fall is explained this way, no LLD rule
+holds and no LLD phase is entered.
+
+The fall begins where the decay test has reached FALL_SHARE of its threshold, or where the mean Δ is
+FALLS standard errors below 0 (conditions.py); it ends after ENDS steps without either.
 """
 
 from __future__ import annotations
@@ -28,17 +29,15 @@ ENDS = 10  # steps without a fall before one is over
 
 @once
 def falls(e: Evidence) -> list[Episode]:
-    """When the likelihood of correct responses falls; this begins before the alarm."""
+    """Rows on which the likelihood of correct responses falls; earlier than the alarm."""
     falling = e.decay.value >= FALL_SHARE * e.decay.threshold
     return stretches(e, falling | delta_falls(e), ENDS)
 
 
 @once
 def explained_elsewhere(e: Evidence) -> Flags:
-    """Rows on which the fall of the likelihood, if any, is attributed to a cause other than LLD.
-
-    A cause counts while it is pending, too: LLD waits for it.
-    """
+    """Rows on which a cause other than LLD explains the fall of the likelihood. A pending cause
+    counts, too: LLD waits for it."""
     out = np.zeros(len(e.step), dtype=bool)
     ongoing = [fall for fall in falls(e) if fall.lasts(e.start)]
     for rule in CAUSES:
@@ -57,7 +56,7 @@ def explained_elsewhere(e: Evidence) -> Flags:
 
 
 def _rows(e: Evidence, start: int, end: int | None) -> slice:
-    """Rows of the run as those of the block."""
+    """Rows of the run as rows of the block."""
     return slice(max(start - e.start, 0), None if end is None else max(end - e.start, 0))
 
 
@@ -72,13 +71,13 @@ def explains(e: Evidence, rule: Rule, begin: int, fall: int) -> bool:
 
 
 def explaining(e: Evidence, rule: Rule) -> Flags:
-    """Where a cause holds, and is strong enough to explain a fall of the likelihood."""
+    """Rows on which a cause holds and is strong enough to explain a fall of the likelihood."""
     measurement = rule.measure(e)
     return measurement.holds if measurement.explains is None else measurement.explains
 
 
 @once
 def explanations(e: Evidence, rule: Rule) -> list[Episode]:
-    """The episodes of a cause that is strong enough; without one that is still pending."""
+    """The episodes of a cause that is strong enough, without a pending one."""
     holds = explaining(e, rule)
     return episodes(e, holds, rule.firing(e, holds))

@@ -47,7 +47,7 @@ LOOK_SECONDS = 5.0  # between two looks whether the process that sends is alive
 
 
 def spool_root() -> Path:
-    """Where recorders of this machine keep what is not on its store yet."""
+    """The folder in which recorders of this machine keep unsent data."""
     if place := os.environ.get("LLDSCOPE_SPOOL"):
         return Path(place)
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -59,7 +59,7 @@ def run_folder(url: Url) -> Path:
 
 
 def claim_file(owner: Owner) -> str:
-    """The object that says which process records as an owner; no reader looks at it."""
+    """The object that claims an owner for a process; readers ignore it."""
     return f"{MANIFEST_DIR}/{owner}.claim"
 
 

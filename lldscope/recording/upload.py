@@ -68,7 +68,7 @@ class Sender:
             time.sleep(pause)
 
     def round(self) -> bool:
-        """Send what waits now; True if the recorder has ended and all of it is on the store. Raises
+        """Send waiting data; True if the recorder has ended and everything is on the store. Raises
         LldscopeError if the store refuses it, OSError if the spool cannot be read."""
         if self._sent is None:
             self._sent = self._read_store()

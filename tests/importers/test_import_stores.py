@@ -391,7 +391,7 @@ def test_what_is_committed_is_read_and_the_rest_is_not(database):
         ("mlflow://made-up/second", ("mlflow.db", 10)),
         ("mlflow://made-up", "holds 2 runs; say which with --run: first, second"),
         ("mlflow://made-up/third", "holds no run called third"),
-        ("mlflow://other/first", "is not there, or holds no runs"),
+        ("mlflow://other/first", "does not exist, or holds no runs"),
         ("mlflow://a/b/c", "write mlflow://EXPERIMENT"),
     ],
 )
@@ -426,7 +426,7 @@ POINT = {"value": 0.5, "timestamp": 1, "step": 2}
         ([EXPERIMENT, {"runs": [7]}], "did not give the run"),
         ([EXPERIMENT, RUNS, {"metrics": [POINT | {"value": "half"}]}], "did not give the run"),
         ([EXPERIMENT, RUNS, {"metrics": [POINT | {"timestamp": None}]}], "did not give the run"),
-        ([{}], "is not there, or holds no runs"),
+        ([{}], "does not exist, or holds no runs"),
         ([302], "did not give the run: HTTP Error 302"),
         ([b"{"], "did not give the run"),
     ],

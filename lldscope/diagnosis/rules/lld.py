@@ -18,7 +18,7 @@ RETENTION_SHARE = 0.5  # of the gain of a step's own correct responses
 
 
 def _likelihood(e: Evidence, row: int) -> str:
-    """What correct responses gain or have lost, on the best evidence there is."""
+    """In words: the gain or loss of correct responses, by the best available evidence."""
     if e.has_delta[row]:
         text = f"mean Δ {e.delta[row]:+.2f} nats per response over {e.cadence.spans(SMOOTH)} steps"
         # As often up as down, so the decay test keeps its rate; smaller losses show later.

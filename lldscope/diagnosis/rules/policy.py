@@ -1,7 +1,5 @@
-"""Signs from inside the policy: entropy, gradient, KL, clipping and length, and their usual level.
-
-None of them says that the outcome is lost. While the reward clearly rises they are information.
-"""
+"""Signs of the policy: entropy, gradient, KL, clipping and length, against their usual level. None
+of them says that the outcome is lost; while the reward clearly rises they are information."""
 
 from __future__ import annotations
 
@@ -40,8 +38,8 @@ def _sign(
     rule: str, limit: float, what: str, *signals: str, unit: str = "", for_steps: int = 5,
     evidence: str = "", but: Callable[[Evidence], Flags] | None = None, **words: Any,
 ) -> Rule:
-    """The rule that a signal departs from its usual level, which `limit` is a multiple of, where
-    nothing else says so already. Of two signals it is the one of `tool_use`."""
+    """The rule for a signal that departs from its usual level by the factor `limit`, unless another
+    rule covers the case. With two signals, the one of `tool_use` counts."""
     bound = f"{short(limit, 2) if limit >= 1 else f'1/{1 / limit:.0f}'} ×"
 
     @once
@@ -77,7 +75,7 @@ NOW = {
 
 
 def _now(e: Evidence, name: str, row: int) -> str:
-    """What a signal of `families` is at a row, and was before."""
+    """In words: the signal of a family at a row, and its earlier level."""
     if name == "n_nonfinite":
         return NOW[name]
     if name == "kl":
@@ -115,8 +113,9 @@ def clipping(e: Evidence) -> Measurement:
 
     def message(row: int) -> str:
         now = f"{percent(share[row])} of the tokens of {e.cadence.spans(CLIP_STEPS)} steps were "
-        usually = "" if np.isnan(growth.usual[row]) else f", usually {percent(growth.usual[row])}"
-        return f"{now}clipped{usually} (limit {percent(CLIPPED)})"
+        level = growth.usual[row]
+        usual_here = "" if np.isnan(level) else f"; {percent(level)} is usual in this run"
+        return f"{now}clipped (limit {percent(CLIPPED)}){usual_here}"
 
     return Measurement(share > CLIPPED, share, CLIPPED, message, grave=growth.holds)
 
@@ -151,7 +150,7 @@ def entropy_floor(e: Evidence) -> Measurement:
         return (level(values) - d.shifted(level(values), apart)) / (apart * e.cadence.stride)
 
     def error(values: d.Series) -> d.Series:
-        """Of what is left without the trend: a steep fall is no noise."""
+        """Standard error of the residuals about the trend: a steep fall is not noise."""
         variance = d.noise_of_means(values - d.trailing_median(values, smooth, smooth))
         return MEDIAN_ERROR * np.sqrt(2 * variance / smooth) / (apart * e.cadence.stride)
 

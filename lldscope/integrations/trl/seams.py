@@ -1,4 +1,4 @@
-"""Where recording hooks into TRL's GRPOTrainer, and whether a trainer has it in this form."""
+"""The methods of TRL's GRPOTrainer that recording hooks into, and their check."""
 
 from __future__ import annotations
 

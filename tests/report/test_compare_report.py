@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -107,18 +106,3 @@ def test_an_empty_run_and_hostile_names_are_reported(tmp_path):
         assert "\x1b" not in out
         assert "\u202e" not in out
     assert "\\<script" in markdown(content)
-
-
-@pytest.mark.slow
-def test_command_writes_a_report_of_folders(lldscope_command, folder, tmp_path):
-    page, both = tmp_path / "c.html", (folder / "dying", folder / "healthy")
-    done = lldscope_command("compare", *both, "-o", page)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
-    assert page.read_text().startswith("<!doctype html>")
-    data = lldscope_command("compare", *both, "--format", "json")
-    assert data.stdout == lldscope_command("compare", *both, "--json").stdout
-    assert len(json.loads(data.stdout)["runs"]) == 4
-    two = lldscope_command("compare", *both, "--json", "-o", page)
-    assert two.returncode == 2
-    assert "FILE.json" in two.stderr

@@ -14,7 +14,6 @@ import pytest
 from made_up_runs import write_run
 
 import lldscope
-from lldscope.core.trainers import trainer_called
 from lldscope.report import PostMortem, post_mortem
 from lldscope.report.charts import STORY, of_run
 from lldscope.report.document import document
@@ -111,9 +110,6 @@ def test_one_pair_of_steps_for_each_event(died, well):
         steps |= {e.onset_step, e.alarm_step, e.low, e.high}
     box = text_of(facts).split("**Timeline**")[0]
     assert {int(n) for n in re.findall(r"step (\d+)", box)} <= steps
-
-
-TRL, VERL, OWN = map(trainer_called, ("TRL 1.16", "verl 0.9", "lldscope_trainer 0.1"))
 
 
 @pytest.mark.parametrize("steps", [0, 1, 10])

@@ -23,28 +23,22 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
-import duckdb  # noqa: F401  (what takes long to import is there before a process is forked)
-import numpy  # noqa: F401
-import pandas  # noqa: F401
-import pyarrow.dataset
-import pyarrow.parquet  # noqa: F401
 import pytest
-import torch  # noqa: F401
 
 from .promises import ROOT, copy
 
 ROOMS = ("diagnosis", "losses", "storage", "recording", "query")
 TESTS = [f"tests/{name}" for name in (*ROOMS, "report", "doctor", "evaluation", "user_rules")]
 OPTIONS = ("-q", "-p", "no:cacheprovider", "--basetemp=pt", "-m", "not (browser or engine or slow)")
-SEED, SECONDS = 0, 30  # that the tests of a mutant take at most, in each of the two steps
-OTHER = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Mod: ast.Mult,
-    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.And: ast.Or, ast.Or: ast.And,
-}
+SLOW_IMPORTS = ("duckdb", "numpy", "pandas", "pyarrow.dataset", "pyarrow.parquet", "torch")
+SEED, SECONDS = 0, 30  # that the tests of a mutant take at most, in its own room and in others
+PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot),
+         (ast.In, ast.NotIn), (ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.BitAnd, ast.BitOr),
+         (ast.And, ast.Or)]
+OTHER = {ast.Mod: ast.Mult} | dict(PAIRS) | {b: a for a, b in PAIRS}
 
 
 def places(tree: ast.AST) -> Iterator[tuple[int, range]]:
@@ -52,72 +46,71 @@ def places(tree: ast.AST) -> Iterator[tuple[int, range]]:
     run at import); no annotations, and nothing in texts."""
     lines, hints, inside = {}, set(), set()
     for node in ast.walk(tree):  # outer before inner
+        body = getattr(node, "body", None)
         if isinstance(node, ast.FunctionDef | ast.Lambda):
-            body = node.body if isinstance(node.body, list) else [node.body]
-            inside |= {id(n) for part in body for n in ast.walk(part)}
+            parts = body if isinstance(body, list) else [body]
+            inside |= {id(n) for part in parts for n in ast.walk(part)}
         elif isinstance(node, ast.stmt) and not isinstance(node, ast.ClassDef):
-            body = getattr(node, "body", None)
             end = body[0].lineno - 1 if body else node.end_lineno
             lines |= dict.fromkeys(map(id, ast.walk(node)), range(node.lineno, end + 1))
         for hint in (getattr(node, "annotation", None), getattr(node, "returns", None),
                      node if isinstance(node, ast.JoinedStr) else None):
             hints |= set(map(id, ast.walk(hint))) if hint else set()
     for number, node in enumerate(ast.walk(tree)):
+        sign = node.ops[0] if isinstance(node, ast.Compare) else None
+        sign = node.op if isinstance(node, ast.BinOp | ast.BoolOp) else sign
         if id(node) not in hints and (
-            (isinstance(node, ast.Compare) and type(node.ops[0]) in OTHER)
-            or (isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in OTHER)
+            isinstance(node, ast.If | ast.IfExp) or type(sign) in OTHER
             or (isinstance(node, ast.Constant) and type(node.value) in (bool, int, float))
-            or isinstance(node, ast.If | ast.IfExp)
         ):
             yield number, lines.get(id(node), range(0)) if id(node) in inside else range(0)
 
 
-def changed(source: str, number: int) -> tuple[str, int, str]:
-    """The mutant's source, the line, and the code there before and after."""
-    spot = node = list(ast.walk(ast.parse(source)))[number]
-    if isinstance(node, ast.If | ast.IfExp):
-        spot = node.test
+def mutant(source: str, number: int) -> tuple[str, int, str]:
+    """The changed source, the line, and the code there before and after."""
+    node = list(ast.walk(ast.parse(source)))[number]
+    spot = node.test if isinstance(node, ast.If | ast.IfExp) else node
     before = ast.get_source_segment(source, spot) or ""
-    if isinstance(node, ast.If | ast.IfExp):
+    if spot is not node:
         spot = ast.copy_location(ast.UnaryOp(ast.Not(), spot), spot)
+    elif isinstance(node, ast.Constant):
+        node.value = not node.value if isinstance(node.value, bool) else node.value + 1
     elif isinstance(node, ast.Compare):
         node.ops[0] = OTHER[type(node.ops[0])]()
-    elif isinstance(node, ast.BinOp | ast.BoolOp):
-        node.op = OTHER[type(node.op)]()
     else:
-        node.value = not node.value if isinstance(node.value, bool) else node.value + 1
+        node.op = OTHER[type(node.op)]()
     after = ast.unparse(spot)
     lines = source.encode().splitlines(keepends=True)
     head = b"".join(lines[: spot.lineno - 1]) + lines[spot.lineno - 1][: spot.col_offset]
     rest = lines[spot.end_lineno - 1][spot.end_col_offset :] + b"".join(lines[spot.end_lineno :])
     text = after if isinstance(spot, ast.Constant) else f"({after})"
-    words = " ".join(f"{before} → {after}".split())
-    return (head + text.encode() + rest).decode(), spot.lineno, words
+    return (head + text.encode() + rest).decode(), spot.lineno, f"{before} → {after}"
 
 
 class Plugin:
-    """Runs the chosen tests in their order; notes how long each takes, and which fail."""
+    """Runs the tests in this order, or all; notes how long each takes, and which fail."""
 
-    def __init__(self, chosen: list[str], switch: Callable[[str], object]) -> None:
-        self.chosen, self.switch, self.seconds, self.failed = chosen, switch, {}, []
+    def __init__(self, order: list[str], switch: Callable[[str], object]) -> None:
+        self.place, self.switch = {name: i for i, name in enumerate(order)}, switch
+        self.seconds: dict[str, float] = {}
+        self.failures: list[str] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        place = {name: i for i, name in enumerate(self.chosen)}
-        if place:
-            items[:] = sorted((item for item in items if item.nodeid in place),
-                              key=lambda item: place[item.nodeid])
+        if self.place:
+            items[:] = sorted((item for item in items if item.nodeid in self.place),
+                              key=lambda item: self.place[item.nodeid])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> object:
         self.switch(item.nodeid)
-        begin = time.monotonic()
+        began = time.monotonic()
         result = yield
-        self.seconds[item.nodeid] = time.monotonic() - begin
+        self.seconds[item.nodeid] = time.monotonic() - began
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.failed += [report.nodeid] * report.failed
+        self.failures += [report.nodeid] * report.failed
 
 
 def in_a_child(folder: Path, limit: float, work: Callable[[], object]) -> object:
@@ -145,66 +138,62 @@ def in_a_child(folder: Path, limit: float, work: Callable[[], object]) -> object
 
 def measure(tests: list[str]) -> tuple[dict[str, float], dict[str, dict[int, list[str]]]]:
     """Seconds of each test that passes, and the tests of each line of each file."""
-    import coverage
-
-    meter = coverage.Coverage(data_file=None, source=[f"lldscope/{room}" for room in ROOMS])
+    meter = import_module("coverage").Coverage(
+        data_file=None, source=[f"lldscope/{room}" for room in ROOMS])
     plugin = Plugin([], meter.switch_context)
     meter.start()
     pytest.main([*OPTIONS, *tests], plugins=[plugin])
     meter.stop()
     data = meter.get_data()
-    return {name: s for name, s in plugin.seconds.items() if name not in plugin.failed}, {
+    return {name: s for name, s in plugin.seconds.items() if name not in plugin.failures}, {
         os.path.relpath(file): data.contexts_by_lineno(file) for file in data.measured_files()
     }
 
 
-def killer(folder: Path, tests: list[str], seconds: dict[str, float]) -> str:
+def failure(tests: list[str]) -> str:
     """The first of the tests that fails, if one does."""
-    def work() -> str:
-        plugin = Plugin(tests, str)
-        code = pytest.main([*OPTIONS, "-x", *{test.split("::")[0] for test in tests}],
-                           plugins=[plugin])
-        return plugin.failed[0] if plugin.failed else "collection" if code else ""
-
-    limit = 40 + 4 * sum(seconds[test] for test in tests)
-    return str(in_a_child(folder, limit, work)) if tests else ""
+    plugin, files = Plugin(tests, str), {test.split("::")[0] for test in tests}
+    code = pytest.main([*OPTIONS, "-x", *files], plugins=[plugin])
+    return plugin.failures[0] if plugin.failures else "collection" if code else ""
 
 
 def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
     folder.mkdir()
     os.environ |= copy(folder) | {"XDG_CACHE_HOME": str(folder / "cache")}
+    for name in SLOW_IMPORTS:
+        import_module(name)
     seconds, tests_of = in_a_child(folder, 5000, lambda: measure(tests))
     files = [f for room in ROOMS for f in sorted((ROOT / "lldscope" / room).rglob("*.py"))]
     sources = {str(file.relative_to(ROOT)): file.read_text("utf-8") for file in files}
     sites = [(f, *place) for f, text in sources.items() for place in places(ast.parse(text))]
     random.Random(SEED).shuffle(sites)
-    print(f"{len(sites)} places, {len(seconds)} tests in {sum(seconds.values()):.0f} s", flush=True)
     for number in numbers:
         file, place, lines = sites[number]
-        room, own = file.split("/")[1], tests_of.get(file, {})
-        reached = [own.get(n, ()) for n in lines or own] or [seconds]
-        ran = {test for group in reached for test in group} & seconds.keys()
-        of_file = Counter()
-        for test in ran:
-            of_file[test.split("::")[0]] += seconds[test]
-        source, line, words = changed(sources[file], place)
+        source, line, words = mutant(sources[file], place)
         (folder / file).write_text(source, "utf-8")
         os.utime(folder / file, (number, number))  # compiled anew, whatever the clock says
-        found = ""
+        of_file, room, killer = tests_of.get(file, {}), file.split("/")[1], ""
+        groups = [of_file.get(n, ()) for n in lines or of_file] or [seconds]
+        every = {test for group in groups for test in group} & seconds.keys()
+        total = Counter()
+        for test in every:
+            total[test.split("::")[0]] += seconds[test]
         for same_room in (True, False):
-            left, some = float(SECONDS), []
-            for test in sorted(ran, key=lambda t: (of_file[t.split("::")[0]], t)):
+            left, some = SECONDS, []
+            for test in sorted(every, key=lambda t: (total[t.split("::")[0]], t)):
                 if (test.split("/")[1] == room) == same_room and (left := left - seconds[test]) > 0:
                     some.append(test)
-            found = found or killer(folder, some, seconds)
+            if some and not killer:
+                killer = in_a_child(folder, 40 + 4 * SECONDS, lambda: failure(some))  # noqa: B023
         (folder / file).write_text(sources[file], "utf-8")
-        print(f"{number} {file}:{line}: {words}: {found or 'SURVIVES'} ({len(ran)})", flush=True)
+        words = " ".join(words.split())
+        print(f"{number} {file}:{line}: {words}: {killer or 'SURVIVES'} ({len(every)})", flush=True)
 
 
 if __name__ == "__main__":
     if not sys.argv[1:]:
         sys.exit(__doc__)
     spans = [part.partition("-") for part in sys.argv[1].split(",")]
-    numbers = [n for a, _, b in spans for n in range(int(a), int(b or a) + 1)]
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
-        main(Path(name) / "copy", numbers, sys.argv[2:] or TESTS)
+        main(Path(name) / "copy", [n for a, _, b in spans for n in range(int(a), int(b or a) + 1)],
+             sys.argv[2:] or TESTS)

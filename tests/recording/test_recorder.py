@@ -53,15 +53,6 @@ def test_values_arrive_as_they_were_given(tmp_path):
     assert info["status"] == "finished"
 
 
-def test_the_callers_array_may_change_after_the_call(tmp_path):
-    column = np.array([1.0, 2.0])
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.responses(step=0, response_id=np.arange(2), reward=column)
-        column[:] = 99.0
-        r.step(step=0)
-    assert [x["reward"] for x in rows(tmp_path / "r", "responses")] == [1.0, 2.0]
-
-
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "f4", "f8", ">f8", "f2", "?", "m8[s]"])
 @pytest.mark.parametrize("kind", ["plain", "strided", "masked", "subclass"])
 def test_arrays_of_any_type_arrive(tmp_path, dtype, kind):

@@ -192,21 +192,6 @@ def hostile_run(path):
     return path
 
 
-def test_what_was_tried_with_a_run_is_in_its_report(tmp_path):
-    arms = [{"arm": HOSTILE, "em": [0.25, 0.5], "delta": -1.25, "ended": None}]
-    answer = {"sentence": "No fork is better.", "checkpoint": 4, "arms": arms}
-    path = write_run(tmp_path / "run", 10)
-    (path / "rescue").mkdir()
-    (path / "rescue" / "step-4.json").write_text(json.dumps(answer))
-    with lldscope.open_run(path) as run:
-        facts = post_mortem(run)
-    text = text_of(facts)
-    assert "## What was tried" in text
-    assert "No fork is better." in text
-    assert "0.250, 0.500 | −1.25 |" in text
-    assert "script" not in {tag for tag, _ in Tags(page_of(facts)).tags}
-
-
 def test_hostile_text_is_shown_and_not_obeyed(tmp_path):
     with lldscope.open_run(hostile_run(tmp_path / "run")) as run:
         facts = post_mortem(run)

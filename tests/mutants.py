@@ -5,8 +5,8 @@
 All places of ROOMS where a comparison, operator, number or condition can be changed are put in an
 order by SEED; those of NUMBERS are tried, in a copy of the checkout. `coverage` (pip install
 coverage) first tells which tests of TESTS run which line. A mutant then meets the tests of its line
-alone, those of its own room first, the quickest file first, until one fails. Prints a line for
-each. A survivor may be the same program in other words, so it is for a reader to judge.
+alone, those of its own room first, the quickest first, until one fails. Prints a line for each. A
+survivor may be the same program in other words, so it is for a reader to judge.
 """
 
 from __future__ import annotations
@@ -167,6 +167,7 @@ def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
     sources = {str(file.relative_to(ROOT)): file.read_text("utf-8") for file in files}
     sites = [(f, *place) for f, text in sources.items() for place in places(ast.parse(text))]
     random.Random(SEED).shuffle(sites)
+    kills: Counter[str] = Counter()
     for number in numbers:
         file, place, lines = sites[number]
         source, line, words = mutant(sources[file], place)
@@ -175,16 +176,14 @@ def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
         of_file, room, killer = tests_of.get(file, {}), file.split("/")[1], ""
         groups = [of_file.get(n, ()) for n in lines or of_file] or [seconds]
         every = {test for group in groups for test in group} & seconds.keys()
-        total = Counter()
-        for test in every:
-            total[test.split("::")[0]] += seconds[test]
         for same_room in (True, False):
             left, some = SECONDS, []
-            for test in sorted(every, key=lambda t: (total[t.split("::")[0]], t)):
+            for test in sorted(every, key=lambda t: (-kills[t], seconds[t])):
                 if (test.split("/")[1] == room) == same_room and (left := left - seconds[test]) > 0:
                     some.append(test)
             if some and not killer:
                 killer = in_a_child(folder, 40 + 4 * SECONDS, lambda: failure(some))  # noqa: B023
+                kills[str(killer)] += 1
         (folder / file).write_text(sources[file], "utf-8")
         words = " ".join(words.split())
         print(f"{number} {file}:{line}: {words}: {killer or 'SURVIVES'} ({len(every)})", flush=True)

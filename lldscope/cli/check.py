@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +11,8 @@ import click
 from .shared import RunPath, arl_option, fail_on_option, print_json, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..monitor.health import RunState
 
 # 1 is an internal or I/O error, 2 a usage error.

@@ -1,8 +1,10 @@
 """The cause of a fall of the likelihood: LLD, or a look-alike.
 
 Precedence. A cause other than LLD explains a fall if it began no later than LAG steps after the
-fall (trailing means lag), at most WITHIN steps before it, and was not resolved before it. While a
-fall is explained this way, no LLD rule holds and no LLD phase is entered.
+fall (trailing means lag), at most WITHIN steps before it, and was not resolved before it. A cause
+inside the policy, such as responses that grow until a limit cuts them, must begin LEAD steps before
+the fall is seen; otherwise it is a consequence. While a fall is explained this way, no LLD rule
+holds and no LLD phase is entered.
 
 The fall begins where the decay test has reached FALL_SHARE of its threshold, or where the mean Δ is
 FALLS standard errors below 0 (conditions.py); it ends after ENDS steps without either.
@@ -19,6 +21,7 @@ from .registry import CAUSES
 from .rule import Episode, Rule, episodes, stretches
 
 LAG = 3  # steps by which a cause may be seen later than the fall it explains
+LEAD = 10  # steps that the decay test may take to see a fall
 WITHIN = 100  # steps: a cause that began longer ago does not explain the fall
 FALL_SHARE = 0.25  # of the threshold of the decay test
 ENDS = 10  # steps without a fall before one is over
@@ -43,12 +46,12 @@ def explained_elsewhere(e: Evidence) -> Flags:
         for cause in causes if ongoing else ():
             pending[_rows(e, cause.fired, cause.end)] = False
             for fall in ongoing:
-                if explains(e, cause.begin, fall.fired) and cause.lasts(fall.fired):
+                if explains(e, rule, cause.begin, fall.fired) and cause.lasts(fall.fired):
                     out[_rows(e, max(fall.fired, cause.fired), fall.end)] = True
         for row in np.flatnonzero(pending).tolist() if ongoing else ():
             begin = e.start + row - int(on[row]) + 1
             now = (fall.fired for fall in ongoing if fall.at(e.start + row))
-            out[row] |= any(explains(e, begin, fall) for fall in now)
+            out[row] |= any(explains(e, rule, begin, fall) for fall in now)
     return out
 
 
@@ -57,8 +60,14 @@ def _rows(e: Evidence, start: int, end: int | None) -> slice:
     return slice(max(start - e.start, 0), None if end is None else max(end - e.start, 0))
 
 
-def explains(e: Evidence, begin: int, fall: int) -> bool:
-    return begin - e.cadence.rows(LAG) <= fall <= begin + e.cadence.rows(WITHIN)
+def lead(e: Evidence, rule: Rule) -> int:
+    """The rows by which a cause must begin before a fall to explain it; negative where it may be
+    seen later than the fall."""
+    return e.cadence.rows(LEAD) if rule.inside else -e.cadence.rows(LAG)
+
+
+def explains(e: Evidence, rule: Rule, begin: int, fall: int) -> bool:
+    return begin + lead(e, rule) <= fall <= begin + e.cadence.rows(WITHIN)
 
 
 def explaining(e: Evidence, rule: Rule) -> Flags:

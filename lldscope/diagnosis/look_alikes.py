@@ -18,7 +18,15 @@ import numpy as np
 from ..core.numbers import short
 from . import detectors as d
 from .alarms import evaluate_rules, firings
-from .causes import LAG, explained_elsewhere, explaining, explains, explanations, falls
+from .causes import (
+    LAG,
+    explained_elsewhere,
+    explaining,
+    explains,
+    explanations,
+    falls,
+    lead,
+)
 from .conditions import least_rows
 from .detectors import Series
 from .evidence import Evidence, is_observed, once
@@ -131,7 +139,7 @@ def _attributed_to(e: Evidence, fall: Episode) -> str:
         (cause.begin, f"{rule.id} fired at step {cause.span[0]}")
         for rule in CAUSES
         for cause in explanations(e, rule)
-        if explains(e, cause.begin, fall.fired)
+        if explains(e, rule, cause.begin, fall.fired)
     )
     reason = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
     step = fall.span[0]
@@ -184,10 +192,11 @@ def _brought_about_by(
     ]
     if causes:
         return min(causes)[1]
-    just_before = of.begin - e.cadence.rows(LAG)
-    before = [fall for fall in falls(e) if is_lld and fall.fired < just_before]
+    at_most = of.begin + lead(e, consequence)
+    before = [fall for fall in falls(e) if is_lld and fall.fired < at_most]
     if before:
         return f"the likelihood, which fell from step {before[-1].span[0]} on"
+    just_before = of.begin - e.cadence.rows(LAG)
     troubles = [("reward-crash", just_before, "the reward, which crashed")]
     if consequence.rank == CauseRank.TERTIARY:
         troubles += [

@@ -23,7 +23,7 @@ from ..storage.part import Part
 from .database import DUCKDB_2, create_empty, in_columns, queries_of, scan, stored_columns
 from .sandbox import confine, quote
 from .starts import Starts
-from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
+from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql, view_words
 
 FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
 STEPS = 1 << 32  # more than the numbers of all steps that a run can have
@@ -116,24 +116,26 @@ class SignalEngine:
         self, parts: Sequence[Part], rows_of: Callable[[str], str], tokens_before: float | None
     ) -> Iterator[tuple[str, pa.Table]]:
         few = sum(p.rows for p in parts) <= FEW_ROWS
-        self._db.execute("SET threads=1" if few else "RESET threads")
-        self._db.execute(f"PRAGMA {'disable' if few else 'enable'}_optimizer")
         follows, self._was_few = few and self._was_few, False
+        if not follows:
+            self._db.execute("SET threads=1" if few else "RESET threads")
+            self._db.execute(f"PRAGMA {'disable' if few else 'enable'}_optimizer")
         for table in SIGNAL_TABLES:
             has_rows = any(p.table == table for p in parts)
             rows = rows_of(table) if has_rows else f"FROM empty_{table}"
             # Each use of a view binds all files of it.
             is_large = table == "actions" and not few
-            self._put(table, rows, follows, "VIEW" if is_large else "TABLE")
+            self._put(table, rows, follows, has_rows, "VIEW" if is_large else "TABLE")
         before = "NULL" if tokens_before is None else repr(tokens_before)
         self._db.execute(f"UPDATE earlier SET tokens = {before}")
         for view in (*ROLLOUT_VIEWS, *STEP_VIEWS):
             sql = view_sql(view)
+            has_rows = not self._filled.isdisjoint(view_words(view))
             if view == "step_signals":
                 sql = sql.replace("{means}", self._imported_means())
-            self._put(view, sql, follows)
+            self._put(view, sql, follows, has_rows)
         self._was_few = few
-        for name in VIEWS:
+        for name in (name for name in VIEWS if f"step_{name}" in self._filled):
             columns = stored_columns(name)
             aggregates = ", ".join(f"count({column})" for column in columns)
             (counts,) = self._execute(f"count_{name}", f"SELECT {aggregates} FROM step_{name}")
@@ -147,8 +149,11 @@ class SignalEngine:
                 rows = f"SELECT {', '.join(names)} FROM step_{name} ORDER BY step"
                 yield name, self._db.sql(rows).to_arrow_table()
 
-    def _put(self, table: str, rows: str, exists: bool, kind: str = "TABLE") -> None:
-        """Replace the rows of a table that exists, or create it with them."""
+    def _put(
+        self, table: str, rows: str, exists: bool, has_rows: bool, kind: str = "TABLE"
+    ) -> None:
+        """Replace the rows of a table that exists, or create it with them. `has_rows`: whether
+        there may be any."""
         if not exists:
             if (before := self._kinds.get(table, kind)) != kind:
                 self._db.execute(f"DROP {before} {table}")
@@ -159,8 +164,7 @@ class SignalEngine:
         if table in self._filled:
             self._db.execute(f"TRUNCATE {table}")
             self._filled.discard(table)
-        ((n_rows,),) = self._execute(f"fill_{table}", f"INSERT INTO {table} {rows}")
-        if n_rows:
+        if has_rows and self._execute(f"fill_{table}", f"INSERT INTO {table} {rows}")[0][0]:
             self._filled.add(table)
 
     def _execute(self, name: str, sql: str) -> list[tuple[Any, ...]]:

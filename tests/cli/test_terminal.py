@@ -64,6 +64,11 @@ def test_answers_about_a_run_fit_80_columns(screen, words):
     assert widest(screen) <= 80
 
 
+def test_a_name_between_colons_is_printed_as_it_is(tmp_path):
+    lldscope.Recorder(tmp_path / "lr:key:3e-5").close()
+    assert "lr:key:3e-5" in CliRunner().invoke(cli, ["runs", str(tmp_path)]).output
+
+
 def test_public_names_are_seen_and_a_run_describes_itself(root):
     assert {"Recorder", "open_run", "Run"} <= set(dir(lldscope))
     with lldscope.open_run(root / "b") as run:

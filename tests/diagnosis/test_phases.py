@@ -328,16 +328,6 @@ def test_a_real_collapse_is_seen_with_less_in_the_log(log):
     assert critical_at(assess(without(recorded("grpo-llds"), LOGS[log]))) == (None, "")
 
 
-def test_the_papers_collapse_is_seen_without_log_probabilities_but_not_called_lld():
-    result = assess(without(paper_figure(), LOGP))
-    assert {s.phase for s in result.spans()} == {"warmup", None}
-    first = {a.rule: a.step for a in result.alerts}
-    assert 139 <= first["grad-explosion"] <= 143
-    assert 145 <= first["reward-crash"] <= 155, "a gradient surge stands beside the loss"
-    assert all(a.severity == "warning" for a in result.alerts if a.rule != "reward-crash")
-    assert result.look_alikes()["lld"].answer == "not_observable"
-
-
 def test_the_grade_follows_what_is_measured():
     table = simulate(HARDER, 0)  # Δ and level, 200 steps
     late = table.copy()

@@ -161,6 +161,20 @@ def test_responses_that_are_cut_explain_no_loss_that_was_there_before(begins, an
     assert assess(frame(table)).look_alikes()["truncation"].answer == answer
 
 
+@pytest.mark.parametrize(
+    ("begins", "lld", "truncation"),
+    [(60, "supported", "consequence"), (50, "ruled_out", "supported")],
+)
+def test_responses_that_are_cut_explain_a_fall_only_from_before_it(begins, lld, truncation):
+    """Correct responses lose likelihood from step 60 on; from which step on are they cut?"""
+    step, rng = np.arange(80), np.random.default_rng(0)
+    delta = np.where(step < 60, 0.3, -3.0) + rng.normal(0, 0.3, 80)
+    cut = np.where(step < begins, 0.02, 0.9)
+    table = {"reward": rng.normal(0.5, 0.02, 80), "delta_correct": delta, "truncated_share": cut}
+    found = assess(frame(table)).look_alikes()
+    assert (found["lld"].answer, found["truncation"].answer) == (lld, truncation)
+
+
 # -- groups without a signal ----------------------------------------------------------------------
 
 

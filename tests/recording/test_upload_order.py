@@ -82,7 +82,9 @@ def store(tmp_path, monkeypatch):
     FlakyStore.reset()
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize(
+    "block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in (1, 2, 3))]
+)
 def test_no_order_of_late_double_and_refused_requests_loses_anything(block, store):
     for seed in range(25 * block, 25 * block + 25):
         choose = random.Random(seed)

@@ -31,10 +31,6 @@ def world() -> World:
     return World.real()
 
 
-def question_about(world: World, source: str):
-    return next(q for q in world.questions(random.Random(1), 50) if q.data_source == source)
-
-
 # -- world ----------------------------------------------------------------------------------------
 
 
@@ -60,26 +56,7 @@ def test_held_out_questions_do_not_mix_with_training(world):
     assert all(is_held_out(*fact) for fact in facts[1])
 
 
-def test_counterfactual_world_keeps_the_values_and_moves_them(world):
-    other = World.counterfactual(random.Random(0))
-    for relation in RELATIONS:
-        real, shift = ([f[relation] for f in w.facts] for w in (world, other))
-        assert sorted(real) == sorted(shift)
-    stays = sum(a == b for a, b in zip(world.facts, other.facts, strict=True))
-    assert stays == 0
-
-
 # -- search ---------------------------------------------------------------------------------------
-
-
-def test_without_misses_the_right_document_is_found_by_either_word(world):
-    retriever = Bm25Retriever(world.documents, miss_rate=0.0)
-    for question in world.questions(random.Random(3), 40):
-        hop = question.hops[0]
-        for word in RELATIONS[hop.relation].words:
-            (results,) = retriever.retrieve([f"{word} {hop.subject}"])
-            assert hop.document in [d.id for d in results]
-            assert len(results) == 2
 
 
 def test_a_miss_depends_on_the_wording_and_on_nothing_else(world):
@@ -140,21 +117,6 @@ def test_observation_format(world):
         "</information>\n\n"
     ]
     assert format_documents([], "search-r1") == format_documents([])
-
-
-def test_the_last_generation_gets_no_tool(world):
-    tool = Tool(world.documents[:2])
-    environment = Environment(tool, max_turns=2)
-    episode = Episode(question_about(world, "countries-2hop"))
-    turns = 0
-    while not episode.done:
-        environment.respond([episode], ["<search> x</search>"])
-        turns += 1
-    assert turns == 3
-    assert tool.requests == [["x"]] * 2
-    assert episode.actions[-1].kind == "search"
-    assert episode.actions[-1].tool_ok is None
-    assert episode.reward == 0.0
 
 
 class Tool:

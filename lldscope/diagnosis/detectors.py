@@ -38,7 +38,9 @@ USUAL = 100  # measured steps from which the unit of the score is taken
 USUAL_LEAST = 10  # measured steps before the first score
 USUAL_SURE = 60  # measured steps from which on the unit is no longer enlarged …
 FIRST_TIMES = 1.5  # … as it is at first, by this factor: large gains may not have come yet
-SIZE = 1.5 / 0.6745  # × the median size of these steps: the unit, and largest gain counted
+# With a unit a third smaller 64.5 instead of 26.5 % of runs with rare gains have a false alarm, with
+# one standard error 49 % (docs/research/decay-alarm.md, "What else was tried").
+SIZE = 1.5 / 0.6745  # × the median size of these steps: the unit, 1.5 deviations of normal noise
 LATELY, GAIN = 20, 1.25  # × the second-largest gain of so many steps, where that is larger
 TAIL_ERRORS = 2.5  # standard errors added to the mean of what gains were above the unit
 COUNTED = 6.0  # units: the largest loss counted, and the largest gain of the steps before
@@ -49,7 +51,7 @@ NOISE_LEAST = 10  # steps before it is
 NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
 NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
 LAGS = (10, 20, 40)  # steps over which levels are compared to see whether steps are independent
-UNTESTED = 3.0  # × the variance, at first
+UNTESTED = 3.0  # × the variance, until the independence of steps can be tested
 MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
 _BLOCK = 512  # windows at a time: what they take stays in the processor's cache
 

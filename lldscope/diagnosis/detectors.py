@@ -38,8 +38,8 @@ USUAL = 100  # measured steps from which the unit of the score is taken
 USUAL_LEAST = 10  # measured steps before the first score
 USUAL_SURE = 60  # measured steps from which on the unit is no longer enlarged …
 FIRST_TIMES = 1.5  # … as it is at first, by this factor: large gains may not have come yet
-# With a unit a third smaller 64.5 instead of 26.5 % of runs with rare gains have a false alarm, with
-# one standard error 49 % (docs/research/decay-alarm.md, "What else was tried").
+# A third smaller, 64.5 instead of 26.5 % of runs with rare gains have a false alarm; with one
+# standard error in TAIL_ERRORS 49 % (docs/research/decay-alarm.md, "What else was tried").
 SIZE = 1.5 / 0.6745  # × the median size of these steps: the unit, 1.5 deviations of normal noise
 LATELY, GAIN = 20, 1.25  # × the second-largest gain of so many steps, where that is larger
 TAIL_ERRORS = 2.5  # standard errors added to the mean of what gains were above the unit

@@ -171,8 +171,8 @@ def test_responses_that_are_cut_explain_a_fall_only_from_before_it(begins, lld, 
     delta = np.where(step < 60, 0.3, -3.0) + rng.normal(0, 0.3, 80)
     cut = np.where(step < begins, 0.02, 0.9)
     table = {"reward": rng.normal(0.5, 0.02, 80), "delta_correct": delta, "truncated_share": cut}
-    found = assess(frame(table)).look_alikes()
-    assert (found["lld"].answer, found["truncation"].answer) == (lld, truncation)
+    causes = assess(frame(table)).look_alikes()
+    assert (causes["lld"].answer, causes["truncation"].answer) == (lld, truncation)
 
 
 # -- groups without a signal ----------------------------------------------------------------------

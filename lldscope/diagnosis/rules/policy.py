@@ -112,10 +112,13 @@ def clipping(e: Evidence) -> Measurement:
     growth = usual.risen(e, "clip_share")
 
     def message(row: int) -> str:
-        now = f"{percent(share[row])} of the tokens of {e.cadence.spans(CLIP_STEPS)} steps were "
-        level = growth.usual[row]
-        usual_here = "" if np.isnan(level) else f"; {percent(level)} is usual in this run"
-        return f"{now}clipped (limit {percent(CLIPPED)}){usual_here}"
+        clipped, level = short(100 * share[row], 2), growth.usual[row]
+        normal = "" if np.isnan(level) else f"; {short(100 * level, 2)} % is usual in this run"
+        steps = e.cadence.spans(CLIP_STEPS)
+        return (
+            f"{clipped} % of the tokens of {steps} steps were clipped "
+            f"(limit {percent(CLIPPED)}){normal}"
+        )
 
     return Measurement(share > CLIPPED, share, CLIPPED, message, grave=growth.holds)
 

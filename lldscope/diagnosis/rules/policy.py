@@ -24,7 +24,7 @@ UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number 
 FROM_SURGE = 0.5  # × usual: what falls from a surge to no less is only coming back
 FLOOR_BACK = 2.0  # × the floor: then it is over
 CLEAR_FALL = 3.0  # standard errors of the slope
-MEDIAN_ERROR = 1.2533  # standard error of a median over that of the mean, normal distribution
+MEDIAN_ERROR = 1.2533  # standard error of a median / of a mean, normal distribution
 NO_GRADIENT = "Steps whose groups all have equal rewards have no gradient and are left out"
 USUAL = (
     f"The median of the last {usual.RECENT} or {SMOOTH} steps is compared with that of up to "

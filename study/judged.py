@@ -33,7 +33,7 @@ NAMES = (
     "reward-decline",
     "eval-gap",
     *ANY,
-    *RIVALS,
+    "reward < 0.8 × its best",
 )
 BY_FAMILY = (
     "lld-decay", "entropy-surge", "eval-gap", "any without evaluations", "any critical",

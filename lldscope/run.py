@@ -231,7 +231,7 @@ class Run:
             if answer is None or basis != before:
                 columns = db.columns()
                 replaced = min(db.cuts[n_cuts:], default=None)
-                if self._remote is None:  # every table of it would have to be fetched
+                if self._remote is None:  # all of its tables would have to be fetched
                     columns |= self.components()
                 restarts = restarts_of(self._events, self._contents.starts().resumes)
                 answer = judge.look(columns, restarts, n_steps, replaced)
@@ -290,7 +290,7 @@ class Run:
             self._sync()
             before = self.info, self._events, self.damaged, self._notes
             damaged: dict[str, str] = {}
-            # What recorders say that they have written, before what they have written.
+            # Heartbeats before manifests: they state how many lines manifests have.
             beats = heartbeats.read_heartbeats(self.path, damaged)
             manifest = self._contents.parts.read(beats)
             self._damaged_files = damaged = layout.missing_heartbeats(manifest, beats) | damaged

@@ -17,7 +17,6 @@ from lldscope.core.errors import LldscopeError
 from . import analyses, comparisons, cures, mechanism, order, tables
 from .arms import BANK, ROOT
 from .judged import BLOCKS, judged
-from .rates import rates
 from .results import Results, collect
 
 PAGE = ROOT / "docs" / "research" / "study.md"
@@ -36,7 +35,7 @@ PICTURES = {
 def blocks(results: Results) -> dict[str, Callable[[], str]]:
     """Name of the block → what makes its Markdown."""
     makers = (
-        tables.progress, tables.outcomes, tables.alarms, tables.sweep, comparisons.verdict,
+        tables.progress, tables.outcomes, tables.alarms, comparisons.verdict,
         comparisons.comparisons, analyses.periods, mechanism.levers, mechanism.faults,
         order.order, cures.cures,
     )
@@ -67,10 +66,9 @@ def write(bank: Path = BANK, page: Path = PAGE, pictures: bool = True) -> list[P
     return [page, *files.values()]
 
 
-def write_rates(bank: Path = BANK, page: Path = RATES) -> Path:
+def write_rates(page: Path = RATES) -> Path:
     """Fill the tables of how often the alarms are wrong; the file."""
     text = page.read_text("utf-8")
-    text = filled(text, "rates", rates(bank))
     for name, block in judged().items():
         text = filled(text, name, block)
     page.write_text(text, "utf-8")

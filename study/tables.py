@@ -9,7 +9,7 @@ import numpy as np
 
 from lldscope.evaluation.scoring import wilson
 
-from .arms import LAMBDAS, THREE, Arm, Kind
+from .arms import Arm, Kind
 from .results import Result, Results
 
 LLDS, GRPO = "grpo-llds-action", "grpo"
@@ -86,21 +86,6 @@ def _alarm_cells(runs: list[Result]) -> list[str]:
         spread(r.lead for r in fell),
         f"{sum(r.decay is not None for r in stable)} of {len(stable)}" if stable else "–",
     ]
-
-
-def sweep(results: Results) -> str:
-    """λ against outcome, on the same seeds for every λ."""
-    head = ("λ", "runs", "collapsed", "best reward", "final reward", "of each seed", "mean Δ")
-    rows = []
-    for value, arm in sorted(LAMBDAS.items()):
-        runs = [r for r in results.of(arm) if r.plan.seed in THREE]
-        if runs:
-            finals = ", ".join(f"{r.final:.2f}" for r in runs)
-            dead = f"{sum(r.collapsed for r in runs)} of {len(runs)}"
-            cells = [mean_of(r.best for r in runs), mean_of(r.final for r in runs), finals]
-            n = so_far(len(runs), len(THREE))
-            rows.append([f"{value:g}", n, dead, *cells, mean_of((r.delta for r in runs), "+.2f")])
-    return table(head, rows)
 
 
 # -- cells ----------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ class Trainer:
         rewards = torch.tensor([r.episode.reward for r in rollouts])
         keys = [r.episode.question.key for r in rollouts]
         advantages = group_advantages(rewards, keys, std=c.advantage_std)
-        # Whether the sampler's log-probabilities are those of the policy that is updated.
+        # Whether the sampler's log-probabilities belong to the updated policy.
         same = c.dtype == c.head_dtype == "float32"
         return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=not same)
 

@@ -121,7 +121,7 @@ class Trainer:
         unknown."""
         if self.id == "lldscope":
             return name
-        of_trl = self.id in ("trl", "unsloth", "ms-swift")  # which are made of it
+        of_trl = self.id in ("trl", "unsloth", "ms-swift")  # built on TRL
         theirs = SETTINGS.get(name, {}).get("trl" if of_trl else self.id)
         return f"GRPOConfig.{theirs}" if theirs and of_trl else theirs
 

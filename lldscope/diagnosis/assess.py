@@ -152,7 +152,7 @@ class Assessment:
     def evidence(self) -> Evidence:
         """The evidence of all rows. It is slow; use `last` where the last rows are enough."""
         e = self.last
-        if not e.start:  # the last block is the first: what is asked of it now goes no further
+        if not e.start:  # the last block is the only one
             return replace(e, memory={}, cache=dict(e.cache))
         return gather(e.signals, e.arl, e.restarts, e.planned_steps, e.observed)
 

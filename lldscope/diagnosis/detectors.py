@@ -38,8 +38,10 @@ USUAL = 100  # measured steps from which the unit of the score is taken
 USUAL_LEAST = 10  # measured steps before the first score
 USUAL_SURE = 60  # measured steps from which on the unit is no longer enlarged …
 FIRST_TIMES = 1.5  # … as it is at first, by this factor: large gains may not have come yet
-SIZE = 1.5 / 0.6745  # × the median size of these steps: the unit, and largest gain counted
-LATELY, GAIN = 20, 1.25  # × the second-largest gain of so many steps, where that is larger
+# A third smaller, 64.5 instead of 26.5 % of runs with rare gains have a false alarm; with one
+# standard error in TAIL_ERRORS 49 % (docs/research/decay-alarm.md, "What else was tried").
+SIZE = 1.5 / 0.6745  # × the median size of these steps: the unit, 1.5 deviations of normal noise
+LATELY, GAIN = 20, 1.25  # × the second-largest gain of so many steps, if that is larger
 TAIL_ERRORS = 2.5  # standard errors added to the mean of what gains were above the unit
 COUNTED = 6.0  # units: the largest loss counted, and the largest gain of the steps before
 PHI_ERRORS = 1.5  # standard errors by which a correlation of steps must exceed 0 to count
@@ -49,9 +51,9 @@ NOISE_LEAST = 10  # steps before it is
 NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
 NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
 LAGS = (10, 20, 40)  # steps over which levels are compared to see whether steps are independent
-UNTESTED = 3.0  # × the variance, at first
+UNTESTED = 3.0  # × the variance, until the independence of steps can be tested
 MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
-_BLOCK = 512  # windows at a time: what they take stays in the processor's cache
+_BLOCK = 512  # windows at a time, so that they fit the processor's cache
 
 
 class Cell:
@@ -276,7 +278,7 @@ def preceded(values: NDArray[Any], n: int) -> Series:
 def trailing(values: Series, window: int) -> Series:
     """The last `window` entries up to each t: shape (T, window), NaN before the start."""
     series = preceded(values, window - 1)
-    if len(values) <= 1:  # where a view takes longer than what is done with it
+    if len(values) <= 1:  # the view would take longer than the statistic
         return series[None] if len(values) else np.empty((0, window))
     return np.lib.stride_tricks.sliding_window_view(series, window)
 

@@ -37,27 +37,26 @@ STALLED = Declaration(
 def markdown() -> str:
     """The section "Rules" of docs/alarms.md: a table to choose from, and each rule in words."""
     every = (*RULES, STALLED)
-    head = "| rule | severity | needs | fires after | in runs that held |\n|---|---|---|---|---|"
+    head = "| rule | severity | what it means | in runs that held |\n|---|---|---|---|"
     rows = "\n".join(_row(rule) for rule in every)
     return f"{head}\n{rows}\n\n" + "\n".join(_section(rule) for rule in every)
 
 
 def _row(rule: Declaration) -> str:
-    needs = " or ".join(f"`{name}`" for name in rule.needs) or "the files of the run"
-    needs += "".join(f", and `{name}`" for name in rule.needs_too)
-    steps = rule.for_steps if isinstance(rule, Rule) else 1
-    delay = "at once" if steps == 1 else f"{steps} steps"
     count = "{} of {}".format(*tallies()[rule.id]) if rule.id in tallies() else "–"
-    cells = (f"[{rule.id}](#{rule.id})", str(rule.severity), needs, delay, count)
-    return f"| {' | '.join(cells)} |"
+    return f"| [{rule.id}](#{rule.id}) | {rule.severity} | {rule.meaning} | {count} |"
 
 
 def _section(rule: Declaration) -> str:
+    needs = " or ".join(f"`{name}`" for name in rule.needs) or "the files of the run"
+    needs += "".join(f", and `{name}`" for name in rule.needs_too)
+    steps = rule.for_steps if isinstance(rule, Rule) else 1
+    delay = "at once" if steps == 1 else f"after {steps} steps"
     rows = [
-        ("Means", rule.meaning), ("Evidence", rule.evidence), ("Do", rule.advice),
-        ("Confused with", rule.confused_with),
+        (f"Evidence ({delay}; from {needs}):", rule.evidence), ("Do:", rule.advice),
+        ("Confused with:", rule.confused_with),
     ]
     if rule.promise not in ("", REPORTS):
-        rows.append(("False alarms", f"{rule.promise}."))
-    items = "\n".join(f"- **{name}:** {as_sentence(text)}" for name, text in rows)
+        rows.append(("False alarms:", f"{rule.promise}."))
+    items = "\n".join(f"- **{name}** {as_sentence(text)}" for name, text in rows)
     return f"### {rule.id}\n\n{items}\n"

@@ -29,7 +29,7 @@ from .outcome import RECOVERED, RISES, outcome, upper_noise
 WINDOW = 100  # steps
 GAP = 10  # steps, at first half of those so far
 LEAST = 5  # measured steps of the usual level
-RECENT = 3  # steps whose median is compared, and SMOOTH where that is noisy
+RECENT = 3  # steps whose median is compared; SMOOTH if it is noisy
 CLEAR = 5.0  # standard errors
 MOST = 3.0  # times the limit, in logarithms: the most that noise asks for
 NEAR = 2.0  # standard errors of the usual level that count as back, up to half of the limit
@@ -39,7 +39,7 @@ TINY = 1e-12  # a gradient norm that is rounding, whatever came before
 GRADIENT_SURGE = 3.0  # × usual
 ENTROPY_SURGE = 1.5  # × usual
 ENTROPY_COLLAPSE = 2.0  # × usual: a surge that is part of a collapse
-ENTROPY_GAIN = 0.1  # nats/token above usual, or once the usual where that is less
+ENTROPY_GAIN = 0.1  # nats/token above usual, or once the usual if that is less
 SHRUNK, GROWN = 0.5, 2.0  # × the usual response length
 VANISHED = 1 / 30  # × the usual gradient norm
 ABANDONED = 0.33  # × the usual number of valid searches

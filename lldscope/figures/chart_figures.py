@@ -67,7 +67,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
             counts.append(raw)
         mean = thin(x, _smooth(y, line, view, subject), zoom)
         data.append(_draw(mean, line))
-        if line.column != EVIDENCE:  # which is there without what it is of
+        if line.column != EVIDENCE:  # present even if Δ was not measured
             counts.append(mean)
     window = zoom or axis.extent
     layout = chart_layout(chart, axis, window)

@@ -38,7 +38,7 @@ _LONGEST_UNKNOWN = 0.05  # of the records of a shape without a signal whose step
 _SUMMARY = "train_runtime"  # of what the Trainer prints at its end
 _VERLS = frozenset(("verl",))  # beside which other lines that name a step are noise
 _PER_RESPONSE = re.compile(rb"loss_agg_mode\W+(seq-mean-token-sum)")  # verl's and ROLL's setting
-ROWS = "rows"  # what is counted where a text does not tell the steps
+ROWS = "rows"  # the unit if a text does not tell its steps
 
 
 class Console:

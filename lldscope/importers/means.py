@@ -15,7 +15,7 @@ from ..core.schema import COMPONENT, arrow_schema
 from .mapping import SIGNAL_NAMES, Meaning, assign
 from .source import Findings
 
-MAX_NAMES = 10_000  # of metrics; a log with more of them is none
+MAX_NAMES = 10_000  # of metrics; a file with more is not a log
 MAX_NAME_LENGTH = 500
 
 Names = tuple[str, ...]  # foreign ones, of one entry

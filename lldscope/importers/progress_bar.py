@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# transformers 5.19, tqdm: without words before it, as those of data sets have.
+# transformers 5.19, tqdm: bars of data sets have words before them, this one has none.
 _BAR = re.compile(
     rb"(?:^|[\r\n\]]|\x1b\[A)\s*\d{1,3}%\|[^|\r]{0,300}\| (\d{1,10})/(\d{1,10}) \["
 )

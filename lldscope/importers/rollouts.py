@@ -86,7 +86,7 @@ class Rollouts:
         self.findings = findings
         self._step = -1
         self._ids: Counter[int] = Counter()  # step → rollouts so far
-        self._groups: dict[int, dict[str, int]] = {}  # step → those of it, numbered as they come
+        self._groups: dict[int, dict[str, int]] = {}  # step → group → its number
         self._tags = False  # once seen, a rollout without them is one that does not follow them
         self._characters = self._longest = 0  # of the piece
         self._rows: list[dict[str, Any]] = []

@@ -38,8 +38,8 @@ class RunWriter:
         self.rows: Counter[str] = Counter()  # by table
         self.times: tuple[float, float] | None = None
         self.first_steps: dict[int, int] = {}  # attempt → its first step, from the means
-        self.live = False  # whether what has no time happens now
-        self.after = 0  # attempts of what was there before the file began anew
+        self.live = False  # whether items without a time happen now
+        self.after = 0  # attempts before the file began anew
         self._attempt_steps: set[tuple[int, int]] = set()
         self._means = ScalarBuffer()
         self._steps: dict[int, tuple[list[int], list[float | None]]] = {}  # and times, by attempt

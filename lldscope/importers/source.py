@@ -74,7 +74,7 @@ class Findings:
     differences: dict[str, None] = field(default_factory=dict)  # from what lldscope would measure
     planned_steps: int | None = None  # where the log has the length of the run
     counted: str = "steps"  # what the log's steps are: "rows" where it does not tell them
-    aggregation: str = ""  # of tokens' values, where the log says that it is none by token
+    aggregation: str = ""  # of tokens' values, if the log declares one other than by token
     returns: int = 0  # how often the steps went back for one item and on from where they were
 
     def skip(self, reason: str, n: int = 1) -> None:
@@ -182,7 +182,7 @@ def in_attempts(
     """The items of a log, in order, with their attempts. A step smaller than the previous one is a
     late value, or the first after a resume if the log continues from there."""
     course, at_end = _Course(), False
-    waiting: list[Scalars] = []  # from one that went back on, until it is known what it is
+    waiting: list[Scalars] = []  # from an item that went back, until it is classified
 
     def process(item: Scalars) -> Iterator[Scalars]:
         if not waiting and not course.goes_back(item):

@@ -49,7 +49,7 @@ class Database:
         try:
             with open_copy(file.path) as connection:
                 return self.columns <= _columns(connection)
-        except _UNREADABLE:  # what is wrong with one of ours, `read` says
+        except _UNREADABLE:  # `read` reports the fault of a file of ours
             return all(column.encode() in file.head for column in self.columns)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:

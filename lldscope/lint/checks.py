@@ -154,7 +154,7 @@ WITH sampled AS (
     FROM tokens WHERE isfinite(logp_behaviour) AND isfinite(logp_old) AND action_index IS NOT NULL
 )"""
 
-# −log π of what was sampled is the entropy, in the mean, where π is what it was sampled from.
+# The mean of −log π over sampled tokens is the entropy of π if they were sampled from π.
 SURPRISE = """
 WITH rollouts AS (
     SELECT step, rank, response_id, sum(-logp_old_sum) AS surprise, sum(entropy_sum) AS entropy,

@@ -32,7 +32,7 @@ from .follow import AlertEvent
 VARIABLE = "LLDSCOPE_NOTIFY"  # addresses, separated by blanks; --notify wins
 
 RETRY_AFTER = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts
-FLUSH_SECONDS = 15.0  # at the end, for what is still queued
+FLUSH_SECONDS = 15.0  # at the end, for queued messages
 COMMAND_SECONDS = 60.0  # a command that takes longer is killed
 OUTPUT_BYTES = 8192  # of a command's output, which is passed on
 
@@ -220,7 +220,7 @@ class Notifier:
         self._repeat = repeat
         self._addresses = [Service(url, number) for number, url in enumerate(urls, 1)]
         self._channels = [*self._addresses, *([Command(command)] if command else [])]
-        self._firing: dict[str, tuple[AlertEvent, float]] = {}  # rule → what was sent, and when
+        self._firing: dict[str, tuple[AlertEvent, float]] = {}  # rule → sent event, its time
 
     def send(self, events: Sequence[AlertEvent], silenced: Container[str] = ()) -> None:
         """Queue the changes of an update, and the alarms that are due again. An alarm that is

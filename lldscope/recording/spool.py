@@ -98,7 +98,7 @@ class Spool:
         )
         self.path = run_folder(url) / f"{self.owner}-{self._token[:8]}"
         self._beat = heartbeats.file_of(rank)
-        # What a recorder reads of the one before: run.json is that of rank 0 alone.
+        # The state of the previous recorder: only rank 0 writes run.json.
         files = {} if rank or self.owner.is_first else store.read([layout.RUN_FILE])
         if self._beat in beats and not self.owner.is_first:
             files[self._beat] = beats[self._beat]

@@ -162,9 +162,9 @@ class Updater:
             measures.append(measure)
         norm, applied = self._optimizer.step()
         self.n_applied += applied
-        ratios = torch.cat([m.ratio[m.mask] for m in measures]).numpy(force=True)
+        ratios = torch.cat([m.ratio[m.mask] for m in measures]).numpy(force=True)  # (tokens,)
         n_own = len(ratios) + sum(int(batch.mask[row].sum()) for row in skipped)
-        losses = torch.stack([m.losses for m in measures]).double().sum(0)
+        losses = torch.stack([m.losses for m in measures]).double().sum(0)  # (3,)
         policy, llds, kl = (losses * (n_tokens / max(1, n_own))).tolist()
         return UpdateStats(
             loss_policy=policy,

@@ -295,7 +295,7 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     tokens together reach `top_p`; of equally likely tokens the first counts as likelier."""
     candidates = probs.topk(min(LIKELIEST, probs.shape[-1])).indices.sort(-1).values
     nucleus, least, last = _likeliest(probs, candidates, top_p)
-    wide = least <= last  # these rows' nuclei may reach beyond what was looked at
+    wide = least <= last  # rows whose nuclei may reach beyond the candidates
     if wide.any():
         every = torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
         nucleus[wide], *_ = _likeliest(probs[wide], every[wide], top_p)

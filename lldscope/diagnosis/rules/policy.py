@@ -24,7 +24,7 @@ UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number 
 FROM_SURGE = 0.5  # × usual: what falls from a surge to no less is only coming back
 FLOOR_BACK = 2.0  # × the floor: then it is over
 CLEAR_FALL = 3.0  # standard errors of the slope
-MEDIAN_ERROR = 1.2533  # standard error of a median over that of the mean, normal distribution
+MEDIAN_ERROR = 1.2533  # standard error of a median / of a mean, normal distribution
 NO_GRADIENT = "Steps whose groups all have equal rewards have no gradient and are left out"
 USUAL = (
     f"The median of the last {usual.RECENT} or {SMOOTH} steps is compared with that of up to "
@@ -112,10 +112,13 @@ def clipping(e: Evidence) -> Measurement:
     growth = usual.risen(e, "clip_share")
 
     def message(row: int) -> str:
-        now = f"{percent(share[row])} of the tokens of {e.cadence.spans(CLIP_STEPS)} steps were "
-        level = growth.usual[row]
-        usual_here = "" if np.isnan(level) else f"; {percent(level)} is usual in this run"
-        return f"{now}clipped (limit {percent(CLIPPED)}){usual_here}"
+        clipped, level = short(100 * share[row], 2), growth.usual[row]
+        normal = "" if np.isnan(level) else f"; {short(100 * level, 2)} % is usual in this run"
+        steps = e.cadence.spans(CLIP_STEPS)
+        return (
+            f"{clipped} % of the tokens of {steps} steps were clipped "
+            f"(limit {percent(CLIPPED)}){normal}"
+        )
 
     return Measurement(share > CLIPPED, share, CLIPPED, message, grave=growth.holds)
 

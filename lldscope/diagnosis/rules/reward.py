@@ -68,7 +68,7 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
         level, best = result.level[row], result.best[row]
         now = f"{m.reward_name(e)} is {level:.2f} ± {short(result.error[row], 1)} over "
         now += f"{result.steps(e, row)} steps"
-        if result.floor[row] < 0:  # a share of what is under 0 tells nobody anything
+        if result.floor[row] < 0:  # ratios of negative rewards are meaningless
             return f"{now}, and was about {best:.2f} at its best{also}"
         return (
             f"{now}, {percent(max(share[row], 0.0))} of its best (about {best:.2f}; limit "
@@ -109,7 +109,7 @@ def step_change(e: Evidence) -> Measurement:
 
 def _went(e: Evidence, share: d.Series, row: int) -> str:
     before, now = m.change(e, "reward").before[row], m.change(e, "reward").now[row]
-    if o.outcome(e).floor[row] < 0:  # a share of what is under 0 tells nobody anything
+    if o.outcome(e).floor[row] < 0:  # ratios of negative rewards are meaningless
         return f"{m.reward_name(e)} went from {before:.2f} to {now:.2f}"
     left = f"to {percent(max(share[row], 0.0))} of what it was"
     return f"{m.reward_name(e)} went {left} ({before:.2f} before, {now:.2f} now)"

@@ -1,4 +1,4 @@
-"""Which checkpoint a run of events can go on from, what its trainer calls it, and what is a note."""
+"""The checkpoint that a run can go on from, what its trainer calls it, and what is a note of it."""
 
 from __future__ import annotations
 

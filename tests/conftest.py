@@ -28,8 +28,9 @@ collect_ignore = [
     if Path(sys.prefix) != FOLDER / name
 ]
 
-# How long an example takes says more about the machine than about the code.
-hypothesis.settings.register_profile("shared machine", deadline=None)
+# How long an example takes says more about the machine than about the code. Others are drawn at
+# every run, so there may be few of them.
+hypothesis.settings.register_profile("shared machine", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("shared machine")
 
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that: the tests that

@@ -140,6 +140,7 @@ def test_every_fault_has_a_recorded_run():
     assert set(CAUSE) <= set(arms.FAULTS)
 
 
+@pytest.mark.slow
 def test_faults_of_the_bank_are_named():
     """In development runs no other cause is named. In test runs another may be, because no rule is
     changed for them; docs/research/study.md counts how often."""

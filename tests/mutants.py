@@ -178,10 +178,11 @@ def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
         every = {test for group in groups for test in group} & seconds.keys()
         near = {t for t in every if Path(file).stem in (ROOT / t.split("::")[0]).read_text("utf-8")}
         for same_room in (True, False):
-            left, some = SECONDS, []
+            left, some = float(SECONDS), []
             for test in sorted(every, key=lambda t: (-kills[t], t not in near, seconds[t])):
-                if (test.split("/")[1] == room) == same_room and (left := left - seconds[test]) > 0:
+                if (test.split("/")[1] == room) == same_room and seconds[test] < left:
                     some.append(test)
+                    left -= seconds[test]
             if some and not killer:
                 killer = in_a_child(folder, 40 + 4 * SECONDS, lambda: failure(some))  # noqa: B023
                 kills[str(killer)] += 1

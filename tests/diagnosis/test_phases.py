@@ -436,7 +436,7 @@ def test_the_time_limit_of_a_stall_follows_the_duration_of_steps(tmp_path, ages,
         recorder.flush()
         with lldscope.open_run(tmp_path / "run") as run:
             run.info["attempts"][-1]["started"] = now - since
-            assert liveness(run, run.assess(), now).life == life
+            assert liveness(run, run.assess(), run.heartbeats(), now).life == life
 
 
 def test_verdicts_from_worst_to_best():

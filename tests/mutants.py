@@ -5,8 +5,8 @@
 All places of ROOMS where a comparison, operator, number or condition can be changed are put in an
 order by SEED; those of NUMBERS are tried, in a copy of the checkout. `coverage` (pip install
 coverage) first tells which tests of TESTS run which line. A mutant then meets the tests of its line
-alone, those of its own room first, the quickest first, until one fails. Prints a line for each. A
-survivor may be the same program in other words, so it is for a reader to judge.
+alone, those of its own room and of files that name its module first, the quickest first, until one
+fails. A survivor may be the same program in other words, so it is for a reader to judge.
 """
 
 from __future__ import annotations
@@ -176,11 +176,13 @@ def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
         of_file, room, killer = tests_of.get(file, {}), file.split("/")[1], ""
         groups = [of_file.get(n, ()) for n in lines or of_file] or [seconds]
         every = {test for group in groups for test in group} & seconds.keys()
+        near = {t for t in every if Path(file).stem in (ROOT / t.split("::")[0]).read_text("utf-8")}
         for same_room in (True, False):
-            left, some = SECONDS, []
-            for test in sorted(every, key=lambda t: (-kills[t], seconds[t])):
-                if (test.split("/")[1] == room) == same_room and (left := left - seconds[test]) > 0:
+            left, some = float(SECONDS), []
+            for test in sorted(every, key=lambda t: (-kills[t], t not in near, seconds[t])):
+                if (test.split("/")[1] == room) == same_room and seconds[test] < left:
                     some.append(test)
+                    left -= seconds[test]
             if some and not killer:
                 killer = in_a_child(folder, 40 + 4 * SECONDS, lambda: failure(some))  # noqa: B023
                 kills[str(killer)] += 1

@@ -34,7 +34,7 @@ from .changepoints import (
     fit_either,
     refine,
 )
-from .evidence import SMOOTH, Log, Restarts
+from .evidence import SMOOTH, TEST_STEPS, Log, Restarts
 from .outcome import reward_series
 from .phases import PhaseSpan
 from .registry import LOOK_ALIKES, RULES
@@ -373,5 +373,7 @@ class Account:
         event = self.event(alarm)
         if event is None or event.low is None or event.high is None:
             return alarm.step - SMOOTH
-        is_exact = event.high - event.low <= 1 and len(alarm.episodes) == 1
-        return event.low - 1 if is_exact else min(alarm.step - SMOOTH, event.low - 1)
+        if event.high - event.low <= 1 and len(alarm.episodes) == 1:
+            return event.low - 1
+        # Noise that grows in the fall widens the interval towards the start of the run.
+        return min(alarm.step - SMOOTH, max(event.low, event.start - TEST_STEPS) - 1)

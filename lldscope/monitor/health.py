@@ -26,6 +26,7 @@ from .liveness import Life, Liveness, liveness
 
 if TYPE_CHECKING:
     from ..diagnosis.registry import Rule
+    from ..storage.heartbeats import Beats
 
 CHECK_SCHEMA = 1
 BASIS = {  # what a run without likelihoods is mainly judged by
@@ -176,7 +177,8 @@ def _stalled_alert(
 def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = None) -> RunState:
     """The state of a run; `rules` are those that raise alarms, by default the built-in ones."""
     assessment = run.assess(arl, rules)
-    life = liveness(run, assessment)
+    beats = run.heartbeats()
+    life = liveness(run, assessment, beats)
     events, last_step = run.events(), assessment.last_step
     account = assessment.account
     alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
@@ -192,7 +194,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     state = RunState(
         **_of_the_rows(assessment), **vars(life), **_of_the_files(run), verdict=answer,
         alerts=alerts, headline=headline(trouble), silenced=silenced(run.notes(), firing),
-        false_alarm_bound=_bound(run, assessment),
+        dropped=_drop_counts(beats), false_alarm_bound=_bound(run, assessment),
     )
     return state if run.counted == "steps" else _counted_in(run.counted, state)
 
@@ -213,7 +215,7 @@ def _of_the_rows(assessment: Assessment) -> dict[str, Any]:
 def _of_the_files(run: Run) -> dict[str, Any]:
     return {
         "run": run.name, "id": run.info.get("id"), "path": run.place, "damaged": run.damaged,
-        "dropped": _drop_counts(run), "missing": missing(run.events()), "unclear": run.unclear,
+        "missing": missing(run.events()), "unclear": run.unclear,
     }
 
 
@@ -273,10 +275,10 @@ def vanished(state: RunState, why: str) -> RunState:
     )
 
 
-def _drop_counts(run: Run) -> dict[str, int]:
+def _drop_counts(beats: Beats) -> dict[str, int]:
     """Counts of data dropped by the recorders of all ranks, by reason."""
     total: Counter[str] = Counter()
-    for beat in run.heartbeats().values():
+    for beat in beats.values():
         drops = beat.get("dropped")
         if isinstance(drops, dict):
             total.update({str(k): n for k, n in drops.items() if isinstance(n, int)})

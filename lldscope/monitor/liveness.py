@@ -36,8 +36,10 @@ class Liveness:
     over: bool = False
 
 
-def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Liveness:
-    """Judge run.json, the heartbeats and the age of the last step."""
+def liveness(
+    run: Run, assessment: Assessment, beats: Beats, now: float | None = None
+) -> Liveness:
+    """Judge run.json, the heartbeats of all ranks and the age of the last step."""
     now = time.time() if now is None else now
     last = floats(assessment.last.signals, "time", max(assessment.rows - 50, 0))
     times = [t for t in last.tolist() if t == t]
@@ -45,7 +47,7 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
     status = run.info.get("status")
     if status in ("finished", "failed", "stopped"):
         return Liveness(status, run.info.get("reason"), age, over=True)
-    beats = _beats_of_last_attempt(run)
+    beats = _of_last_attempt(run, beats)
     if not run.info and beats and all(beat.get("closed") for beat in beats.values()):
         reason = "its recorders finished normally; run.json, which says more, is lost"
         return Liveness("stopped", reason, age, over=True)
@@ -56,7 +58,7 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
     return Liveness(*_running(run, beats, now, times), age)
 
 
-def _beats_of_last_attempt(run: Run) -> Beats:
+def _of_last_attempt(run: Run, beats: Beats) -> Beats:
     """Heartbeats of the ranks of the last attempt; those of earlier attempts are ignored."""
     size = int(run.info.get("world_size") or 1)
     attempt = (run.info.get("attempts") or [{}])[-1].get("attempt")
@@ -65,7 +67,7 @@ def _beats_of_last_attempt(run: Run) -> Beats:
         number = beat.get("attempt")
         return isinstance(number, int) and isinstance(attempt, int) and number < attempt
 
-    return {r: b for r, b in run.heartbeats().items() if r < size and not is_earlier(b)}
+    return {r: b for r, b in beats.items() if r < size and not is_earlier(b)}
 
 
 def _running(

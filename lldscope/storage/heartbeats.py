@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -18,6 +19,7 @@ HEARTBEAT_LOST = 30.0  # seconds without a heartbeat before its process counts a
 HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
 
 
+@cache
 def pid_namespace() -> str | None:
     """The machine boot and process namespace in which a pid is valid; Linux only."""
     try:

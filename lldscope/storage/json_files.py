@@ -43,8 +43,8 @@ def open_inside(path: Path, run: Path) -> BinaryIO:
 
     Raises FileNotFoundError, another OSError, or ValueError if it is not a regular file of the run.
     """
-    real = Path(os.path.realpath(path))
-    if not real.is_relative_to(os.path.realpath(run)):
+    real = os.path.realpath(path)
+    if not real.startswith(os.path.join(os.path.realpath(run), "")):
         raise ValueError("it is a link that leads out of the run")
     if not stat.S_ISREG(os.stat(real).st_mode):  # opening a pipe would wait for its writer
         raise ValueError("it is not a regular file")

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,7 +77,7 @@ class PartName:
     kept_from: int = 0
     start: int = 1
 
-    @property
+    @cached_property
     def owner(self) -> Owner:
         return Owner(self.attempt, self.rank, self.start)
 

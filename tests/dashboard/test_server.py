@@ -43,7 +43,7 @@ from lldscope.run import Run
 
 PLOTLY = "/assets/plotly/plotly-basic.min.js"
 TOKEN = "not-to-be-guessed"
-MUTANTS = 100
+MUTANTS = 60
 WORDS: list[Any] = [
     None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x", "\0", "../..", "\ud800", [], {},
     [[]], [None], {"a": 1}, "a" * 5000, [1, "2", None], {"x": ["step"], "zoom": [1]}, "note", "..",

@@ -62,6 +62,7 @@ SURGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", sorted({r.id for r in RULES} - OF_SINGLE_STEPS))
 def test_a_log_with_a_row_every_five_steps_gives_the_same_alarms_at_the_same_steps(rule):
     judged = 0

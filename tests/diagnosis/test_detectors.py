@@ -130,7 +130,7 @@ def test_the_e_detector_agrees_with_a_loop(seed):
     np.testing.assert_allclose(d.e_detector(several, 50), expected)
 
 
-ARL, SERIES, STEPS = 200.0, 400, 800
+ARL, SERIES, STEPS = 200.0, 200, 800
 
 
 def scores_of(delta: np.ndarray) -> np.ndarray:

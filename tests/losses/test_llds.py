@@ -115,7 +115,7 @@ quarter = st.integers(-6, 6).map(lambda k: k / 4)
     dead_band=st.sampled_from([0.0, 0.5]),
     normalizer=st.sampled_from(["preserved", "all"]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 def test_twin(data, rows, gate, coefficient, answer_weight, dead_band, normalizer) -> None:
     """The loss, its gradient and its statistics are the twin's."""
     drops = [[data.draw(quarter) for _ in row] for row in rows]
@@ -251,7 +251,6 @@ def test_bad_shapes() -> None:
 
 
 @given(rows=st.lists(row_text, min_size=1, max_size=5))
-@settings(max_examples=100, deadline=None)
 def test_action_ids_twin(rows: list[str]) -> None:
     width = max(map(len, rows))
     rows = [row.ljust(width, ".") for row in rows]

@@ -195,6 +195,11 @@ def test_a_beginning_dates_the_headline_and_the_checkpoint() -> None:
     assert result.step == 30
     assert str(result).startswith("Retriever or tool dead (began at step 30): fix it, and ")
     assert result.action.endswith("go back to checkpoint 29.")
+    # An interval that reaches to the start of the run does not send everybody there.
+    wide = Event("tool-outage", Severity.CRITICAL, "", 80, None, 70, 5, 75)
+    events.append({"kind": "checkpoint", "step": 49})
+    result = headline(trouble(alert("tool-outage", 80), events=events, dated=[wide]))
+    assert result.action.endswith("go back to checkpoint 49.")
     # It was there once before: what was trained since then is to be thrown away, too.
     again = replace(alert("tool-outage", 34), step=12, episodes=((12, 25), (34, None)))
     assert "restart" in headline(trouble(again, events=events, dated=[event])).action

@@ -169,6 +169,14 @@ def test_the_spool_is_for_its_user_only():
     assert recorder.path.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_the_store_refuses_is_said(here):
+    mine, warnings = spool.Spool(Url(PLACE), rank=0, resume=False, attempt=1), []
+    for error in ("", "no access"):
+        (mine.path / spool.ERROR_FILE).write_text(error)
+        mine.keep_sending(lambda *words: warnings.append(words[0]))
+    assert warnings == ["store: no access"]
+
+
 def test_a_spool_of_another_run_is_left_alone():
     recorder = lldscope.Recorder(PLACE)
     record_steps(recorder, range(3))

@@ -249,6 +249,8 @@ def test_an_existing_run_is_refused_unless_resumed(make_run):
         assert r.attempt == 2
         r.step(step=3)
     assert len(layout.read_run(path)["attempts"]) == 2
+    with lldscope.Recorder(path.with_name("new"), resume=True) as r:
+        assert r.attempt == 1, "nothing is there to resume"
 
 
 def test_a_run_resumes_with_more_ranks_than_before(tmp_path):

@@ -187,14 +187,12 @@ def naive_action(text: str) -> tuple[str, str]:
     return "invalid", ""
 
 
-@settings(deadline=None)
 @given(TURNS)
 def test_parsing_agrees_with_its_naive_twin(text):
     assert parse_action(text) == naive_action(text)
     assert parse_action(cut_turn(text)) == parse_action(text)
 
 
-@settings(deadline=None)
 @given(st.lists(TURNS, min_size=1, max_size=8), st.integers(1, 3))
 def test_any_turns_make_an_episode_that_ends(turns, max_turns):
     tool = Tool([Document(1, "Peru", "Lima.")])
@@ -229,7 +227,7 @@ def tiny():
     return load_policy("tiny", torch.device("cpu"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(EVIL, EVIL, st.lists(TURNS, max_size=2))
 def test_a_document_cannot_act_for_the_policy(tiny, title, text, turns):
     turns = [t for t in turns if "Lima" not in t]
@@ -258,7 +256,6 @@ def test_raw_tool_text_and_search_r1_answers_let_a_document_earn_the_reward():
     assert play(Tool(evil), turn, **trusting).reward == 0
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.text("ab<>", min_size=2, max_size=4), min_size=1, max_size=3),
     st.text("ab<>", max_size=20),

@@ -20,6 +20,7 @@ from .measures import EARLIER_MAXIMUM, percent
 CLIPPED = 0.01  # of the tokens
 CLIP_STEPS = 10
 FALL_STEPS = 40  # steps over which the slope is taken
+VANISHED_STEPS = 5  # in a row
 UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number is planned
 FROM_SURGE = 0.5  # × usual: what falls from a surge to no less is only coming back
 FLOOR_BACK = 2.0  # × the floor: then it is over
@@ -89,6 +90,16 @@ def _now(e: Evidence, name: str, row: int) -> str:
         return NOW[name].format(short(values[~np.isnan(values)][-1], 2))
     before = f" (usually {short(base, 2)})"
     return NOW[name].format(short(base * float(departure.ratio[row]), 2)) + before
+
+
+@once
+def gradient_left(e: Evidence) -> Flags:
+    """One of the last steps with a gradient had no small fraction of the usual one: where few
+    groups differ, the gradient of most steps is small, and the policy learns."""
+    level = usual.fallen(e, "grad_norm").usual
+    share = usual.gradient_norm(e) / np.where(level > 0, level, np.nan)
+    rows = e.cadence.rows(VANISHED_STEPS)
+    return on_measured(share, lambda v: d.consecutive(v <= usual.VANISHED), None, 0.0) < rows
 
 
 @once
@@ -240,11 +251,12 @@ RULES = (
         confused_with="A smaller batch, or a loss that sums over the tokens of growing responses.",
     ),
     _sign(
-        "grad-vanishing", usual.VANISHED, "the gradient norm", "grad_norm",
+        "grad-vanishing", usual.VANISHED, "the gradient norm", "grad_norm", but=gradient_left,
+        for_steps=1,
         cause="The gradient vanished", action="check the rewards of the groups and the loss mask",
         meaning="The gradient norm is a small fraction of what it was although rewards still "
         "differ within groups: the updates no longer change the policy.",
-        evidence=f". {NO_GRADIENT}",
+        evidence=f", and so is each of the last {VANISHED_STEPS} steps. {NO_GRADIENT}",
         advice="Check that the loss mask is not empty and what the loss is divided by.",
         confused_with="A policy that solves nearly everything (zero-signal), or has almost no "
         "entropy left (entropy-floor).",

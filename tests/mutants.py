@@ -5,8 +5,8 @@
 All places of ROOMS where a comparison, operator, number or condition can be changed are put in an
 order by SEED; those of NUMBERS are tried, in a copy of the checkout. `coverage` (pip install
 coverage) first tells which tests of TESTS run which line. A mutant then meets the tests of its line
-alone, those of its own room and of files that name its module first, the quickest first, until one
-fails. A survivor may be the same program in other words, so it is for a reader to judge.
+alone, those of its own room first, those that use the names of the line first, until one fails. A
+survivor may be the same program in other words, so it is for a reader to judge.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import contextlib
 import os
 import pickle
 import random
+import re
 import resource
 import signal
 import sys
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -150,6 +152,14 @@ def measure(tests: list[str]) -> tuple[dict[str, float], dict[str, dict[int, lis
     }
 
 
+@cache
+def words_of(test: str) -> frozenset[str]:
+    """The words of a test's function."""
+    file, _, name = test.partition("::")
+    _, _, text = (ROOT / file).read_text("utf-8").partition(f"def {name}(")
+    return frozenset(re.findall(r"\w+", text.partition("\ndef ")[0]))
+
+
 def failure(tests: list[str]) -> str:
     """The first of the tests that fails, if one does."""
     plugin, files = Plugin(tests, str), {test.split("::")[0] for test in tests}
@@ -176,10 +186,12 @@ def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
         of_file, room, killer = tests_of.get(file, {}), file.split("/")[1], ""
         groups = [of_file.get(n, ()) for n in lines or of_file] or [seconds]
         every = {test for group in groups for test in group} & seconds.keys()
-        near = {t for t in every if Path(file).stem in (ROOT / t.split("::")[0]).read_text("utf-8")}
+        there = "".join(sources[file].splitlines(True)[line - 1 : (lines or [line])[-1]])
+        names = {Path(file).stem, *re.findall(r"\w{6,}", there)}
+        near = {test: len(names & words_of(test.split("[")[0])) for test in every}
         for same_room in (True, False):
             left, some = float(SECONDS), []
-            for test in sorted(every, key=lambda t: (-kills[t], t not in near, seconds[t])):
+            for test in sorted(every, key=lambda t: (-kills[t], -near[t], seconds[t])):
                 if (test.split("/")[1] == room) == same_room and seconds[test] < left:
                     some.append(test)
                     left -= seconds[test]

@@ -56,3 +56,20 @@ def rewrite(path: Path, change) -> None:
                     listed |= {"crc": json_files.checksum(file), "bytes": part.stat().st_size}
             lines.append(json_files.with_checksum(json_files.to_json(entry)))
         manifest.write_bytes(b"".join(lines))
+
+
+def make_unreadable(path: Path) -> None:
+    """The manifest says that its parts of `responses` are as they were written, and DuckDB that
+    they are none."""
+    for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
+        lines = []
+        for line in json_files.read_lines(manifest)[0]:
+            part = line["parts"].get("responses", {"file": ""})
+            file = path / "responses" / part["file"]
+            if file.is_file():
+                content = file.read_bytes()
+                file.write_bytes(content[:4] + bytes(40) + content[44:])
+                with open(file, "rb") as damaged:
+                    part["crc"] = json_files.checksum(damaged)
+            lines.append(json_files.with_checksum(json_files.to_json(line)))
+        manifest.write_bytes(b"".join(lines))

@@ -17,7 +17,7 @@ pytest.importorskip("trl", reason="trl: not installed")
 
 import torch
 import trl_tiny
-from scripted_monitor import Script
+from scripted_monitor import critical_at_the_second_look
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
@@ -489,7 +489,7 @@ def test_llds_is_refused_where_it_cannot_act(tmp_path):
 
 @pytest.mark.parametrize("action", ["stop", "save"])
 def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
-    monkeypatch.setattr(alarms_module, "Monitor", Script)
+    monkeypatch.setattr(alarms_module, "Monitor", critical_at_the_second_look)
     trainer = trl_tiny.make(tmp_path, max_steps=8, save_strategy="steps", save_steps=1000)
     instrument(trainer, tmp_path / "run", on_alarm=action)
     trainer.train()

@@ -11,7 +11,7 @@ import pytest
 import torch
 import verl_tiny
 from mismatch_twin import dump, twin
-from scripted_monitor import Script
+from scripted_monitor import critical_at_the_second_look
 from verl.trainer.ppo import rollout_corr_helper
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 
@@ -242,7 +242,7 @@ def test_in_bypass_mode_the_policy_is_scored_before_the_update(tmp_path, monkeyp
 
 @pytest.mark.parametrize("action", ["stop", "save"])
 def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
-    monkeypatch.setattr("lldscope.integrations.common.alarms.Monitor", Script)
+    monkeypatch.setattr("lldscope.integrations.common.alarms.Monitor", critical_at_the_second_look)
     trainer = verl_tiny.make(
         tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}",
         f"+trainer.lldscope.on_alarm={action}",

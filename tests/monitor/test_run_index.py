@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from recorded_steps import record_steps
+from sealed_runs import make_unreadable
 
 import lldscope
 from lldscope.cli.runs import rows_below
@@ -23,7 +24,7 @@ from lldscope.monitor.run_index import RunIndex, fingerprint
 from lldscope.monitor.summary import Summary
 from lldscope.monitor.summary import read_summaries as summaries_of
 from lldscope.query.contents import RunBatch
-from lldscope.storage import cache, json_files
+from lldscope.storage import cache
 from lldscope.storage.notes import write_about
 
 NAMES = ["a", "b", "c"]
@@ -94,23 +95,6 @@ def _without_tokens(run: Path) -> None:
             recorder.step(step=step, loss_policy=-0.5)
 
 
-def _cannot_be_read(run: Path) -> None:
-    """Its manifest says that the file is as it was written, and DuckDB that it is none."""
-    record_more(run, range(4))
-    (manifest,) = (run / "manifest").iterdir()
-    lines = []
-    for line in json_files.read_lines(manifest)[0]:
-        part = line["parts"].get("responses", {"file": ""})
-        file = run / "responses" / part["file"]
-        if file.is_file():
-            content = file.read_bytes()
-            file.write_bytes(content[:4] + bytes(40) + content[44:])
-            with open(file, "rb") as damaged:
-                part["crc"] = json_files.checksum(damaged)
-        lines.append(json_files.with_checksum(json_files.to_json(line)))
-    manifest.write_bytes(b"".join(lines))
-
-
 def record_more(run: Path, steps: range, **options: Any) -> None:
     with lldscope.Recorder(run, **options) as recorder:
         record_steps(recorder, steps)
@@ -124,12 +108,14 @@ def test_runs_that_are_read_together_say_what_each_says_alone(
         "imported": _imported, "resumed": lambda run: record_more(run, range(9)),
         "empty": lambda run: lldscope.Recorder(run).close(), "two": _of_two_ranks,
         "small": _without_tokens, "lost": lambda run: record_more(run, range(7, 13)),
-        **({"unreadable": _cannot_be_read} if unreadable else {}),
+        **({"unreadable": lambda run: record_more(run, range(4))} if unreadable else {}),
     }
     for name, make in others.items():
         make(root / name)
     _resumed(root / "resumed")
     _lost_part(root / "lost")
+    if unreadable:
+        make_unreadable(root / "unreadable")
     names = [*NAMES, *others]
     with closing(RunBatch(root)) as batch:
         runs = {name: lldscope.runs.open_run(root / name, root, batch=batch) for name in names}

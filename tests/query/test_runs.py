@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from recorded_steps import record_steps
+from sealed_runs import make_unreadable
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunNotFound
@@ -120,3 +121,12 @@ def test_find_runs_goes_two_levels_down(make_run, tmp_path):
     assert find_runs(runs[0]) == [runs[0]]
     with pytest.raises(RunNotFound):
         find_runs(tmp_path / "nowhere")
+
+
+def test_a_part_that_is_as_it_was_written_and_cannot_be_read_is_named(make_run):
+    path = make_run(steps=range(3))
+    make_unreadable(path)
+    with lldscope.open_run(path) as run:
+        assert run.rows("SELECT count(*) FROM responses").rows == [(0,)]
+        assert [name.partition("/")[0] for name in run.damaged] == ["responses"]
+        assert len(run.signals()) == 3

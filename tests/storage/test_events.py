@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lldscope.storage.events import checkpoint_number, last_checkpoint
-from lldscope.storage.notes import LONGEST, is_note
+from lldscope.storage.notes import LONGEST, MOST_TAGS, about, is_note
 
 EVENTS = [
     {"kind": "checkpoint", "step": 2}, {"kind": "resume", "step": 3}, {"kind": "checkpoint"},
@@ -38,3 +38,5 @@ def test_what_is_a_note_of_a_run_or_an_alarm():
     notes = [ALARM, {"kind": "heard", "rule": "a"}, {"kind": "tag", "text": "x" * LONGEST["tag"]}]
     assert [*map(is_note, notes)] == [True] * len(notes)
     assert [*map(is_note, NO_NOTES)] == [False] * len(NO_NOTES)
+    many = [{"kind": "tag", "text": f"{i}"} for i in range(MOST_TAGS + 5)]
+    assert about(many)["tags"] == [note["text"] for note in many[:MOST_TAGS]]

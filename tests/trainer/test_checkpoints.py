@@ -16,6 +16,7 @@ from lldscope_trainer import cli
 from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
 from recorded_steps import wait_until
+from scripted_monitor import Script, alarm
 
 import lldscope
 from lldscope.core.errors import UsageError
@@ -96,19 +97,8 @@ def test_a_disk_without_room_costs_the_checkpoint_and_not_the_run(tmp_path):
 
 def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
     config = load_config("tiny", [*BRIEF, "checkpoint_every=1", "steps=4", "guard_margin=1"])
-
-    class Monitor:
-        looks = 0
-
-        def poll(self):
-            self.looks += 1
-            alarm = {
-                "rule": "entropy-surge", "severity": "warning", "state": "firing", "step": 1,
-                "message": "", "episodes": [[1, None]],
-            }
-            return None, [alarm] if self.looks == 2 else []
-
-    train(config, Keeper(), run_dir=tmp_path, monitor=Monitor())
+    monitor = Script(look2=[alarm("entropy-surge", step=1)])
+    train(config, Keeper(), run_dir=tmp_path, monitor=monitor)
     copies = Checkpoints(tmp_path, keep=2)
     assert [c.state.step for c in copies.all()] == [1, 3, 4]
     assert copies.healthy(4).state.step == 1

@@ -15,30 +15,10 @@ from lldscope_trainer.config import load_config
 from lldscope_trainer.guard import Cures, Guard
 from lldscope_trainer.train import Trainer
 from safetensors.torch import load_file
+from scripted_monitor import Script, alarm
 
 import lldscope
 from lldscope.core.errors import UsageError
-
-
-def alarm(rule: str = "lld-decay", state: str = "firing", step: int = 2) -> dict:
-    return {
-        "rule": rule, "severity": "warning", "state": state, "step": step, "message": "Δ fell",
-        "episodes": [[step, None]],
-    }
-
-
-class Script:
-    """A monitor that says, at its n-th look, what the test wants said."""
-
-    def __init__(self, **news: list[dict]) -> None:
-        self.news = {int(k.removeprefix("look")): v for k, v in news.items()}
-        self.looks = 0
-
-    def poll(self):
-        self.looks += 1
-        return "decay", self.news.get(self.looks, [])
-
-    def close(self) -> None: ...
 
 
 def test_what_it_decides():

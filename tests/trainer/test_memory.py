@@ -12,7 +12,6 @@ from lldscope_trainer import cli, loop, preflight
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config
 from lldscope_trainer.engines.players import Players
-from lldscope_trainer.engines.vllm_engine import VllmEngine
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
@@ -93,58 +92,6 @@ def test_layers_in_half_precision_score_what_autocast_does():
     assert layers[0].mlp.up_proj.weight.dtype == torch.bfloat16
     assert layers[0].input_layernorm.weight.dtype == torch.float32
     assert sizes[1] < 0.8 * sizes[0]
-
-
-class Vllm:
-    """Notes what is asked of vLLM, and refuses what its sleep forbids."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.asleep: set[str] = set()
-
-    def sleep(self, *, level: int) -> None:
-        assert not self.asleep
-        self.calls.append(f"sleep {level}")
-        self.asleep = {"weights", "kv_cache"}
-
-    def wake_up(self, *, tags: list[str]) -> None:
-        assert set(tags) <= self.asleep
-        self.calls.append(f"wake {tags[0]}")
-        self.asleep -= set(tags)
-
-    def collective_rpc(self, name: str, args: tuple = ()) -> None:
-        assert "weights" not in self.asleep
-        self.calls.append(name)
-
-    def reset_prefix_cache(self) -> bool:
-        assert not self.asleep
-        return True
-
-
-def asleep_or_awake(sleeps: bool) -> tuple[VllmEngine, Vllm]:
-    engine, vllm = VllmEngine.__new__(VllmEngine), Vllm()
-    engine._llm, engine._sleeps, engine._asleep = vllm, sleeps, False
-    return engine, vllm
-
-
-def test_vllm_sleeps_during_updates_and_wakes_before_the_weights_come():
-    engine, vllm = asleep_or_awake(True)
-    engine.sync([])
-    engine.sleep()
-    engine.sleep()
-    engine.sync([])
-    assert vllm.calls == [
-        "take_weights",
-        "sleep 2",
-        "wake weights",
-        "take_weights",
-        "wake kv_cache",
-    ]
-    assert not vllm.asleep
-    engine, vllm = asleep_or_awake(False)
-    engine.sleep()
-    engine.sync([])
-    assert vllm.calls == ["take_weights"]
 
 
 def test_the_trainer_lets_the_engine_sleep_between_sampling_and_sync(monkeypatch):

@@ -1,10 +1,7 @@
 """Packed rows, and rows whose equal beginnings are computed once, are padded rows:
-log-probabilities, entropies and gradients, in every pass that the trainer makes. What only a GPU
-runs is called here with an imitation of its kernel."""
+log-probabilities, entropies and gradients, in every pass that the trainer makes."""
 
 from __future__ import annotations
-
-import inspect
 
 import pytest
 import torch
@@ -102,35 +99,6 @@ def test_rows_with_the_same_tokens_are_sampled_from_one_pass():
     for name in ("logp", "entropy", "error_norm"):
         sampled = pad([getattr(r, name) for r in rollouts], 0.0, CPU)
         torch.testing.assert_close(sampled, getattr(scores, name), rtol=0, atol=1e-4)
-
-
-def test_the_kernel_of_a_gpu_is_called_as_torch_declares_it(monkeypatch):
-    varlen = pytest.importorskip("torch.nn.attention.varlen")
-    signature = inspect.signature(varlen.varlen_attn)
-
-    def imitation(*args, **kwargs):
-        """Row by row in (N, heads, D), causal."""
-        inputs = signature.bind(*args, **kwargs).arguments
-        assert inputs["query"].shape == inputs["key"].shape == inputs["value"].shape
-        assert all(inputs[n].is_contiguous() for n in ("query", "key", "value"))
-        assert inputs["cu_seq_q"].dtype == torch.int32
-        assert inputs["max_q"] >= inputs["cu_seq_q"].diff().max()
-        assert inputs["window_size"] == (-1, 0)
-        parts = []
-        for a, b in zip(inputs["cu_seq_q"][:-1], inputs["cu_seq_q"][1:], strict=True):
-            q, k, v = (inputs[n][a:b].transpose(0, 1) for n in ("query", "key", "value"))
-            scores = (q @ k.mT * inputs["scale"]).masked_fill(
-                torch.ones(b - a, b - a).triu(1).bool(), -torch.inf
-            )
-            parts.append((scores.softmax(-1) @ v).transpose(0, 1))
-        return torch.cat(parts)
-
-    monkeypatch.setattr(varlen, "varlen_attn", imitation)
-    q, k, v = torch.randn(3, 4, 40, 8, generator=torch.Generator().manual_seed(0))
-    bounds = torch.tensor([0, 7, 8, 40], dtype=torch.int32)
-    ours = packing.by_kernel(q, k, v, bounds, 32, 0.3)
-    torch.testing.assert_close(ours, packing.by_rows(q, k, v, bounds, 0.3))
-    assert ours.shape == (1, 40, 4, 8)
 
 
 def test_what_cannot_be_packed_is_refused():

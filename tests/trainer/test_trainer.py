@@ -13,6 +13,7 @@ from lldscope_trainer import cli
 from lldscope_trainer.config import load_config
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.train import Trainer
+from scripted_monitor import Script, alarm
 
 from lldscope.core.schema import TABLES
 
@@ -179,36 +180,13 @@ def test_a_non_finite_gradient_is_skipped_and_told(monkeypatch):
 # -- command line ---------------------------------------------------------------------------------
 
 
-class Monitor:
-    """Says a phase, and one alarm at the first look."""
-
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def poll(self):
-        self.looks += 1
-        alarm = {
-            "rule": "lld-decay",
-            "severity": "warning",
-            "state": "firing",
-            "step": 1,
-            "message": "Δ fell",
-            "episodes": [[1, None]],
-        }
-        return "decay", [alarm] if self.looks == 1 else []
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def invoke(*arguments: str, obj=None):
     return CliRunner().invoke(cli.train, [*arguments], obj=obj)
 
 
 def test_command_trains_and_keeps_its_config(tmp_path):
     directory = tmp_path / "run"
-    monitor = Monitor()
+    monitor = Script(look1=[alarm(step=1)])
     result = invoke(
         "tiny", *BRIEF, "steps=2", "--run", str(directory), obj={"monitor": lambda path: monitor}
     )
@@ -221,7 +199,7 @@ def test_command_trains_and_keeps_its_config(tmp_path):
     assert "rollout" in seconds
     assert end.startswith("reward of the last 2 steps")
     assert monitor.looks >= 2
-    assert monitor.closed
+    assert monitor.is_closed
     info = json.loads((directory / "run.json").read_text())
     assert info["status"] == "finished"
     assert info["config"] == load_config("tiny", [*BRIEF, "steps=2", "name=run"]).to_dict()

@@ -238,6 +238,16 @@ def test_the_course_of_the_reward_in_a_word(reward, word):
         assert len(o.outcome(e).share) == len(reward)
 
 
+@pytest.mark.parametrize(
+    ("columns", "solved"),
+    [({"reward": 0.999}, True), ({"reward": 3.0}, False),
+     ({"reward": 0.999, "success": 0.5}, False), ({"reward": 3.0, "success": 0.999}, True)],
+)
+def test_what_is_solved_is_said_by_correct_responses_or_else_by_rewards(columns, solved):
+    table = frame({name: np.full(40, value) for name, value in columns.items()})
+    assert o.solved(gather(table, 2000.0))[-1] == solved
+
+
 # -- what is critical, and what is not ------------------------------------------------------------
 
 

@@ -191,6 +191,7 @@ def test_a_process_that_resumes_a_run_that_is_still_recorded_becomes_an_attempt(
     first.flush()
     with pytest.raises(RunExists):
         lldscope.Recorder(path)
+    assert "still records" not in caplog.text
     second = lldscope.Recorder(path, resume=True)
     assert second.attempt == 2
     assert "still records" in caplog.text

@@ -254,3 +254,8 @@ def test_a_file_in_quarantine_is_never_overwritten(tmp_path):
         quarantine(tmp_path, tmp_path / "part", "steps-a1-r0-000001.parquet", "it is damaged")
     files = (tmp_path / "quarantine").glob("*.parquet")
     assert sorted(file.read_text() for file in files) == ["a", "b", "c"]
+
+
+def test_half_a_surrogate_pair_becomes_what_every_output_can_encode():
+    assert json_files.parse(b'{"a": ["\\ud800"], "\\udfff": NaN}').keys() == {"a", "?"}
+    assert json_files.parse(b'["\\ud800", 1]') == ["?", 1]

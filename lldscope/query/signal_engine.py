@@ -23,7 +23,7 @@ from ..storage.part import Part
 from .database import DUCKDB_2, create_empty, in_columns, queries_of, scan, stored_columns
 from .sandbox import confine, quote
 from .starts import Starts
-from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql, view_words
+from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
 FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
 STEPS = 1 << 32  # more than the numbers of all steps that a run can have
@@ -130,7 +130,7 @@ class SignalEngine:
         self._db.execute(f"UPDATE earlier SET tokens = {before}")
         for view in (*ROLLOUT_VIEWS, *STEP_VIEWS):
             sql = view_sql(view)
-            has_rows = not self._filled.isdisjoint(view_words(view))
+            has_rows = any(table in sql for table in self._filled)  # that it reads
             if view == "step_signals":
                 sql = sql.replace("{means}", self._imported_means())
             self._put(view, sql, follows, has_rows)

@@ -149,11 +149,8 @@ class SignalEngine:
                 rows = f"SELECT {', '.join(names)} FROM step_{name} ORDER BY step"
                 yield name, self._db.sql(rows).to_arrow_table()
 
-    def _put(
-        self, table: str, rows: str, exists: bool, has_rows: bool, kind: str = "TABLE"
-    ) -> None:
-        """Replace the rows of a table that exists, or create it with them. `has_rows`: whether
-        there may be any."""
+    def _put(self, table: str, rows: str, exists: bool, some: bool, kind: str = "TABLE") -> None:
+        """Replace the rows of a table that exists, by `some` or by none, or create it with them."""
         if not exists:
             if (before := self._kinds.get(table, kind)) != kind:
                 self._db.execute(f"DROP {before} {table}")
@@ -164,7 +161,7 @@ class SignalEngine:
         if table in self._filled:
             self._db.execute(f"TRUNCATE {table}")
             self._filled.discard(table)
-        if has_rows and self._execute(f"fill_{table}", f"INSERT INTO {table} {rows}")[0][0]:
+        if some and self._execute(f"fill_{table}", f"INSERT INTO {table} {rows}")[0][0]:
             self._filled.add(table)
 
     def _execute(self, name: str, sql: str) -> list[tuple[Any, ...]]:

@@ -87,22 +87,21 @@ class Run:
 
     @property
     def damaged(self) -> dict[str, str]:
-        """Part, file or line → why it cannot be read. It is left out of every answer."""
+        """Part, file or line → why it cannot be read. All answers leave it out."""
         return self._damaged_files | self._contents.parts.damaged
 
     @property
     def has_signals(self) -> bool:
-        """Whether its signals are those of its rows: not yet, if it was left to a batch."""
+        """Whether the signals are computed; False while a batch has yet to compute them."""
         return self._contents.parts.dirty_from is None
 
     @property
     def unclear(self) -> dict[str, str]:
-        """What the recorders leave open about which rows count → why."""
+        """Which rows count is uncertain, according to the recorders → why."""
         with self._lock:
             return self._contents.starts().sentences()
 
     def close(self) -> None:
-        """Close the database; no other method may be called afterwards."""
         with self._lock:
             self._contents.close()
             self._release()
@@ -122,16 +121,13 @@ class Run:
     def sql(
         self, query: str, parameters: Sequence[Any] | None = None, seconds: float = SECONDS
     ) -> pd.DataFrame:
-        """Run one SELECT over the tables and views of the run.
-
-        Read-only and bounded: a statement that is not a query, that names anything but tables of
-        the run and functions that compute, that takes longer than `seconds` or too much memory
-        raises UsageError.
-        """
+        """Run one SELECT over the tables and views of the run. Read-only and bounded. Raises
+        UsageError if the statement is not a query, names anything but tables of the run and pure
+        functions, or exceeds `seconds` or the memory limit."""
         return self._ask(query, seconds, lambda c: c.execute(query, parameters).df())
 
     def rows(self, query: str, seconds: float = SECONDS) -> Answer:
-        """The same as Python values: in a DataFrame NULL and NaN of a number are one."""
+        """The same as Python values, which distinguish NULL from NaN."""
         return self._ask(query, seconds, lambda c: rows(c, query))
 
     def _ask(
@@ -165,7 +161,7 @@ class Run:
                 ) from None
 
     def interrupt(self) -> None:
-        """Stop the query of another thread, which then raises an error."""
+        """Stop a query that runs in another thread; that query raises an error."""
         self._contents.db.interrupt()
 
     def signals(self) -> pd.DataFrame:
@@ -195,8 +191,8 @@ class Run:
         return self._frame("action_signals")
 
     def pieces(self, table: str, rows: int = 100_000) -> Any:
-        """A table or view as a pyarrow.RecordBatchReader, for what does not fit into memory. Read
-        it to its end before calling another method."""
+        """A table or view as a pyarrow.RecordBatchReader, for tables larger than memory. Read it to
+        its end before calling another method."""
         if table not in {*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)}:
             raise UsageError(f"There is no table {table}.")
         with self._lock:
@@ -210,7 +206,7 @@ class Run:
         return _frame_of(PhaseSpan, self.assess().spans())
 
     def alerts(self) -> pd.DataFrame:
-        """Every alarm that ever fired; `step` is where it first did with its worst severity."""
+        """Every alarm that ever fired; `step` is where it first fired with its worst severity."""
         from .diagnosis.rule import Alert
 
         return _frame_of(Alert, self.assess().alerts)
@@ -218,9 +214,9 @@ class Run:
     def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
         """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.
 
-        `arl` is the average number of steps to a false decay alarm, at least; by default as many
-        as `planned_steps` allow, or DEFAULT_ARL. `rules` are those that raise alarms; by default
-        the built-in ones.
+        `arl` is the minimum average number of steps to a false decay alarm; by default it is
+        derived from `planned_steps`, or DEFAULT_ARL. `rules` are the rules that raise alarms; by
+        default the built-in ones.
         """
         from .diagnosis.assess import Judge, default_arl
         from .diagnosis.evidence import restarts_of
@@ -235,7 +231,7 @@ class Run:
             if answer is None or basis != before:
                 columns = db.columns()
                 replaced = min(db.cuts[n_cuts:], default=None)
-                if self._remote is None:  # every table of it would have to be fetched
+                if self._remote is None:  # all of its tables would have to be fetched
                     columns |= self.components()
                 restarts = restarts_of(self._events, self._contents.starts().resumes)
                 answer = judge.look(columns, restarts, n_steps, replaced)
@@ -245,7 +241,8 @@ class Run:
             return answer
 
     def components(self) -> dict[str, Any]:
-        """The components of the reward, by their names in `scalars`, in the steps of `columns`."""
+        """The components of the reward by their name in `scalars`, aligned with the steps of
+        `columns`."""
         if not any(part.table == "scalars" for part in self._contents.parts.trusted()):
             return {}
         table = self.sql(_COMPONENTS).pivot(index="step", columns="name", values="value")
@@ -253,8 +250,8 @@ class Run:
         return {name: table[name].to_numpy() for name in [*table][:MOST_COMPONENTS]}
 
     def estimators(self) -> dict[str, str | None]:
-        """The signals that the log of another trainer gave, each with how it differs from what
-        lldscope would measure; None where it does not."""
+        """The signals that came from another trainer's log, each with how its definition differs
+        from lldscope's; None if it does not."""
         if not any(part.table == "scalars" for part in self._contents.parts.trusted()):
             return {}
         answer = self.rows("SELECT name, max(estimator) FROM scalars GROUP BY name")
@@ -262,13 +259,13 @@ class Run:
 
     @property
     def planned_steps(self) -> int | None:
-        """The steps that the run is to have, where its trainer said so (`Recorder.plan`)."""
+        """The planned number of steps, if the trainer declared it (`Recorder.plan`)."""
         steps = self.info.get("planned_steps")
         return steps if type(steps) is int and steps > 0 else None
 
     @property
     def counted(self) -> str:
-        """What its steps are: "steps", or "rows" of a log that does not tell them."""
+        """The unit of a step: "steps", or "rows" for a log without step numbers."""
         return (self.info.get("imported") or {}).get("counted") or "steps"
 
     def events(self) -> list[dict[str, Any]]:
@@ -276,26 +273,24 @@ class Run:
         return list(self._events)
 
     def notes(self) -> list[dict[str, Any]]:
-        """What people said of the run and its alarms, as of the last refresh; see
-        `storage.notes`."""
+        """People's notes on the run and its alarms, as of the last refresh; see `storage.notes`."""
         return list(self._notes)
 
     def heartbeats(self) -> heartbeats.Beats:
-        """The last heartbeat of each rank, as of now. A process may have ended since the refresh,
-        and only its last heartbeat says that it ended well."""
+        """The last heartbeat of each rank, read now: a process may have ended since the refresh."""
         return heartbeats.read_heartbeats(self.path)
 
     # -- updates -------------------------------------------------------------------------------
 
     def refresh(self) -> bool:
-        """Read what was sealed since the last refresh. True if any row or the status changed."""
+        """Read the parts sealed since the last refresh. True if any row or the status changed."""
         import duckdb
 
         with self._lock:
             self._sync()
             before = self.info, self._events, self.damaged, self._notes
             damaged: dict[str, str] = {}
-            # What recorders say that they have written, before what they have written.
+            # Heartbeats before manifests: they state how many lines manifests have.
             beats = heartbeats.read_heartbeats(self.path, damaged)
             manifest = self._contents.parts.read(beats)
             self._damaged_files = damaged = layout.missing_heartbeats(manifest, beats) | damaged
@@ -323,7 +318,7 @@ class Run:
 
 
 def _frame_of(kind: type[Any], rows: Sequence[Any]) -> pd.DataFrame:
-    """Data classes of a kind as rows."""
+    """Data classes of one kind as rows."""
     import pandas as pd
 
     return pd.DataFrame([asdict(row) for row in rows], columns=[f.name for f in fields(kind)])

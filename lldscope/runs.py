@@ -1,4 +1,4 @@
-"""Open and find runs; `Run` is what is opened."""
+"""Open and find runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ def open_run(
     path: str | Path | Url, root: Path | Url | None = None, cache: SignalCache | None = None,
     batch: RunBatch | None = None,
 ) -> Run:
-    """Open a run: a directory, or an address that fsspec knows, such as `s3://bucket/run`.
+    """Open a run: a directory, or a URL that fsspec supports, such as `s3://bucket/run`.
 
-    With a `root` the run must be inside it: a link that leads elsewhere is refused. `cache` holds
-    the signals of long runs from one opening to the next; a run that is opened with a `batch`
-    has none before that computes them.
-    Raises RunNotFound, NewerSchema or LldscopeError with the reason.
+    With a `root` the run must be inside it: a link that leads elsewhere is refused. `cache` keeps
+    the signals of long runs between openings. A run opened with a `batch` has no signals until the
+    batch computes them. Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
     from .query.remote import RemoteCopy
     from .storage.url import Url, place_of
@@ -51,17 +50,14 @@ def open_run(
 
 
 def title(info: Mapping[str, Any], place: str) -> str:
-    """What people call a run: the name that its run.json gives, or else its place in the folder of
-    runs."""
+    """Display name of a run: the name in its run.json, else its path below the folder of runs."""
     name = info.get("name")
     return place if name is None or str(name) == place.rsplit("/", 1)[-1] else str(name)
 
 
 def find_runs(root: str | Path | Url) -> list[Any]:
-    """Run directories under a root, by name, at most two levels down; the root itself if it is one.
-
-    Raises RunNotFound if the root does not exist. Runs of a remote root are `Url`s.
-    """
+    """Run directories under a root, sorted by name, at most two levels down; the root itself if it
+    is a run. Runs of a remote root are `Url`s. Raises RunNotFound if the root does not exist."""
     from .query.remote import find_remote
     from .storage.url import Url, place_of
 
@@ -72,7 +68,8 @@ def find_runs(root: str | Path | Url) -> list[Any]:
 
 
 def names_below(root: Path) -> list[str]:
-    """The places of the runs under a folder; "." if it is one. Raises as `find_runs` does."""
+    """Relative paths of the runs under a folder; "." if the folder is a run. Raises like
+    `find_runs`."""
     if not root.is_dir():
         raise RunNotFound(f"There is no folder {root}.")
     if _is_run(str(root)):

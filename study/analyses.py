@@ -117,22 +117,3 @@ def likelihood_by_searches(runs: Sequence[Result]) -> pd.DataFrame:
     sums = frame.groupby(["key", "correct"])[["logp_sum", "n_tokens", "n"]].sum().reset_index()
     sums["logp"] = sums["logp_sum"] / sums["n_tokens"]
     return sums[["key", "correct", "logp", "n"]]
-
-
-def probes(results: Results) -> str:
-    """Each probe in the first and in the last third of the steps, mean over windows and runs."""
-    lines = [["probe", "arm", "runs", "first third", "last third"], ["---"] * 5]
-    for arm in SHOWN:
-        runs = results.of(arm)
-        frame = windows(runs, "probe") if runs else pd.DataFrame()
-        if frame.empty:
-            continue
-        last = frame["first_step"].max() + WINDOW
-        for name, rows in frame.groupby("name"):
-            third = rows["first_step"] * 3 // last
-            means = [float(rows["value"][third == part].mean()) for part in (0, 2)]
-            cells = [f"{m:+.3f}" if np.isfinite(m) else "–" for m in means]
-            lines.append([f"`{name}`", arm, str(len(runs)), *cells])
-    if len(lines) == 2:
-        return "No probes are on record."
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -344,13 +344,6 @@ between the outcomes, because exact match moves by a tenth from one step to the 
 letters put in order without thoughts, answers of ten tokens, nothing runs away: seven of eight runs
 of 240 steps settled between the outcomes, at a level that the learning rate sets, not the seed."""
 
-LAMBDAS: dict[float, str] = {
-    0.0: "grpo",
-    **{value: name for name, value in _SWEEP.items()},
-    LLDS["llds_coefficient"]: "grpo-llds-action",
-}
-"""λ → the arm that has it; the sweep compares their first three seeds."""
-
 
 def planned(only: Sequence[str] = ()) -> list[Planned]:
     """Every run of the study, or of the arms named, in the order in which they are made: the main

@@ -33,7 +33,7 @@ NAMES = (
     "reward-decline",
     "eval-gap",
     *ANY,
-    *RIVALS,
+    "reward < 0.8 × its best",
 )
 BY_FAMILY = (
     "lld-decay", "entropy-surge", "eval-gap", "any without evaluations", "any critical",
@@ -42,7 +42,7 @@ BY_FAMILY = (
 BEFORE = 20  # steps before a degradation
 BLOCKS = (
     "judged-summary", "judged-outcomes", "judged-all", "judged-families", "seed-outcomes",
-    "seed-detectors", "seed-not-degraded", "alarm-detectors",
+    "seed-detectors",
 )
 FAMILIES = {
     "large": "letters, a larger policy",
@@ -74,8 +74,8 @@ def family(run: str) -> str:
 
 def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
     """Block → its Markdown: all in a few sentences; what became of the runs, and what each alarm
-    did in all of them and family by family; the bank whose recipes hold or degrade by seed; and
-    single signals as detectors, on both."""
+    did in all of them and family by family; and the bank whose recipes hold or degrade by seed,
+    with single signals as detectors."""
     runs = _runs(bank)
     if not runs:
         return dict.fromkeys(BLOCKS, "No runs yet.")
@@ -85,9 +85,7 @@ def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
     texts = by_alarm(bank) | {
         "judged-summary": _summary(_evaluated(bank), rankings, by_seed, not_degraded),
         "seed-outcomes": f"{_progress(by_seed, SEED_ARMS)}\n\n{_outcomes(by_seed, SEED_ARMS)}",
-        "seed-detectors": _detectors(rank(by_seed, risk.score)),
-        "seed-not-degraded": _detectors(not_degraded),
-        "alarm-detectors": _detectors(rankings),
+        "seed-detectors": _detectors(not_degraded),
     }
     return {name: texts[name] for name in BLOCKS}
 
@@ -99,15 +97,10 @@ def by_alarm(bank: Path = ALARM_BANK) -> dict[str, str]:
         name: [j for j in evaluations if family(j.run.name) == name]
         for name in reversed(FAMILIES.values())
     }
-    tables = [
-        _table(name, group, BY_FAMILY)
-        for name, group in families.items()
-        if any(j.label == "degraded" for j in group)
-    ]
     return {
         "judged-outcomes": f"{_progress(runs, ALARM_ARMS)}\n\n{_outcomes(runs, ALARM_ARMS)}",
-        "judged-all": _table("all runs", evaluations),
-        "judged-families": "\n\n".join(tables),
+        "judged-all": _table(evaluations),
+        "judged-families": _families(families),
     }
 
 
@@ -255,10 +248,21 @@ def _delta_before(run: LabelledRun, end: int) -> float:
     return float(last.mean())
 
 
-def _table(title: str, runs: list[EvaluatedRun], names: tuple[str, ...] = NAMES) -> str:
-    scores = score(runs, names)
-    count = Counter(j.label for j in runs)
-    rows = [_cells(name, t) for name, t in zip(names, scores, strict=True)]
+def _families(families: dict[str, list[EvaluatedRun]]) -> str:
+    """Family by family, before how many degradations each alarm came, and in how many runs that
+    held."""
+    rows = []
+    for name, runs in families.items():
+        count = Counter(j.label for j in runs)
+        kinds = [str(count[label]) for label in ("held", "grey", "degraded")]
+        cells = [f"{t['warned'][0]} / {t['fired']['held'][0]}" for t in score(runs, BY_FAMILY)]
+        rows.append([name, *kinds, *cells])
+    return table(("warned of / false", "held", "grey", "degraded", *BY_FAMILY), rows)
+
+
+def _table(runs: list[EvaluatedRun]) -> str:
+    scores = score(runs, NAMES)
+    rows = [_cells(name, t) for name, t in zip(NAMES, scores, strict=True)]
     step = scores[0]["same_step"]
     head = (
         "alarm", "degradations warned of (95 %)",
@@ -266,8 +270,7 @@ def _table(title: str, runs: list[EvaluatedRun], names: tuple[str, ...] = NAMES)
         "fired on runs that held", f"of these by step {'–' if step is None else step}",
         "per 1,000 steps of runs that held",
     )
-    kinds = ", ".join(f"{count[name]} {name}" for name in ("held", "grey", "degraded"))
-    return f"**{title[0].upper()}{title[1:]}**: {kinds}.\n\n{table(head, rows)}"
+    return table(head, rows)
 
 
 def _cells(name: str, counts: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Tables of the page: phases, what drives the decline, and what is said of runs with a fault."""
+"""Tables of the page: what drives the decline, and what is said of runs with a fault."""
 
 from __future__ import annotations
 
@@ -9,33 +9,11 @@ import numpy as np
 
 from .arms import CAUSE
 from .results import DELTA_FROM, Result, Results
-from .tables import GRPO, arms_of, so_far, spread, table
+from .tables import GRPO, arms_of, so_far, table
 
 COMPARED = (GRPO, "positive-only", "half-lr")
 """Arms that stand beside the levers: each takes one possible driver away."""
-PHASES = ("stagnation", "decay", "collapse")
-
-
-def phases(results: Results) -> str:
-    """Per arm: how many runs the classifier saw in each phase, and from which step on."""
-    head = ("arm", "runs", *PHASES, "decay, then collapse")
-    rows = []
-    for arm in arms_of(results, ("main", "control", "variant")):
-        runs = results.of(arm.name)
-        cells = [_reached(runs, phase) for phase in PHASES]
-        both = sum(_in_order(r) for r in runs)
-        n = so_far(len(runs), results.planned(arm.name))
-        rows.append([f"`{arm.name}`", n, *cells, f"{both} of {len(runs)}"])
-    return table(head, rows)
-
-
-def _reached(runs: Sequence[Result], phase: str) -> str:
-    starts = [r.phases[phase] for r in runs if phase in r.phases]
-    return f"{len(starts)}, at {spread(starts)}" if starts else "0"
-
-
-def _in_order(run: Result) -> bool:
-    return "decay" in run.phases and run.phases.get("collapse", -1) >= run.phases["decay"]
+LLD_PHASES = ("decay", "collapse")
 
 
 def levers(results: Results) -> str:
@@ -116,7 +94,7 @@ def faults(results: Results) -> str:
         others = sorted({c for r in runs for c in r.causes if c != cause})
         delays = [r.alarms[cause] - r.fault_step for r in runs if cause in r.alarms]
         late = f"{median(delays):g} ({min(delays)}–{max(delays)}) steps after it" if delays else "–"
-        lld = sum(any(r.phases.get(p, -1) >= r.fault_step for p in PHASES[1:]) for r in runs)
+        lld = sum(any(r.phases.get(p, -1) >= r.fault_step for p in LLD_PHASES) for r in runs)
         n = so_far(len(runs), results.planned(arm.name))
         alone = sum(r.causes == [cause] for r in runs)
         rows.append(

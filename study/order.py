@@ -1,4 +1,4 @@
-"""What falls when: the likelihood of correct responses as a level, and the order of events."""
+"""What falls when in plain GRPO."""
 
 from __future__ import annotations
 
@@ -8,40 +8,10 @@ import pandas as pd
 
 from .analyses import SMOOTH, trailing
 from .results import Result, Results
-from .tables import GRPO, arms_of, mean_of, or_dash, so_far, table
+from .tables import GRPO, or_dash, table
 
 SURGE = 1.5  # × its lowest ten-step mean, of the entropy
 CLEARLY = 1.1  # × its start, of the (negative) level: a tenth under it
-
-
-def levels(results: Results) -> str:
-    """Per arm: the level of correct responses, ten-step means in nats/token, and log π of a fixed
-    set of responses that were correct before training, nats/response."""
-    head = (
-        "arm", "runs", "level at the start", "lowest", "end", "runs a tenth under their start",
-        "fixed set at the start", "end",
-    )
-    rows = []
-    for arm in arms_of(results, ("main", "control", "variant")):
-        runs = results.of(arm.name)
-        series = [_whole(r, "correct_logp").dropna() for r in runs]
-        ends = [(float(s.iloc[0]), float(s.min()), float(s.iloc[-1])) for s in series if len(s)]
-        fixed = [f for r in runs if len(f := fixed_set(r))]
-        under = sum(lowest < CLEARLY * start for start, lowest, _ in ends)
-        rows.append(
-            [f"`{arm.name}`", so_far(len(runs), results.planned(arm.name)),
-             *(mean_of([e[i] for e in ends], ".3f") for i in range(3)), f"{under} of {len(ends)}",
-             mean_of([float(f.iloc[0]) for f in fixed], ".1f"),
-             mean_of([float(f.iloc[-1]) for f in fixed], ".1f")]
-        )
-    return table(head, rows)
-
-
-def fixed_set(run: Result) -> pd.Series:
-    """Mean log π of the probe set, nats/response, by the first step of each window."""
-    w = run.windows
-    rows = w[(w["breakdown"] == "probe") & (w["name"] == "probe_set_logp")]
-    return rows.set_index("first_step")["value"].sort_index()
 
 
 def order(results: Results) -> str:

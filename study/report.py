@@ -17,12 +17,11 @@ from lldscope.core.errors import LldscopeError
 from . import analyses, comparisons, cures, mechanism, order, tables
 from .arms import BANK, ROOT
 from .judged import BLOCKS, judged
-from .rates import rates
 from .results import Results, collect
 
 PAGE = ROOT / "docs" / "research" / "study.md"
 RATES = ROOT / "docs" / "research" / "alarm-rates.md"
-SUMMARIES = (ROOT / "docs" / "alarms.md", ROOT / "README.md")
+SUMMARIES = (ROOT / "README.md",)
 """Pages with the first block of `judged` alone."""
 PICTURES = {
     "rewards": "Reward of every run, arm by arm: ten-step means, × collapse, ▽ first decay alarm, "
@@ -36,10 +35,9 @@ PICTURES = {
 def blocks(results: Results) -> dict[str, Callable[[], str]]:
     """Name of the block → what makes its Markdown."""
     makers = (
-        tables.setting, tables.progress, tables.outcomes, tables.held_out, tables.alarms,
-        tables.sweep, tables.labels, comparisons.verdict,
-        comparisons.comparisons, analyses.periods, analyses.probes, mechanism.phases,
-        mechanism.levers, mechanism.faults, order.levels, order.order, cures.cures,
+        tables.progress, tables.outcomes, tables.alarms, comparisons.verdict,
+        comparisons.comparisons, analyses.periods, mechanism.levers, mechanism.faults,
+        order.order, cures.cures,
     )
     return {maker.__name__.replace("_", "-"): partial(maker, results) for maker in makers}
 
@@ -68,11 +66,9 @@ def write(bank: Path = BANK, page: Path = PAGE, pictures: bool = True) -> list[P
     return [page, *files.values()]
 
 
-def write_rates(bank: Path = BANK, page: Path = RATES) -> Path:
+def write_rates(page: Path = RATES) -> Path:
     """Fill the tables of how often the alarms are wrong; the file."""
     text = page.read_text("utf-8")
-    for split in ("development", "test"):
-        text = filled(text, f"rates-{split}", rates(bank, split))
     for name, block in judged().items():
         text = filled(text, name, block)
     page.write_text(text, "utf-8")

@@ -90,21 +90,6 @@ class Results:
     def by_seed(self, arm: str) -> dict[int, Result]:
         return {r.plan.seed: r for r in self.of(arm)}
 
-    def label(self, run: Result) -> str:
-        """What a detector should say of the run: its fault, `collapsed`, `declined`, `rescued`
-        (LLDS, and the same objective without it collapsed or declined with the same seed),
-        `recovered` (held in the end, after its reward had fallen) or `healthy`."""
-        if run.plan.arm.fault is not None:
-            return run.plan.arm.fault
-        if run.outcome != "held":
-            return run.outcome
-        plain = self.by_seed(run.line["settings"]["objective"]).get(run.plan.seed)
-        has_llds = run.line["settings"]["llds"] not in ("off", "ungated")
-        rescued = has_llds and plain is not None and plain.outcome != "held"
-        if run.fall is not None:
-            return "recovered"
-        return "rescued" if rescued else "healthy"
-
     def planned(self, arm: str) -> int:
         return sum(p.arm.name == arm for p in self.plan)
 

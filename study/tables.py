@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, median
 
 import numpy as np
 
 from lldscope.evaluation.scoring import wilson
 
-from .arms import BASE_FILE, LAMBDAS, THREE, Arm, Kind
+from .arms import Arm, Kind
 from .results import Result, Results
 
 LLDS, GRPO = "grpo-llds-action", "grpo"
-
-
-def setting(results: Results) -> str:
-    """`base.yaml`, as it is."""
-    return f"```yaml\n{BASE_FILE.read_text('utf-8').strip()}\n```"
+EM_STEPS = (0, 50, 100, 150)
 
 
 def progress(results: Results) -> str:
@@ -43,10 +38,10 @@ def progress(results: Results) -> str:
 
 
 def outcomes(results: Results) -> str:
-    """Per arm: collapses and rewards."""
+    """Per arm: collapses and rewards, and greedy exact match on facts that are not trained on."""
     head = (
-        "arm", "runs", "collapsed", "95 % interval", "declined", "step of collapse", "best reward",
-        "final reward", "core minutes a run",
+        "arm", "runs", "collapsed (95 %)", "declined", "best reward", "final reward",
+        *(f"EM, step {step}" for step in EM_STEPS), "EM, end", "EM ends above its start",
     )
     return table(head, _per_arm(results, _outcome_cells))
 
@@ -54,34 +49,18 @@ def outcomes(results: Results) -> str:
 def _outcome_cells(runs: list[Result]) -> list[str]:
     k = sum(r.collapsed for r in runs)
     low, high = wilson(k, len(runs))
+    scores = [r.em for r in runs if len(r.em) > 1]
+    ends = [list(em.values())[-1] for em in scores]
+    better = sum(end > em[0] for end, em in zip(ends, scores, strict=True) if 0 in em)
     return [
-        f"{k} of {len(runs)}",
-        f"{100 * low:.0f}–{100 * high:.0f} %",
+        f"{k} of {len(runs)} ({100 * low:.0f}–{100 * high:.0f} %)",
         str(sum(r.outcome == "declined" for r in runs)),
-        spread(r.collapse_step for r in runs),
         mean_of(r.best for r in runs),
         mean_of(r.final for r in runs),
-        _minutes(runs),
+        *(mean_of(em.get(step) for em in scores) for step in EM_STEPS),
+        mean_of(ends),
+        f"{better} of {len(scores)}",
     ]
-
-
-def _minutes(runs: list[Result]) -> str:
-    minutes = [r.minutes for r in runs if r.minutes is not None]
-    return f"{mean(minutes):.1f}" if minutes else "–"
-
-
-def held_out(results: Results) -> str:
-    """Per arm: greedy exact match on facts that are not trained on, as training goes on."""
-    steps = [0, 50, 100, 150]
-    head = ("arm", "runs", *(f"step {step}" for step in steps), "end", "runs that end above step 0")
-    rows = []
-    for name, n, runs in _arms_with_runs(results):
-        scores = [r.em for r in runs if len(r.em) > 1]
-        means = [mean_of(em.get(step) for em in scores) for step in steps]
-        ends = [list(em.values())[-1] for em in scores]
-        better = sum(end > em[0] for end, em in zip(ends, scores, strict=True) if 0 in em)
-        rows.append([name, n, *means, mean_of(ends), f"{better} of {len(scores)}"])
-    return table(head, rows)
 
 
 def alarms(results: Results) -> str:
@@ -109,34 +88,6 @@ def _alarm_cells(runs: list[Result]) -> list[str]:
     ]
 
 
-def sweep(results: Results) -> str:
-    """λ against outcome, on the same seeds for every λ."""
-    head = ("λ", "runs", "collapsed", "best reward", "final reward", "of each seed", "mean Δ")
-    rows = []
-    for value, arm in sorted(LAMBDAS.items()):
-        runs = [r for r in results.of(arm) if r.plan.seed in THREE]
-        if runs:
-            finals = ", ".join(f"{r.final:.2f}" for r in runs)
-            dead = f"{sum(r.collapsed for r in runs)} of {len(runs)}"
-            cells = [mean_of(r.best for r in runs), mean_of(r.final for r in runs), finals]
-            n = so_far(len(runs), len(THREE))
-            rows.append([f"{value:g}", n, dead, *cells, mean_of((r.delta for r in runs), "+.2f")])
-    return table(head, rows)
-
-
-# -- labels ---------------------------------------------------------------------------------------
-
-
-def labels(results: Results) -> str:
-    """How many runs there are of each label, to tune detectors on and to judge them."""
-    counts = Counter((results.label(r), r.plan.split) for r in results.runs)
-    rows = [
-        [label, *(str(counts[label, part]) for part in ("development", "test"))]
-        for label in sorted({label for label, _ in counts})
-    ]
-    return table(("label", "development", "test"), rows)
-
-
 # -- cells ----------------------------------------------------------------------------------------
 
 
@@ -149,13 +100,12 @@ def arms_of(results: Results, kinds: Sequence[Kind]) -> list[Arm]:
 def _per_arm(results: Results, cells: Callable[[list[Result]], list[str]]) -> list[list[str]]:
     """A row for each arm of the comparison that has runs; sweep, levers and faults have tables of
     their own."""
-    return [[name, n, *cells(runs)] for name, n, runs in _arms_with_runs(results)]
-
-
-def _arms_with_runs(results: Results) -> Iterator[tuple[str, str, list[Result]]]:
+    rows = []
     for arm in arms_of(results, ("main", "control", "variant")):
         runs = results.of(arm.name)
-        yield f"`{arm.name}` {arm.words}", so_far(len(runs), results.planned(arm.name)), runs
+        n = so_far(len(runs), results.planned(arm.name))
+        rows.append([f"`{arm.name}` {arm.words}", n, *cells(runs)])
+    return rows
 
 
 def so_far(n: int, planned: int) -> str:

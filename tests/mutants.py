@@ -1,118 +1,200 @@
-"""Random changes to a room of the product, and the tests that fail.
+"""Random changes to the rooms that compute and keep, and whether a test fails.
 
-    python -m tests.mutants ROOM [NUMBER [SEED]]
+    python -m tests.mutants NUMBERS [TESTS…]        (numbers such as 0-99 or 3,17,20-29)
 
-Each mutant changes one comparison, operator, number or condition of lldscope/ROOM, in a copy of the
-checkout. First the room's own tests run; tests/ANOTHER of NEXT runs where they all passed. Prints a
-line for each mutant: how many tests failed and, where it is one alone, which; then the shares. A
-survivor may be the same program in other words, so it is for a reader to judge.
+All places of ROOMS where a comparison, operator, number or condition can be changed are put in an
+order by SEED; those of NUMBERS are tried, in a copy of the checkout. `coverage` (pip install
+coverage) first tells which tests of TESTS run which line. A mutant then meets the tests of its line
+alone, those of its own room and of files that name its module first, the quickest first, until one
+fails. A survivor may be the same program in other words, so it is for a reader to judge.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import os
+import pickle
 import random
-import re
-import subprocess
+import resource
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 from .promises import ROOT, copy
 
-SECONDS = 400  # that the tests may take; a mutant that makes them wait counts as killed
-NEXT = {
-    "losses": "trainer", "storage": "recording", "recording": "trainer", "query": "report",
-    "diagnosis": "report",
-}
-OTHER = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Mod: ast.Mult,
-    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.And: ast.Or, ast.Or: ast.And,
-}
+ROOMS = ("diagnosis", "losses", "storage", "recording", "query")
+TESTS = [f"tests/{name}" for name in (*ROOMS, "report", "doctor", "evaluation", "user_rules")]
+OPTIONS = ("-q", "-p", "no:cacheprovider", "--basetemp=pt", "-m", "not (browser or engine or slow)")
+SLOW_IMPORTS = ("duckdb", "numpy", "pandas", "pyarrow.dataset", "pyarrow.parquet", "torch")
+SEED, SECONDS = 0, 30  # that the tests of a mutant take at most, in its own room and in others
+PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot),
+         (ast.In, ast.NotIn), (ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.BitAnd, ast.BitOr),
+         (ast.And, ast.Or)]
+OTHER = {ast.Mod: ast.Mult} | dict(PAIRS) | {b: a for a, b in PAIRS}
 
 
-def places(tree: ast.AST) -> Iterator[tuple[int, ast.AST]]:
-    """What can be changed, by its number in the walk; no annotations, and nothing in texts."""
-    hints = {
-        id(n)
-        for node in ast.walk(tree)
+def places(tree: ast.AST) -> Iterator[tuple[int, range]]:
+    """What can be changed, by its number in the walk, with the lines of its statement (none if they
+    run at import); no annotations, and nothing in texts."""
+    lines, hints, inside = {}, set(), set()
+    for node in ast.walk(tree):  # outer before inner
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.FunctionDef | ast.Lambda):
+            parts = body if isinstance(body, list) else [body]
+            inside |= {id(n) for part in parts for n in ast.walk(part)}
+        elif isinstance(node, ast.stmt) and not isinstance(node, ast.ClassDef):
+            end = body[0].lineno - 1 if body else node.end_lineno
+            lines |= dict.fromkeys(map(id, ast.walk(node)), range(node.lineno, end + 1))
         for hint in (getattr(node, "annotation", None), getattr(node, "returns", None),
-                     node if isinstance(node, ast.JoinedStr) else None) if hint
-        for n in ast.walk(hint)
-    }
+                     node if isinstance(node, ast.JoinedStr) else None):
+            hints |= set(map(id, ast.walk(hint))) if hint else set()
     for number, node in enumerate(ast.walk(tree)):
+        sign = node.ops[0] if isinstance(node, ast.Compare) else None
+        sign = node.op if isinstance(node, ast.BinOp | ast.BoolOp) else sign
         if id(node) not in hints and (
-            (isinstance(node, ast.Compare) and type(node.ops[0]) in OTHER)
-            or (isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in OTHER)
+            isinstance(node, ast.If | ast.IfExp) or type(sign) in OTHER
             or (isinstance(node, ast.Constant) and type(node.value) in (bool, int, float))
-            or isinstance(node, ast.If | ast.IfExp)
         ):
-            yield number, node
+            yield number, lines.get(id(node), range(0)) if id(node) in inside else range(0)
 
 
-def changed(source: str, number: int) -> tuple[str, int, str, str]:
-    """The mutant's source, the line, and the code there before and after."""
+def mutant(source: str, number: int) -> tuple[str, int, str]:
+    """The changed source, the line, and the code there before and after."""
     node = list(ast.walk(ast.parse(source)))[number]
-    branches = isinstance(node, ast.If | ast.IfExp)
-    spot = node.test if branches else node
+    spot = node.test if isinstance(node, ast.If | ast.IfExp) else node
     before = ast.get_source_segment(source, spot) or ""
-    if branches:
+    if spot is not node:
         spot = ast.copy_location(ast.UnaryOp(ast.Not(), spot), spot)
-    elif isinstance(node, ast.Compare):
-        node.ops[0] = OTHER[type(node.ops[0])]()
-    elif isinstance(node, ast.BinOp | ast.BoolOp):
-        node.op = OTHER[type(node.op)]()
     elif isinstance(node, ast.Constant):
         node.value = not node.value if isinstance(node.value, bool) else node.value + 1
+    elif isinstance(node, ast.Compare):
+        node.ops[0] = OTHER[type(node.ops[0])]()
+    else:
+        node.op = OTHER[type(node.op)]()
     after = ast.unparse(spot)
     lines = source.encode().splitlines(keepends=True)
-    first, last = spot.lineno - 1, spot.end_lineno - 1
-    head = b"".join(lines[:first]) + lines[first][: spot.col_offset]
-    rest = lines[last][spot.end_col_offset :] + b"".join(lines[last + 1 :])
+    head = b"".join(lines[: spot.lineno - 1]) + lines[spot.lineno - 1][: spot.col_offset]
+    rest = lines[spot.end_lineno - 1][spot.end_col_offset :] + b"".join(lines[spot.end_lineno :])
     text = after if isinstance(spot, ast.Constant) else f"({after})"
-    return (head + text.encode() + rest).decode(), spot.lineno, before, after
+    return (head + text.encode() + rest).decode(), spot.lineno, f"{before} → {after}"
 
 
-def failures(folder: Path, env: dict[str, str], tests: str) -> list[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--maxfail=2",
-               "-m", "not (browser or engine or slow)", tests]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        return ["does not end", "in time"]
-    names = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
-    return names or (["collection", "fails"] if done.returncode else [])
+class Plugin:
+    """Runs the tests in this order, or all; notes how long each takes, and which fail."""
+
+    def __init__(self, order: list[str], switch: Callable[[str], object]) -> None:
+        self.place, self.switch = {name: i for i, name in enumerate(order)}, switch
+        self.seconds: dict[str, float] = {}
+        self.failures: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self.place:
+            items[:] = sorted((item for item in items if item.nodeid in self.place),
+                              key=lambda item: self.place[item.nodeid])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> object:
+        self.switch(item.nodeid)
+        began = time.monotonic()
+        result = yield
+        self.seconds[item.nodeid] = time.monotonic() - began
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.failures += [report.nodeid] * report.failed
 
 
-def main(room: str, number: int = 20, seed: int = 0) -> None:
-    files = sorted((ROOT / "lldscope" / room).rglob("*.py"))
-    sources = {file: file.read_text("utf-8") for file in files}
-    sites = [(file, n) for file in files for n, _ in places(ast.parse(sources[file]))]
-    alone = survivors = 0
-    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
-        folder = Path(name)
-        env = copy(folder)
-        for file, place in random.Random(seed).sample(sites, number):
-            there = folder / file.relative_to(ROOT)
-            source, line, before, after = changed(sources[file], place)
-            there.write_text(source, "utf-8")
-            tests = (f"tests/{each}" for each in (room, NEXT[room]))
-            failed = next(filter(None, (failures(folder, env, each) for each in tests)), [])
-            there.write_text(sources[file], "utf-8")
-            alone += len(failed) == 1
-            survivors += not failed
-            result = ("SURVIVES", f"killed by {''.join(failed)} alone", "killed")[len(failed)]
-            print(f"{there.relative_to(folder)}:{line}: {before} → {after}: {result}", flush=True)
-    dead = number - survivors
-    print(f"{room}: {number} of {len(sites)} mutants, {dead} killed, {alone} by one test")
+def in_a_child(folder: Path, limit: float, work: Callable[[], object]) -> object:
+    """What `work` returns in a process of its own in the copy; "time" if it does not end."""
+    answer = folder.with_suffix(".answer")
+    answer.unlink(missing_ok=True)
+    if not (child := os.fork()):
+        os.setsid()
+        signal.alarm(int(limit))
+        resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
+        log = os.open(folder.with_suffix(".log"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        os.dup2(log, 1), os.dup2(log, 2)
+        os.chdir(folder)
+        sys.path[:] = [str(folder), *(p for p in sys.path if p not in ("", str(ROOT)))]
+        for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
+            del sys.modules[name]
+        with contextlib.suppress(BaseException):
+            answer.write_bytes(pickle.dumps(work()))
+        os._exit(0)
+    os.waitpid(child, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    return pickle.loads(answer.read_bytes()) if answer.exists() else "time"
+
+
+def measure(tests: list[str]) -> tuple[dict[str, float], dict[str, dict[int, list[str]]]]:
+    """Seconds of each test that passes, and the tests of each line of each file."""
+    meter = import_module("coverage").Coverage(
+        data_file=None, source=[f"lldscope/{room}" for room in ROOMS])
+    plugin = Plugin([], meter.switch_context)
+    meter.start()
+    pytest.main([*OPTIONS, *tests], plugins=[plugin])
+    meter.stop()
+    data = meter.get_data()
+    return {name: s for name, s in plugin.seconds.items() if name not in plugin.failures}, {
+        os.path.relpath(file): data.contexts_by_lineno(file) for file in data.measured_files()
+    }
+
+
+def failure(tests: list[str]) -> str:
+    """The first of the tests that fails, if one does."""
+    plugin, files = Plugin(tests, str), {test.split("::")[0] for test in tests}
+    code = pytest.main([*OPTIONS, "-x", *files], plugins=[plugin])
+    return plugin.failures[0] if plugin.failures else "collection" if code else ""
+
+
+def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
+    folder.mkdir()
+    os.environ |= copy(folder) | {"XDG_CACHE_HOME": str(folder / "cache")}
+    for name in SLOW_IMPORTS:
+        import_module(name)
+    seconds, tests_of = in_a_child(folder, 5000, lambda: measure(tests))
+    files = [f for room in ROOMS for f in sorted((ROOT / "lldscope" / room).rglob("*.py"))]
+    sources = {str(file.relative_to(ROOT)): file.read_text("utf-8") for file in files}
+    sites = [(f, *place) for f, text in sources.items() for place in places(ast.parse(text))]
+    random.Random(SEED).shuffle(sites)
+    kills: Counter[str] = Counter()
+    for number in numbers:
+        file, place, lines = sites[number]
+        source, line, words = mutant(sources[file], place)
+        (folder / file).write_text(source, "utf-8")
+        os.utime(folder / file, (number, number))  # compiled anew, whatever the clock says
+        of_file, room, killer = tests_of.get(file, {}), file.split("/")[1], ""
+        groups = [of_file.get(n, ()) for n in lines or of_file] or [seconds]
+        every = {test for group in groups for test in group} & seconds.keys()
+        near = {t for t in every if Path(file).stem in (ROOT / t.split("::")[0]).read_text("utf-8")}
+        for same_room in (True, False):
+            left, some = float(SECONDS), []
+            for test in sorted(every, key=lambda t: (-kills[t], t not in near, seconds[t])):
+                if (test.split("/")[1] == room) == same_room and seconds[test] < left:
+                    some.append(test)
+                    left -= seconds[test]
+            if some and not killer:
+                killer = in_a_child(folder, 40 + 4 * SECONDS, lambda: failure(some))  # noqa: B023
+                kills[str(killer)] += 1
+        (folder / file).write_text(sources[file], "utf-8")
+        words = " ".join(words.split())
+        print(f"{number} {file}:{line}: {words}: {killer or 'SURVIVES'} ({len(every)})", flush=True)
 
 
 if __name__ == "__main__":
     if not sys.argv[1:]:
         sys.exit(__doc__)
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    spans = [part.partition("-") for part in sys.argv[1].split(",")]
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        main(Path(name) / "copy", [n for a, _, b in spans for n in range(int(a), int(b or a) + 1)],
+             sys.argv[2:] or TESTS)

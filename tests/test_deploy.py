@@ -148,42 +148,6 @@ def test_the_image_s_commands_serve_runs(tmp_path):
     assert subprocess.run([bin_ / check[0], *check[1:]], capture_output=True).returncode == 1
 
 
-@pytest.mark.engine
-def test_prometheus_of_the_composition_reads_the_dashboard(tmp_path):
-    if shutil.which("prometheus") is None:
-        pytest.skip("Debian's Prometheus is not on this machine: prometheus is missing")
-    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    config = yaml.safe_load(compose["configs"]["prometheus"]["content"])
-    (job,) = config["scrape_configs"]
-    dash, prometheus = free_port(), free_port()
-    (tmp_path / "token").write_text(TOKEN)
-    assert job["static_configs"][0]["targets"] == ["lldscope:8050"]
-    job["static_configs"][0]["targets"] = [f"127.0.0.1:{dash}"]
-    job["authorization"]["credentials_file"] = str(tmp_path / "token")
-    job["scrape_interval"] = "1s"
-    shutil.copy(DEPLOY / "../prometheus/rules.yml", tmp_path)
-    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-    question = f"http://127.0.0.1:{prometheus}/api/v1/query?query=lldscope_last_step"
-
-    def answer() -> Any:
-        try:
-            with urlopen(question, timeout=60) as reply:
-                return json.load(reply)["data"]["result"]
-        except OSError:  # not ready yet
-            return []
-
-    environment = {"LLDSCOPE_TOKEN": TOKEN, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    with process(
-        sys.executable, "-m", "lldscope", "dash", SAMPLES, "--port", dash, port=dash, **environment
-    ), process(
-        "prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}",
-        f"--web.listen-address=127.0.0.1:{prometheus}", port=prometheus,
-    ):
-        wait_for(answer)
-        steps = {row["metric"]["run"]: row["value"][1] for row in answer()}
-        assert steps["grpo"] == "129"
-
-
 def test_systemd_takes_the_unit(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not on this machine")

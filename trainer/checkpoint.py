@@ -1,12 +1,12 @@
-"""Checkpoints: what a run needs to go on as if nothing had happened.
+"""Checkpoints: everything that a run needs to continue.
 
 One directory per checkpoint under `RUN/checkpoints/`: the policy as an ordinary Hugging Face
-directory, what the optimizer keeps, in as many files as there were processes, and `state.json`.
-This is written last; it holds the step to go on from, and a checksum of every other file and of
-itself, without which nothing is loaded. Weights that are not in the policy's files under their own
-names, as where a model's format renames them, have a file beside it. A checkpoint is written under
-another name and renamed when complete, so a directory called `step-…` is a whole one.
-Questions, sampling and minibatch order come from (seed, step): there is no generator to save.
+directory, the optimizer's state in one file per process, and `state.json`. The latter is written
+last; it holds the next step, and a checksum of every other file and of itself, without which
+nothing is loaded. Weights that a model's format renames are in an additional file under their own
+names. A checkpoint is written under another name and renamed when complete, so a directory called
+`step-…` is complete. Questions, sampling and minibatch order come from (seed, step): there is no
+generator to save.
 """
 
 from __future__ import annotations
@@ -46,10 +46,9 @@ STATE = "state.json"
 
 @dataclass(frozen=True)
 class State:
-    """Where training stood. `step` is the next one to do; `cures` is what was in force, which a
-    guard may have changed; `alarmed` names the alarms that were firing, and `answered` those of
-    them that the guard had acted on; `probe_set` is the fixed set of probes.py; `torch` is the
-    version that computed."""
+    """The state of training. `step` is the next step; `cures` are in force (a guard may have
+    changed them); `alarmed` are the alarms that were firing, `answered` those that the guard has
+    acted on; `probe_set` is the fixed set of probes.py; `torch` is the version of torch."""
 
     step: int
     policy_version: int
@@ -63,14 +62,14 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint on disk. `files`: name → (bytes, CRC-32) of all but its state."""
+    """A complete checkpoint on disk. `files`: name → (bytes, CRC-32) of all files but its state."""
 
     path: Path
     state: State
     files: Mapping[str, tuple[int, int]]
 
     def damage(self) -> str | None:
-        """Which file is not what was written; None if all are. Reads every file."""
+        """A file whose content has changed; None if all are intact. Reads every file."""
         for name, expected in self.files.items():
             try:
                 if _fingerprint(self.path / name) != expected:
@@ -80,8 +79,8 @@ class Checkpoint:
         return None
 
     def load(self, optimizer: TorchOptimizer) -> None:
-        """Put weights and optimizer back to what they were, on all ranks; the files must not be
-        damaged. Raises LldscopeError for those of another model."""
+        """Restore weights and optimizer on all ranks; the files must be intact. Raises
+        LldscopeError if they belong to another model."""
         from safetensors.torch import load_file
 
         weights: dict[str, Tensor] = {}
@@ -92,8 +91,8 @@ class Checkpoint:
         optimizer.load(self.path / OPTIMIZER)
 
     def retention(self, rank: int) -> dict[str, np.ndarray] | None:
-        """What `recording.retention.Retention` kept on this rank; None where fewer processes wrote
-        the checkpoint. Retention then begins anew."""
+        """The state of `recording.retention.Retention` of this rank; None if the checkpoint was
+        written by fewer processes. Retention then begins anew."""
         file = _retention_file(self.path, rank)
         if not file.exists():
             return None
@@ -102,7 +101,8 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run. `margin`: steps that an alarm takes to fire, see `healthy`."""
+    """The checkpoints of one run. `margin`: the number of steps that an alarm may need to fire; see
+    `healthy`."""
 
     def __init__(self, run: Path, keep: int, margin: int = 0) -> None:
         self._folder = run / FOLDER
@@ -110,8 +110,8 @@ class Checkpoints:
         self._margin = margin
 
     def all(self) -> list[Checkpoint]:
-        """Every complete checkpoint, the oldest first. One whose state cannot be read, or whose
-        files are not as long as they were, is left out, with a warning."""
+        """Every complete checkpoint, oldest first. Unreadable or truncated ones are left out, with
+        a warning."""
         readable = []
         for path in sorted(self._folder.glob("step-*")):
             try:
@@ -121,8 +121,8 @@ class Checkpoints:
         return readable
 
     def healthy(self, now: int) -> Checkpoint | None:
-        """The newest intact one made at least `margin` steps before step `now`, while no alarm was
-        firing: what makes an alarm fire had begun before it did."""
+        """The newest intact checkpoint made at least `margin` steps before step `now` while no
+        alarm was firing: the trouble begins before its alarm fires."""
         return _newest_intact(self._clean(now))
 
     def _clean(self, now: int) -> list[Checkpoint]:
@@ -130,7 +130,7 @@ class Checkpoints:
         return [c for c in self.all() if not c.state.alarmed and c.state.step <= latest]
 
     def forget_after(self, step: int) -> None:
-        """Drop what was made after the checkpoint of `step`: a branch that was given up."""
+        """Delete checkpoints after the one of `step`: they belong to an abandoned branch."""
         for path in self._folder.glob("step-*"):
             if path.name > _name(step):
                 shutil.rmtree(path, ignore_errors=True)
@@ -143,9 +143,9 @@ class Checkpoints:
         processes: Processes,
         retention: Mapping[str, np.ndarray],
     ) -> None:
-        """Write the checkpoint of `state`, all ranks together, then drop the oldest beyond the
-        number to keep, but none that a rollback may need. Raises OSError on every rank if one rank
-        could not write; nothing half-written stays."""
+        """Write the checkpoint of `state`, all ranks together, then delete the oldest ones beyond
+        the number to keep, except those that a rollback may need. Raises OSError on every rank if
+        one rank could not write; no partial files remain."""
         draft = self._folder / f".{_name(state.step)}"
         stages = (
             lambda: _begin(draft) if processes.rank == 0 else None,
@@ -186,8 +186,7 @@ class Checkpoints:
 
 
 def with_settings(checkpoint: Checkpoint, settings: Any, names: Collection[str]) -> Checkpoint:
-    """The checkpoint, to go on from with settings of which `names` were changed: what is asked for
-    now goes before what a guard had made of it."""
+    """The checkpoint with changed settings `names`: they take precedence over a guard's changes."""
     state = checkpoint.state
     changes = {f.name: getattr(settings, f.name) for f in fields(state.cures) if f.name in names}
     changes |= {"lr_share": 1.0} if "lr" in names else {}
@@ -195,7 +194,7 @@ def with_settings(checkpoint: Checkpoint, settings: Any, names: Collection[str])
 
 
 def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
-    """The newest intact checkpoint of a run, at or before `step` if given. Raises UsageError where
+    """The newest intact checkpoint of a run, at or before `step` if given. Raises UsageError if
     there is none."""
     candidates = Checkpoints(run, keep=1).all()
     checkpoint = _newest_intact(c for c in candidates if step is None or c.state.step <= step)
@@ -209,7 +208,7 @@ def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
 
 
 def _newest_intact(candidates: Iterable[Checkpoint]) -> Checkpoint | None:
-    """The newest one all of whose files are what was written; a warning for each that is not."""
+    """The newest checkpoint with intact files; a warning for each damaged one."""
     for candidate in sorted(candidates, key=lambda c: -c.state.step):
         if (why := candidate.damage()) is None:
             return candidate
@@ -222,7 +221,7 @@ def _warn(path: Path, why: str) -> None:
 
 
 def _name(step: int) -> str:
-    """Of a checkpoint's directory; in the order of their steps."""
+    """Directory name of a checkpoint; names sort in the order of steps."""
     return f"step-{step:08d}"
 
 
@@ -248,7 +247,6 @@ def _write(draft: Path, policy: Policy, optimizer: TorchOptimizer, processes: Pr
 
 
 def _names(directory: Path) -> set[str]:
-    """Of the tensors in a model's files."""
     names: set[str] = set()
     for path in directory.glob("*.safetensors"):
         with safe_open(path, framework="np") as file:
@@ -263,8 +261,8 @@ def _fingerprint(path: Path) -> tuple[int, int]:
 
 
 def _failure(write: Callable[[], object]) -> str | None:
-    """What went wrong, in words; None if nothing did. A full disk must cost the checkpoint, not
-    the run; safetensors reports one as an error of its own."""
+    """The reason of a failure in words; None without one. A full disk must cost the checkpoint, not
+    the run; safetensors reports it as an error of its own."""
     try:
         write()
     except (OSError, SafetensorError) as error:
@@ -273,7 +271,7 @@ def _failure(write: Callable[[], object]) -> str | None:
 
 
 def _read(path: Path) -> Checkpoint:
-    """The checkpoint at `path`. Raises OSError, ValueError or LookupError if it is not whole."""
+    """The checkpoint at `path`. Raises OSError, ValueError or LookupError if it is incomplete."""
     read, checked = json_files.parse_line((path / STATE).read_bytes().rstrip(b"\n"))
     if not checked:
         raise ValueError(f"its {STATE} has no checksum")

@@ -1,4 +1,4 @@
-"""`lldscope train`: parse, call the trainer, show how it goes. Torch is imported only to train."""
+"""`lldscope train`: parse, call the trainer, show its progress. Torch is imported only to train."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .optim.processes import Processes
 
 STOPPED_BY_GUARD = 11
-"""Exit code: the one `lldscope check` has for a critical run."""
+"""The exit code of `lldscope check` for a critical run."""
 
 
 @click.command(short_help="Train a search agent with GRPO or GSPO, with or without LLDS.")
@@ -102,7 +102,7 @@ def train(
 def _train(
     ctx: click.Context, settings: TrainConfig, directory: Path | None, checkpoint: Checkpoint | None
 ) -> tuple[Ending | None, Path]:
-    """(how the run went, where it is); the first is None on all ranks but 0."""
+    """(how the run ended, its directory); the first is None on all ranks but 0."""
     from lldscope import NullRecorder
 
     from .checkpoint import Checkpoints
@@ -143,13 +143,13 @@ def _train(
 
 
 def _changed(run: Path, settings: TrainConfig) -> dict[str, Any]:
-    """What is set otherwise than in the attempt before."""
+    """Settings that differ from the previous attempt."""
     before = json.loads((run / "run.json").read_text("utf-8"))["config"]
     return {name: value for name, value in settings.to_dict().items() if before.get(name) != value}
 
 
 def _refuse_early(ctx: click.Context, settings: TrainConfig, checkpoint: Checkpoint | None) -> None:
-    """Everything that can be refused is, before torch is loaded and before there is a run."""
+    """Refuse bad settings before torch is loaded and before a run exists."""
     from .guard import watched
     from .preflight import check, warnings
 
@@ -173,7 +173,7 @@ def _refuse_early(ctx: click.Context, settings: TrainConfig, checkpoint: Checkpo
 def _recorder(
     settings: TrainConfig, run_dir: Path, processes: Processes, checkpoint: Checkpoint | None
 ) -> Any:
-    """This rank's recorder. Rank 0 makes the run and counts its attempts."""
+    """This rank's recorder. Rank 0 creates the run and counts its attempts."""
     from lldscope import Recorder, __version__
 
     from .environment.reward import CORRECT_RULES
@@ -199,8 +199,8 @@ def _recorder(
 def _resumed(
     run: Path | None, config: str | None, overrides: tuple[str, ...], step: int | None
 ) -> tuple[TrainConfig, Checkpoint]:
-    """The settings of a run, with overrides put over them, and its newest checkpoint, at or before
-    `step` if there is one."""
+    """The settings of a run with overrides, and its newest checkpoint (at or before `step`, if
+    given)."""
     from .checkpoint import find_checkpoint, with_settings
     from .config import recorded_config
 
@@ -229,8 +229,8 @@ def _closing_words(summary: Ending) -> str:
 
 
 def _new_run_dir(directory: Path | None, settings: TrainConfig, processes: Processes) -> Path:
-    """Where the run is made: the wanted directory, or runs/NAME-SEED with a number if there is
-    something already. Rank 0 chooses."""
+    """The directory of a new run: the requested one, or runs/NAME-SEED with a number if that
+    exists. Rank 0 chooses."""
     path = first = directory or Path("runs") / f"{settings.name}-{settings.seed}"
     if directory is None:
         numbers = itertools.count(2)

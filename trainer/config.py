@@ -18,7 +18,7 @@ from .settings import Settings, apply_overrides, read_lines
 log = logging.getLogger("lldscope")
 
 BUILT_IN = "countries"
-"""Name of the built-in world where a file of questions or documents is asked for."""
+"""Name of the built-in world, in place of a file of questions or documents."""
 
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -273,16 +273,14 @@ class TrainConfig(Settings):
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read a YAML file, or a shipped configuration by its name, and apply `key=value` overrides.
-
-    Raises UsageError for a missing file, an unknown key, a value of the wrong kind or out of range.
-    """
+    """Read a YAML file, or a built-in configuration by name, and apply `key=value` overrides.
+    Raises UsageError for a missing file, an unknown key, or an invalid value."""
     return TrainConfig(**apply_overrides(read_lines(source), overrides, TrainConfig.names()))
 
 
 def recorded_config(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> TrainConfig:
-    """The settings saved with a run, and `key=value` overrides. A setting of another version, which
-    this one does not have, is left out, with a warning. Raises UsageError as `load_config`."""
+    """The settings saved with a run, with `key=value` overrides. Settings unknown to this version
+    are left out, with a warning. Raises UsageError like `load_config`."""
     names = TrainConfig.names()
     if unknown := [f"{name}={value}" for name, value in values.items() if name not in names]:
         log.warning("lldscope: settings of another version are left out: %s", ", ".join(unknown))

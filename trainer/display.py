@@ -1,4 +1,4 @@
-"""What a training run shows while it runs: a bar on a terminal, a line now and then in a log."""
+"""The progress of a training: a bar on a terminal, an occasional line in a log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from .train import StepReport
 
 PLAIN_EVERY = 10
-"""Steps between progress lines where there is no terminal to draw a bar on."""
+"""Steps between progress lines without a terminal."""
 
 
 class Display:
-    """Shows the steps from `first` to `steps` as they are done; `bar` is rich's, None in a log.
-    Nothing is shown of a run that is not `visible`."""
+    """Shows steps from `first` to `steps`; `bar` is rich's, None in a log. A run that is not
+    `visible` shows nothing."""
 
     def __init__(self, steps: int, first: int, *, visible: bool, bar: Any = None) -> None:
         self._steps, self._first, self._visible, self._bar = steps, first, visible, bar
@@ -27,7 +27,7 @@ class Display:
         self._task = bar and bar.add_task("starting", total=steps, completed=first)
 
     def step(self, report: StepReport) -> None:
-        """A step is done: its alarms and faults, and how it went."""
+        """Show a finished step: its alarms, faults and measurements."""
         for line in (*map(alarm_line, report.alerts), *report.notes):
             self.say(line)
         if report.skipped:
@@ -42,7 +42,7 @@ class Display:
             self.say(f"step {done}/{self._steps}  {text}  {left:.0f} s left\n  {cost(report)}")
 
     def evaluation(self, done: int, total: int) -> None:
-        """So many questions of an evaluation have been played."""
+        """Show the progress of an evaluation, in questions."""
         text = f"evaluated {done} of {total} questions"
         if self._bar:
             self._bar.update(self._task, description=text)
@@ -59,7 +59,7 @@ class Display:
 
 @contextmanager
 def display(steps: int, first: int = 0, *, visible: bool = True) -> Iterator[Display]:
-    """Shows the steps from `first` to `steps` as they are done; nothing unless `visible`."""
+    """Shows steps from `first` to `steps`; nothing unless `visible`."""
     if not (visible and sys.stderr.isatty()):
         yield Display(steps, first, visible=visible)
         return
@@ -81,7 +81,7 @@ def summary(report: StepReport) -> str:
 
 
 def cost(report: StepReport) -> str:
-    """What the step took, the longest part first."""
+    """The time of the step, longest part first."""
     longest = sorted(report.seconds.items(), key=lambda part: -part[1])
     parts = ", ".join(f"{name} {s:.2f}" for name, s in longest if s >= 0.005)
     peak = report.memory_peak

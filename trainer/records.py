@@ -1,7 +1,5 @@
-"""A step of the trainer as a `lldscope.recording.batch.Batch`: its tensors end here.
-
-The rows are made of it by `lldscope.recording.columns`, as for every other trainer.
-"""
+"""Converts a step of the trainer into a `lldscope.recording.batch.Batch`, from which
+`lldscope.recording.columns` makes rows, as for every other trainer."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ Columns = dict[str, Any]
 
 
 def response_ids(groups: Sequence[int], group_size: int) -> np.ndarray:
-    """Numbers of rollouts from those of their groups: unique over the ranks, so that tools that
-    ignore ranks can join on them."""
+    """Rollout numbers derived from group numbers: unique over the ranks, so that tools that ignore
+    ranks can join on them."""
     return np.array(groups) * group_size + np.arange(len(groups)) % group_size
 
 

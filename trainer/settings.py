@@ -1,4 +1,4 @@
-"""How settings are checked and described, and how they are read from a file and overrides."""
+"""Settings: validation, description, and reading from a file with overrides."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lldscope.core.trainers import ours
 
 
 class Settings(BaseModel):
-    """Frozen values, each with a default and a docstring, and text converted to its kind. Raises
-    UsageError for one that is not allowed, and says what is."""
+    """Frozen values, each with a default and a docstring; text is converted to the field's type.
+    Raises UsageError for an invalid value, with the valid ones."""
 
     model_config = ConfigDict(
         frozen=True, use_attribute_docstrings=True, coerce_numbers_to_str=True,
@@ -39,7 +39,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _from_yaml(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML 1.1 reads a bare `off` as false; and an empty value may be written `none`."""
+        """Undo YAML 1.1's reading of a bare `off` as false; `none` stands for an empty value."""
         kind = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, bool) and kind is not bool:
             return "on" if value else "off"
@@ -47,7 +47,6 @@ class Settings(BaseModel):
 
     @classmethod
     def names(cls) -> list[str]:
-        """The settings there are."""
         return list(cls.model_fields)
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,14 +54,14 @@ class Settings(BaseModel):
         return self.model_dump()
 
     def replace(self, **values: Any) -> Self:
-        """The same with other values, checked."""
+        """A copy with other values, validated."""
         return type(self)(**self.to_dict() | values)
 
 
 def read_lines(source: str | Path) -> dict[str, Any]:
-    """The `key: value` lines of a YAML file, or of a shipped configuration by its name; `name` is
-    the file's where it has none. A line `base` names a shipped configuration whose lines hold where
-    the file has none of its own. Raises UsageError for what cannot be read."""
+    """The `key: value` lines of a YAML file, or of a built-in configuration by name; the file's
+    name is the default of `name`. A line `base` names a built-in configuration that supplies
+    missing lines. Raises UsageError if it cannot be read."""
     path = _find(source)
     try:
         read = yaml.safe_load(path.read_text("utf-8")) or {}
@@ -82,7 +81,7 @@ def read_lines(source: str | Path) -> dict[str, Any]:
 def apply_overrides(
     values: Mapping[str, Any], overrides: Sequence[str], names: Collection[str]
 ) -> dict[str, Any]:
-    """`values` with `key=value` texts put over them. Raises UsageError for a key not in `names`."""
+    """`values` updated by `key=value` texts. Raises UsageError for a key not in `names`."""
     result = dict(values)
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -98,8 +97,8 @@ def apply_overrides(
 
 
 def suggest(key: str, names: Collection[str]) -> str | None:
-    """The setting among `names` that someone who wrote `key`, perhaps another trainer's name of it,
-    may have meant."""
+    """The setting among `names` that the writer of `key` may have meant, possibly another trainer's
+    name."""
     last = key.rpartition(".")[2].lower().strip("-+").replace("-", "_")
     if last in names:
         return last
@@ -140,7 +139,7 @@ def describe(cls: type[Settings]) -> str:
 
 
 def choices(field: FieldInfo) -> str:
-    """What a setting may be, in words."""
+    """The valid values of a setting, in words."""
     if field.title:
         return field.title
     if get_origin(field.annotation) is Literal:

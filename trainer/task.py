@@ -1,4 +1,4 @@
-"""What a run is trained and evaluated on: its questions, its search tool, its environment."""
+"""The task of a run: its questions, its search tool, its environment."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .rollout.tokens import TokenProtocol
 
 @dataclass(frozen=True)
 class Draw:
-    """What a step begins with: this rank's questions and their group numbers, the generator that
-    they are played with, the one that decides the rest of the step, and the number of updates made
-    to the weights that play them."""
+    """The start of a step: this rank's questions and their group numbers, the generator for
+    sampling, the generator for the rest of the step, and the number of updates behind the sampling
+    weights."""
 
     step: int
     questions: Sequence[Question]
@@ -46,7 +46,7 @@ class Task:
 
 
 def make_task(config: TrainConfig, policy: Policy) -> Task:
-    """Read what the configuration names. Raises UsageError for what cannot be used."""
+    """Load everything that the configuration names. Raises UsageError if something is unusable."""
     world = World.real(config.two_hop)
     retriever = _retriever(config, world)
     source: World | ShuffledQuestions = world

@@ -44,7 +44,7 @@ from .task import Draw, make_task
 
 @dataclass
 class StepReport:
-    """What a progress display wants to know of a finished step. `seconds` by part of the step and
+    """The data of a finished step for a progress display. `seconds` by part of the step and
     `memory_peak`, in bytes, are rank 0's."""
 
     step: int
@@ -125,7 +125,7 @@ class Trainer:
             self.answered = checkpoint.state.answered
 
     def load_reference(self) -> None:
-        """Load the policy that the KL is to: the one that training starts from."""
+        """Load the reference policy of the KL: the one that training starts from."""
         c, device = self.config, self.processes.device
         self._reference = load_policy(
             c.model, device, getattr(torch, c.dtype), half_layers=True, head_dtype=c.head_dtype,
@@ -137,7 +137,7 @@ class Trainer:
         return self.finish(self.sample(step))
 
     def sample(self, step: int, again: int = 0) -> Sample:
-        """What a step's updates begin with: rollouts by the weights as they are, B on this rank, T
+        """The sample for a step's updates: rollouts by the current weights, B on this rank, T
         positions. `again` > 0: the same questions, played with other random numbers."""
         part = self._meter.part
         with self.optimizer.full_weights():
@@ -164,8 +164,8 @@ class Trainer:
         return sample
 
     def _draw(self, step: int, again: int = 0) -> Draw:
-        """`group_size` times each of this rank's share of the step's fresh questions. All ranks
-        draw the same questions and take every size-th; `again` changes all but the questions."""
+        """This rank's share of the step's fresh questions, `group_size` times each. All ranks draw
+        the same questions and take every size-th; `again` changes everything but the questions."""
         c, p = self.config, self.processes
         rng = random.Random(f"{c.seed}|{step}")
         questions = self._task.questions.draw(step, c.prompts, rng)
@@ -182,7 +182,7 @@ class Trainer:
         rewards = torch.tensor([r.episode.reward for r in rollouts])
         keys = [r.episode.question.key for r in rollouts]
         advantages = group_advantages(rewards, keys, std=c.advantage_std)
-        # Whether the sampler's log-probabilities are those of the policy that is updated.
+        # Whether the sampler's log-probabilities belong to the updated policy.
         same = c.dtype == c.head_dtype == "float32"
         return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=not same)
 
@@ -193,7 +193,7 @@ class Trainer:
         batch.ref = batch.score_passes(forward, passes).logp  # (B, T)
 
     def update(self, sample: Sample) -> list[UpdateStats]:
-        """All updates of a step; the sample's batch holds what they measure."""
+        """All updates of a step; measurements are stored in the sample's batch."""
         batch = sample.batch
         weight = self._answer_weight(sample.rollouts)  # β, one number
         if weight != 1:
@@ -217,7 +217,7 @@ class Trainer:
         return adaptive_answer_weight((counts[0] / counts[1]).item(), rule=c.llds_adaptive)
 
     def finish(self, sample: Sample) -> StepReport:
-        """The step after its sampling: its updates, scored and recorded."""
+        """The step after its sampling: updates, re-score, record."""
         part, step = self._meter.part, sample.draw.step
         with part("update"):
             updates = self.update(sample)
@@ -271,7 +271,7 @@ class Trainer:
     def _record(
         self, sample: Sample, updates: Sequence[UpdateStats], retained: list[Any]
     ) -> StepReport:
-        """Hand the step to the recorder. Its cost goes into its own row, but for that row's."""
+        """Record the step, including the cost of recording itself (but for its last row)."""
         c, meter, draw, batch = self.config, self._meter, sample.draw, sample.batch
         with meter.part("record"):
             record = recorded_batch(draw, sample.rollouts, batch, c.group_size, self.policy)
@@ -311,7 +311,7 @@ class Trainer:
         )
 
     def event(self, kind: str, **details: Any) -> None:
-        """Record something that happened to the run as a whole: once, not once per rank."""
+        """Record an event of the whole run, once for all ranks."""
         if self.processes.rank == 0:
             self.recorder.event(kind, **details)
 
@@ -358,8 +358,7 @@ class Trainer:
                 self.policy.save(directory)
 
     def restore(self, checkpoint: Checkpoint, *, keep_cures: bool = False) -> None:
-        """Take weights, optimizer and what a guard had changed back to where the checkpoint was
-        made."""
+        """Restore weights, optimizer and the guard's changes from a checkpoint."""
         checkpoint.load(self.optimizer)
         self.updater.n_applied = checkpoint.state.policy_version
         if retained := checkpoint.retention(self.processes.rank):
@@ -372,5 +371,5 @@ class Trainer:
             self._players.sync()
 
     def close(self) -> None:
-        """Give back what the engine holds."""
+        """Release everything that the engine holds."""
         self._players.close()

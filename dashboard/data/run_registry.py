@@ -171,7 +171,7 @@ class RunRegistry:
         """Read new rows, or open the run anew if another run is now at its path."""
         before, etag = place.snapshot, ""
         if self._snapshots is not None and isinstance(path, Path):
-            # Before the rows, so that what comes meanwhile is not missed.
+            # Before the rows, so that later changes are not missed.
             etag = fingerprint(path, every=True)
             if before is not None and before.state.over and etag and place.etag == etag:
                 return aged(before)

@@ -83,7 +83,7 @@ class RunSummaries:
 
     def _read(self, name: str, path: Path | Url) -> None:
         """Read one run. Write the index after the last run, or after a while."""
-        # Before the rows, so that what comes meanwhile is not missed.
+        # Before the rows, so that later changes are not missed.
         traces = self.registry.state(path)
         line = None
         with suppress(Reading):  # a long one has its line when it is through

@@ -34,7 +34,7 @@ _ANSWER = re.compile(r"<answer>\s*(.*?)\s*(?:</answer>|\Z)", re.DOTALL)
 PREVIEWED = 52  # characters of a line of the preview
 STRONG = 5.0  # nats that a response must lose or gain for the full colour
 
-# Column, what it is called, what it sorts by.
+# Column, its heading, its sort key.
 _COLUMNS = (
     ("step", "step"), ("group", "group"), ("response", None), ("class", None),
     ("Δ, nats", "delta"), ("question and answer", None), ("reward", "reward"),

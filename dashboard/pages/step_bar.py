@@ -19,7 +19,7 @@ from ..data.snapshot import Snapshot
 from .frame import attrs
 
 MOST_CELLS = 600
-# Rank at a step → colour and height: what is worse is also higher.
+# Rank at a step → colour and height: worse is higher.
 _RANKS = {
     -1: (palette.VERDICTS["insufficient"].color, 9),
     0: (palette.PHASES["healthy"].color, 9),

@@ -56,7 +56,7 @@ def compare(
     if align != "step" and every is None:
         unit = "tokens" if align == "tokens" else "steps"
         raise click.UsageError(f"Set the spacing with --every, in {unit}.")
-    places = [find_runs(place) or [place] for place in runs]  # opening what is no run raises
+    places = [find_runs(place) or [place] for place in runs]  # opening a path without a run raises
     if sum(map(len, places)) < 2:
         raise click.UsageError("Name two runs or more; `lldscope check` looks at one.")
     names = None if signals is None else [name.strip() for name in signals.split(",")]

@@ -38,7 +38,7 @@ def rows_below(root: Any) -> list[dict[str, Any]]:
     from ..runs import names_below
     from ..storage.url import Url
 
-    # Before the rows are read, so that what comes meanwhile is not missed.
+    # Before the rows are read, so that later changes are not missed.
     if isinstance(root, Url):
         urls = find_remote(root)
         remote = {url.relative_to(root).as_posix(): url for url in urls}

@@ -32,7 +32,7 @@ def schema(table: str | None, trainer: str | None, as_json: bool, markdown: bool
         tables = {name: _plain_table(t) for name, t in selection.items()}
         print_json({"schema": SCHEMA_VERSION, "tables": tables})
     elif markdown:
-        for t in selection.values():
+        for t in selection.values() if table else TABLES.values():
             click.echo(_markdown(t))
     else:
         _show(selection)
@@ -51,6 +51,7 @@ def _markdown(t: Any) -> str:
     rows = [
         f"| `{c.name}` | {c.arrow} | {c.unit} | {'' if c.required else 'yes'} | {c.meaning} |"
         for c in t.columns
+        if c.name not in ("attempt", "rank")
     ]
     head = ["| column | type | unit | nullable | meaning |", "|---|---|---|---|---|"]
     return "\n".join(
@@ -93,7 +94,7 @@ def _show_metrics(trainer: str, as_json: bool, markdown: bool) -> None:
     for source, group in groupby(metrics, key=lambda m: m.source):
         rows = list(group)
         if markdown:
-            click.echo(f"## {source}\n\nFrom {rows[0].files}; {rows[0].date}.\n\n{_METRICS_HEAD}")
+            click.echo(f"## {source}\n\n| from {rows[0].files}; {rows[0].date} {_METRICS_HEAD}")
             for m in rows:
                 notes = "; ".join(filter(None, (m.differs, m.caution)))
                 signal = f"`{m.signal}`" if m.signal else ""
@@ -115,5 +116,5 @@ def _show_metrics(trainer: str, as_json: bool, markdown: bool) -> None:
 
 
 _METRICS_HEAD = """\
-| metric | what it is | over | unit | signal | how it differs, when it misleads | known by |
+| what it is | over | unit | signal | how it differs, when it misleads | known by |
 |---|---|---|---|---|---|---|"""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..monitor.health import RunState
     from ..runs import Run
 
-_REASON_LINES = 40  # of a traceback, the last of it
+_REASON_LINES = 40  # of a traceback, the last ones
 
 
 def status_line(state: RunState) -> Text:

@@ -1,4 +1,4 @@
-"""What the metrics of other trainers are: the rows of atlas.toml, which explains its words."""
+"""The metrics of other trainers: the rows of atlas.toml, which explains its own terms."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ class Metric:
 
     @property
     def bare(self) -> str:
-        """The key without what loggers of the Hugging Face Trainer put before it."""
+        """The key without the prefixes that Hugging Face's loggers add."""
         return self.key.removeprefix("train/")
 
 
 @cache
 def metrics() -> tuple[Metric, ...]:
-    """All of them. Of several that mean one signal, the first of a trainer stands for it."""
+    """All metrics. If several metrics of a trainer mean the same signal, the first one represents
+    it."""
     atlas = tomllib.loads(files(__package__).joinpath("atlas.toml").read_text("utf-8"))
     return tuple(
         Metric(
@@ -48,7 +49,6 @@ def metrics() -> tuple[Metric, ...]:
 
 
 def trainers() -> list[str]:
-    """The ids of those that it knows."""
     return list(dict.fromkeys(m.trainer for m in metrics()))
 
 

@@ -56,7 +56,7 @@ class Chart:
 
 
 def _chart(id: str, title: str, note: str, *lines: Line, unit: str = "", **options: Any) -> Chart:
-    """A chart in the unit of its first line, unless `unit` is given."""
+    """A chart; the unit is that of its first line unless `unit` is given."""
     return Chart(id, title, unit or _UNITS[lines[0].column], note, lines, **options)
 
 
@@ -115,6 +115,6 @@ UNSMOOTHED = frozenset(line.column for chart in _CHARTS for line in chart.lines 
 
 
 def select_charts(*ids: str) -> tuple[Chart, ...]:
-    """The charts of these ids, in their order."""
+    """The charts with these ids, in this order."""
     by_id = {chart.id: chart for chart in _CHARTS}
     return tuple(by_id[i] for i in ids)

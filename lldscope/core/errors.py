@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class LldscopeError(Exception):
-    """Something went wrong that the message explains to the user: I/O, or an internal error."""
+    """The message explains the failure to the user: an I/O error, or an internal one."""
 
     exit_code = 1  # of the command
 
@@ -54,8 +54,9 @@ EXTRAS = {
 
 
 def missing_package(error: ImportError, what: str, extra: str | None = None) -> MissingPackage:
-    """The error to raise where `what` needs a package that is not there; `extra` by default that
-    which brings it. Raises the error itself where none of the extras has the package."""
+    """The error to raise if `what` needs a package that is not installed. `extra` is the extra that
+    contains the package, looked up by default. If no extra contains the package, this function
+    raises the import error itself."""
     package = (error.name or "").partition(".")[0]
     extra = extra or EXTRAS.get(package)
     if extra is None:
@@ -64,6 +65,6 @@ def missing_package(error: ImportError, what: str, extra: str | None = None) -> 
 
 
 def interrupted(error: Exception) -> bool:
-    """Whether an error is Ctrl-C during a statement of DuckDB 2.0, which then catches the
-    KeyboardInterrupt and raises a RuntimeError of its own."""
+    """Whether an error is Ctrl-C during a DuckDB statement: DuckDB 2.0 turns the KeyboardInterrupt
+    into a RuntimeError."""
     return isinstance(error, RuntimeError) and str(error) == "Query interrupted"

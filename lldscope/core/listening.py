@@ -1,4 +1,4 @@
-"""A socket to listen on, and the token that whoever asks there must show."""
+"""A socket to listen on, and the token that clients must show."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BACKLOG = 128
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises UsageError for a port that cannot be,
-    LldscopeError for one that cannot be had."""
+    """A listening socket; port 0 picks a free one. Raises UsageError if the port is invalid,
+    LldscopeError if it is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -29,11 +29,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def user_token() -> str:
-    """The token of this user's dashboards, made once, in a file that only the user can read.
-
-    It stays the same over restarts, so that open pages and bookmarks go on working. Raises
-    LldscopeError if the file can be neither read nor made.
-    """
+    """The token for this user's dashboards: created once, in a file that only the user can read,
+    and the same after a restart, so that open pages and bookmarks keep working. Raises
+    LldscopeError if the file can be neither read nor created."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     path = Path(base) / "lldscope" / "dashboard-token"
     try:

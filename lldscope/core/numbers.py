@@ -12,7 +12,7 @@ _HYPHEN = re.compile(r"(?<![^\W_])(?<![_.)\]-])-(?=\.?\d)|(?<=\de)-(?=\d)")
 
 
 def true_minus(text: str) -> str:
-    """A sentence with the hyphens of its negative numbers replaced, for pages."""
+    """Replace the hyphens of negative numbers in a sentence by minus signs, for pages."""
     return _HYPHEN.sub(MINUS, text)
 
 
@@ -22,9 +22,8 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def short(value: float | None, digits: int = 3) -> str:
-    """A number with `digits` significant digits; below a million always with all digits before
-    the point, beyond with a plain exponent: 1.5e6, 1e-5. An en dash for None and NaN: nothing was
-    measured."""
+    """A number with `digits` significant digits: without an exponent below a million, above with a
+    plain one (1.5e6, 1e-5). An en dash stands for None and NaN: not measured."""
     if value is None or math.isnan(value):
         return "–"
     form = ",.0f" if 10**digits <= abs(value) < 1e6 else f".{digits}g"
@@ -32,11 +31,11 @@ def short(value: float | None, digits: int = 3) -> str:
 
 
 def signed(value: float) -> str:
-    """A difference, as `number` says it, with its sign."""
+    """A difference, formatted as by `number`, with its sign."""
     return f"+{number(value)}" if value >= 0 else number(value)
 
 
 def percent(share: float) -> str:
-    """A share for people, never rounded to none or all of something: 0.3 %, 42 %, 99.6 %."""
+    """A share as a percentage. It is never rounded to 0 % or 100 %: 0.3 %, 42 %, 99.6 %."""
     digits = 0 if share in (0.0, 1.0) or 0.01 <= share <= 0.99 else 1
     return f"{100 * share:.{digits}f} %"

@@ -97,5 +97,4 @@ DARK = {name: dark for name, (_, dark) in _THEMES.items()}
 
 
 def variables(values: dict[str, str]) -> str:
-    """LIGHT or DARK as CSS variables."""
     return "".join(f"--{name}:{value};" for name, value in values.items())

@@ -25,18 +25,17 @@ def escape_control(text: object, lines: bool = False) -> str:
 
 
 def counted_in(unit: str, text: str) -> str:
-    """A sentence that counts steps, where what was counted is something else, such as rows."""
+    """Replace the word "step" in a sentence if something else was counted, such as rows."""
     return _STEPS.sub(lambda m: unit if m[0] == "steps" else unit[:-1], text)
 
 
 def as_sentence(text: str) -> str:
-    """The text with a capital at its beginning."""
     return text[:1].upper() + text[1:]
 
 
 def in_one_line(text: str) -> str:
-    """What a text of several lines comes down to: of a traceback the exception, which is its last
-    line, of any other its first."""
+    """One line for a text of several: the last line of a traceback (the exception), otherwise the
+    first."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) < 2:
         return text.strip()
@@ -56,6 +55,6 @@ def _escape(c: str, lines: bool) -> str:
 
 
 def is_invisible(c: str) -> bool:
-    """Whether a character changes what others look like, or has no look of its own: control and
-    direction characters, surrogates, private and unassigned ones, separators of lines."""
+    """Whether a character is invisible or changes how others look: control and direction
+    characters, surrogates, private, unassigned and line-separator characters."""
     return unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")

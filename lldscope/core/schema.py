@@ -32,7 +32,7 @@ RETENTION_STEPS = 16
 """Steps over which a kept correct response is scored again after every update."""
 
 COMPONENT = "component/"
-"""What the names of scalars begin with that are components of the reward."""
+"""Prefixes of the scalars that are components of the reward."""
 
 Kind = Literal["int", "count", "float", "sum", "bool", "text", "time"]
 
@@ -54,7 +54,7 @@ class Column:
 
     @property
     def arrow(self) -> str:
-        """The name of its type in Arrow, which takes long to import."""
+        """Name of the Arrow type; a name, because importing Arrow is slow."""
         return _ARROW[self.kind]
 
 
@@ -78,8 +78,8 @@ _STAMP = (
 
 
 def _tables(declarations: str, stamp: tuple[Column, ...] = ()) -> dict[str, Table]:
-    """Tables by name, from their text; `stamp` are further columns, which come after the first.
-    Raises ValueError where the text is not well-formed."""
+    """Parse a declaration into tables by name. `stamp` are columns that are inserted after the
+    first one. Raises ValueError if the text is malformed."""
     tables = (_table(text, stamp) for text in declarations.split("\n\n"))
     return {table.name: table for table in tables}
 
@@ -375,9 +375,9 @@ action_signals: one row per RL step, action index and correctness
 SIGNALS, ACTION_SIGNALS = VIEWS.values()
 
 Role = Literal["list", "check", "compare", "report", "apart"]
-"""Where a signal appears: the last values of a run in the list of runs and in /metrics; `check` and
-`watch`; `compare`; the report's table of signals. `apart`: never compared by `diff`, because clocks
-and counts differ in any two runs."""
+"""Where a signal appears: `list`, in the list of runs and in /metrics; `check` and `watch`;
+`compare`; the report's table of signals. `apart`: never compared by `diff`, because clocks and
+counts differ in any two runs."""
 
 # Signal → its roles, and its label on a terminal, in the order in which signals are shown.
 _ROLES: dict[str, tuple[str, str]] = {
@@ -412,7 +412,7 @@ _ROLES: dict[str, tuple[str, str]] = {
 
 
 def signals_in(role: Role) -> dict[str, str]:
-    """The signals with this role, each with its label; raises KeyError for one without entry in the
+    """The signals with this role and their labels. Raises KeyError if one is not in the
     registry."""
     if unknown := set(_ROLES) - set(SIGNALS.names):
         raise KeyError(f"not in the registry of signals: {', '.join(sorted(unknown))}")
@@ -421,7 +421,7 @@ def signals_in(role: Role) -> dict[str, str]:
 
 @cache
 def arrow_schema(table: str) -> pa.Schema:
-    """Arrow schema of a recorded table, the schema version in its metadata."""
+    """Arrow schema of a recorded table, with the schema version in its metadata."""
     import pyarrow as pa
 
     fields = [pa.field(c.name, c.arrow, nullable=not c.required) for c in TABLES[table].columns]

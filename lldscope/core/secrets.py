@@ -1,8 +1,8 @@
-"""What looks like a credential in a configuration, and is hidden where the configuration is shown.
+"""Credentials in a configuration: they are hidden wherever the configuration is shown.
 
-Names such as `api_key`, `hf_token` or `password`, and values such as cloud keys or addresses with a
-password in them. `pad_token` and `max_tokens` are no credentials. It finds what was written down by
-accident, not what somebody disguises.
+Names such as `api_key`, `hf_token` or `password`, and values such as cloud keys or URLs with a
+password, count as credentials; `pad_token` and `max_tokens` do not. The check finds credentials
+that were stored by accident, not ones that were disguised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def redact(value: Any, key: str = "") -> Any:
-    """The value with credentials hidden; `key` is what it is named."""
+    """The value with credentials hidden; `key` is its name."""
     if isinstance(value, Mapping):
         return {name: redact(inner, str(name)) for name, inner in value.items()}
     name = _WORD_START.sub("_", key).lower().replace("-", "_").rpartition(".")[2]
@@ -42,5 +42,4 @@ def redact(value: Any, key: str = "") -> Any:
 
 
 def holds(value: Any) -> bool:
-    """Whether there is a credential in a configuration."""
     return bool(redact(value) != value)

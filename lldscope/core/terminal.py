@@ -23,11 +23,9 @@ _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)
 
 
 def console(*, stderr: bool = False, wide: bool = False, live: bool = False) -> Console:
-    """A console that prints plain text if its output is not a terminal, and obeys NO_COLOR.
-
-    `wide` tables, and all output that is not to a terminal, are never cut to a width. `live` blocks
-    are redrawn in place and must be cut: a wrapped line would stay on the screen.
-    """
+    """A console that obeys NO_COLOR and prints plain text if its output is not a terminal. `wide`
+    tables are never cut to the terminal's width. `live` blocks are redrawn in place and must be
+    cut: a wrapped line would stay on the screen."""
     from rich.console import Console
 
     out = Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=not live)
@@ -37,8 +35,8 @@ def console(*, stderr: bool = False, wide: bool = False, live: bool = False) -> 
 
 
 def paragraph(out: Console, text: Text | str, indent: int = 0) -> Text:
-    """A text as lines that fit the terminal, all but the first two columns further in; one line
-    where the output is no terminal. A str is made safe to print."""
+    """Wrap a text to the terminal, with a hanging indent of two columns; one line if the output is
+    not a terminal. A str is escaped."""
     from rich.text import Text
 
     whole = text if isinstance(text, Text) else Text(plain(text))
@@ -50,13 +48,13 @@ def paragraph(out: Console, text: Text | str, indent: int = 0) -> Text:
 
 
 def plain(text: object) -> str:
-    """Text of a run, safe to print: without escape sequences, control or direction characters."""
+    """Text of a run, escaped for printing: no escape sequences, control or direction characters."""
     visible = _ESCAPES.sub("", str(text))
     return "".join(" " if c in _BLANKS else "�" if is_invisible(c) else c for c in visible)
 
 
 def visible(text: object, most: int = MOST_CHARACTERS) -> str:
-    """Text from a run as one line to show: no control or direction characters, not too long."""
+    """Text of a run as one short line without control or direction characters."""
     whole = str(text)
     head = plain(whole[:most])
     return head if len(whole) <= most else f"{head} … ({len(whole):,} characters)"
@@ -76,7 +74,7 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
 
 
 def _means(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` means over ranges of equal length of the series."""
+    """At most `width` means over equal ranges of the series."""
     size = max(1, math.ceil(len(values) / width))
     groups = (values[start : start + size] for start in range(0, len(values), size))
     finite = ([v for v in group if math.isfinite(v)] for group in groups)

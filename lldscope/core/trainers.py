@@ -1,7 +1,7 @@
-"""Other trainers: how a log tells which wrote it, what they call settings, how they are recorded.
+"""Other trainers: how to recognize their logs, their names for settings, how to record them.
 
-`lldscope diagnose` reads `SETTINGS` from our names to theirs, the trainer's hint at a name that it
-does not know the other way round. The names are those of the sources named here.
+`lldscope diagnose` translates our names of settings to theirs by `SETTINGS`; the trainer's hint for
+an unknown name translates theirs to ours. The names come from the sources named here.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ _WORDS = {
 
 
 def ours(ours_too: Collection[str]) -> dict[str, str]:
-    """Others' names of settings, by the last part of them → ours; `ours_too` are all of ours."""
+    """Other trainers' names of settings (the last part of each) → our name. `ours_too` are all our
+    names."""
     words = {word: name for name, text in _WORDS.items() for word in text.split()}
     theirs = {
         full.rpartition(".")[2].lstrip("-").replace("-", "_"): name
@@ -104,8 +105,8 @@ def ours(ours_too: Collection[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Trainer:
-    """A trainer: its name for people, the two lines that record it, and metrics or fields of rows
-    that no other writes (a regular expression for the beginning of a name)."""
+    """A trainer: its name, the two lines that record it, and a regular expression for the metrics
+    or row fields that only this trainer writes."""
 
     id: str
     name: str
@@ -116,10 +117,11 @@ class Trainer:
     marks: re.Pattern[str] = field(default=re.compile("(?!)"))
 
     def setting(self, name: str) -> str | None:
-        """Its name for one of our settings; None where it has none, or it is not known."""
+        """This trainer's name for one of our settings; None if it has none or the name is
+        unknown."""
         if self.id == "lldscope":
             return name
-        of_trl = self.id in ("trl", "unsloth", "ms-swift")  # which are made of it
+        of_trl = self.id in ("trl", "unsloth", "ms-swift")  # built on TRL
         theirs = SETTINGS.get(name, {}).get("trl" if of_trl else self.id)
         return f"GRPOConfig.{theirs}" if theirs and of_trl else theirs
 
@@ -160,14 +162,14 @@ OTHER = Trainer("other", "your own loop")
 
 
 def trainer_of(names: Iterable[str]) -> Trainer:
-    """The trainer whose metrics, or fields of rollouts, these are."""
+    """The trainer that writes these metrics or rollout fields."""
     names = sorted(names)
     matches = (t for t in TRAINERS if any(t.marks.match(name) for name in names))
     return next(matches, OTHER)
 
 
 def trainer_called(text: str | None) -> Trainer:
-    """The trainer that a run's record names, such as "TRL 1.16.0" or an id."""
+    """The trainer of a run by its record, such as "TRL 1.16.0" or an id."""
     word = (text or "").casefold()
     matches = (t for t in TRAINERS if word.startswith((t.id, t.name.casefold())))
     return next(matches, OTHER)

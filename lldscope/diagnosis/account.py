@@ -1,15 +1,16 @@
 """What went wrong in a run: when each trouble began, when it was seen, and what led to the loss of
 the outcome.
 
-*Seen* is the step at which the alarm fired, as it did live; of several times the last, unless a
-milder alarm of the same thing fired without a gap since before. *Began* is, with hindsight, the
-break of the best broken line through the steps around (`changepoints`), with its 95 % interval. The
-line begins where the signal was best, because otherwise the end of its improvement could be the
-best break; and nothing begins after it was seen.
+*Seen* is the step at which the alarm fired live. If it fired several times, the last time counts,
+unless a milder alarm of the same trouble has fired without a gap since earlier.
 
-Causes and the fall are dated alike. What acts on the policy from outside, such as a dead tool, or a
-limit that is lowered from one step to the next, may begin with the fall that it causes; what the
-policy itself does must begin before the fall, or it is a consequence.
+*Began* is, in hindsight, the break of the best broken line through the steps around
+(`changepoints`), with its 95 % interval. The line begins where the signal was best: otherwise the
+end of its improvement could be the best break. Nothing begins after it was seen.
+
+Causes and the fall are dated alike. A cause outside the policy (a dead tool, a lowered limit) may
+begin at the same step as the fall. A change of the policy itself must begin before the fall;
+otherwise it is a consequence.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .changepoints import (
     fit_either,
     refine,
 )
-from .evidence import SMOOTH, Log, Restarts
+from .evidence import SMOOTH, TEST_STEPS, Log, Restarts
 from .outcome import reward_series
 from .phases import PhaseSpan
 from .registry import LOOK_ALIKES, RULES
@@ -54,10 +55,11 @@ GRAVER = {"reward-decline": "reward-crash"}
 
 HELD_OUT = ("eval-gap", "eval-loss")
 OUTCOME = ("reward-crash", "reward-decline")
-"""Rules that say that the outcome is lost, and not why."""
+"""Rules that say that the outcome is lost, but not why."""
 
 ALONGSIDE = {*OUTCOME, "step-change", "eval-gap", "eval-loss", "lld-decay", "lld-collapse"}
-"""Rules of the fall itself, and those that see later than the reward what began before it."""
+"""Rules of the fall itself, and rules that react later than the reward to a cause that began before
+it."""
 
 FROM_OUTSIDE = {rule.id for rule in RULES if rule.rank == CauseRank.PRIMARY} | {"step-change"}
 OF_THE_POLICY = {rule.id for rule in RULES if rule.inside} | {"step-size"}
@@ -66,9 +68,9 @@ BACK = {rule.id for rule in RULES if rule.back}
 
 @dataclass(frozen=True)
 class Event:
-    """What an alarm says went wrong. It began at `onset_step`, with its 95 % interval from `low` to
-    `high` where that was estimated with hindsight, or None where it cannot be said; it was seen at
-    `alarm_step`, and was over at `end_step`, None while it lasts."""
+    """One trouble, as named by an alarm. It began at `onset_step` (95 % interval from `low` to
+    `high` if hindsight estimated one; None if unknown), was seen at `alarm_step`, and ended at
+    `end_step` (None while it lasts)."""
 
     rule: str
     severity: Severity
@@ -81,14 +83,14 @@ class Event:
 
     @property
     def start(self) -> int:
-        """Where it began, or at least was seen."""
+        """The step at which it began, or else was seen."""
         return self.alarm_step if self.onset_step is None else self.onset_step
 
 
 def events_of(
     e: Log, alerts: Sequence[Alert], boundaries: Sequence[Boundary]
 ) -> list[Event]:
-    """What went wrong, warnings and worse, in the order in which it began."""
+    """Warnings and worse, in the order in which they began."""
     rules = {a.rule for a in alerts}
     collapse = next((a.start for a in alerts if a.rule == "lld-collapse"), None)
     events = []
@@ -104,13 +106,15 @@ def events_of(
 
 
 def _episode(alarm: Alert, before: int | None) -> Span:
-    """When the alarm last fired and was resolved; of a decay, before the collapse it led to."""
+    """The steps at which the alarm last fired and was resolved; a decay ends at the collapse that
+    it led to."""
     episodes = [e for e in alarm.episodes if before is None or e[0] <= before]
     return (episodes or alarm.episodes)[-1]
 
 
 def _first_sight(last: int, pair: Sequence[Alert]) -> int:
-    """Since when one or the other of a pair of alarms has fired without a gap until `last`."""
+    """The step since which at least one of a pair of alarms has fired without a gap until
+    `last`."""
     episodes = [episode for a in pair for episode in a.episodes]
     for step, end in sorted(episodes, key=lambda episode: -episode[0]):
         if step < last and (end is None or end >= last):
@@ -119,7 +123,7 @@ def _first_sight(last: int, pair: Sequence[Alert]) -> int:
 
 
 def _dated(event: Event, e: Log, boundaries: Sequence[Boundary]) -> Event:
-    """With the step at which it began, where hindsight can tell."""
+    """The event with the step at which it began, if hindsight can date it."""
     phase = PHASES.get(event.rule)
     earlier = [b for b in boundaries if b.phase == phase and b.step <= event.alarm_step]
     if phase is not None and earlier:
@@ -129,7 +133,8 @@ def _dated(event: Event, e: Log, boundaries: Sequence[Boundary]) -> Event:
 
 
 def _broken_line(event: Event, e: Log, signal: str, turn: int) -> Event:
-    """With the step at which the curve bent; positive signals are fitted by their logarithm."""
+    """The event with the step at which the curve bent. Positive signals are fitted by their
+    logarithm."""
     values = reward_series(e) if signal == "reward" else e.column(signal)
     start = _best_before(e, values, turn, event.alarm_step)
     rows = e.between(start, event.alarm_step + STEPS_AFTER)
@@ -148,8 +153,8 @@ def _broken_line(event: Event, e: Log, signal: str, turn: int) -> Event:
 
 
 def _best_before(e: Log, values: d.Series, turn: int, alarm_step: int) -> int:
-    """The first step of the best trailing mean of the STEPS_BEFORE steps before the alarm: the
-    highest of a signal that fell, the lowest of one that rose."""
+    """The first step of the best trailing mean among the STEPS_BEFORE steps before the alarm: the
+    highest mean of a signal that fell, the lowest of one that rose."""
     window, earliest = e.cadence.rows(SMOOTH), alarm_step - STEPS_BEFORE
     rows = e.between(earliest, alarm_step - 1)
     first = max(rows.start - window + 1, 0)
@@ -161,15 +166,15 @@ def _best_before(e: Log, values: d.Series, turn: int, alarm_step: int) -> int:
 
 
 class Fall(NamedTuple):
-    """When a loss of the outcome began: by the best estimate, and at the latest."""
+    """A loss of the outcome: the best estimate of its first step, and the latest possible one."""
 
     first: int
     latest: int
 
 
 class Onset(NamedTuple):
-    """The rule whose alarm names the trouble, the step at which it fired, and the last step before
-    the trouble began."""
+    """The alarm that names the trouble, the step at which it fired, and the last step before the
+    trouble."""
 
     rule: str
     fired: int
@@ -178,13 +183,14 @@ class Onset(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """What to say first of the alarms that fire. `alarm` is the worst of them, or the cause of it.
+    """The headline of the firing alarms.
 
-    Its trouble began at `step`, or was seen there if it `is_dated` nowhere. If the outcome is lost,
-    `cause` is what led to that and where it began; or else `restart` is where the run trained
-    differently from then on, or `with_it` what the policy did at the same time. `is_late`: the
-    trouble began after the outcome was lost. `decay`: of a collapse, the step by which correct
-    responses were losing likelihood. `sound`: the last step before what spoils the steps since.
+    `alarm` is the worst alarm, or the alarm of its cause. The trouble began at `step`; if
+    `is_dated` is False, it was only seen there. If the outcome is lost, `cause` names what led to
+    the loss, with its step; without a cause, `restart` is the restart after which the run trained
+    differently, or `with_it` is a change of the policy at the same time. `is_late`: the trouble
+    began after the outcome was lost. `decay`: for a collapse, the step by which correct responses
+    were losing likelihood. `sound`: the last step before the steps that are spoiled.
     """
 
     alarm: Alert
@@ -201,10 +207,9 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Account:
-    """The alarms of a run and its `events`, and what led to the loss of its outcome: the one place
-    that says when something began. `causes` are the look-alikes that the log supports, `restarts`
-    the steps from which on it trained differently, `boundaries` those of its `phases` in
-    hindsight."""
+    """The alarms of a run and its `events`, and the cause of the loss of its outcome. All dates of
+    troubles come from here. `causes` are the look-alikes that the log supports, `restarts` the
+    steps at which the training changed, `boundaries` the boundaries of `phases` in hindsight."""
 
     alerts: Sequence[Alert]
     events: Sequence[Event] = ()
@@ -218,27 +223,27 @@ class Account:
         cls, log: Log, alerts: Sequence[Alert], timeline: Sequence[tuple[PhaseSpan, bool]],
         causes: Collection[str],
     ) -> Account:
-        """The account of all rows; with hindsight, so it takes longer than the alarms."""
+        """The account of all rows. Hindsight makes it slower than the alarms alone."""
         boundaries, phases = refine(log, timeline), [span for span, _ in timeline]
         events = events_of(log, alerts, boundaries)
         return cls(alerts, events, causes, log.restarts, boundaries, phases)
 
     @property
     def first_sign(self) -> int | None:
-        """The first step at which a warning or worse fired, or its trouble began."""
+        """The first step at which a warning or worse fired, or at which its trouble began."""
         serious = [a.first_step for a in self.alerts if a.severity != "info"]
         return min([*serious, *(event.start for event in self.events)], default=None)
 
     @property
     def likelihood_fell(self) -> int | None:
-        """Where the likelihood of correct responses began to fall: with hindsight, or else as seen
-        live."""
+        """The step at which the likelihood of correct responses began to fall: in hindsight, or
+        else live."""
         live = [s.start_step for s in self.phases if s.phase in ("decay", "collapse")]
         return next(iter([*(b.step for b in self.boundaries), *live]), None)
 
     @cached_property
     def explanation(self) -> Explanation | None:
-        """What to say first; None where nothing fires that is worse than information."""
+        """The headline; None if no warning or worse fires."""
         firing = [a for a in self.alerts if a.state == "firing" and a.severity != "info"]
         if not firing:
             return None
@@ -264,8 +269,8 @@ class Account:
         )
 
     def _leading(self, worst: Sequence[Alert]) -> Alert:
-        """Among equally bad alarms the first cause that the log supports and that began before the
-        fall, or else the first alarm; an alarm that says less than another comes last."""
+        """Among the worst alarms: the first supported cause that began before the fall, or else the
+        first alarm. Less specific alarms come last."""
         causes = [a for a in worst if a.rule in self.causes and a.rule in LOOK_ALIKES]
         causes = [a for a in causes if self.precedes_loss(a, self.start(a))]
         if causes:
@@ -274,8 +279,8 @@ class Account:
         return next((a for a in worst if a.rule != "reward-decline"), worst[0])
 
     def onset(self) -> Onset | None:
-        """The trouble of the run: that of the alarm to begin with, or of the held-out score if that
-        fell first; None where no warning has fired."""
+        """The trouble to begin with: that of the first alarm, or of the held-out score if it fell
+        earlier. None if no warning has fired."""
         alarms = [a for a in self.alerts if a.severity != "info"]
         first = self.explanation and self.explanation.alarm.rule
         named = [a for a in alarms if a.rule in (first, *HELD_OUT)] or alarms[:1]
@@ -283,17 +288,17 @@ class Account:
         return min(signs, key=lambda sign: sign.sound, default=None)
 
     def event(self, alarm: Alert) -> Event | None:
-        """The event that an alarm is of."""
+        """The event of an alarm."""
         rules = alarm.rule, GRAVER.get(alarm.rule)
         return next((event for event in self.events if event.rule in rules), None)
 
     def start(self, alarm: Alert) -> int:
-        """Where the trouble of an alarm began, or else was seen."""
+        """The step at which the trouble of an alarm began, or else was seen."""
         event = self.event(alarm)
         return alarm.start if event is None or event.onset_step is None else event.onset_step
 
     def fall(self) -> Fall | None:
-        """The loss of the outcome that goes on."""
+        """The loss of the outcome that still lasts."""
         alarms = [a for a in self.alerts if a.rule in OUTCOME and a.state == "firing"]
         if not alarms:
             return None
@@ -304,9 +309,10 @@ class Account:
         return Fall(event.onset_step, event.high)
 
     def led_to_loss(self, supported: bool = True) -> list[tuple[int, Alert]]:
-        """What may have led to the loss of the outcome that goes on, and where it began, the most
-        certain first. `supported`: of the look-alikes only those that the log supports. What has
-        been resolved since counts as well: in time the values of a broken run are usual ones."""
+        """Possible causes of the current loss of the outcome, with the step at which each began,
+        most certain first. `supported` restricts look-alikes to those that the log supports.
+        Resolved alarms count too: in a broken run, broken values become the usual ones after a
+        while."""
         if (fall := self.fall()) is None:
             return []
         signs = []
@@ -323,8 +329,8 @@ class Account:
         return [(began, a) for *_, began, a in sorted(signs, key=lambda sign: sign[:3])]
 
     def precedes_loss(self, alarm: Alert, began: int) -> bool:
-        """The trouble of an alarm can have led to the loss of the outcome, by when it began; of a
-        look-alike that came within one step as if it were from outside."""
+        """Whether the trouble of an alarm began early enough to have caused the loss of the
+        outcome. A look-alike that appeared within one step counts as a cause outside the policy."""
         if (fall := self.fall()) is None:
             return True
         event = self.event(alarm)
@@ -334,7 +340,7 @@ class Account:
         return high < fall.first or (is_from_outside and began <= fall.latest)
 
     def came_with_it(self) -> tuple[int, Alert] | None:
-        """What the policy did first about when the loss began."""
+        """The first change of the policy at about the step at which the loss began."""
         if (fall := self.fall()) is None:
             return None
         alarms = [a for a in self.alerts if a.rule in OF_THE_POLICY and a.severity != "info"]
@@ -349,14 +355,15 @@ class Account:
         return max((s for s in self.restarts if fall.first - LAG <= s <= fall.latest), default=None)
 
     def sound_step(self) -> int | None:
-        """The last step before all that fires and spoils the steps since; None if nothing does."""
+        """The last step before any firing alarm that spoils the steps since; None if no such alarm
+        fires."""
         firing = [a for a in self.alerts if a.state == "firing" and a.severity != "info"]
         return min((self.last_sound_step(a) for a in firing if a.rule in BACK), default=None)
 
     def last_sound_step(self, alarm: Alert) -> int:
-        """The last step before the trouble of an alarm; of a collapse, before the decay; of a lost
-        outcome, before what may have led to it. Trailing means see a fault late, so where its
-        beginning is not known exactly, only steps from SMOOTH before the alarm on count."""
+        """The last step before the trouble of an alarm. For a collapse: before the decay. For a
+        lost outcome: before its possible cause. Trailing means see a fault late, so if the
+        beginning is not known exactly, only steps from SMOOTH before the alarm count."""
         led_to = ("lld-decay", "lld-collapse") if alarm.rule == "lld-collapse" else (alarm.rule,)
         alarms = [a for a in self.alerts if a.rule in led_to]
         signs = [a for _, a in self.led_to_loss(supported=False)] if alarm.rule in OUTCOME else []
@@ -366,5 +373,7 @@ class Account:
         event = self.event(alarm)
         if event is None or event.low is None or event.high is None:
             return alarm.step - SMOOTH
-        is_exact = event.high - event.low <= 1 and len(alarm.episodes) == 1
-        return event.low - 1 if is_exact else min(alarm.step - SMOOTH, event.low - 1)
+        if event.high - event.low <= 1 and len(alarm.episodes) == 1:
+            return event.low - 1
+        # Noise that grows in the fall widens the interval towards the start of the run.
+        return min(alarm.step - SMOOTH, max(event.low, event.start - TEST_STEPS) - 1)

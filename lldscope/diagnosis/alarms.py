@@ -1,4 +1,4 @@
-"""The alarms of a run: which rules fire, have fired, or are about to."""
+"""The alarms of a run: which rules fire, have fired, or are pending."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START = 40  # steps: a change in these is of learning to answer at all, if the r
 
 @once
 def condition_met(e: Evidence, rule: Rule) -> Flags:
-    """Whether the condition of the rule is met, for each row; NaN never meets one."""
+    """Whether the condition of the rule is met, row by row; NaN never meets a condition."""
     holds = rule.measure(e).holds
     if rule.phase is not None:
         holds = holds & np.array([phase == rule.phase for phase in classify(e)], dtype=bool)
@@ -28,8 +28,8 @@ def condition_met(e: Evidence, rule: Rule) -> Flags:
 
 
 def evaluate_rules(e: Evidence, rules: Sequence[Rule]) -> tuple[list[Alert], list[Alert]]:
-    """Alarms that have fired up to the last row, and those that are pending there; each list worst
-    and then earliest first."""
+    """Alarms that have fired up to the last row, and alarms that are pending there; each list
+    sorted by severity, then by step."""
     fired, pending = (
         sorted((a for a in of if a is not None), key=lambda a: (-a.severity.rank, a.step))
         for of in zip(*(alarm(e, rule) for rule in rules), strict=True)
@@ -39,14 +39,13 @@ def evaluate_rules(e: Evidence, rules: Sequence[Rule]) -> tuple[list[Alert], lis
 
 @once
 def firings(e: Evidence, rule: Rule) -> list[Episode]:
-    """The episodes in which a rule has fired."""
     return episodes(e, condition_met(e, rule), since_row(e, rule))
 
 
 @once
 def alarm(e: Evidence, rule: Rule) -> tuple[Alert | None, Alert | None]:
-    """The alarm of a rule as it has fired so far, with the worst severity it has had, and as it is
-    pending at the last row."""
+    """The alarm of a rule with the worst severity it has had, and the pending alarm at the last
+    row."""
     holds, of, since = condition_met(e, rule), firings(e, rule), since_row(e, rule)
     on, ranks = d.consecutive(holds), _ranks(rule, e, since)
     levels = [s for s in Severity if s <= rule.severity]
@@ -80,12 +79,11 @@ def alarm(e: Evidence, rule: Rule) -> tuple[Alert | None, Alert | None]:
 
 @once
 def since_row(e: Evidence, rule: Rule) -> Rows:
-    """For each row the row since which a rule fires there, or -1."""
+    """For each row: the row since which a rule has been firing, or -1."""
     return rule.firing(e, condition_met(e, rule))
 
 
 def _ranks(rule: Rule, e: Evidence, since: Rows) -> NDArray[np.int64]:
-    """The severity at each row, as a rank."""
     ranks = np.where(solved(e) & rule.inside, 0, rule.severity.rank)
     if (grave := rule.measure(e).grave) is not None:
         ranks[~grave & (ranks > 0)] -= 1
@@ -95,14 +93,14 @@ def _ranks(rule: Rule, e: Evidence, since: Rows) -> NDArray[np.int64]:
 
 
 def _risen_since(e: Evidence, since: Rows) -> Flags:
-    """The reward is clearly above what it was when the alarm that fires began, or LEARNS_WITHIN
-    steps ago, where that is later; of one of the first START steps, when it began."""
+    """Whether the reward is clearly higher than when the firing alarm began, or than LEARNS_WITHIN
+    steps ago if that is later. In the first START steps: than when the alarm began."""
     within, smooth = e.cadence.rows(LEARNS_WITHIN), e.cadence.rows(SMOOTH)
     number = e.start + np.arange(len(since))
     is_late = (since >= e.cadence.rows(START)) & (number - within > since - smooth)
 
     def then(values: d.Series) -> d.Series:
-        """The first value stands for those before it."""
+        """Extend a series to earlier rows by its first value."""
         is_known = ~np.isnan(values)
         first = d.last(values, is_known & (d.total(is_known) == 1))
         began = d.last(d.shifted(values, smooth), since == number)

@@ -1,4 +1,4 @@
-"""From the signals of a run to its phases, alarms and look-alikes: block by block."""
+"""From the signals of a run to its phases, alarms and look-alikes, block by block."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ DECISIVE = ("reward", "success", "valid_searches", "tool_calls")
 
 
 def default_arl(planned_steps: int | None) -> float:
-    """The average run length A at which a run of L steps has a false alarm with probability at most
-    L / A = RUN_RATE; DEFAULT_ARL where L is not known (docs/research/decay-alarm.md)."""
+    """The average run length A = L / RUN_RATE: a run of L steps has a false alarm with probability
+    at most L / A. DEFAULT_ARL if L is unknown (docs/research/decay-alarm.md)."""
     return planned_steps / RUN_RATE if planned_steps else DEFAULT_ARL
 
 
 @dataclass(frozen=True)
 class Course:
-    """How the outcome of a run stands: what is left of its best, whether it has fallen, whether it
-    has risen, and its `trend` in a word; which components were never paid, and whether updates are
-    without effect."""
+    """The course of the outcome: the share of its best that is left, whether it has fallen or
+    risen, and its `trend` in a word; components that were never paid; and whether updates have no
+    effect."""
 
     share: float
     has_fallen: bool
@@ -77,11 +77,9 @@ UNKNOWN = Course(np.nan, False, None, "", (), False)
 
 @dataclass(frozen=True)
 class Assessment:
-    """Phases and alarms of a run, as of its last row.
-
-    `alerts` are all alarms that ever fired, `pending` those whose condition holds, but not yet for
-    long enough. `last` is the evidence of the last rows.
-    """
+    """Phases and alarms of a run as of its last row. `alerts` are all alarms that ever fired;
+    `pending` are alarms whose condition has not held long enough yet. `last` is the evidence of the
+    last rows."""
 
     arl: float
     last: Evidence
@@ -111,7 +109,7 @@ class Assessment:
 
     @property
     def verdict(self) -> Literal["healthy", "warning", "critical", "insufficient"]:
-        """As of the last row, of the rows alone; collapse latches."""
+        """The verdict as of the last row, from the rows alone. A collapse latches."""
         firing = {alert.severity for alert in self.alerts if alert.state == "firing"}
         is_critical = any(alert.severity == "critical" for alert in self.alerts)
         if "critical" in firing or (self.phase == "collapse" and is_critical):
@@ -123,22 +121,21 @@ class Assessment:
 
     @property
     def judged(self) -> bool:
-        """Whether a reward or a likelihood was ever measured: without either, no run is healthy."""
+        """Whether a reward or a likelihood was ever measured. Without either, no run is healthy."""
         return not self.last.observed.isdisjoint(
             ("reward", "success", "correct_logp", "delta_correct")
         )
 
     def spans(self) -> list[PhaseSpan]:
-        """Consecutive steps of the same phase."""
         return [span for span, _ in self.timeline]
 
     def look_alikes(self) -> dict[str, Finding]:
-        """For LLD and each cause that looks like it on the reward curve, what this log supports."""
+        """The finding for LLD and for each look-alike."""
         return dict(self.findings)
 
     @cached_property
     def log(self) -> Log:
-        """All rows."""
+        """All rows as one block."""
         e = self.last
         return Log(
             signals=e.signals, start=0, step=steps_of(e.signals), observed=e.observed,
@@ -147,22 +144,22 @@ class Assessment:
 
     @cached_property
     def account(self) -> Account:
-        """What went wrong when, and what led to it."""
+        """The account of all rows, in hindsight."""
         causes = {name for name, finding in self.findings.items() if finding.answer == "supported"}
         return Account.of(self.log, self.alerts, self.timeline, causes)
 
     @cached_property
     def evidence(self) -> Evidence:
-        """The evidence of all rows; `last` where that is enough, because this takes long."""
+        """The evidence of all rows. It is slow; use `last` where the last rows are enough."""
         e = self.last
-        if not e.start:  # the last block is the first: what is asked of it now goes no further
+        if not e.start:  # the last block is the only one
             return replace(e, memory={}, cache=dict(e.cache))
         return gather(e.signals, e.arl, e.restarts, e.planned_steps, e.observed)
 
 
 @dataclass
 class _State:
-    """What is known of the first `rows` of a run."""
+    """The state after the first `rows` of a run."""
 
     rows: int = 0
     observed: frozenset[str] = frozenset()
@@ -178,7 +175,7 @@ class _State:
 
 
 class Judge:
-    """Assesses a run that grows: each look costs what its new rows cost."""
+    """Assesses a growing run; the cost of each look depends on the new rows only."""
 
     def __init__(self, arl: float = DEFAULT_ARL, rules: Sequence[Rule] = RULES) -> None:
         self._arl, self._rules = arl, tuple(rules)
@@ -197,8 +194,8 @@ class Judge:
         planned_steps: int | None = None,
         replaced: int | None = None,
     ) -> Assessment:
-        """Assess the run as of its last row. `signals` are all its rows, of which those from row
-        `replaced` on are not what they were at the last look."""
+        """Assess the run as of its last row. `signals` are all rows; rows from `replaced` on have
+        changed since the last look."""
         restarts, n = dict(restarts or {}), len(signals["step"])
         if replaced is not None and replaced < self._state.rows:
             self._go_back(replaced)
@@ -235,7 +232,7 @@ class Judge:
         return self._assessment
 
     def _go_back(self, row: int) -> None:
-        """Forget what is known of this row and those after it."""
+        """Forget this row and all later ones."""
         while self._states and self._states[-1].rows > row:
             self._states.pop()
         self._state = self._states[-1].copy() if self._states else _State()
@@ -260,11 +257,11 @@ def assess(
     restarts: Restarts | None = None,
     planned_steps: int | None = None,
 ) -> Assessment:
-    """Assess the columns of `schema.SIGNALS`; causal in their rows.
+    """Assess the columns of `schema.SIGNALS`; causal in the rows.
 
-    `arl` is the average number of steps between false alarms of the decay test, at least. `rules`
-    are those that raise alarms; the phases and look-alikes do not depend on them. `restarts` are
-    the steps at which baselines are reset (`evidence.restarts_of`). `planned_steps` is the length
-    that the run is to have, where that is known.
+    `arl` is the minimum average number of steps between false alarms of the decay test. `rules` are
+    the rules that raise alarms; phases and look-alikes do not depend on them. `restarts` are the
+    steps at which baselines are reset (`evidence.restarts_of`). `planned_steps` is the planned
+    length of the run, if known.
     """
     return Judge(arl, rules).look(signals, restarts, planned_steps)

@@ -35,7 +35,7 @@ KINK, JUMP = 5.02, 7.35
 @dataclass(frozen=True)
 class Boundary:
     """The first step of a phase in hindsight, with its 95 % interval from `low` to `high`, and the
-    step `live` at which the live classifier entered it."""
+    step `live` at which the live classifier entered the phase."""
 
     phase: Phase
     step: int
@@ -47,9 +47,9 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured values of a signal. A break changes its slope, or its value if it `jumps`, in the
-    direction `turn` (1, −1, or 0 for either). Between breaks it is a line, or constant if it is
-    `level`."""
+    """Measured values of a signal. A break changes the slope, or the value if the curve `jumps`, in
+    the direction `turn` (1, −1, or 0 for either). Between breaks the curve is a line, or constant
+    if it is `level`."""
 
     name: str
     steps: Series
@@ -60,8 +60,8 @@ class Curve:
 
 
 def refine(log: Log, timeline: Sequence[tuple[PhaseSpan, bool]]) -> list[Boundary]:
-    """The boundaries into decay and collapse in hindsight, in the order of the live ones. A
-    boundary with too few measured steps around it is left out."""
+    """The boundaries into decay and collapse in hindsight, in the order of the live ones, without
+    those that have too few measured steps around them."""
     boundaries: list[Boundary] = []
     starts = {span.start_step: by_delta for span, by_delta in timeline}
     spans = [None, *(span for span, _ in timeline), None]
@@ -131,12 +131,12 @@ def _log(log: Log, name: str, rows: slice) -> Curve:
 def fit(
     likelihood: Curve, others: Sequence[Curve], n_breaks: int, latest: Sequence[float] = ()
 ) -> list[tuple[int, int, int]]:
-    """The best break steps with their intervals, (step, low, high) each; none if there are too few
-    measured steps. The other curves have the last break only. `latest` is, for each break, the step
-    at which its consequence was there, so that the break is not later.
+    """The best breaks with their intervals, (step, low, high) each; empty if there are too few
+    measured steps. Only the first curve has all breaks, the others the last one. `latest` bounds
+    each break by the step at which its consequence was visible.
 
-    A curve adds n·ln RSS to the cost of a choice of breaks, −2 log of its profile likelihood with
-    normal errors, after its AR(1) correlation around the best fit has been removed.
+    A curve adds n·ln RSS to the cost of a choice of breaks (−2 log of its profile likelihood with
+    normal errors), after its AR(1) correlation around the best fit has been removed.
     """
     n = len(likelihood.steps)
     if n < (n_breaks + 1) * SEGMENT_STEPS:
@@ -172,9 +172,9 @@ def fit(
 
 
 def fit_either(curve: Curve, latest: float) -> tuple[Curve, tuple[int, int, int]] | None:
-    """The break of a curve up to the step `latest`, (step, low, high), None if there are too few
-    measured steps. Of a line, as a kink or as a jump, whichever leaves smaller residuals: a dead
-    tool is a jump, a decline a kink."""
+    """The break of a curve up to the step `latest`, (step, low, high); None if there are too few
+    measured steps. A line breaks by a kink (a decline) or a jump (a dead tool), whichever leaves
+    smaller residuals."""
     shapes = [curve] if curve.level else [replace(curve, jumps=j) for j in (False, True)]
     fitted = [(shape, fit(shape, [], 1, [latest])) for shape in shapes]
     candidates = [(shape, breaks[0]) for shape, breaks in fitted if breaks]
@@ -226,7 +226,7 @@ def _whiten(rows: Series, correlation: float) -> Series:
 
 
 def _correlation(curve: Curve, breaks: Series) -> float:
-    """Correlation of neighbouring residuals of the fit with these breaks, cut to 0 … 0.9."""
+    """Correlation of neighbouring residuals of the fit with these breaks, clipped to 0 … 0.9."""
     r = _residuals(curve, breaks)
     square = float(r @ r)
     n, fitted = len(r), len(_base(curve)) + 2 * len(breaks)
@@ -241,9 +241,9 @@ def _residuals(curve: Curve, breaks: Series) -> Series:
 
 
 def _noise(curve: Curve, breaks: Series) -> list[float]:
-    """Variance of the residuals before the first break, between two and after the last, relative to
-    that of all (Bai, Review of Economics and Statistics 79, 1997: the noise of one side decides how
-    far a break can be missed towards the other)."""
+    """Variance of the residuals before the first break, between the two and after the last,
+    relative to the variance of all. The noise of one side decides how far a break can be missed
+    towards the other (Bai, Review of Economics and Statistics 79, 1997)."""
     square = _residuals(curve, breaks) ** 2
     parts = np.split(square, np.searchsorted(curve.steps, breaks))
     return [float(part.mean() / max(square.mean(), 1e-12)) for part in parts]

@@ -1,6 +1,5 @@
-"""What a row of the evidence says: correct responses gain or lose, a signal surges, the reward has
-crashed. Each is defined once, for causes, phases, rules and reports. Causal.
-"""
+"""Conditions on the evidence: correct responses gain or lose, a signal surges, the reward has
+crashed. Causes, phases, rules and reports share these definitions. Causal."""
 
 from __future__ import annotations
 
@@ -31,33 +30,33 @@ FAMILIES = 3  # at once: the policy breaks
 
 @once
 def tool_use(e: Evidence) -> tuple[str, str]:
-    """The signal that counts what the policy calls, and what it counts."""
+    """The signal that counts tool use, and its unit in words."""
     if is_observed(e, "tool_calls") and not is_observed(e, "valid_searches"):
         return "tool_calls", "tool calls"
     return "valid_searches", "valid searches"
 
 
 def least_rows(e: Evidence) -> int:
-    """Measured rows before any phase but warmup."""
+    """Number of measured rows before any phase but warmup."""
     return e.cadence.rows(LEAST, SMOOTH)
 
 
 @once
 def decay_test_fires(e: Evidence) -> Flags:
-    """The test on Δ fires, or, without Δ, the level has been under its limit for ENTER_DECAY steps;
-    phase II begins with it."""
+    """The decay test on Δ fires; without Δ, the level has been under its limit for ENTER_DECAY
+    steps. Phase II begins with it."""
     over = on_measured(e.decay.value - e.decay.threshold, lambda margin: margin) >= 0.0
     on_level = np.array([basis == "level" for basis in e.decay.basis], dtype=bool)
     return over & (~on_level | (steps_held(e, over) >= e.cadence.rows(ENTER_DECAY)))
 
 
 def delta_falls(e: Evidence) -> Flags:
-    """Δ̄ is well below 0."""
+    """The mean of Δ is well below 0."""
     return e.has_delta & (e.delta_t <= FALLS)
 
 
 def falling(e: Evidence) -> Flags:
-    """Correct responses lose likelihood: the decay test fires, or Δ̄ is well below 0."""
+    """Correct responses lose likelihood: the decay test fires, or the mean of Δ is well below 0."""
     return decay_test_fires(e) | delta_falls(e)
 
 
@@ -73,8 +72,8 @@ def rising(e: Evidence) -> Flags:
 
 @once
 def accelerates(e: Evidence) -> Flags:
-    """Correct responses lose, and more in the last SMOOTH measured steps than in the FALL_STEPS
-    before those: the third condition of the death spiral (arXiv 2512.04220 v2, Def. A.3)."""
+    """Correct responses lose likelihood, and faster in the last SMOOTH measured steps than in the
+    FALL_STEPS before: the third condition of the death spiral (arXiv 2512.04220 v2, Def. A.3)."""
     level = e.column("correct_logp")
     # The change since the last measurement; NaN across a restart, and where not measured.
     change = on_measured(level, lambda v: v - d.shifted(v, 1), e.resets) + 0.0 * level
@@ -98,14 +97,14 @@ def accelerates(e: Evidence) -> Flags:
 
 
 def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
-    """Gains and losses cut to multiples of their usual `size`, so that one step cannot decide a
+    """Clip gains and losses to multiples of their usual `size`, so that no single step decides a
     mean."""
     largest = LARGEST_GAIN * size
     return np.clip(gain, -LARGEST_LOSS * largest, largest)
 
 
 def entropy_surges(e: Evidence) -> Flags:
-    """By as much as in a collapse."""
+    """The entropy surges as much as in a collapse."""
     entropy = usual.risen(e, "entropy")
     return entropy.holds & (entropy.ratio >= usual.ENTROPY_COLLAPSE)
 
@@ -116,8 +115,9 @@ def gradient_surges(e: Evidence) -> Flags:
 
 @once
 def against_first(e: Evidence, name: str, steps: int, first: int, least: float) -> d.Series:
-    """The mean of a share over so many steps, that of the first ones, and its limit: `least` above
-    that and beyond the largest noise so far, because near a share of 1 there is little; (3, N)."""
+    """Trailing mean of a share, mean of its first steps, and the limit: `least` above the first
+    mean and beyond the largest noise so far (near a share of 1 there is little noise). Shape (3,
+    N)."""
     now, early = e.cadence.rows(steps), e.cadence.rows(first)
 
     def statistics(values: d.Series) -> d.Series:
@@ -132,14 +132,15 @@ def against_first(e: Evidence, name: str, steps: int, first: int, least: float) 
 
 
 def truncation_risen(e: Evidence) -> Flags:
-    """More rollouts are cut by a length limit than at first: no setting, a change."""
+    """Length limits cut more rollouts than at first, so it is a change and not a setting."""
     now, _, limit = against_first(e, "truncated_share", CUT_STEPS, SMOOTH, CUT_RISE)
     return (now > CUT) & (now >= limit)
 
 
 @once
 def entropy_left(e: Evidence) -> d.Series:
-    """The entropy's logarithm above that of ENTROPY_FLOOR, median of the last SMOOTH steps."""
+    """Logarithm of the entropy relative to ENTROPY_FLOOR of its first steps, median of the last
+    SMOOTH steps."""
     entropy, rows = e.column("entropy"), e.cadence.rows(SMOOTH)
     log = np.log(np.where(entropy >= 0, np.fmax(entropy, NO_ENTROPY), np.nan))
 
@@ -152,7 +153,7 @@ def entropy_left(e: Evidence) -> d.Series:
 
 @once
 def entropy_gone(e: Evidence) -> Flags:
-    """The entropy is nearly gone, by the first steps, or nearly 0 whatever it was."""
+    """The entropy is nearly gone relative to the first steps, or nearly 0."""
     rows = e.cadence.rows(usual.RECENT)
     level = on_measured(e.column("entropy"), lambda v: d.trailing_median(v, rows, rows))
     return (entropy_left(e) <= 0.0) | (level <= NO_ENTROPY)
@@ -164,8 +165,8 @@ def nonfinite(e: Evidence) -> Flags:
 
 @once
 def signs(e: Evidence) -> dict[str, tuple[str, Flags]]:
-    """What may show at each row, beside the reward, that the policy breaks, in words: where, and
-    the family of the sign, named by a signal. Signs of one family are one thing seen twice."""
+    """Signs other than the reward that the policy breaks: words, the rows on which each shows, and
+    its family, named by a signal. Signs of one family are one observation."""
     tool, calls = tool_use(e)
     no_entropy = entropy_gone(e) | usual.fallen(e, "entropy").holds
     return {
@@ -185,7 +186,7 @@ def signs(e: Evidence) -> dict[str, tuple[str, Flags]]:
 
 @once
 def families(e: Evidence) -> dict[str, Flags]:
-    """Where each family shows as clearly as it must where the reward confirms nothing."""
+    """Rows on which each family shows clearly enough to count without the reward."""
     surge, lately = entropy_surges(e), recently(e, nonfinite(e), 1)
     clear = {"the entropy surges": surge, "numbers are not finite": lately}
     out: dict[str, Flags] = {}
@@ -197,39 +198,39 @@ def families(e: Evidence) -> dict[str, Flags]:
 
 @once
 def lately(e: Evidence) -> dict[str, Flags]:
-    """Where each of the `signs` has held within MEMORY steps."""
+    """Whether each of the `signs` has held within MEMORY steps."""
     return {words: recently(e, holds, SIGN_STEPS) for words, (_, holds) in signs(e).items()}
 
 
 def second_signs(e: Evidence, row: int) -> str:
-    """Those that have, joined."""
+    """The signs that held within MEMORY steps, joined into words."""
     return " and ".join(words for words, flags in lately(e).items() if flags[row])
 
 
 @once
 def any_sign(e: Evidence) -> Flags:
-    """One of the `signs` held lately."""
+    """Whether one of the `signs` held within MEMORY steps."""
     return np.logical_or.reduce([*lately(e).values()])
 
 
 @once
 def reward_crashed(e: Evidence) -> Flags:
-    """The outcome is being lost: the reward is under half of its best, beyond its noise, for
-    ALONE steps, or has declined, where a second sign confirms it."""
+    """The outcome is being lost: the reward is under half of its best, beyond its noise, for ALONE
+    steps; or it has declined and a second sign confirms it."""
     is_lost = outcome.halved(e)
     alone = d.consecutive(is_lost) >= e.cadence.rows(ALONE)
     return alone | ((is_lost | outcome.slips(e)) & any_sign(e))
 
 
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:
-    """Whether the condition held for so many steps in a row within the last MEMORY."""
+    """Whether the condition held for so many steps in a row within the last MEMORY steps."""
     is_met = steps_held(e, condition) >= e.cadence.rows(for_steps)
     ever = d.accumulated(np.logical_or, is_met)
     return (steps_held(e, ~is_met) <= e.cadence.rows(MEMORY)) & ever
 
 
 def steps_held(e: Evidence, condition: Flags) -> Rows:
-    """The number of measured steps in a row for which the condition has held, for each row."""
+    """For each row: the number of consecutive measured steps for which the condition has held."""
     measured = np.where(is_new(e), condition, np.nan)
     steps = on_measured(measured, lambda v: d.consecutive(v > 0), before=0.0)
     return steps.astype(np.int64)
@@ -237,5 +238,5 @@ def steps_held(e: Evidence, condition: Flags) -> Rows:
 
 @once
 def is_new(e: Evidence) -> Flags:
-    """Rows on which something was measured that a phase or symptom needs."""
+    """Rows with a new measurement of what a phase or symptom needs."""
     return np.asarray(e.measured > np.nan_to_num(d.shifted(e.measured, 1)))

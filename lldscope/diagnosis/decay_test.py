@@ -1,9 +1,12 @@
 """The decay test: do correct responses lose likelihood? One answer per step, causal in the rows.
 
-Where Δ is measured it is a sequential test with a guaranteed false-alarm rate
-(`detectors.e_detector`). Without Δ the level of `correct_logp` is compared with its best so far, by
-the noise of the steps before. That is weaker evidence: the noise may change, and a level also falls
-for healthy reasons, such as harder questions being solved.
+If Δ is measured, it is a sequential test with a guaranteed false-alarm rate
+(`detectors.e_detector`).
+
+Without Δ, the level of `correct_logp` is compared with its best so far, by the noise of the steps
+before. This is weaker evidence: the noise may change, and a level also falls for healthy reasons,
+such as harder questions being solved.
+
 `docs/research/decay-alarm.md` says how the test was chosen and how often it is wrong.
 """
 
@@ -33,11 +36,9 @@ LEVEL_FLOOR = 0.2  # × the size of the level: a smaller fall is never called de
 
 @dataclass(frozen=True)
 class DecayTest:
-    """The test at each row. It fires where `value` reaches `threshold`.
-
-    On the basis "delta" these are the evidence and `arl`, on "level" the fall and its limit in
-    nats/token; both are NaN where there is no basis.
-    """
+    """The test at each row. It fires when `value` reaches `threshold`: on the basis "delta" the
+    evidence and `arl`, on the basis "level" the fall and its limit in nats/token. Both are NaN
+    without a basis."""
 
     arl: float
     value: d.Series
@@ -76,12 +77,11 @@ def test(
     arl: float,
     restarts: Iterable[int] = (),  # noqa: PT028
 ) -> DecayTest:
-    """Test `delta_correct`, or where it is not measured `correct_logp`, of a frame of signals.
+    """Test `delta_correct`, or `correct_logp` if Δ is not measured.
 
-    `arl` is the average run length to a false alarm, in steps. `restarts` are rows at which a
-    change was declared (data, learning rate, a resume): the unit of Δ and the noise of the level
-    are learnt anew from there. Evidence on Δ is not reset, because its null hypothesis depends on
-    no baseline.
+    `arl` is the average run length to a false alarm, in steps. `restarts` are rows with a declared
+    change (data, learning rate, a resume): from there the unit of Δ and the noise of the level are
+    learnt anew. Evidence on Δ is not reset, because its null hypothesis depends on no baseline.
     """
     restarts = sorted(set(restarts))
     delta, level = floats(signals, "delta_correct"), floats(signals, "correct_logp")
@@ -111,8 +111,8 @@ def _recently_measured(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _level(level: d.Series, arl: float, restarts: list[int]) -> tuple[d.Series, d.Series]:
-    """Fall under the best so far and its limit, separately between restarts. A row without a level
-    has the last limit there was."""
+    """Fall below the best so far, and its limit, separately between restarts. A row without a level
+    repeats the previous limit."""
 
     def statistics(values: d.Series) -> d.Series:
         mean, number = d.trailing_mean(values, SMOOTH, SMOOTH), d.numbered(values)
@@ -126,8 +126,7 @@ def _level(level: d.Series, arl: float, restarts: list[int]) -> tuple[d.Series, 
 
 
 def _best(values: d.Series, mean: d.Series, number: NDArray[np.int64]) -> list[d.Series]:
-    """The best mean so far, and the noise of before the fall from it: as of its row, of BASELINE
-    steps at least."""
+    """The best mean so far, and the noise before the fall from it, from at least BASELINE steps."""
     noise = d.noise_of_means(values, TREND)
     first = d.from_first(noise, BASELINE)
     best, then, row = d.at_highest(mean, noise, number.astype(float))
@@ -135,8 +134,8 @@ def _best(values: d.Series, mean: d.Series, number: NDArray[np.int64]) -> list[d
 
 
 def _limit(values: d.Series, noise: d.Series, number: NDArray[np.int64], arl: float) -> d.Series:
-    """The fall under the best before that noise alone reaches once in `arl` steps. A level
-    fluctuates by itself, so a fall of less than LEVEL_FLOOR of it is never one."""
+    """The fall that noise alone reaches once in `arl` steps. A level fluctuates by itself, so the
+    limit is at least LEVEL_FLOOR of the level."""
     size = np.abs(d.trailing_median(values, BASELINE, 1))
     # Any of the means before may be the best: as many pairs as means that do not overlap.
     pairs = (number + 1) / SMOOTH + 1

@@ -38,8 +38,10 @@ USUAL = 100  # measured steps from which the unit of the score is taken
 USUAL_LEAST = 10  # measured steps before the first score
 USUAL_SURE = 60  # measured steps from which on the unit is no longer enlarged …
 FIRST_TIMES = 1.5  # … as it is at first, by this factor: large gains may not have come yet
-SIZE = 1.5 / 0.6745  # × the median size of these steps: the unit, and largest gain counted
-LATELY, GAIN = 20, 1.25  # × the second-largest gain of so many steps, where that is larger
+# A third smaller, 64.5 instead of 26.5 % of runs with rare gains have a false alarm; with one
+# standard error in TAIL_ERRORS 49 % (docs/research/decay-alarm.md, "What else was tried").
+SIZE = 1.5 / 0.6745  # × the median size of these steps: the unit, 1.5 deviations of normal noise
+LATELY, GAIN = 20, 1.25  # × the second-largest gain of so many steps, if that is larger
 TAIL_ERRORS = 2.5  # standard errors added to the mean of what gains were above the unit
 COUNTED = 6.0  # units: the largest loss counted, and the largest gain of the steps before
 PHI_ERRORS = 1.5  # standard errors by which a correlation of steps must exceed 0 to count
@@ -49,13 +51,13 @@ NOISE_LEAST = 10  # steps before it is
 NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
 NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
 LAGS = (10, 20, 40)  # steps over which levels are compared to see whether steps are independent
-UNTESTED = 3.0  # × the variance, at first
+UNTESTED = 3.0  # × the variance, until the independence of steps can be tested
 MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
-_BLOCK = 512  # windows at a time: what they take stays in the processor's cache
+_BLOCK = 512  # windows at a time, so that they fit the processor's cache
 
 
 class Cell:
-    """What one statistic keeps from one block to the next; None at the start of the series."""
+    """The memory of one statistic between blocks; None at the start of the series."""
 
     __slots__ = ("value",)
 
@@ -92,7 +94,7 @@ _tape: ContextVar[Tape | None] = ContextVar("tape", default=None)
 
 @contextmanager
 def without_memory() -> Iterator[None]:
-    """Inside it every array is a whole series."""
+    """Inside this context every array is a whole series."""
     token = _tape.set(None)
     try:
         yield
@@ -123,7 +125,7 @@ def as_recorded(signals: Columns, name: str, start: int = 0, stop: int | None = 
 
 
 def floats(signals: Columns, name: str, start: int = 0, stop: int | None = None) -> Series:
-    """The same, NaN where the column is not finite, too."""
+    """The same, with NaN also for infinite values."""
     values = as_recorded(signals, name, start, stop)
     finite = np.isfinite(values)
     if finite.all():
@@ -132,7 +134,7 @@ def floats(signals: Columns, name: str, start: int = 0, stop: int | None = None)
 
 
 def constant(value: float, like: Series) -> Series:
-    """One value at each entry of another series, read-only; it takes the memory of one."""
+    """A read-only array of one value, as long as another series, in the memory of one number."""
     return np.broadcast_to(np.float64(value), like.shape)
 
 
@@ -186,8 +188,8 @@ def _gain(rows: Series) -> Series:
 
 
 def _above(values: Series, unit: Series) -> Series:
-    """What the last USUAL entries were above the unit by, on average, with TAIL_ERRORS of its
-    standard errors."""
+    """Mean excess of the last USUAL entries over the unit, plus TAIL_ERRORS of its standard
+    errors."""
     out, windows = np.zeros(len(values)), trailing(values, USUAL)
     for t in range(0, len(values), _BLOCK):
         rows = windows[t : t + _BLOCK]
@@ -201,18 +203,16 @@ def _above(values: Series, unit: Series) -> Series:
 
 
 def _correlation(values: Series) -> Series:
-    """The correlation of neighbours among the last USUAL entries, less PHI_ERRORS / √n, at least 0.
-
-    One minus the mean square difference of neighbours over that of entries NOISE_LAG apart: a level
-    that moves slowly or changes once hardly shows in it.
-    """
+    """The correlation of neighbours among the last USUAL entries, less PHI_ERRORS / √n, at least 0:
+    one minus the mean square difference of neighbours over that of entries NOISE_LAG apart. A level
+    that moves slowly or changes once hardly affects it."""
     near, far = (trailing_mean(x**2, USUAL, 1) for x in _differences(values))
     error = PHI_ERRORS / np.sqrt(np.clip(numbered(values) + 1, 1, USUAL))
     return np.clip(1.0 - _ratio(near, far) - error, 0.0, PHI_LARGEST)
 
 
 def _differences(values: Series) -> list[Series]:
-    """Of neighbours, and of entries NOISE_LAG apart."""
+    """Mean square differences of neighbours, and of entries NOISE_LAG apart."""
     return [values - shifted(values, lag) for lag in (1, NOISE_LAG)]
 
 
@@ -267,7 +267,7 @@ def e_detector(score: Series, arl: float) -> Series:
 
 
 def preceded(values: NDArray[Any], n: int) -> Series:
-    """The `n` entries before, NaN before the start, and then these."""
+    """These entries, preceded by the `n` entries before them; NaN before the start."""
     state = cell()
     earlier = np.full(n, np.nan) if state.value is None else state.value
     series = np.concatenate([earlier, values])
@@ -278,22 +278,22 @@ def preceded(values: NDArray[Any], n: int) -> Series:
 def trailing(values: Series, window: int) -> Series:
     """The last `window` entries up to each t: shape (T, window), NaN before the start."""
     series = preceded(values, window - 1)
-    if len(values) <= 1:  # where a view takes longer than what is done with it
+    if len(values) <= 1:  # the view would take longer than the statistic
         return series[None] if len(values) else np.empty((0, window))
     return np.lib.stride_tricks.sliding_window_view(series, window)
 
 
 def by_window(values: Series, window: int, statistic: Callable[[Series], Series]) -> Series:
-    """A statistic of the last `window` entries up to each t. It takes shape (N, window) and gives
-    (N,), for some t at a time: the windows of a long run together are large."""
+    """A statistic of the last `window` entries up to each t. The function maps shape (N, window) to
+    (N,) and is called for some t at a time, to bound memory."""
     rows = trailing(values, window)
     parts = [statistic(rows[t : t + _BLOCK]) for t in range(0, len(rows), _BLOCK)]
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
 
 
 def row_medians(rows: Series, least: int = 1) -> Series:
-    """As np.nanmedian(rows, axis=1), and several times as fast; NaN where fewer than `least`
-    entries are numbers."""
+    """Like np.nanmedian(rows, axis=1), but several times as fast; NaN if a row has fewer than
+    `least` numbers."""
     n = np.count_nonzero(~np.isnan(rows), axis=1)
     if not (enough := n >= max(least, 1)).any():
         return np.full(len(rows), np.nan)
@@ -304,14 +304,15 @@ def row_medians(rows: Series, least: int = 1) -> Series:
 
 
 def _moments(rows: Series) -> tuple[NDArray[np.int64], Series, Series]:
-    """Of each row the number of measurements, their mean, and their squares about it, summed."""
+    """For each row: the number of measurements, their mean, and the sum of squares about the
+    mean."""
     n = np.count_nonzero(~np.isnan(rows), axis=1)
     mean = _sums(rows) / np.maximum(n, 1)
     return n, mean, _sums((rows - mean[:, None]) ** 2)
 
 
 def _sums(rows: Series) -> Series:
-    """As np.nansum(rows, axis=1), at half of its cost for a few rows."""
+    """Like np.nansum(rows, axis=1), at half of the cost for few rows."""
     return np.asarray(np.where(np.isnan(rows), 0.0, rows).sum(axis=1))
 
 
@@ -355,15 +356,16 @@ def rise(values: Series, window: int) -> Series:
 
 
 def noise_of_means(values: Series, trend: int = 0) -> Series:
-    """What the variance of the mean of n successive entries is, times n; from the noise of the
-    NOISE_STEPS last ones. Shape (T,), without gaps; NaN for the first NOISE_LEAST.
+    """The variance of the mean of n successive entries, times n, from the noise of the last
+    NOISE_STEPS entries. Shape (T,), without gaps; NaN for the first NOISE_LEAST.
 
-    The larger of two estimates, neither of which a slow trend enlarges much. Both come from
+    The larger of two estimates; a slow trend enlarges neither much, because both come from
     differences: (1) the mean square successive difference, 2 σ² for independent noise (von Neumann
     et al. 1941); (2) the median differences of neighbours and of entries NOISE_LAG apart, which
-    give the variance and the correlation φ of AR(1) noise, whose mean has the variance
-    σ² (1 + φ) / ((1 − φ) n). A single jump of the level hardly changes a median. With `trend`, a
-    straight line over so many entries is no noise at all.
+    give the variance and the correlation φ of AR(1) noise, whose mean has the variance σ² (1 + φ) /
+    ((1 − φ) n). A single jump of the level hardly changes a median.
+
+    `trend`: a straight line over so many entries is not noise.
     """
     differences = _differences(values)
     if trend:  # the median of the last differences is that of a straight line
@@ -377,10 +379,10 @@ def noise_of_means(values: Series, trend: int = 0) -> Series:
 
 
 def swings(levels: Series, lags: Collection[int]) -> Series:
-    """The variance of a level, such as a trailing mean, about a straight line over twice the lag,
-    of several lags the largest: steps need not be independent, and a trend is no noise. What shows
-    less than half of the time, such as one change of the level, does not count. Shape (T,); NaN
-    until five times the shortest lag."""
+    """The variance of a level (a trailing mean) about a straight line over twice the lag; the
+    largest over several lags. Steps need not be independent, and a trend is not noise. A change
+    that shows less than half of the time, such as one change of the level, does not count. Shape
+    (T,); NaN until five times the shortest lag."""
     out = np.full(len(levels), np.nan)
     for lag in lags:
         bend = levels - 2 * shifted(levels, lag) + shifted(levels, 2 * lag)
@@ -391,14 +393,14 @@ def swings(levels: Series, lags: Collection[int]) -> Series:
 
 
 def untested(number: Series, lags: Collection[int]) -> Series:
-    """What the variance of independent steps is multiplied by, for entries of these numbers, until
-    it can be seen whether they are."""
+    """The factor on the variance of independent steps until there are enough entries to test their
+    independence."""
     tested = np.minimum(number / (4 * max(lags)), 1.0)
     return np.asarray(UNTESTED + (1 - UNTESTED) * tested)
 
 
 def shifted(values: NDArray[Any], steps: int) -> Series:
-    """Each entry's value `steps` before it; NaN at the start."""
+    """The value `steps` entries before; NaN at the start."""
     return preceded(values, steps)[: len(values)]
 
 
@@ -409,7 +411,7 @@ def trailing_median(values: Series, window: int, least: int) -> Series:
 
 
 def accumulated(function: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-    """`function.accumulate`, such as the highest so far of `np.fmax`."""
+    """`function.accumulate`; for example, the highest value so far with `np.fmax`."""
     state = cell()
     if state.value is None:
         out = function.accumulate(values)
@@ -421,12 +423,12 @@ def accumulated(function: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def total(values: NDArray[Any]) -> NDArray[Any]:
-    """The sum up to each entry; of conditions, how often they were true."""
+    """Cumulative sum; of a condition, the count of true entries."""
     return accumulated(np.add, values.astype(np.int64) if values.dtype == bool else values)
 
 
 def numbered(values: NDArray[Any]) -> NDArray[np.int64]:
-    """The number of each entry, the first one of the series being 0."""
+    """The number of each entry in the series, from 0."""
     state = cell()
     first = state.value or 0
     state.value = first + len(values)
@@ -434,7 +436,7 @@ def numbered(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def last(values: NDArray[Any], where: NDArray[np.bool_], before: float = np.nan) -> NDArray[Any]:
-    """The value at the last entry up to each that was one of `where`; `before` until there is."""
+    """The value at the last entry at which `where` was true; `before` until then."""
     state = cell()
     earlier = [before] if state.value is None else state.value
     at = np.maximum.accumulate(np.where(where, np.arange(1, len(values) + 1), 0))
@@ -445,12 +447,12 @@ def last(values: NDArray[Any], where: NDArray[np.bool_], before: float = np.nan)
 
 
 def from_first(values: Series, n: int) -> Series:
-    """A statistic as it was at the `n`-th entry, from there on: of the first entries alone."""
+    """A statistic frozen at the `n`-th entry, so that it describes the first entries alone."""
     return last(values, numbered(values) < n)
 
 
 def at_highest(*series: Series) -> list[Series]:
-    """The entries of all series where the first of them was highest so far."""
+    """The values of all series at the entry where the first series was highest so far."""
     state, n = cell(), len(series[0])
     if state.value is not None:
         series = tuple(np.concatenate(pair) for pair in zip(state.value, series, strict=True))
@@ -464,7 +466,8 @@ def at_highest(*series: Series) -> list[Series]:
 
 
 def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each step, the number of steps in a row for which the condition has held, with itself."""
+    """For each step: the number of consecutive steps, including itself, for which the condition has
+    held."""
     state = cell()
     if len(condition) == 1:  # as a live run asks, a few hundred times a step
         state.value = (state.value or 0) + 1 if condition[0] else 0
@@ -486,9 +489,9 @@ def on_measured(
 ) -> Series:
     """A statistic of the measured rows alone, repeated on rows without a measurement.
 
-    It begins anew at each row in `resets`. `before` is its value until the first measurement
-    since. A statistic of several `series` is (series, N). Of values that are themselves several
-    series, (K, N), the first says what was measured.
+    It begins anew at each row in `resets`; `before` is its value until the first measurement after
+    that. A statistic of several `series` has shape (series, N). If the values are several series,
+    (K, N), the first decides which rows are measured.
     """
     is_measured = ~np.isnan(np.atleast_2d(values)[0])
     n = len(is_measured)
@@ -525,7 +528,8 @@ def on_measured(
 
 @cache
 def _flags(kind: Callable[..., Any]) -> list[bool]:
-    """Which fields of a `kind` are flags. (To read its hints takes as long as a statistic.)"""
+    """Which fields of a `kind` are flags. Cached: reading type hints takes as long as a
+    statistic."""
     return [hint != Series for hint in get_type_hints(kind).values()]
 
 

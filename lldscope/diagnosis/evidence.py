@@ -1,9 +1,10 @@
-"""Series computed from the signals of a run, as input of the phases and the rules. Causal.
+"""Series computed from the signals of a run: the input of phases and rules. Causal.
 
-Every array has one entry per row of a block of rows; entry t uses rows up to t only, those before
-the block through its `memory`, so a live answer, for which each look is a block, and a replayed one
-are the same. Windows are said in steps and count measured rows only
-(`Cadence`); on a row where a signal was not measured, a statistic of it repeats its last value.
+Every array has one entry per row of a block. Entry t uses rows up to t only; rows before the block
+come from its `memory`. So live answers (one block per look) and replayed ones are the same.
+
+Windows are declared in steps and count measured rows only (`Cadence`). On a row without a
+measurement, a statistic repeats its last value.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ GRADE_LOST = decay.STALE  # steps without one after which it is no longer claime
 
 
 class Behind(Exception):
-    """A computation is first asked for when rows have gone by that it has not seen. `key` says
-    which: it must be made for every block."""
+    """A computation was first requested after earlier rows had passed. `key` names it: it must run
+    on every block."""
 
     def __init__(self, key: Key) -> None:
         super().__init__(key)
@@ -49,11 +50,9 @@ class Behind(Exception):
 def once(
     function: Callable[Concatenate[Evidence, _P], _A],
 ) -> Callable[Concatenate[Evidence, _P], _A]:
-    """Compute a function of an Evidence once, however many rules use it; arrays become read-only.
-
-    It has a tape of its own, so its statistics go on where they were at the end of the block
-    before. NumPy does not warn inside it: NaN is a missing measurement, not a mistake.
-    """
+    """Compute a function of an Evidence once per block, however many rules use it; arrays become
+    read-only. The function has its own tape, so its statistics continue across blocks. NumPy
+    warnings are off inside: NaN is a missing measurement, not a mistake."""
 
     @wraps(function)
     def cached(e: Evidence, *args: _P.args, **kwargs: _P.kwargs) -> _A:
@@ -78,34 +77,33 @@ def once(
 
 @dataclass(frozen=True)
 class Cadence:
-    """How often a log has a row: `stride` steps of training lie between two of them. Windows and
-    waiting times are said in steps and counted in rows."""
+    """How often a log has a row: `stride` training steps lie between two rows. Windows and waiting
+    times are declared in steps and counted in rows."""
 
     stride: int = 1
 
     @classmethod
     def of(cls, step: NDArray[np.int64]) -> Cadence:
-        """The smaller of the first two differences of `step`: what the third row has settled, a
-        later one does not change, so that a live answer and a replayed one are the same."""
+        """The smaller of the first two differences of `step`. The third row settles it for good, so
+        live and replayed answers agree."""
         first = np.diff(step[:3])
         return cls(max(int(first.min()), 1) if len(first) else 1)
 
     def rows(self, steps: int, fewest: int = FEWEST) -> int:
-        """The rows that so many steps take; `fewest` of them, or `steps`, where that is less."""
+        """The number of rows in so many steps, but at least `fewest` (or `steps`, if that is
+        smaller)."""
         return max(-(-steps // self.stride), min(steps, fewest))
 
     def spans(self, steps: int) -> int:
-        """The steps that `rows(steps)` take, to be named in messages."""
+        """The number of steps that `rows(steps)` cover, for messages."""
         return self.rows(steps) * self.stride
 
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """A block of rows of a run, from row `start` on; its methods count rows from there.
-
-    `signals` are all rows of the run so far, and `observed` the names of those ever measured.
-    `fits` is what hindsight has found out already (`account`, `changepoints`).
-    """
+    """A block of rows of a run, from row `start` on; its methods count rows from there. `signals`
+    are all rows of the run so far, and `observed` the names of signals that were ever measured.
+    `fits` caches results of hindsight (`account`, `changepoints`)."""
 
     signals: d.Columns
     start: int
@@ -126,7 +124,7 @@ class Log:
         return column
 
     def so_far(self, name: str, row: int) -> d.Series:
-        """The values of a signal from the first row of the run to a row of the block."""
+        """The values of a signal from the first row of the run up to a row of the block."""
         return floats(self.signals, name, 0, self.start + row + 1)
 
     def between(self, first: float, last: float) -> slice:
@@ -137,10 +135,8 @@ class Log:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(Log):
-    """All that the phase classifier and the rules are computed from; NaN is "not measured".
-
-    `memory` is what was kept of the rows before the block, by computation.
-    """
+    """The input of the phase classifier and the rules; NaN is "not measured". `memory` holds the
+    state of each computation from the rows before the block."""
 
     arl: float
     planned_steps: int | None
@@ -177,7 +173,7 @@ def is_observed(e: Log, name: str) -> bool:
 def observed_in(
     signals: d.Columns, start: int = 0, stop: int | None = None, but: Collection[str] = ()
 ) -> frozenset[str]:
-    """The names of the signals measured in rows from `start` to `stop`, without those in `but`."""
+    """The names of signals measured in rows from `start` to `stop`, except those in `but`."""
     names = [name for name in signals if name != "step" and name not in but]
     rows = {name: d.as_recorded(signals, name, start, stop) for name in names}
     return frozenset(name for name, values in rows.items() if np.isfinite(values).any())
@@ -186,10 +182,10 @@ def observed_in(
 def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]) -> Restarts:
     """Steps at which baselines are reset, each with its reason.
 
-    `events` are the entries of events.jsonl: `data_change`, `lr_change` and `resume` count, with
-    `step` the first step that is trained differently; of several at one step the first in this
-    order. `attempts` maps the number of each start of the run to its first step: every start but
-    the first is a `resume`. Events that a later start has superseded do not count.
+    `events` are the entries of events.jsonl: `data_change`, `lr_change` and `resume` count; `step`
+    is the first step that is trained differently. If several happen at one step, the first in this
+    order counts. `attempts` maps the number of each attempt to its first step: every attempt but
+    the first is a `resume`. Events superseded by a later attempt do not count.
     """
     kinds: dict[str, RestartKind] = {"data_change": "data", "lr_change": "lr", "resume": "resume"}
     declared: list[tuple[int | None, int, str]] = [
@@ -216,12 +212,11 @@ def gather(
     memory: Memory | None = None,
 ) -> Evidence:
     """Compute the evidence series from a frame with the columns of `schema.SIGNALS`: of all its
-    rows, or of a block, whose statistics go on from the `memory` of the rows before.
+    rows, or of a block that continues from the `memory` of the rows before.
 
-    At every step of `restarts` these baselines are reset: medians of gradient norm and entropy,
-    best level and its noise. The best reward is reset by new data only, because rewards on other
-    data are not comparable; if every resume reset it, a run that is resumed often could decline
-    without an alarm.
+    Each step in `restarts` resets the medians of gradient norm and entropy, the best level and its
+    noise. Only new data reset the best reward, because rewards on other data are not comparable: if
+    every resume reset it, a run that is resumed often could decline without an alarm.
     """
     restarts, memory = restarts or {}, {} if memory is None else memory
     start, stop = (0, None) if rows is None else (rows.start, rows.stop)
@@ -230,7 +225,7 @@ def gather(
     smooth, tested = cadence.rows(SMOOTH), cadence.rows(TEST_STEPS, SMOOTH)
 
     def rows_of(steps: Iterable[int]) -> Rows:
-        """The rows of the block from which on these steps have come."""
+        """The rows of the block at which these steps begin."""
         new = np.searchsorted(step, sorted(s for s in steps if before is None or s > before))
         return new[new < len(step)]
 
@@ -277,7 +272,7 @@ def gather(
 
 def _available(values: d.Series, impossible: Flags) -> Flags:
     """Rows at which a signal counts as available: after GRADE_LEAST measurements, the last of them
-    no more than GRADE_LOST steps ago; steps where it is `impossible` are not counted."""
+    at most GRADE_LOST steps ago. `impossible` steps are not counted."""
     has_value = ~np.isnan(values)
     missing = d.total(~has_value & ~impossible)
     before = d.accumulated(np.maximum, np.where(has_value, missing, 0))
@@ -285,7 +280,7 @@ def _available(values: d.Series, impossible: Flags) -> Flags:
 
 
 def _mean_delta(count: d.Series, total: d.Series, delta: d.Series, smooth: int) -> d.Series:
-    """Trailing mean of Δ over correct responses; of the steps' means where a log has no counts."""
+    """Trailing mean of Δ over correct responses; over steps' means if the log has no counts."""
     total = np.where(count > 0, total, np.nan)
     count = np.where(np.isnan(total), np.nan, count)
     series = (total, count, delta)

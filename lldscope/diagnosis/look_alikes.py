@@ -1,10 +1,10 @@
-"""For LLD and each cause that looks like it on the reward curve, what the log supports.
+"""For LLD and each look-alike: what the log supports.
 
-A cause of a higher rank (`rule.CauseRank`) is a consequence where LLD, a cause of a lower rank, or
-a crash of the reward began first, and a TERTIARY one where entropy or gradients surged first: a
-policy that collapses, or no longer gets documents, writes
-without end, writes unlikely tokens and has large gradients. (What began when the mean of the reward
-was at half of its best already cannot have halved it.)
+A cause of a higher rank (`rule.CauseRank`) is a consequence if LLD, a cause of a lower rank, or a
+crash of the reward began first. A TERTIARY cause is also a consequence if entropy or gradients
+surged first: a policy that collapses, or no longer gets documents, writes without end, writes
+unlikely tokens and has large gradients. (A cause that began after the mean reward had halved cannot
+have halved it.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ import numpy as np
 from ..core.numbers import short
 from . import detectors as d
 from .alarms import evaluate_rules, firings
-from .causes import LAG, explained_elsewhere, explaining, explains, explanations, falls
+from .causes import (
+    LAG,
+    explained_elsewhere,
+    explaining,
+    explains,
+    explanations,
+    falls,
+    lead,
+)
 from .conditions import least_rows
 from .detectors import Series
 from .evidence import Evidence, is_observed, once
@@ -33,19 +41,16 @@ Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_obse
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer for one look-alike, and the evidence for it in a sentence.
-
-    `consequence`: it is there, and something else began before it. `ruled_out`: it was measured and
-    is not there. `not_shown`: what was measured neither shows it nor excludes it.
-    """
+    """The finding for one look-alike, and its evidence in a sentence. `consequence`: it is present,
+    but something else began before it. `ruled_out`: it was measured and is absent. `not_shown`: the
+    measurements neither show nor exclude it."""
 
     answer: Answer
     evidence: str
 
 
 def look_alikes(e: Evidence) -> dict[str, Finding]:
-    """For LLD and each cause that looks like it on the reward curve, what the log supports as of
-    the last row."""
+    """For LLD and each look-alike: what the log supports as of the last row."""
     firing, pending = evaluate_rules(e, (*lld.RULES, *CAUSES))
     alerts = {a.rule: a for a in (*pending, *firing)}
     findings = {"lld": _lld(e, alerts)}
@@ -77,7 +82,7 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert]) -> Finding:
 
 
 class Nearest(NamedTuple):
-    """Where a value came nearest to its threshold, or went farthest beyond it."""
+    """The point at which a value came nearest to its threshold, or went farthest beyond it."""
 
     margin: float
     value: float
@@ -89,7 +94,7 @@ class Nearest(NamedTuple):
 def _nearest_of(
     e: Evidence, margin: Series, value: Series, threshold: Series, unit: Callable[[int], str]
 ) -> Nearest | None:
-    """The largest margin so far; None while there is none."""
+    """The largest margin so far; None before the first."""
     state = d.cell()
     if not np.isnan(margin).all():
         row = int(np.nanargmax(margin))
@@ -103,7 +108,8 @@ def _nearest_of(
 
 @once
 def _highest(e: Evidence) -> tuple[Nearest | None, frozenset[str]]:
-    """How near the decay test came, by its basis there, and all the bases it has had."""
+    """The nearest approach of the decay test to its threshold, with its basis there, and all bases
+    so far."""
     value, threshold, basis = e.decay.value, e.decay.threshold, e.decay.basis
     peak = _nearest_of(e, value / threshold, value, threshold, lambda row: str(basis[row]))
     state = d.cell()
@@ -112,13 +118,13 @@ def _highest(e: Evidence) -> tuple[Nearest | None, frozenset[str]]:
 
 
 def bases(e: Evidence) -> frozenset[str]:
-    """What the decay test has been based on so far."""
+    """All bases of the decay test so far."""
     return _highest(e)[1]
 
 
 @once
 def _first_explained(e: Evidence) -> Episode | None:
-    """The first fall of the likelihood that is attributed to a cause other than LLD."""
+    """The first fall of the likelihood that a cause other than LLD explains."""
     state, rows = d.cell(), np.flatnonzero(explained_elsewhere(e))
     if state.value is None and len(rows):
         first = e.start + int(rows[0])
@@ -128,12 +134,12 @@ def _first_explained(e: Evidence) -> Episode | None:
 
 
 def _attributed_to(e: Evidence, fall: Episode) -> str:
-    """The causes that came before a fall, in a sentence."""
+    """The causes that preceded a fall, in a sentence."""
     causes = sorted(
         (cause.begin, f"{rule.id} fired at step {cause.span[0]}")
         for rule in CAUSES
         for cause in explanations(e, rule)
-        if explains(e, cause.begin, fall.fired)
+        if explains(e, rule, cause.begin, fall.fired)
     )
     reason = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
     step = fall.span[0]
@@ -142,7 +148,7 @@ def _attributed_to(e: Evidence, fall: Episode) -> str:
 
 @once
 def _was_late(e: Evidence, rule: Rule) -> bool:
-    """Whether a cause first fired too late to explain a loss of the reward."""
+    """Whether a cause fired too late to explain a loss of the reward."""
     state, grave = d.cell(), rule.measure(e).grave
     if state.value is None and grave is not None and (of := firings(e, rule)):
         row = of[0].fired - e.start
@@ -176,7 +182,7 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, is_lld: bool) -> Findin
 def _brought_about_by(
     e: Evidence, consequence: Rule, of: Episode, is_lld: bool
 ) -> str | None:
-    """What began before an episode of a possible consequence, if anything did."""
+    """The trouble that began before an episode of a possible consequence, if any."""
     causes = [
         (cause.begin, f"{rule.id}, which fired at step {cause.span[0]}")
         for rule in CAUSES
@@ -186,10 +192,11 @@ def _brought_about_by(
     ]
     if causes:
         return min(causes)[1]
-    just_before = of.begin - e.cadence.rows(LAG)
-    before = [fall for fall in falls(e) if is_lld and fall.fired < just_before]
+    at_most = of.begin + lead(e, consequence)
+    before = [fall for fall in falls(e) if is_lld and fall.fired < at_most]
     if before:
         return f"the likelihood, which fell from step {before[-1].span[0]} on"
+    just_before = of.begin - e.cadence.rows(LAG)
     troubles = [("reward-crash", just_before, "the reward, which crashed")]
     if consequence.rank == CauseRank.TERTIARY:
         troubles += [
@@ -205,7 +212,7 @@ def _brought_about_by(
 
 @once
 def nearest(e: Evidence, rule: Rule) -> Nearest | None:
-    """How near the value of a rule came to its threshold."""
+    """The nearest approach of a rule's value to its threshold, in words."""
     measurement, sign = rule.measure(e), -1.0 if rule.fires_below else 1.0
     value, threshold = measurement.value, measurement.threshold
     unit = measurement.unit or (lambda _: rule.unit)
@@ -213,7 +220,7 @@ def nearest(e: Evidence, rule: Rule) -> Nearest | None:
 
 
 def _nearest(rule: Rule, e: Evidence) -> Finding:
-    """How near a rule that neither holds nor has fired came to its threshold."""
+    """The nearest approach of a rule that neither holds nor has fired."""
     if (near := nearest(e, rule)) is None:
         return Finding("not_observable", "too early to say: not enough steps to compare with")
     margin, value, limit, step, unit = near

@@ -1,19 +1,19 @@
 """The outcome of a run: whether its reward rises, has fallen, or is lost. Causal.
 
 A reward is judged by its means over several windows, so that a sudden fall is seen at once and a
-slow one through the noise. The best of many noisy means is too high. So a fall counts only where a
-mean is under a best that ended before it by more than the noise of the difference explains, for all
-pairs of means of the run at once, and for LASTS steps; and shares are taken of the best less its
-bias. The noise is that of the steps before the mean, because a fall enlarges the noise of its own
-steps. It is more than that of independent steps where means that are a lag apart differ by more
-(`detectors.swings`), and until that can be seen. No single step decides: means leave out the lowest
-step when a fall is looked for, and the highest when the best is. A run that has fallen before and
-come back, as in a cycle of harder and easier questions, is judged against such falls as well.
+slow one through the noise. The best of many noisy means is biased upwards. So a fall counts only
+if, for LASTS steps, a mean is below an earlier best by more than the noise of the difference
+explains, for all pairs of means of the run at once; and shares refer to the best less its bias. The
+noise comes from the steps before the mean, because a fall enlarges the noise of its own steps. It
+is larger than the noise of independent steps if means that are a lag apart differ by more
+(`detectors.swings`), and until that can be tested. No single step decides: means leave out the
+lowest step when looking for a fall, and the highest when looking for the best. A run that has
+fallen and recovered before, as in a cycle of harder and easier questions, is judged against such
+falls as well.
 
-A reward that stays at its lowest, less than half of the mean before, is gone, also where the steps
-before were too few or too noisy for means to tell: if k of the first i of n steps are above the
-lowest, and none later, then chance does that to steps in any order with probability
-C(i, k) / C(n, k).
+A reward that stays at its lowest, less than half of the mean before, is gone, even if the steps
+before were too few or too noisy for means: if k of the first i of n steps are above the lowest and
+no later one is, the probability of that for steps in any order is C(i, k) / C(n, k).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high
 RISES = 2.0  # standard errors between two neighbouring means of a window
-FLAT = 1.0  # standard errors: a smaller difference is none
+FLAT = 1.0  # standard errors: smaller differences do not count
 RISE_WINDOWS = (10, 20)  # steps: longer ones would see a rise long after its end
 SHARP = 0.05  # of the best: with a smaller error, a mean over the shortest window is the level
 RECOVERED = 0.8  # of a fall that was made up again, so that the run is used to such falls
-DEEPER = 1.25  # × a fall that the run is used to: a deeper one is none of these
+DEEPER = 1.25  # × the largest recovered fall: deeper ones are new
 UNRISEN = 4.0  # × what a rise under 0 can be, until it is beyond its noise
 SIZES = 3.0  # × the size of the best, until then
 HALF = 0.5  # of the best: under it the outcome is being lost
@@ -56,14 +56,14 @@ CLEAR_RISE = 2.0  # standard errors
 
 @dataclass(frozen=True)
 class Outcome:
-    """One entry per row, repeated where the reward was not measured; NaN while it is unknown.
+    """One entry per row, repeated on rows without a reward; NaN while unknown.
 
-    is_gone: more of the last steps are at the lowest than chance explains (`_stays_lowest`).
-    level: mean of the last SMOOTH steps, or of fewer where `is_sharp`; error: its standard error.
-    best: the best mean so far, less its bias. height: what a loss is a share of (`_height`).
-    fallen: a mean is lastingly under the best beyond noise. slipping: by NEARLY as much as noise
-    of independent steps asks, for less long. unusual: the level is under the best by more than the
-    run has come back from before. rises: the reward clearly rises.
+    is_gone: more of the last steps are at the lowest than chance explains (`_stays_lowest`). level:
+    mean of the last SMOOTH steps, or of fewer if `is_sharp`; error: its standard error. best: the
+    best mean so far, less its bias. height: the denominator of a loss (`_height`). fallen: a mean
+    is lastingly below the best beyond noise. slipping: the same with NEARLY of the noise, for fewer
+    steps. unusual: the level is below the best by more than earlier recovered falls. rises: the
+    reward clearly rises.
     """
 
     level: d.Series
@@ -79,46 +79,47 @@ class Outcome:
 
     @property
     def floor(self) -> d.Series:
-        """The reward that counts as nothing: 0 where none was under it."""
+        """The reward that counts as nothing: 0 if no reward is negative."""
         return self.best - self.height
 
     def steps(self, e: Evidence, row: int) -> int:
-        """The steps that the level at a row is the mean of."""
+        """The number of steps in the level's mean at a row."""
         return e.cadence.spans(WINDOWS[0] if self.is_sharp[row] else SMOOTH)
 
     @property
     def share(self) -> d.Series:
-        """What is left of the best: the best reward itself where no reward was under 0."""
+        """The share of the best that is left: 1 less the loss over `height`."""
         with np.errstate(invalid="ignore", divide="ignore"):  # rewards that are all 0
             share = np.where(self.height > 0, 1 - (self.best - self.level) / self.height, np.nan)
         return np.where(self.is_gone, 0.0, share)
 
     def under(self, share: float) -> Flags:
-        """The level is under this share of the best, beyond noise and falls the run is used to."""
+        """The level is below this share of the best, beyond noise and beyond falls that the run has
+        recovered from."""
         with np.errstate(invalid="ignore"):
             return self.fallen & self.unusual & (self.share < share)
 
 
 def reward_series(e: Log) -> d.Series:
-    """The mean reward of each step; without one the share of correct responses."""
+    """The mean reward of each step; without rewards, the share of correct responses."""
     return e.column(reward_signal(e))
 
 
 def reward_signal(e: Log) -> str:
-    """The signal that counts as the outcome."""
+    """The signal that serves as the outcome."""
     only_success = is_observed(e, "success") and not is_observed(e, "reward")
     return "success" if only_success else "reward"
 
 
 @once
 def outcome(e: Evidence) -> Outcome:
-    """The outcome at each row. New data (`e.data`) forget the best, the lowest and the noise."""
+    """The outcome at each row. New data (`e.data`) reset the best, the lowest and the noise."""
     return _outcome(e, reward_series(e))
 
 
 @once
 def outcome_of(e: Evidence, name: str) -> Outcome:
-    """The same of another signal that should not fall, such as a component of the reward."""
+    """The same for another signal that should not fall, such as a component of the reward."""
     return _outcome(e, e.column(name))
 
 
@@ -194,8 +195,8 @@ def _judge(values: d.Series, e: Evidence) -> tuple[NDArray[Any], ...]:
 def _swings(
     values: d.Series, lags: Collection[int], windows: Sequence[int]
 ) -> dict[int, d.Series]:
-    """The variance of the mean of each window, times its length, where steps are not independent,
-    as with few questions in the order of the data: the largest of its own and of shorter ones."""
+    """The variance of each window's mean, times its length, for dependent steps (for example few
+    questions in the order of the data): the largest over its own and shorter windows."""
     longest, out = np.full(len(values), np.nan), {}
     for w in windows:
         mean = d.trailing_mean(values, w, w)
@@ -205,8 +206,7 @@ def _swings(
 
 
 def _without_one(values: d.Series, window: int, extreme: Callable[..., d.Series]) -> d.Series:
-    """Means of the last `window` entries without the lowest or the highest, where there are
-    enough."""
+    """Means of the last `window` entries without the lowest or the highest, if there are enough."""
     if window < 4:
         return d.trailing_mean(values, window, window)
     rest = window - 1
@@ -215,7 +215,7 @@ def _without_one(values: d.Series, window: int, extreme: Callable[..., d.Series]
 
 def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
     """The largest fall so far that the level has made up again, to RECOVERED, if it was larger than
-    noise makes it, whose ends are the highest and the lowest of many means."""
+    noise explains. (The ends of a fall are the highest and the lowest of many means.)"""
     out = np.zeros(len(level))
     state = d.cell()
     high, low, usual = state.value or (np.nan, np.nan, 0.0)
@@ -233,10 +233,9 @@ def _largest_recovered(level: d.Series, by_noise: d.Series) -> d.Series:
 
 
 def _stays_lowest(values: d.Series) -> Flags:
-    """Where a stretch of entries at the lowest so far, under HALF of the mean before it, is longer
-    than entries in any order have it, whatever their distribution; LEVEL is shared by the entries
-    with which it may begin. Entries that are correlated count as so many fewer, by the last ALIKE
-    before the stretch."""
+    """Entries in a stretch at the lowest value so far, under HALF of the mean before it, that is
+    longer than chance explains for entries in any order; the entries at which it may begin share
+    LEVEL. Correlated entries count as fewer, by the last ALIKE entries before the stretch."""
     out, numbers = np.zeros(len(values), dtype=bool), d.numbered(values).tolist()
     first = numbers[0] if numbers else 0
     series = d.preceded(values, ALIKE + LASTS)
@@ -262,8 +261,8 @@ def _stays_lowest(values: d.Series) -> Flags:
 
 
 def _alike(values: d.Series) -> float:
-    """How many correlated entries count as one: 1 + 2 Σ ρ over the first lags whose correlation,
-    without a straight line, is beyond its error."""
+    """The number of correlated entries that count as one: 1 + 2 Σ ρ over the first lags whose
+    correlation (after removing a straight line) exceeds its error."""
     n = len(values)
     x = np.arange(n) - (n - 1) / 2
     rest = values - values.mean()
@@ -282,31 +281,31 @@ def _log_choose(n: float, k: float) -> float:
 
 
 def _height(best: d.Series, floor: d.Series, noise: d.Series) -> d.Series:
-    """What a loss is a share of: the best, where no reward is under 0. Otherwise the rise from the
-    lowest level before, or the size of the best where that is more; several times either until the
-    rise is beyond its noise, because then nothing is known of the scale."""
+    """The denominator of a loss: the best, if no reward is negative. Otherwise the rise from the
+    lowest level before, or the size of the best if that is larger; several times either until the
+    rise exceeds its noise, because until then the scale is unknown."""
     rise, size = best - floor, np.abs(best)
     unclear = np.fmax(UNRISEN * (rise + noise), SIZES * size)
     return np.where(floor < 0, np.where(rise > noise, np.fmax(rise, size), unclear), best)
 
 
 def upper_noise(values: d.Series) -> d.Series:
-    """The upper end of the confidence interval of `detectors.noise_of_means`. A trend is no noise,
-    so the median of the last TREND entries is taken off first."""
+    """The upper end of the confidence interval of `detectors.noise_of_means`. The median of the
+    last TREND entries is subtracted first, because a trend is not noise."""
     return d.noise_of_means(values, TREND) / _underestimate(d.numbered(values))
 
 
 def _underestimate(number: Rows) -> d.Series:
-    """The share of the noise that its estimate may be, for rows of these numbers: with few steps it
-    may be far too low (Wilson and Hilferty 1931, of a χ² distribution)."""
+    """The share of the true noise that its estimate may be as low as, for so many rows (Wilson and
+    Hilferty 1931, for a χ² distribution)."""
     steps = np.clip(number, d.NOISE_LEAST, d.NOISE_STEPS)
     share = (1 - 2 / (9 * steps) - NOISE_CONFIDENCE * np.sqrt(2 / (9 * steps))) ** 3
     return np.asarray(share)
 
 
 def _quantiles(number: Rows, smooth: int) -> d.Series:
-    """z for rows of these numbers: of LEVEL shared by all pairs (Bonferroni) of means, as many for
-    each of the WINDOWS as means of SMOOTH steps do not overlap."""
+    """z for so many rows: LEVEL shared by all pairs of means (Bonferroni), where each of the
+    WINDOWS has as many means as means of SMOOTH steps do not overlap."""
     means = np.maximum((number + 1) // smooth, 1) * len(WINDOWS)
     pairs = means * (means - 1) // 2
     numbers, at = np.unique(pairs, return_inverse=True)
@@ -315,14 +314,15 @@ def _quantiles(number: Rows, smooth: int) -> d.Series:
 
 @once
 def slips(e: Evidence) -> Flags:
-    """The reward is under CONFIRMED of its best, as soon as that shows: beside another sign."""
+    """The reward is below CONFIRMED of its best as soon as that shows; used beside another sign."""
     o = outcome(e)
     return o.slipping & o.unusual & (o.share < CONFIRMED)
 
 
 @once
 def solved(e: Evidence) -> Flags:
-    """Nearly all is right: by the share of correct responses, or by rewards from 0 to 1."""
+    """Nearly all responses are right, by the share of correct responses or by rewards from 0 to
+    1."""
     values = e.column("success" if is_observed(e, "success") else "reward")
     smooth = e.cadence.rows(SMOOTH)
     level = on_measured(values, lambda v: d.trailing_mean(v, smooth, smooth), e.data)
@@ -332,12 +332,12 @@ def solved(e: Evidence) -> Flags:
 
 @once
 def halved(e: Evidence) -> Flags:
-    """The reward is under HALF of its best, beyond its noise, or gone."""
+    """The reward is below HALF of its best, beyond its noise, or gone."""
     return outcome(e).is_gone | (outcome(e).fallen & (outcome(e).share < HALF))
 
 
 class Rise(NamedTuple):
-    """Whether the reward of the `last` steps is clearly above that of the `first`."""
+    """Whether the reward of the `last` steps is clearly above that of the `first` steps."""
 
     clear: bool
     first: int
@@ -345,8 +345,8 @@ class Rise(NamedTuple):
 
 
 class _Gain(NamedTuple):
-    """Of the reward since the data last changed: steps, the gain of the last over the first, and
-    what a clear gain is."""
+    """Rewards since the last change of data: number of steps, gain of the last over the first, and
+    the smallest clear gain."""
 
     steps: d.Series
     gain: d.Series
@@ -368,8 +368,8 @@ def _gain(e: Evidence) -> _Gain:
 
 
 def rise(e: Evidence) -> Rise | None:
-    """Whether the reward has risen since the data last changed; None where it has not yet, before
-    LEARNS_WITHIN steps."""
+    """Whether the reward has risen since the last change of data; None if it has not within fewer
+    than LEARNS_WITHIN steps."""
     first, last = e.cadence.rows(SMOOTH), e.cadence.rows(40, SMOOTH)
     number, gain, least = (x[-1] if len(x) else np.nan for x in _gain(e))
     if not number >= first + last:
@@ -384,8 +384,8 @@ DEAD_STEPS = 20  # steps without any change of the reward
 
 
 class _Sameness(NamedTuple):
-    """Of the reward: its number, for how many it has been the same, what it is, and the highest and
-    the lowest so far."""
+    """Count of rewards, length of the current run of equal rewards, its value, and the highest and
+    lowest so far."""
 
     number: d.Series
     same: d.Series
@@ -405,7 +405,7 @@ def _sameness(e: Evidence) -> _Sameness:
 
 
 def trend(e: Evidence) -> str:
-    """The course of the reward in a word; empty where too little of it was measured."""
+    """The course of the reward in a word; empty if too little was measured."""
     number, same, now, highest, lowest = (x[-1] if len(x) else np.nan for x in _sameness(e))
     if not number >= DEAD_STEPS:
         return ""

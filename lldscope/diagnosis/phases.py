@@ -35,8 +35,8 @@ REGAINED = 0.9  # of the best before the collapse
 
 @once
 def classify(e: Evidence) -> list[Phase | None]:
-    """The phase of every row; None where the log has no likelihood. Where a fall of the likelihood
-    is attributed to a cause other than LLD (`causes`), it is none."""
+    """The phase of every row; None if the log has no likelihood. A fall of the likelihood that a
+    cause other than LLD explains (`causes`) is no phase of LLD."""
     explained = explained_elsewhere(e)
     falls, alarms = c.falling(e) & ~explained, c.decay_test_fires(e) & ~explained
     stagnates = (e.reward_rise >= RISES) & ~c.rising(e) & ~explained
@@ -84,8 +84,8 @@ class PhaseSpan:
 
 @once
 def spans(e: Evidence) -> list[tuple[PhaseSpan, bool]]:
-    """Consecutive steps of the same phase so far, and whether Δ was measured at the first. The list
-    grows."""
+    """Consecutive steps of the same phase so far, and whether Δ was measured at the first one. The
+    list grows."""
     state = d.cell()
     of: list[tuple[PhaseSpan, bool]] = [] if state.value is None else state.value
     for step, phase, has_delta in zip(
@@ -100,7 +100,7 @@ def spans(e: Evidence) -> list[tuple[PhaseSpan, bool]]:
 
 
 def _next(phase: Phase, streaks: dict[str, int], after_decay: bool, cadence: Cadence) -> Phase:
-    """The phase after one more step; `streaks` says for how many rows each condition has held."""
+    """The phase after one more step; `streaks` count the rows for which each condition has held."""
     if phase == "collapse":
         return "recovered" if streaks["recovers"] >= cadence.rows(RECOVER) else phase
     if (phase == "decay" or after_decay) and streaks["breaks"] >= cadence.rows(ENTER_COLLAPSE):

@@ -1,10 +1,10 @@
-"""All alarms: the rules computed from the signals, and the one that comes from the clock; and their
-description in docs/alarms.md."""
+"""All alarms: the rules computed from the signals, and `stalled`, which depends on the clock; and
+their description in docs/alarms.md."""
 
 from __future__ import annotations
 
 from ..core.safe_text import as_sentence
-from .rule import Declaration, Rule, Severity, fired_wrongly, tallies
+from .rule import Declaration, Rule, Severity, tallies
 from .rules import groups, held_out, lld, numerics, policy, responses, reward
 from .rules.measures import REPORTS
 
@@ -15,7 +15,7 @@ RULES: tuple[Rule, ...] = tuple(rule for family in _FAMILIES for rule in family.
 CAUSES = tuple(rule for rule in RULES if rule.rank is not None)
 LOOK_ALIKES: tuple[str, ...] = ("lld", *(rule.id for rule in CAUSES))
 LABELS = {"lld": "Lazy Likelihood Displacement", **{rule.id: rule.cause for rule in CAUSES}}
-"""Look-alike → its name in a list."""
+"""Look-alike → its display name."""
 
 # Computed in `lldscope.monitor.health`.
 STALLED = Declaration(
@@ -35,24 +35,28 @@ STALLED = Declaration(
 
 
 def markdown() -> str:
-    """The section "Rules" of docs/alarms.md."""
-    return "\n".join(_section(rule) for rule in (*RULES, STALLED))
+    """The section "Rules" of docs/alarms.md: a table to choose from, and each rule in words."""
+    every = (*RULES, STALLED)
+    head = "| rule | severity | what it means | in runs that held |\n|---|---|---|---|"
+    rows = "\n".join(_row(rule) for rule in every)
+    return f"{head}\n{rows}\n\n" + "\n".join(_section(rule) for rule in every)
+
+
+def _row(rule: Declaration) -> str:
+    count = "{} of {}".format(*tallies()[rule.id]) if rule.id in tallies() else "–"
+    return f"| [{rule.id}](#{rule.id}) | {rule.severity} | {rule.meaning} | {count} |"
 
 
 def _section(rule: Declaration) -> str:
-    rows = [("Evidence", rule.evidence)]
-    if rule.needs:
-        needs = " or ".join(f"`{name}`" for name in rule.needs)
-        needs += "".join(f", and `{name}`" for name in rule.needs_too)
-        rows.append(("Needs", f"{needs}."))
-    if isinstance(rule, Rule):
-        delay = "at once" if rule.for_steps == 1 else f"after {rule.for_steps} steps in a row"
-        rows.append(("Fires", f"{delay}; resolved after {rule.clear_steps} steps without."))
-    promise = f"{rule.false_alarms}."
-    if rule.promise not in ("", REPORTS) and rule.id in tallies():  # something else was counted
-        promise += f" {as_sentence(fired_wrongly(rule.id))}."
-    rows += [
-        ("Do", rule.advice), ("Confused with", rule.confused_with), ("False alarms", promise),
+    needs = " or ".join(f"`{name}`" for name in rule.needs) or "the files of the run"
+    needs += "".join(f", and `{name}`" for name in rule.needs_too)
+    steps = rule.for_steps if isinstance(rule, Rule) else 1
+    delay = "at once" if steps == 1 else f"after {steps} steps"
+    rows = [
+        (f"Evidence ({delay}; from {needs}):", rule.evidence), ("Do:", rule.advice),
+        ("Confused with:", rule.confused_with),
     ]
-    items = "\n".join(f"- **{name}:** {as_sentence(text)}" for name, text in rows)
-    return f"### {rule.id}\n\n*{rule.severity}.* {rule.meaning}\n\n{items}\n"
+    if rule.promise not in ("", REPORTS):
+        rows.append(("False alarms:", f"{rule.promise}."))
+    items = "\n".join(f"- **{name}** {as_sentence(text)}" for name, text in rows)
+    return f"### {rule.id}\n\n{items}\n"

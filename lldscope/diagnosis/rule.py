@@ -1,4 +1,4 @@
-"""What a rule is, what it measures, and the alarms that come of it.
+"""Rules, their measurements, and their alarms.
 
 An alarm is `pending` while its condition holds, but not yet for `for_steps` steps; it fires from
 then on, and is `resolved` once the condition has not held for `clear_steps` steps. Everything is
@@ -30,12 +30,13 @@ COUNTS = Path(__file__).with_name("counted.json")
 
 @cache
 def tallies() -> dict[str, tuple[int, int]]:
-    """Rule → runs in which it fired, of those that held and recorded its signals."""
+    """Rule → number of runs in which it fired, and number of runs, among those that held and
+    recorded its signals."""
     return {rule: (fired, runs) for rule, (fired, runs) in json.loads(COUNTS.read_bytes()).items()}
 
 
 def fired_wrongly(rule: str) -> str:
-    """What was counted of a rule, in words."""
+    """The count of false alarms of a rule, in words."""
     if rule not in tallies():
         return "not counted yet"
     firings, runs = tallies()[rule]
@@ -68,8 +69,8 @@ class Severity(StrEnum):
 
 
 class CauseRank(IntEnum):
-    """The order in which causes bring each other about: a cause can be the consequence of one with
-    a lower rank, or of LLD, but a PRIMARY cause is never taken for a consequence."""
+    """The order in which causes bring each other about. A cause can be a consequence of LLD or of a
+    cause with a lower rank; a PRIMARY cause never is."""
 
     PRIMARY = 1
     SECONDARY = 2
@@ -81,11 +82,11 @@ class Declaration:
     """The description of an alarm, independent of any run.
 
     The alarm can be observed if one of the signals in `needs` is measured and all in `needs_too`.
-    `evidence` says what is compared with what, `confused_with` what else can look like it;
-    `promise` is how often it is false, where that was not only counted.
+    `evidence` describes the comparison, `confused_with` its look-alikes; `promise` is a guaranteed
+    rate of false alarms, if there is more than a count.
 
-    For a headline: `cause` is what is wrong, `action` what to do, and with `back` the steps since
-    should be thrown away. A `consequence` never says what to do where something else began first.
+    For the headline: `cause` and `action`; with `back`, the steps since should be discarded. A
+    `consequence` gives no action if something else began first.
     """
 
     id: str
@@ -103,22 +104,21 @@ class Declaration:
 
     @property
     def false_alarms(self) -> str:
-        """How often it is false."""
+        """How often the alarm is false."""
         return self.promise or fired_wrongly(self.id)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a rule finds in a run, one entry per row of the signals.
+    """The result of a rule on a run, one entry per row of the signals.
 
-    `holds` is the condition, `value` what was compared with `limit` (NaN: not measured), and
-    `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
-    enough to explain a fall of the likelihood (default: where it holds); `unit(row)` is the unit
-    where it is not always the rule's. Where they depend on what was found, `advice(row)` is what to
-    do, and `words(row)` are cause and action for the headline. `grave` is where the alarm is as
-    severe as its rule says, where that is not everywhere: elsewhere it is one degree less so.
-    `back` is where what was lost is regained, where more than the end of the condition is asked for
-    the end of the alarm.
+    `holds` is the condition, `value` the measured number that is compared with `limit` (NaN: not
+    measured), and `message(row)` a sentence with the numbers of one row. `explains` marks rows on
+    which a cause is strong enough to explain a fall of the likelihood (default: `holds`);
+    `unit(row)` overrides the rule's unit. `advice(row)` and `words(row)` (cause and action for the
+    headline) override the rule's, if they depend on the numbers. `grave` marks rows with the rule's
+    full severity; elsewhere the alarm is one degree milder. `back` marks rows on which the loss is
+    regained, if the alarm should last beyond its condition.
     """
 
     holds: Flags
@@ -140,13 +140,13 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Declaration):
-    """An alarm that is computed from the signals.
+    """An alarm computed from the signals.
 
-    `phase`: the rule holds only while the run is in this phase. `inhibited`: it does not hold where
-    a fall of the likelihood is attributed to another cause. `rank` is set where the rule names a
-    cause other than LLD. `fires_below`: values under the threshold are the bad ones. `guarantee`
-    replaces `promise` for one row. `inside`: a sign of the policy and not of the outcome, so
-    it is information while the reward clearly rises.
+    `phase`: the rule holds in this phase only. `inhibited`: the rule does not hold while another
+    cause explains a fall of the likelihood. `rank` is set if the rule names a cause other than LLD.
+    `fires_below`: values below the threshold are the bad ones. `guarantee` replaces `promise` for
+    one row. `inside`: a sign of the policy, not of the outcome; it is information while the reward
+    clearly rises.
     """
 
     measure: Callable[[Evidence], Measurement]
@@ -161,17 +161,16 @@ class Rule(Declaration):
     inside: bool = False
 
     def firing(self, e: Evidence, holds: Flags) -> Rows:
-        """For each row the row from which on the alarm fires there, -1 where it does not: from
-        where `holds` has been true for long enough to where it no longer is, and what was lost is
-        back."""
+        """For each row: the row since which the alarm has been firing, or -1. It fires once `holds`
+        has been true for long enough, until `holds` has ended and the loss is regained."""
         waits = e.cadence.rows(self.for_steps), e.cadence.rows(self.clear_steps)
         return firing(holds, *waits, self.measure(e).back)
 
 
 @dataclass(frozen=True)
 class Episode:
-    """Something is there from row `begin` on; it has been for long enough at row `fired`, and is
-    over at row `end`, which is None while it lasts. `span` are the steps of the last two."""
+    """A condition that holds from row `begin` on, has held long enough at row `fired`, and is over
+    at row `end` (None while it lasts). `span` are the steps of `fired` and `end`."""
 
     begin: int
     fired: int
@@ -179,22 +178,22 @@ class Episode:
     span: Span
 
     def at(self, row: int) -> bool:
-        """Whether it fires at a row."""
+        """Whether the alarm fires at a row."""
         return self.fired <= row and self.lasts(row)
 
     def lasts(self, row: int) -> bool:
-        """Whether it is not over at a row."""
+        """Whether the episode is not over at a row."""
         return self.end is None or row < self.end
 
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule that fires, has fired, or is about to.
+    """A rule that fires, has fired, or is pending.
 
-    `severity` is the worst it has had; `step` is where it first fired with that severity, or, while
-    it is pending, since when it holds; `value` and `threshold` are from there. `episodes` are
-    (fired, resolved) steps, of whatever severity, so that none of them changes as the run goes on;
-    resolved is None while the alarm still fires. `cause` and `action` are for the headline.
+    `severity` is the worst so far; `step` is where the alarm first fired with that severity
+    (pending: since when the condition holds); `value` and `threshold` are from there. `episodes`
+    are (fired, resolved) steps at any severity, so later rows never change them; resolved is None
+    while the alarm fires. `cause` and `action` are for the headline.
     """
 
     rule: str
@@ -214,23 +213,23 @@ class Alert:
 
     @property
     def first_step(self) -> int:
-        """The step at which it first fired, of whatever severity. Not of a pending alarm."""
+        """The step at which the alarm first fired, at any severity. Not for pending alarms."""
         return self.episodes[0][0]
 
     @property
     def start(self) -> int:
-        """The step at which it last fired. Not of a pending alarm."""
+        """The step at which the alarm last fired. Not for pending alarms."""
         return self.episodes[-1][0]
 
     @property
     def since(self) -> str:
-        """The same in words."""
+        """`start` and the time since, in words."""
         return f"{'firing since' if self.state == 'firing' else 'fired at'} step {self.start}"
 
 
 def firing(holds: Flags, for_steps: int, clear_steps: int, back: Flags | None = None) -> Rows:
-    """For each row the number of the row from which on an alarm fires there, -1 where it does not:
-    from `for_steps` of true to `clear_steps` of false that are `back`."""
+    """For each row: the row since which an alarm has been firing, or -1. It fires after `for_steps`
+    true rows and ends after `clear_steps` false rows that are `back`."""
     over = ~holds if back is None else ~holds & back
     fires = np.flatnonzero(d.consecutive(holds) >= for_steps)
     clears = np.flatnonzero(d.consecutive(over) >= clear_steps)
@@ -252,7 +251,7 @@ def firing(holds: Flags, for_steps: int, clear_steps: int, back: Flags | None = 
 
 
 def episodes(e: Evidence, holds: Flags, since: Rows) -> list[Episode]:
-    """All episodes so far of what `holds`, and fires `since` a row. The list grows."""
+    """All episodes of `holds` so far; they fire `since` a row. The list grows."""
     on, before = d.consecutive(holds), np.nan_to_num(d.shifted(since, 1), nan=-1)
     state = d.cell()
     of: list[Episode] = [] if state.value is None else state.value
@@ -267,5 +266,6 @@ def episodes(e: Evidence, holds: Flags, since: Rows) -> list[Episode]:
 
 
 def stretches(e: Evidence, flags: Flags, ends: int) -> list[Episode]:
-    """All stretches so far in which something is there, until it has not been for `ends` steps."""
+    """All stretches so far in which a condition holds; a stretch ends after `ends` steps without
+    it."""
     return episodes(e, flags, firing(flags, 1, e.cadence.rows(ends)))

@@ -1,12 +1,15 @@
-"""The level that a signal is used to, how far it is from it now, and until when. Causal: one fold.
+"""The usual level of a signal, the current distance from it, and when a departure ends. Causal: one
+fold.
 
-The usual level is the median of up to `steps` measured steps that ended GAP steps ago, in
-logarithms. What is beyond the limit and beyond noise departs from it, and that is an episode: until
-the level is back, its usual level and noise are those of before. So a change that lasts never
-becomes the usual, and its end is no alarm the other way round, unless the reward has clearly risen
-meanwhile: what was learned may be lost again. A trend is no noise (`detectors.swings`), and however
-noisy a signal is, no more than MOST limits are asked; so much is asked, too, while little is known
-of the noise. Only signals with a scale, whose 0 means nothing of it, have ratios.
+The usual level is the median, in logarithms, of up to `steps` measured steps that ended GAP steps
+ago. A signal departs from it when it is beyond the limit and beyond noise. That is an episode:
+until the level is back, the usual level and its noise are those from before. So a lasting change
+never becomes the usual one, and its end is no alarm in the other direction, unless the reward has
+clearly risen meanwhile (a gain may be lost again). A trend is not noise (`detectors.swings`).
+However noisy a signal is, at most MOST limits are required; they are also required while little is
+known of the noise.
+
+Ratios need a signal with a true zero.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from .outcome import RECOVERED, RISES, outcome, upper_noise
 WINDOW = 100  # steps
 GAP = 10  # steps, at first half of those so far
 LEAST = 5  # measured steps of the usual level
-RECENT = 3  # steps whose median is compared, and SMOOTH where that is noisy
+RECENT = 3  # steps whose median is compared; SMOOTH if it is noisy
 CLEAR = 5.0  # standard errors
 MOST = 3.0  # times the limit, in logarithms: the most that noise asks for
 NEAR = 2.0  # standard errors of the usual level that count as back, up to half of the limit
@@ -36,7 +39,7 @@ TINY = 1e-12  # a gradient norm that is rounding, whatever came before
 GRADIENT_SURGE = 3.0  # × usual
 ENTROPY_SURGE = 1.5  # × usual
 ENTROPY_COLLAPSE = 2.0  # × usual: a surge that is part of a collapse
-ENTROPY_GAIN = 0.1  # nats/token above usual, or once the usual where that is less
+ENTROPY_GAIN = 0.1  # nats/token above usual, or once the usual if that is less
 SHRUNK, GROWN = 0.5, 2.0  # × the usual response length
 VANISHED = 1 / 30  # × the usual gradient norm
 ABANDONED = 0.33  # × the usual number of valid searches
@@ -50,8 +53,8 @@ KL_FAR = 100.0  # nats, from the first step on: more than whole responses differ
 
 
 class Scale(NamedTuple):
-    """The limits of a signal, × usual, and the steps of its usual level: a slow change needs more.
-    `least` stands for smaller values, such as none."""
+    """The limits of a signal as factors of the usual level, and the number of steps of that level:
+    a slow change needs more. `least` replaces smaller values, such as 0."""
 
     high: float
     low: float
@@ -71,11 +74,9 @@ SCALES = {
 
 
 class Departure(NamedTuple):
-    """How far a signal is from its usual level, one entry per row; NaN where that is unknown.
-
-    `ratio` of the median of the last RECENT steps to `usual`; `holds` from where it departs until
-    it is back.
-    """
+    """The distance of a signal from its usual level, one entry per row; NaN while unknown. `ratio`
+    is the median of the last RECENT steps over `usual`; `holds` from the departure until the level
+    is back."""
 
     ratio: d.Series
     usual: d.Series
@@ -83,12 +84,12 @@ class Departure(NamedTuple):
 
 
 def risen(e: Evidence, name: str) -> Departure:
-    """A signal against its usual level, from above."""
+    """A signal above its usual level."""
     return _departures(e, name)[0]
 
 
 def fallen(e: Evidence, name: str) -> Departure:
-    """A signal against its usual level, from below."""
+    """A signal below its usual level."""
     return _departures(e, name)[1]
 
 
@@ -111,7 +112,7 @@ def _departures(e: Evidence, name: str) -> tuple[Departure, Departure]:
 
 @dataclass
 class _Side:
-    """The state of a signal in one direction: `sign` 1 above the usual level, −1 below it."""
+    """The state of a signal in one direction: `sign` is 1 above the usual level, −1 below it."""
 
     sign: float
     limit: float  # in logarithms, as are all levels here
@@ -155,8 +156,8 @@ class _Side:
     def hold(
         self, now: float, smooth: float, departs: bool, reward: float, steps: int
     ) -> bool:
-        """Whether the signal is away from its usual level, after one more step. `smooth`: the
-        median of the last SMOOTH steps."""
+        """Whether the signal has departed, after one more step. `smooth`: the median of the last
+        SMOOTH steps."""
         if departs and not self.is_open:
             self.is_open, self.farthest, self.reward = True, now, reward
             self.waiting.clear()  # the steps just before are no part of the usual
@@ -174,7 +175,7 @@ class _Side:
 
 
 def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Series:
-    """Level − usual, usual, and 1 where it departs, for each step: above, then below, (6, N)."""
+    """Per step: level − usual, usual, and 1 during a departure; above, then below, (6, N)."""
     windows = [cadence.rows(RECENT), cadence.rows(SMOOTH)]
     logs, rewards, errors = rows
     levels = [d.trailing_median(logs, w, w) for w in windows]
@@ -208,8 +209,8 @@ def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Seri
 
 @once
 def gradient_norm(e: Evidence) -> d.Series:
-    """The gradient norm before clipping, where there is a gradient: all groups with equal rewards
-    leave none, or what rounding leaves of it."""
+    """The gradient norm before clipping, on steps with a gradient. Groups with equal rewards leave
+    no gradient, or only rounding."""
     norm = e.column("grad_norm")
     level = on_measured(norm, lambda v: d.trailing_median(v, 5, 1))  # no single spike is the size
     largest = d.accumulated(np.fmax, level)
@@ -219,8 +220,8 @@ def gradient_norm(e: Evidence) -> d.Series:
 
 @once
 def kl_explosion(e: Evidence) -> Departure:
-    """The KL to the reference against the largest before, until it is back; or farther than any
-    policy goes. A KL that grows as the cube of the steps is no explosion, however early."""
+    """The KL to the reference against the largest earlier one, until it is back; or beyond the
+    reach of any policy. A KL that grows as the cube of the steps is no explosion, however early."""
     recent, earlier, least = (e.cadence.rows(n) for n in (KL_RECENT, KL_EARLIER, KL_LEAST))
     back = e.cadence.rows(BACK)
 

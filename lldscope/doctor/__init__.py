@@ -1,1 +1,1 @@
-"""Whether a run directory is intact, and how to repair it."""
+"""Checks whether a run directory is intact, and repairs it."""

@@ -1,9 +1,9 @@
-"""Whether a run directory is intact: what is on disk, compared with what the manifests list.
+"""Checks whether a run directory is intact: the files against the manifests.
 
-`examine` only reads. Damage means that rows which were once sealed are lost; a warning is something
-to know or to clean up; a note explains. `repair` never touches what a running recorder writes,
-moves damaged parts into quarantine, and lists parts again whose manifest line is lost. What it
-cannot restore stays reported.
+`examine` only reads. Damage means that sealed rows are lost; a warning needs attention or cleaning;
+a note explains. `repair` never touches files that a running recorder writes, moves damaged parts
+into quarantine, and lists parts again whose manifest line is lost. What it cannot restore stays
+reported.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def examine(run: Path) -> Examination:
 
 
 def repair(examination: Examination) -> Examination:
-    """Do what the findings offer, in their order, and examine again. Raises OSError."""
+    """Apply the repairs of the findings, in order, and examine again. Raises OSError."""
     done = [f for f in examination.findings if f.action is not None]
     for finding in done:
         assert finding.action is not None
@@ -105,7 +105,7 @@ def check_manifests(examination: Examination) -> Iterator[Finding]:
 
 
 def check_parts(examination: Examination) -> Iterator[Finding]:
-    """Reads every part that counts: size, checksum, footer, rows, columns."""
+    """Read every part that counts: size, checksum, footer, rows, columns."""
     run = examination.run
     for part in examination.manifest.parts:
         where = f"{part.table}/{part.file}"
@@ -135,10 +135,8 @@ def _lost_rows(part: Part) -> str:
 
 def check_unlisted_files(examination: Examination) -> Iterator[Finding]:
     """Files that do not count: leftovers of a killed process, and rows that can be listed again.
-
-    Those are intact parts of a manifest that has lost lines, and merged parts; where the manifest
-    is whole, other parts are of a seal that was not completed.
-    """
+    Listed again are merged parts, and intact parts of a manifest that has lost lines; if the
+    manifest is whole, other parts belong to an unfinished seal."""
     run = examination.run
     # The manifests are read again: checking the parts of a long run takes minutes.
     manifest = layout.read_manifest(run)
@@ -172,7 +170,7 @@ def check_unlisted_files(examination: Examination) -> Iterator[Finding]:
 
 
 def _intact_part(run: Path, file: UnlistedFile) -> Part | None:
-    """An unlisted file as a part; None unless it is intact and was written under this name."""
+    """An unlisted file as a part; None unless it is intact and its metadata match its name."""
     try:
         with open(file.path, "rb") as raw:
             crc, size = json_files.checksum(raw), raw.tell()
@@ -188,7 +186,7 @@ def _intact_part(run: Path, file: UnlistedFile) -> Part | None:
 
 
 def check_writers(examination: Examination) -> Iterator[Finding]:
-    """Recorders that are running or were not closed, and what they left."""
+    """Recorders that run or were not closed, and their leftovers."""
     run, manifest = examination.run, examination.manifest
     for owner in manifest.owners:
         beat = examination.heartbeats.get(owner.rank, {})

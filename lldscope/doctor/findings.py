@@ -1,4 +1,4 @@
-"""The doctor's data: the examined run, and the findings about it."""
+"""The doctor's data: the examined run and the findings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEVERITIES: tuple[Severity, ...] = ("damage", "warning", "note")  # worst first
 
 @dataclass
 class Finding:
-    """One fact about a run: its kind, where it is, and what `--repair` does."""
+    """One finding: its kind, its place, and its repair."""
 
     severity: Severity
     what: str
@@ -40,8 +40,8 @@ def worst(findings: Iterable[Finding]) -> Severity | None:
 
 @dataclass
 class Examination:
-    """A run directory as it was when its examination began, and what was found in it: `rows` are
-    those of the intact parts, by table."""
+    """A run directory as it was when the examination began, and the findings. `rows` counts the
+    rows of intact parts by table."""
 
     run: Path
     manifest: Manifest

@@ -1,7 +1,7 @@
-"""What `lldscope doctor --repair` does. Each function is the action of one finding.
+"""The repairs of `lldscope doctor --repair`, one function per finding.
 
-Files are moved into `quarantine/` rather than deleted, unless their rows are in another part. A
-file that has come to count since it was examined is left alone.
+Files are moved into `quarantine/` rather than deleted, unless another part holds their rows. A file
+that a manifest lists since the examination is left alone.
 """
 
 from __future__ import annotations

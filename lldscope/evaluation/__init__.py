@@ -1,1 +1,1 @@
-"""How well the alarms do on runs whose outcome is known."""
+"""Evaluates the alarms on runs whose outcome is known."""

@@ -31,11 +31,11 @@ Split = Literal["development", "test", "all"]
 class LabelledRun:
     """A run of the bank.
 
-    `end_step` is where its reward collapsed or its held-out evaluation degraded, `fault` what was
-    broken in it on purpose, and `path` a run directory or a Parquet file of signals, of this run or
-    with a column `run`. `by_reward` is False where the outcome comes from held-out evaluations.
-    `evaluations`, each of so many `questions`, are its `eval_score` where the file has none. Runs
-    of one `arm` differ in nothing but their seed.
+    `end_step` is the step at which its reward collapsed or its held-out evaluation degraded,
+    `fault` a fault injected on purpose, and `path` a run directory or a Parquet file of signals (of
+    this run, or with a column `run`). `by_reward` is False if the outcome comes from held-out
+    evaluations. `evaluations`, each of so many `questions`, replace a missing `eval_score`. Runs of
+    one `arm` differ only in their seed.
     """
 
     name: str
@@ -52,11 +52,11 @@ class LabelledRun:
 
     @property
     def label(self) -> str:
-        """The class in which the run is counted: its fault, or its outcome."""
+        """The class of the run: its fault, or else its outcome."""
         return self.fault or self.outcome
 
     def signals(self) -> pd.DataFrame:
-        """One row per step with the columns of `schema.SIGNALS`; NaN where there is no column."""
+        """One row per step with the columns of `schema.SIGNALS`; NaN for missing columns."""
         if self.path.is_dir():
             from ..runs import open_run
 
@@ -77,7 +77,7 @@ class LabelledRun:
 
 
 def rows_of_run(file: Path, run: str) -> pd.DataFrame:
-    """Rows of a Parquet file whose column `run` names the run; all rows if there is no such
+    """Rows of a Parquet file that belong to the run, by the column `run`; all rows without such a
     column."""
     try:
         named = "run" in pq.read_schema(file).names

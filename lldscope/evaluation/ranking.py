@@ -1,9 +1,8 @@
-"""How well scores tell runs that degrade from runs that hold, while they still look alike.
+"""How well a score separates runs that degrade from runs that hold, before they degrade.
 
-A detector maps the signals of a run to one score per row, higher where it is more alarmed; the
-score of a row may use rows up to it only. Runs are compared within arms, that is among runs of one
-recipe, so that a detector gains nothing from recognizing the recipe; and a run that ended with one
-that held over the same steps, so that it gains nothing from the number of steps.
+A detector maps the signals of a run to one score per row, higher if more alarming; a score may use
+only its own and earlier rows. Runs are compared within arms (runs of one recipe), so recognizing
+the recipe gains nothing; and over the same steps, so the number of steps gains nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def _mean(name: str, sign: float = 1.0) -> Detector:
 
 
 def _reward_lost(signals: pd.DataFrame) -> Floats:
-    """Share of its best ten-step mean so far that the reward has lost."""
+    """The share of the best ten-step mean of the reward that is lost."""
     mean = trailing_mean(floats(signals, "reward"), SMOOTH, LEAST)
     best = np.fmax.accumulate(mean)
     return np.where(best > 0, 1 - mean / np.where(best > 0, best, 1), np.nan)
@@ -81,8 +80,9 @@ CONTROLS = (STEP, ARM, SHUFFLED)
 
 
 def read_detector(file: Path) -> Detector:
-    """The function `score` of a Python file, which is run: signals of a run, a DataFrame with the
-    columns of `lldscope schema signals` and one row per step, to one number per row."""
+    """The function `score` of a Python file, which is executed. It maps the signals of a run (a
+    DataFrame with the columns of `lldscope schema signals`, one row per step) to one number per
+    row."""
     if not file.is_file():
         raise UsageError(f"There is no file {file}.")
     try:
@@ -96,8 +96,8 @@ def read_detector(file: Path) -> Detector:
 
 @dataclass(frozen=True)
 class Trace:
-    """The highest score of a run up to each row; −inf before the first. `end` is the step at which
-    the run ended, None if it held."""
+    """The highest score of a run up to each row; −inf before the first. `end` is the last step of
+    the run; None if it held."""
 
     arm: str
     end: int | None
@@ -117,15 +117,15 @@ class Trace:
 
 @dataclass(frozen=True)
 class Ranking:
-    """What a detector is worth. Intervals are 95 % bootstrap intervals: over arms, and over the
-    runs of each.
+    """The performance of a detector. Intervals are 95 % bootstrap intervals, over arms and the runs
+    of each.
 
-    `auroc`: of a run that ended and one of its arm that held, how probably the first had the higher
-    score before its end; ties count half. `ahead`: the same in the first four fifths of the way to
-    the end. `pooled`: of two runs of any arms. `found`: how many of the runs that ended had passed
-    a limit before, the lowest that at most FALSE_SHARE of those that held ever pass (`false`), in
-    arms with runs of both kinds. `lead_median`: steps from there to the end, of those found, and
-    `lead_share_median` as a share of the end.
+    `auroc`: the probability that a run that ended had a higher score before its end than a run of
+    the same arm that held; ties count half. `ahead`: the same over the first four fifths of the
+    steps. `pooled`: the same over all arms. `found`: how many of the runs that ended had passed the
+    limit before; the limit is the lowest that at most FALSE_SHARE of the runs that held ever pass
+    (`false`), in arms with runs of both kinds. `lead_median`: steps from there to the end, for
+    those found; `lead_share_median` as a share of the end.
     """
 
     detector: str
@@ -147,7 +147,7 @@ HEAD = (
 
 
 def cells(ranking: Ranking) -> list[str]:
-    """A row of the table with this HEAD."""
+    """A row of the table under HEAD."""
 
     def number(value: float | None) -> str:
         return "–" if value is None else f"{value:.2f}"
@@ -167,14 +167,11 @@ def cells(ranking: Ranking) -> list[str]:
 
 
 def rank(runs: Sequence[LabelledRun], user_score: Detector | None = None) -> list[Ranking]:
-    """The user's detector, if any, the single signals, and three controls that must fail: the
-    number of the step; the configuration (the share of the arm's runs that ended); and the user's
-    detector, or the best signal, with the labels shuffled within each arm (the middle one of
-    SHUFFLES).
-
-    Runs with a fault, and those that neither ended nor held, do not count. Empty without a run of
-    each kind.
-    """
+    """Rank the user's detector (if any), the single signals, and three controls that must fail: the
+    step number; the configuration (the share of the arm's runs that ended); and the user's
+    detector, or the best signal, with labels shuffled within each arm (the median of SHUFFLES).
+    Runs with a fault, and runs that neither ended nor held, do not count. Empty unless there are
+    runs of both kinds."""
     runs = [r for r in runs if r.label in ENDS or r.label == "held"]
     endings: dict[str, list[bool]] = {}
     for run in runs:
@@ -193,13 +190,13 @@ def rank(runs: Sequence[LabelledRun], user_score: Detector | None = None) -> lis
         for name, values in scores.items():
             steps = frame["step"].to_numpy(np.int64)
             traces[name].append(Trace(run.arm, run.end_step, steps, highest_so_far(values)))
-    rankings = [ranking(name, of) for name, of in traces.items()]
+    rankings = [ranking(name, group) for name, group in traces.items()]
     best = OWN if user_score else max(rankings[: len(SIGNALS)], key=lambda r: r.auroc or 0).detector
     return [*rankings, _shuffled(traces[best])]
 
 
 def highest_so_far(scores: Floats) -> Floats:
-    """The highest score up to each row; −inf before the first that is a number."""
+    """The highest score up to each row; −inf before the first number."""
     return np.fmax.accumulate(np.where(np.isnan(scores), -np.inf, scores))
 
 
@@ -222,7 +219,7 @@ Arm = tuple[list[Trace], list[Trace]]
 
 
 def ranking(name: str, traces: Sequence[Trace]) -> Ranking:
-    """How a detector with these traces does."""
+    """The performance of a detector with these traces."""
     arms = _mixed(traces)
     pooled = _auroc([_split(traces)])
     if not arms:
@@ -251,21 +248,22 @@ def _split(traces: Sequence[Trace]) -> Arm:
 
 
 def _mixed(traces: Sequence[Trace]) -> list[Arm]:
-    """The arms with runs that ended and runs that held."""
+    """The arms with runs of both kinds."""
     names = dict.fromkeys(trace.arm for trace in traces)
     arms = [_split([t for t in traces if t.arm == name]) for name in names]
     return [(failures, survivors) for failures, survivors in arms if failures and survivors]
 
 
 def _sample(arm: Arm, rng: np.random.Generator) -> Arm:
-    """As many runs of each kind, drawn with replacement."""
-    failures, survivors = ([of[i] for i in rng.integers(len(of), size=len(of))] for of in arm)
+    """A bootstrap sample of the runs of each kind."""
+    failures, survivors = ([group[i] for i in rng.integers(len(group), size=len(group))]
+                           for group in arm)
     return failures, survivors
 
 
 def _auroc(arms: Sequence[Arm], share: float = 1.0) -> float:
-    """Over the pairs of all arms: how often the run that ended had the higher score before this
-    share of its end; ties count half."""
+    """Over pairs of runs of the same arm: how often the run that ended had the higher score before
+    this share of its end; ties count half."""
     wins, n = 0.0, 0
     for failures, survivors in arms:
         for t in failures:
@@ -293,7 +291,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _shuffled(traces: Sequence[Trace]) -> Ranking:
-    """With the ends dealt out anew within each arm: the middle one of SHUFFLES, by AUROC."""
+    """The median ranking, by AUROC, of SHUFFLES shuffles of the labels within each arm."""
     deals: list[tuple[float, int, list[Trace]]] = []
     for seed in range(SHUFFLES):
         rng = np.random.default_rng(seed)

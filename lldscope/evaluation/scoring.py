@@ -31,7 +31,7 @@ ANY: dict[str, Callable[[Alert], bool]] = {
     "any without evaluations": lambda alert: ANY["any alarm"](alert) and alert.rule not in HELD_OUT,
     "any critical": lambda alert: alert.severity >= Severity.CRITICAL,
 }
-"""Alarms of several rules taken together. HELD_OUT read the score that may define the label."""
+"""Groups of alarms. HELD_OUT are rules that read the score that may define the label."""
 
 
 def moving_mean(reward: ArrayLike) -> NDArray[np.float64]:
@@ -40,11 +40,9 @@ def moving_mean(reward: ArrayLike) -> NDArray[np.float64]:
 
 
 def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
-    """The row at which a reward falls: the first of FALL_STEPS in a row whose SMOOTH-step mean is
-    under `share` of the best such mean so far; None if there is none.
-
-    `reward` is one number per step; means over rows with a NaN are left out.
-    """
+    """The row at which a reward falls: the first of FALL_STEPS consecutive rows whose SMOOTH-step
+    mean is under `share` of the best such mean so far; None if it never falls. `reward` has one
+    number per step; means over rows with a NaN are left out."""
     means = moving_mean(reward)
     best = np.fmax.accumulate(means) if len(means) else means
     low = (best > 0) & (means < share * best)
@@ -54,8 +52,8 @@ def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """A run of the bank and its number of steps. `fired` maps each alarm to the steps at which it
-    began to fire; `fall` is the step at which the reward fell, if it did without a fault."""
+    """An evaluated run of the bank. `fired` maps each alarm to the steps at which it began to fire;
+    `fall` is the step at which the reward fell without an injected fault."""
 
     run: LabelledRun
     steps: int
@@ -64,15 +62,15 @@ class EvaluatedRun:
 
     @property
     def label(self) -> str:
-        """The class in which the run is counted: its fault or its outcome. A run that held in the
-        end after a fall of its reward is `recovered`, because an alarm in it is not false."""
+        """The class of the run: its fault or its outcome. A run that held in the end after a fall
+        of its reward is `recovered`, because an alarm in it is not false."""
         if self.run.label == "held" and self.run.by_reward and self.fall is not None:
             return RECOVERED
         return self.run.label
 
 
 def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
-    """Assess a run of the bank with the rules of this version."""
+    """Assess a run of the bank with the current rules."""
     from ..runs import open_run
 
     if run.path.is_dir():  # includes the changes that were declared while it ran
@@ -90,13 +88,14 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
 
 
 def _starts(alert: Alert) -> list[int]:
-    """Where the alarm fired with its severity; it may have fired earlier with a lower one."""
+    """The steps at which the alarm fired with its severity; it may have fired earlier with a lower
+    one."""
     return [alert.step, *(start for start, _ in alert.episodes if start > alert.step)]
 
 
 def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
-    """The step at which the reward of a run without a fault fell; None if it did not, and where
-    runs are labelled by something else."""
+    """The step at which the reward of a run without a fault fell; None if it did not, or if runs
+    are labelled by another score."""
     if run.fault is not None or not run.by_reward:
         return None
     reward = floats(signals, "reward")
@@ -105,13 +104,13 @@ def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
 
 
 def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[dict[str, Any]]:
-    """How each alarm did. It warned of a run's end (collapsed or degraded), or of the fall of its
-    reward, if it first fired before that.
+    """The performance of each alarm.
 
-    Runs that held are watched to their last step, the others up to their end. So false alarms,
-    `false_alarms` times in `healthy_steps`, are also counted up to the median step of the ends,
-    `same_step`. `fired` maps each label to the runs on which the alarm fired, and all runs; `lead_`
-    are steps, `fall_lead_share_median` a share of the steps up to the fall.
+    An alarm warned of a run's end (collapsed or degraded), or of the fall of its reward, if it
+    first fired before. Runs that held are watched to their last step, others up to their end; so
+    false alarms (`false_alarms` in `healthy_steps`) are also counted up to the median end,
+    `same_step`. `fired` maps each label to the number of runs in which the alarm fired, and of all
+    runs; `lead_` are steps, `fall_lead_share_median` a share of the steps up to the fall.
     """
     healthy = [run for run in runs if run.label == "held"]
     ends = [(r, r.run.end_step or 0) for r in runs if r.label in ENDS]

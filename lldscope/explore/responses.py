@@ -125,7 +125,7 @@ def _previews(run: Run, keys: pd.DataFrame, inside: str) -> pd.DataFrame:
     return run.sql(sql, None, SECONDS)
 
 
-# Groups of a step by what their correct responses lost; of groups without Δ those of mixed reward.
+# Groups of a step by the loss of their correct responses; without Δ, groups of mixed reward.
 _GROUPS_OF_STEP = """
 WITH r AS (
     SELECT *, coalesce(group_id, -1 - response_id) AS g FROM responses WHERE step = $1

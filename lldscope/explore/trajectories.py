@@ -26,7 +26,7 @@ SELECT action_index, kind, n_tokens, logp_old_sum AS logp_old, logp_post_sum AS 
 FROM actions WHERE step = ? AND rank = ? AND response_id = ? ORDER BY action_index
 """
 
-# `not_finite`: what is not a number, as it was recorded; pandas does not tell NaN from NULL.
+# `not_finite`: recorded NaN or Inf as text; pandas does not tell NaN from NULL.
 _TOKENS = """
 SELECT position, action_index, token_id, left(text, $4) AS text, length(text) AS characters,
     logp_behaviour, logp_old, logp_post, logp_post::DOUBLE - logp_old::DOUBLE AS delta, entropy,

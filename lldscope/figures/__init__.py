@@ -1,6 +1,6 @@
-"""What charts show: from tables of a run to figures, as pure functions.
+"""Figures from the tables of a run, as pure functions.
 
-A figure is plain data, in Plotly's words: lines (`data`), bands, marks and axes (`layout`), and
-what is said of them (`meta` of the layout). Plotly draws it on the dashboard, `svg` in reports and
+A figure is plain data in Plotly's terms: lines (`data`), bands, marks and axes (`layout`), and a
+description (`meta` of the layout). Plotly draws it on the dashboard, `svg` in reports and
 notebooks.
 """

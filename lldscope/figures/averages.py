@@ -1,8 +1,7 @@
 """Runs of one group as one line: their mean at each step, and a band from lowest to highest.
 
-Each run counts once at each step it has, whatever its number of responses; what is averaged are the
-trailing means, so the line is inside its band. That is right for one signal over steps, and for
-nothing that sums over them. Pure functions.
+Each run counts once per step, whatever its number of responses. The line averages trailing means,
+so it lies inside its band. This suits one signal over steps, and no sum of signals. Pure functions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ BAND = 0.16  # opacity
 
 
 def lines_of(names: Sequence[str], groups: Mapping[str, str]) -> dict[str, list[str]]:
-    """Line → its runs, in order: a line for each group, and for each run that is in none."""
+    """Line → its runs, in order: one line per group, and one per run without a group."""
     lines: dict[str, list[str]] = {}
     for name in names:
         # a slash at the end keeps groups apart from runs of the same name
@@ -37,8 +36,8 @@ def lines_of(names: Sequence[str], groups: Mapping[str, str]) -> dict[str, list[
 def spread_of(
     tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: XAxis
 ) -> pd.DataFrame:
-    """A row for each step that any run has: its place `x` on the axis, `mean`, `min` and `max` of
-    the runs. On an axis that counts from an event, by steps since that."""
+    """A row for each step of any run: its position `x` on the axis, and `mean`, `min` and `max` of
+    the runs. On an axis that counts from an event, rows are aligned by steps since the event."""
     rows = [
         pd.DataFrame({
             "step": floats(table, "onset" if axis.by == "onset" else "step"),
@@ -54,8 +53,8 @@ def group_line(
     name: str, style: tuple[str, str], runs: Sequence[Subject], values: Sequence[Numbers],
     axis: XAxis, zoom: tuple[float, float] | None, most: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Thinned]:
-    """Traces: the band and the mean. Marks: each run's decay alarm,
-    faintly. And the points of the mean."""
+    """The traces of band and mean; the marks, a faint decay alarm of each run; and the points of
+    the mean."""
     of = spread_of([run.table for run in runs], values, axis).astype(float)
     color, dash = style
     label = escape(visible(name))

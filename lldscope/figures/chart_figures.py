@@ -50,8 +50,8 @@ CLEARLY = 0.3  # of a line's range
 
 
 def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = None) -> Figure:
-    """A chart of one run, with its phases, alarms and events marked. `axis`: that of all charts
-    beside it; by default its own."""
+    """A chart of one run with phases, alarms and events. `axis` is shared with neighbouring charts;
+    by default the chart has its own."""
     axis = axis or x_axis([subject.table], view.by)
     zoom = axis.shown(view.zoom)
     x = positions(subject.table, axis)
@@ -67,7 +67,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
             counts.append(raw)
         mean = thin(x, _smooth(y, line, view, subject), zoom)
         data.append(_draw(mean, line))
-        if line.column != EVIDENCE:  # which is there without what it is of
+        if line.column != EVIDENCE:  # present even if Δ was not measured
             counts.append(mean)
     window = zoom or axis.extent
     layout = chart_layout(chart, axis, window)
@@ -95,9 +95,7 @@ def make_overlay(
     chart: Chart, subjects: list[Subject], subset: set[str], view: View, names: Sequence[str] = ()
 ) -> Figure:
     """A chart of several runs: the chart's first line of each, in the run's colour and dash.
-
-    `names`: all runs that are compared, if some cannot be read; the others keep their colours.
-    """
+    `names` are all compared runs, including unreadable ones, so that colours stay the same."""
     subjects = [aligned(s, view.by) for s in subjects]
     axis = x_axis([s.table for s in subjects], view.by)
     most = min(MOST_POINTS, MOST_TOGETHER // max(1, len(subset)))
@@ -138,7 +136,8 @@ def _smooth(values: Numbers, line: Line, view: View, subject: Subject) -> Number
 
 
 def aligned(subject: Subject, by: str) -> Subject:
-    """The run with a column of steps since the onset of decay; NaN where that never was."""
+    """The run with an additional column of steps since the onset of decay; NaN if it never
+    decayed."""
     if by != "onset":
         return subject
     since = floats(subject.table, "step") - zero(subject)
@@ -158,20 +157,19 @@ def run_style(position: int) -> tuple[str, str]:
 
 
 def is_measured(figure: Figure) -> bool:
-    """Whether anything that the chart shows was measured."""
+    """Whether any signal of the chart was measured."""
     return bool(figure["layout"]["meta"]["measured"])
 
 
 def curves(figure: Figure) -> list[Figure]:
-    """The lines that a legend and words describe: neither raw values nor edges of a band."""
+    """The lines that legend and description name: no raw values, no edges of a band."""
     lines = (t for t in figure["data"] if t["type"] == "scatter" and t["x"])
     return [line for line in lines if line["opacity"] == 1 and line["line"]["width"]]
 
 
 def in_words(figure: Figure) -> str:
-    """What a chart shows, for who cannot see it or would read off its ends: of each line its first
-    and last value, of few lines how far they went beyond both, of many lines the first. And the
-    remarks."""
+    """The chart in words, for people who cannot see it: first and last value of each line; for few
+    lines also their extremes beyond both; and the remarks."""
     lines = curves(figure)
     courses = []
     for line in lines[:MOST_DESCRIBED]:
@@ -184,7 +182,7 @@ def in_words(figure: Figure) -> str:
 
 
 def _extremes(line: Figure, figure: Figure) -> str:
-    """The highest and the lowest value of a line, where they are clearly beyond its two ends."""
+    """The highest and the lowest value of a line, if they are clearly beyond its two ends."""
     x, y = line["x"], line["y"]
     words = ""
     for word, pick in (("highest", max), ("lowest", min)):
@@ -200,7 +198,7 @@ def _extremes(line: Figure, figure: Figure) -> str:
 
 
 def _mask(y: Numbers, log: bool) -> Numbers:
-    """On a logarithmic axis, what is not above 0 has no place."""
+    """Values of 0 or less have no place on a logarithmic axis."""
     return np.where(y > 0, y, np.nan) if log else y
 
 
@@ -235,7 +233,7 @@ def _threshold(arl: float) -> Figure:
 
 
 def _scale(figure: Figure, chart: Chart, view: View) -> Figure:
-    """The y axis as the reader wants it; around a line that is level, with room on both sides."""
+    """The y axis as the reader chose it; a level line gets room on both sides."""
     axis, log = figure["layout"]["yaxis"], chart.log or chart.id in view.log
     if chart.id in view.log:
         axis |= {"type": "log", "exponentformat": "power", "autorange": True}

@@ -19,12 +19,9 @@ _FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "
 def chart_layout(
     chart: Chart, axis: XAxis, window: tuple[float, float], right: bool = True
 ) -> dict[str, Any]:
-    """Axes, margins and hover of a chart; `right`: of one run, with the
-    right-hand axis if it has one, and with room for the names of alarms.
-
-    `meta` is what assets/charts.js needs to keep its range: the axis, how many steps, tokens or
-    seconds its unit is, and the range of all rows.
-    """
+    """Axes, margins and hover of a chart. `right`: the chart shows one run, with its right-hand
+    axis and room for the names of alarms. `meta` lets assets/charts.js keep the range: the axis,
+    the steps, tokens or seconds per unit, and the range of all rows."""
     top = 18 + (ROWS * ROW_HEIGHT if right else 0)
     two = right and chart.right_unit is not None
     plain = {"showgrid": False, "zeroline": False, "linecolor": palette.NEUTRAL, "ticks": ""}
@@ -84,8 +81,8 @@ def _title(text: str, standoff: int) -> dict[str, Any]:
 
 
 def evidence_axis(arl: float) -> dict[str, Any]:
-    """A strip of its own below the other lines: logarithmic, from 1 to a little over the cap of the
-    test's evidence."""
+    """A strip below the other lines: logarithmic, from 1 to slightly above the cap of the test's
+    evidence."""
     top = np.log10(EVIDENCE_CAP * arl)
     ticks = [10**e for e in range(0, int(top) + 1, 4)]
     return {

@@ -1,8 +1,8 @@
 """Marks on a chart: phases as bands, alarms as lines, events as ticks. Pure functions.
 
-The names of alarms stand above the plot, so that no line crosses them. The gravest choose their
-places first; one for which no place is left has its line alone. Places are measured on a narrow
-screen, so that no name covers another anywhere.
+The names of alarms stand above the plot, so that no line crosses them. The most severe alarms get
+their places first; an alarm without a place has only a line. Places are computed for a narrow
+screen, so names never overlap.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def phase_bands(
     table: pd.DataFrame, spans: Sequence[PhaseSpan], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
     """A faint band behind the plot and a strong strip above it, with as much of the phase's name as
-    there is room for: none in a narrow chart, if it would be cut there."""
+    fits."""
     if not spans:
         return []
     starts = at_steps(table, axis, [s.start_step for s in spans])
@@ -83,10 +83,8 @@ def alarm_lines(
 def event_ticks(
     table: pd.DataFrame, events: list[dict[str, Any]], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
-    """A named tick for each event of a step; checkpoints are short ones, if they are not too many.
-
-    The most recent ones if there are more than a chart can bear; zooming in shows the others.
-    """
+    """A named tick for each event; checkpoints are short ticks. If there are too many, the most
+    recent ones are shown, and zooming in shows the others."""
     placed = [e for e in events if isinstance(e.get("step"), int)]
     at = at_steps(table, axis, [float(e["step"]) for e in placed])
     kinds = [str(e.get("kind", "event")) for e in placed]
@@ -107,7 +105,7 @@ def event_ticks(
 
 
 def _vertical(x: float, height: float, color: str, width: float, dash: str = "solid") -> Shape:
-    """A line from the bottom of the chart to `height`, a share of it."""
+    """A line from the bottom of the chart to `height`, a share of the chart's height."""
     line = {"color": color, "width": width, "dash": dash}
     return {"type": "line", "line": line} | _place(x, x, 0.0, height)
 
@@ -151,8 +149,7 @@ Label = dict[str, Any]
 def alarm_labels(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, window: tuple[float, float]
 ) -> list[Label]:
-    """The labels of alarms at their first steps, as far as there is place; the gravest come
-    first."""
+    """The labels of alarms at their first steps, most severe first, as far as there is room."""
     alarms = sorted(
         ((step, a) for a in alerts if (step := a.first_step) is not None),
         key=lambda p: (-p[1].severity.rank, p[0]),

@@ -25,7 +25,7 @@ _COUNT_UNITS = ((2e4, 1.0, ""), (2e7, 1e3, "thousand"), (np.inf, 1e6, "million")
 
 @dataclass(frozen=True)
 class XAxis:
-    """What the x axis counts (see `raw_positions`), its title, scale and extent."""
+    """The unit of the x axis (see `raw_positions`), its title, scale and extent."""
 
     by: str
     title: str
@@ -39,7 +39,7 @@ class XAxis:
 
 @dataclass(frozen=True)
 class Thinned:
-    """Points to draw, how many there were before thinning, and how many were not finite."""
+    """Points to draw, the number of points before thinning, and the number of non-finite ones."""
 
     x: list[float]
     y: list[float]
@@ -71,8 +71,8 @@ def floats(table: pd.DataFrame, column: str) -> Numbers:
 
 
 def raw_positions(table: pd.DataFrame, by: str) -> Numbers:
-    """Steps, tokens seen, seconds since the first row; or steps since the onset of decay,
-    which is a column of the table then."""
+    """Steps, tokens seen, seconds since the first row; or steps since the onset of decay, from the
+    table's column."""
     if by != "time":
         return floats(table, "tokens_seen" if by == "tokens" else by)
     seconds = floats(table, "time")
@@ -99,12 +99,12 @@ def x_axis(tables: list[pd.DataFrame], by: str) -> XAxis:
 
 
 def positions(table: pd.DataFrame, axis: XAxis) -> Numbers:
-    """Where the rows of a table lie on the axis."""
+    """Positions of a table's rows on the axis."""
     return raw_positions(table, axis.by) / axis.divide
 
 
 def at_steps(table: pd.DataFrame, axis: XAxis, steps: list[float]) -> list[float]:
-    """Where steps lie on the axis; between and beyond rows by the nearest ones."""
+    """Positions of steps on the axis; other steps use the nearest rows."""
     x, step = positions(table, axis), floats(table, "step")
     finite = np.isfinite(x)
     if not finite.any():
@@ -132,8 +132,8 @@ def thin(
 
 
 def smooth(values: Numbers, window: int, weights: Numbers | None = None) -> Numbers:
-    """Trailing mean over `window` steps, each with its weight; a step without a measurement stays
-    without. Where no weight was measured, each step counts once."""
+    """Weighted trailing mean over `window` steps; steps without a measurement stay empty. Without
+    any weight, each step counts once."""
     if window <= 1:
         return values
     finite = np.where(np.isfinite(values), values, np.nan)
@@ -145,8 +145,8 @@ def smooth(values: Numbers, window: int, weights: Numbers | None = None) -> Numb
 
 
 def extremes(y: Numbers, most: int) -> Rows:
-    """Which points to draw, at most `most`: of more the lowest and the highest of every 2, 4, 8 …,
-    in order, so that no peak is lost."""
+    """At most `most` points to draw: from more, the lowest and the highest of every 2, 4, 8 …, in
+    order, so that no peak is lost."""
     if len(y) <= most:
         return np.arange(len(y))
     size = 2
@@ -158,7 +158,7 @@ def extremes(y: Numbers, most: int) -> Rows:
 
 
 def _short(values: Numbers, digits: int) -> list[float]:
-    """The numbers with so many significant digits, which is what a chart can show."""
+    """The numbers rounded to so many significant digits, as precise as a chart can show."""
     size = np.floor(np.log10(np.maximum(np.abs(values), 1e-300)))
     scale = 10.0 ** np.clip(digits - 1 - size, -300, 300)
     rounded = (np.round(values * scale) / scale).tolist()

@@ -1,7 +1,7 @@
 """A figure as inline SVG, for pages without script: reports and notebooks.
 
-The drawing fills whatever width it is given: curves are stretched, text and the width of lines are
-not. Colours of ground and ink are CSS variables of the page.
+The drawing fills any width: curves are stretched, text and line widths are not. Background and ink
+are CSS variables of the page.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ STRETCH = {"preserveAspectRatio": "none"}
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart to show: its heading, the legend (name, colour and Plotly dash of each line), the
-    picture, and the picture in words."""
+    """A chart to show: heading, legend (name, colour and Plotly dash of each line), picture, and
+    description."""
 
     title: str
     unit: str
@@ -39,7 +39,7 @@ class Drawing:
 
 
 class Axis:
-    """Maps values to a range of pixels; of a logarithmic one, `low` and `high` are exponents."""
+    """Maps values to a range of pixels; for a logarithmic axis, `low` and `high` are exponents."""
 
     def __init__(self, low: float, high: float, start: float, end: float, log: bool = False):
         if high <= low:
@@ -73,8 +73,8 @@ def add(
 
 
 def canvas(height: float, words: str, left: float = 0, right: float = 0) -> ElementTree.Element:
-    """An empty picture as wide as its place but for the margins; `words` are its text alternative,
-    and without them it is one of decoration."""
+    """An empty picture as wide as its container without margins; `words` are its text alternative,
+    and a picture without them is decoration."""
     width = f"margin-left:{left:g}px;width:calc(100% - {left + right:g}px)"
     role = {"role": "img", "aria-label": words} if words else {"aria-hidden": "true"}
     size = {"class": "drawing", "height": _plain(height), "style": width}
@@ -91,7 +91,7 @@ def _plain(value: Any) -> str:
 
 
 def draw(chart: Chart, figure: Figure) -> Drawing:
-    """The figure of a chart, with its legend and the same in words."""
+    """Draw the figure of a chart, with legend and description."""
     lines = [t for t in figure["data"] if t["x"]]
     unit = "" if chart.unit == chart.title.lower() else chart.unit
     unit = ", ".join(filter(None, (unit, "logarithmic" if chart.log else "")))
@@ -104,7 +104,7 @@ def draw(chart: Chart, figure: Figure) -> Drawing:
 
 
 class _Picture:
-    """The drawing of a figure: its axes, and what has been drawn so far."""
+    """A drawing in progress: its axes and elements."""
 
     def __init__(self, lines: Sequence[Figure], layout: dict[str, Any], words: str) -> None:
         self.top = max(24, layout["margin"]["t"])
@@ -139,12 +139,12 @@ class _Picture:
         add_steps(self.root, self.x, height + 14)
 
     def write(self, text: str, x: float, y: float, anchor: str, **look: Any) -> None:
-        """Small words, which are not stretched."""
+        """Add small text, which is not stretched."""
         add(self.root, "text", unescape(text).strip(), x=across(x), y=y, text_anchor=anchor,
             style="font-size:10px", **look)
 
     def draw_grid(self, axis: Axis, look: dict[str, Any], left: bool) -> None:
-        """Lines and numbers of a vertical axis."""
+        """Draw lines and numbers of a vertical axis."""
         values = look.get("tickvals") or [10**t if axis.log else t for t in axis.ticks(4)]
         if axis.log and len(values) < 2:  # less than a power of ten
             powers = (axis.low + share * (axis.high - axis.low) for share in (0.1, 0.5, 0.9))
@@ -161,7 +161,7 @@ class _Picture:
             add(self.root, "text", name, y=self.top + axis(value) + 4, **place)
 
     def draw_line(self, parent: ElementTree.Element, trace: Figure, before: Figure) -> None:
-        """A line, or the area between one and the line before it."""
+        """Draw a line, or the area between a line and the previous one."""
         points, line = self.points(trace), trace["line"]
         if trace.get("fill") == "tonexty":
             edge = [*points, *reversed(self.points(before))]
@@ -180,7 +180,8 @@ class _Picture:
         return [(self.x(a), y(b)) for a, b in pairs if b > 0 or not y.log]
 
     def draw_shape(self, shape: dict[str, Any]) -> None:
-        """A band or a line of the figure, with its words; upright ones are shown on hover."""
+        """Draw a band or a line of the figure with its label; upright lines show the label on
+        hover."""
         left, right = 0.0, ACROSS
         if shape.get("xref") != "paper":
             left, right = self.x(shape["x0"]), self.x(shape["x1"])
@@ -206,8 +207,8 @@ class _Picture:
 
 
 def _axis(lines: Sequence[Figure], axis: dict[str, Any]) -> Axis:
-    """The vertical axis of the lines: what the layout says, or else all values with a margin,
-    without what cannot be, and with 0 where it belongs."""
+    """The vertical axis of the lines: from the layout, or else all drawable values with a margin,
+    including 0 if it is natural."""
     log = axis.get("type") == "log"
     if "range" in axis:
         low, high = axis["range"]
@@ -226,7 +227,7 @@ def _axis(lines: Sequence[Figure], axis: dict[str, Any]) -> Axis:
 
 
 def _vertical(axis: str) -> str:
-    """The key in the layout of an axis that lines call `y` or `y2`."""
+    """The layout's key for the axis that lines call `y` or `y2`."""
     return f"yaxis{axis[1:]}"
 
 
@@ -239,12 +240,12 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def across(x: float) -> str:
-    """A place between the left and the right edge."""
+    """A position between the left and the right edge."""
     return f"{100 * x / ACROSS:.2f}%"
 
 
 def add_steps(root: ElementTree.Element, x: Axis, y: float) -> None:
-    """Whole steps below a picture."""
+    """Add integer steps below a picture."""
     for tick in (t for t in x.ticks(6) if t == int(t)):
         share = x(tick) / ACROSS
         anchor = "start" if share < 0.02 else "end" if share > 0.98 else "middle"

@@ -1,4 +1,4 @@
-"""The inputs of a chart: the run as the chart sees it, and what the reader has chosen."""
+"""The inputs of a chart: the run, and the reader's choices."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ TRIMMED = "delta_correct_trim"
 
 @dataclass(frozen=True)
 class View:
-    """What the reader has chosen: x axis, trailing mean in steps, the zoomed range of x, where
-    runs of a group are one line the group of each run, and which charts have a logarithmic y axis.
-
-    The range is in steps, tokens or seconds: the unit of an axis changes as a run grows.
-    """
+    """The reader's choices: x axis, trailing mean in steps, zoomed range of x, the group of each
+    run (if a group is one line), and the charts with a logarithmic y axis. The range is in steps,
+    tokens or seconds, because the unit of an axis changes as a run grows."""
 
     by: str = "step"
     window: int = 10
@@ -36,7 +34,7 @@ class View:
 
 @dataclass(frozen=True)
 class Subject:
-    """A run as a chart sees it: a table of signals and what is marked on it."""
+    """A run as charts see it: a table of signals, and marks."""
 
     name: str  # its place under the root
     table: pd.DataFrame
@@ -48,12 +46,12 @@ class Subject:
 
     @property
     def called(self) -> str:
-        """What people call the run."""
+        """Display name of the run."""
         return self.title or self.name
 
 
 def subject_of(name: str, run: Run, state: RunState) -> Subject:
-    """What charts show of a run, given what `check` says of it."""
+    """The input of charts for a run with this state."""
     evidence = run.assess().evidence
     table = run.signals().assign(**{EVIDENCE: evidence.decay.evidence})
     if not np.isfinite(floats(table, TRIMMED)).any():  # no single responses are recorded
@@ -65,7 +63,7 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
 
 
 def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:
-    """The signals with a column of Δ of correct responses for each of the first actions."""
+    """The signals, with a column of Δ of correct responses for each of the first actions."""
     correct = actions[actions["correct"].astype(bool)]
     for index in range(ACTIONS_SHOWN):
         of_action = correct[correct["action_index"] == index].set_index("step")["delta"]

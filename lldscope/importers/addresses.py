@@ -39,22 +39,20 @@ _BLOB = re.compile(r"(https://(?:github\.com|huggingface\.co)/(?:datasets/)?[^/]
 
 
 def is_address(source: str) -> bool:
-    """Whether a source is an address and no path."""
+    """Whether a source is a URL rather than a path."""
     return "://" in source
 
 
 def is_fetched(source: str) -> bool:
-    """Whether it is an address at which no run of ours can lie."""
+    """Whether it is a URL that cannot hold a recorded run."""
     return source.startswith((WANDB, MLFLOW, TRACKIO, "http://", "https://"))
 
 
 def located(source: str, folder: Path, run: str | None) -> tuple[Path, str | None]:
-    """What is at an address, as a path: here, or fetched into a folder; and the run that is meant
-    of several that it holds, `run` unless the address says it. Pages of a run at W&B, and of a file
-    at GitHub and Hugging Face, stand for what they show.
-
-    Raises UsageError for what is no such address, LldscopeError if it cannot be fetched.
-    """
+    """The local path of a URL, fetched into a folder if necessary; and the requested run, from
+    `run` or from the URL. Pages of a run at W&B, and of a file at GitHub and Hugging Face, stand
+    for that run or file. Raises UsageError if the URL is invalid, LldscopeError if it cannot be
+    fetched."""
     if page := _PAGE.fullmatch(source):
         source = WANDB + "/".join(page.groups())
     if source.startswith(TRACKIO):
@@ -69,7 +67,7 @@ def located(source: str, folder: Path, run: str | None) -> tuple[Path, str | Non
 
 
 def _names(source: str, scheme: str, counts: tuple[int, ...], form: str) -> list[str]:
-    """The parts of an address. Raises UsageError with the form that it should have."""
+    """The parts of a URL. Raises UsageError with the expected form."""
     names = source.removeprefix(scheme).rstrip("/").split("/")
     if len(names) not in counts or not all(map(_NAME.fullmatch, names)) or {*names} & {".", ".."}:
         raise UsageError(f"{source}: write {scheme}{form}.")
@@ -77,7 +75,7 @@ def _names(source: str, scheme: str, counts: tuple[int, ...], form: str) -> list
 
 
 def _write(path: Path, write: Callable[[BinaryIO], None]) -> Path:
-    """A file that is there whole or not at all."""
+    """Write a file completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -90,8 +88,8 @@ def _write(path: Path, write: Callable[[BinaryIO], None]) -> Path:
 
 
 def _history(source: str, folder: Path) -> Path:
-    """Every row of a run's history at W&B, by the package `wandb`. The key and the server are those
-    of the package: WANDB_API_KEY or `wandb login`, and WANDB_BASE_URL."""
+    """Fetch every row of a run's history from W&B, with the package `wandb`. It reads the key from
+    WANDB_API_KEY or `wandb login`, and the server from WANDB_BASE_URL."""
     names = _names(source, WANDB, (3,), "ENTITY/PROJECT/RUN, the run by its id")
     try:
         import wandb
@@ -108,11 +106,11 @@ def _history(source: str, folder: Path) -> Path:
     try:
         return _write(folder.joinpath(*names[:2], names[2] + SUFFIX), rows)
     except (wandb.Error, ValueError, OSError) as error:
-        raise LldscopeError(f"W&B did not give the history of {'/'.join(names)}: {error}") from None
+        raise LldscopeError(f"{'/'.join(names)} cannot be read from W&B: {error}") from None
 
 
 def _download(address: str, folder: Path) -> Path:
-    """A file of a web server; redirections lead to web servers only."""
+    """Download a file from a web server; redirects to other protocols are refused."""
     from http.client import HTTPException
     from urllib.request import HTTPRedirectHandler
 
@@ -136,11 +134,11 @@ def _download(address: str, folder: Path) -> Path:
     try:
         return _write(folder / _key(address) / name, content)
     except (OSError, ValueError, HTTPException) as error:
-        raise LldscopeError(f"{address} was not fetched: {error}") from None
+        raise LldscopeError(f"{address} cannot be fetched: {error}") from None
 
 
 def _web(*more: Any) -> Any:
-    """What asks web servers only, and follows redirections only if it is given what does."""
+    """An opener for web servers only; it follows redirects if given the handler for them."""
     from urllib import request
 
     opener = request.OpenerDirector()  # without file:, ftp: and data:
@@ -157,8 +155,8 @@ def _key(address: str) -> str:
 
 
 def _copy(url: Url, folder: Path) -> Path:
-    """A file, or those below a place, of a file system of fsspec. Raises RunNotFound if there is
-    nothing."""
+    """Copy a file, or the files below a folder, from a file system of fsspec. Raises RunNotFound if
+    there are none."""
     with plain_errors(url):
         url.filesystem.invalidate_cache()
         files = url.filesystem.find(url.path, detail=True)
@@ -188,7 +186,7 @@ def _copy(url: Url, folder: Path) -> Path:
 
 
 def _trackio(source: str, run: str | None) -> tuple[Path, str | None]:
-    """Trackio's database of a project, where the package looks for it."""
+    """Trackio's database of a project, at the place that the package uses."""
     project, *names = _names(source, TRACKIO, (1, 2), "PROJECT or PROJECT/RUN")
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     home = os.environ.get("HF_HOME") or Path(cache, "huggingface")
@@ -204,8 +202,8 @@ def _trackio(source: str, run: str | None) -> tuple[Path, str | None]:
 
 
 def _mlflow(source: str, folder: Path, run: str | None) -> tuple[Path, str | None]:
-    """MLflow's database itself, if MLFLOW_TRACKING_URI names one; of a run on a server a database
-    of the same form."""
+    """MLflow's database if MLFLOW_TRACKING_URI names one; for a run on a server, a new database of
+    the same form."""
     rest, server = source.removeprefix(MLFLOW), os.environ.get("MLFLOW_TRACKING_URI", "")
     if re.match(r"[\w.-]+:\d+/", rest):
         host, _, rest = rest.partition("/")
@@ -219,7 +217,7 @@ def _mlflow(source: str, folder: Path, run: str | None) -> tuple[Path, str | Non
     path = Path(server.removeprefix("sqlite:///") or "mlflow.db")
     if not path.is_file():
         raise LldscopeError(
-            f"{Url(str(path))} is no database. Set MLFLOW_TRACKING_URI to the address of MLflow's "
+            f"{Url(str(path))} is not a database. Set MLFLOW_TRACKING_URI to the URL of MLflow's "
             "server or to sqlite:///FILE; `mlflow migrate-filestore` converts a folder mlruns."
         )
     query = (
@@ -230,24 +228,24 @@ def _mlflow(source: str, folder: Path, run: str | None) -> tuple[Path, str | Non
         with open_copy(path) as connection:
             runs = {i: name or i for i, name in connection.execute(query, (experiment,))}
     except sqlite3.Error as error:
-        raise LldscopeError(f"{path} is no database of MLflow: {error}.") from None
+        raise LldscopeError(f"{path} is not a database of MLflow: {error}.") from None
     return path, _of_experiment(run, runs, where)
 
 
 def _of_experiment(run: str | None, runs: dict[str, str], where: str) -> str:
     if (run_id := choose_run(run, runs, where) if runs else None) is None:
-        raise LldscopeError(f"{where} is not there, or holds no runs.")
+        raise LldscopeError(f"{where} does not exist, or holds no runs.")
     return run_id
 
 
 def _bounded(number: Any) -> int:
-    """A whole number that SQLite can hold."""
+    """A whole number within SQLite's range."""
     return max(-1, min(int(number), 1 << 62))
 
 
 class _Server:
-    """MLflow's REST interface. The server that MLFLOW_TRACKING_URI names gets the credentials that
-    MLflow's client would send: MLFLOW_TRACKING_TOKEN, or …_USERNAME and …_PASSWORD."""
+    """MLflow's REST interface. Only the server in MLFLOW_TRACKING_URI receives the credentials of
+    MLflow's client: MLFLOW_TRACKING_TOKEN, or …_USERNAME and …_PASSWORD."""
 
     def __init__(self, address: str) -> None:
         from base64 import b64encode
@@ -264,7 +262,7 @@ class _Server:
     def database(
         self, experiment: str, run: str | None, where: str, folder: Path
     ) -> tuple[Path, str]:
-        """The metrics of a run, in a file."""
+        """Store the metrics of a run in a file."""
         from http.client import HTTPException
 
         try:
@@ -291,7 +289,7 @@ class _Server:
     def _run(
         self, experiment: str, run: str | None, where: str
     ) -> tuple[str, str, list[tuple[Any, ...]]]:
-        """Its id, its name, and the rows of its metrics in the order in which they were logged."""
+        """Id and name of a run, and the rows of its metrics in logging order."""
         body = {"filter": f"name = '{experiment}'", "max_results": 1}  # _NAME has no quotes
         ids = [str(e["experiment_id"]) for e in self._pages("experiments", body)]
         body = {"experiment_ids": ids, "max_results": 1000}
@@ -313,7 +311,7 @@ class _Server:
     def _pages(
         self, what: str, question: dict[str, Any], path: str | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The items of all pages of an answer: of a search, or at a path that is read."""
+        """The items of all pages of an answer: of a search, or of a path."""
         from urllib.request import Request
 
         page: str | None = None

@@ -1,8 +1,7 @@
-"""From the logs of other trainers to a run directory.
+"""Build a run directory from the logs of other trainers.
 
-The run is built beside its directory and renamed when it is complete, so that a reader never sees
-half of it, and importing again gives the same run and no duplicates. Sources that have not changed
-since the last import are not read again.
+The run is built beside its directory and renamed when complete, so a reader never sees half of it.
+Importing again gives the same run without duplicates; unchanged sources are not read again.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ READ_SHARE = 10  # wait at least this many times as long as the last read took
 
 
 class NothingImported(LldscopeError):
-    """The sources hold nothing that can be imported; not yet, where they grow."""
+    """The sources hold nothing that can be imported; growing sources may later."""
 
 
 @dataclass
 class ImportSummary:
-    """What an import has done."""
+    """The result of an import."""
 
     run: Path
     formats: dict[str, int]  # format → its paths
@@ -52,7 +51,7 @@ class ImportSummary:
 
 
 class Import:
-    """One import; `build` makes the run, `follow` keeps up with sources that grow."""
+    """One import: `build` makes the run, `follow` keeps up with growing sources."""
 
     def __init__(
         self, paths: Sequence[Path], run: Path, request: ImportRequest, format_id: str | None
@@ -69,16 +68,13 @@ class Import:
 
     @property
     def size(self) -> int:
-        """Bytes to read, for a progress bar."""
+        """Number of bytes to read, for a progress bar."""
         files = (path for group in self.groups for path in group.paths)
         return sum(size for file in files for _, size, _ in file_states(file))
 
     def build(self, advance: Callable[[int], None], *, live: bool = False) -> ImportSummary:
-        """Import everything there is.
-
-        Raises NothingImported if that is nothing, RunExists if the path holds a run
-        that was not imported.
-        """
+        """Import everything. Raises NothingImported if there is nothing, RunExists if the path
+        holds a run that was recorded."""
         before = earlier_import(self.run)
         request = {
             "format": self.format_name,
@@ -114,11 +110,9 @@ class Import:
     def follow(
         self, stop: Callable[[float], bool], on_update: Callable[[ImportSummary], None]
     ) -> None:
-        """Import what is written from now on, until `stop(seconds to wait)` returns True.
-
-        A file is read again from its start when it has changed, and what is in the run already is
-        skipped: so every format can be followed, at the cost of reading it again.
-        """
+        """Import new content until `stop(seconds to wait)` returns True. A changed file is read
+        again from its start, and rows that the run already has are skipped; so every format can be
+        followed."""
         self._writer.live = True
         sizes = self._sizes()
         wait = POLL_SECONDS
@@ -146,7 +140,7 @@ class Import:
             wait = max(POLL_SECONDS, READ_SHARE * (time.monotonic() - began))
 
     def close(self, reason: str) -> None:
-        """After `follow`: the run is as far as it was followed."""
+        """Finish after `follow`."""
         self._is_growing = False
         with suppress(LldscopeError):
             for group in self.groups:
@@ -157,7 +151,7 @@ class Import:
         layout.write_run(self.run, self._info)
 
     def _ingest(self, group: Group) -> None:
-        """Items of a format that are not in the run yet."""
+        """Items of a format that the run does not have yet."""
         counts: Counter[tuple[str, Path | None]] = Counter()
         items = group.source.read(group.paths, self.findings)
         for item in _without_open_ends(items) if self._is_growing else items:
@@ -184,8 +178,8 @@ class Import:
         heartbeats.write_heartbeat(self.run, 0, closed=closed, dropped={})
 
     def _describe(self, request: dict[str, Any], live: bool) -> None:
-        """run.json of what was imported. How the run ended is not in such a log: it counts as
-        finished, so that it is not shown as stalled, and the reason says what is known."""
+        """Write run.json of the import. The log does not say how the run ended, so the run counts
+        as finished; otherwise it would be shown as stalled."""
         run, writer = self._writer.run, self._writer
         now = time.time()
         description = " and ".join(g.source.description for g in self.groups)
@@ -250,8 +244,8 @@ class Import:
 
 
 def _without_open_ends(items: Iterable[Scalars | Rows]) -> Iterator[Scalars | Rows]:
-    """All but means whose attempt is open, and rollouts at the end, which may be of a step that is
-    half written."""
+    """All items except means whose attempt is undecided and trailing rollouts, whose step may be
+    incomplete."""
     before = None
     for item in items:
         if isinstance(item, Scalars) and item.is_open:
@@ -270,7 +264,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _no_reward(names: Iterable[str]) -> str:
-    """What to say of a log without a reward; without one a run is never called healthy."""
+    """The note for a log without a reward; without one a run is never called healthy."""
     sentence = "No reward was found, so this run cannot be judged."
     if not (candidates := like_a_reward(names)):
         return f"{sentence} Where one of the metrics is the reward, name it: --map reward=NAME."
@@ -279,7 +273,7 @@ def _no_reward(names: Iterable[str]) -> str:
 
 
 def _more(before: Scalars | Rows, now: Scalars | Rows) -> Scalars | None:
-    """What has come to the last step since: loggers write its means one after the other."""
+    """Further means of the last step: loggers write them one after the other."""
     if not isinstance(before, Scalars) or not isinstance(now, Scalars):
         return None
     more = {name: value for name, value in now.values.items() if name not in before.values}

@@ -38,7 +38,7 @@ _LONGEST_UNKNOWN = 0.05  # of the records of a shape without a signal whose step
 _SUMMARY = "train_runtime"  # of what the Trainer prints at its end
 _VERLS = frozenset(("verl",))  # beside which other lines that name a step are noise
 _PER_RESPONSE = re.compile(rb"loss_agg_mode\W+(seq-mean-token-sum)")  # verl's and ROLL's setting
-ROWS = "rows"  # what is counted where a text does not tell the steps
+ROWS = "rows"  # the unit if a text does not tell its steps
 
 
 class Console:
@@ -56,8 +56,8 @@ class Console:
         yield from in_attempts(self._means(paths, findings), findings)
 
     def _means(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        """A row that does not name its step has that of the progress bar, or what else the file
-        says of it, or is counted. Where its epoch goes back, the count does, too."""
+        """Rows with their steps. A row without a step takes the step of the progress bar, or of the
+        file's other evidence, or is counted; if its epoch goes back, so does the count."""
         epochs = list[float]()
         layouts = {path: _survey(path, _SURVEYED) for path in paths}
         unnamed = [_steps(p, it, findings) for p, it in layouts.items() if it.is_unnamed]
@@ -96,7 +96,7 @@ class Console:
 
 
 def _settings_seen(path: Path, findings: Findings) -> Iterator[tuple[bytes, bool]]:
-    """The lines of a file; the findings get what they say of how metrics are averaged."""
+    """The lines of a file; notes how metrics are averaged, if a line says so."""
     for line, is_complete in text_lines(path, findings, _LONGEST):
         if not findings.aggregation and (match := _PER_RESPONSE.search(line)):
             findings.aggregation = match[1].decode()
@@ -106,13 +106,13 @@ def _settings_seen(path: Path, findings: Findings) -> Iterator[tuple[bytes, bool
 
 
 class _Epochs:
-    """Steps that are counted in each epoch anew, from the start of the run."""
+    """Steps that restart in each epoch, counted from the start of the run."""
 
     def __init__(self) -> None:
         self._epoch = self._last = self._before = 0
 
     def of(self, record: Record) -> tuple[int, int | None]:
-        """The step of a record, and how many there will be."""
+        """The step of a record, and the planned number of steps."""
         step, total = record.step or 0, record.total
         if record.epoch is None:
             return step, total
@@ -127,7 +127,7 @@ class _Epochs:
 
 @dataclass
 class _Shape:
-    """What the records of a shape have in common."""
+    """Statistics of the records of one shape."""
 
     n: int = 0
     signals: set[str] = field(default_factory=set)
@@ -158,7 +158,7 @@ class _Layout:
 
     @property
     def mark(self) -> bytes | None:
-        """What is in the first line of each record; None where nothing is in all."""
+        """Text that the first line of every record contains; None if they have none in common."""
         if self.accepted == _VERLS:
             return b"tep"
         return b"{" if all(re.fullmatch(r"dict(?: [\w-]+)?", n) for n in self.accepted) else None
@@ -185,7 +185,7 @@ def _is_other(record: Record) -> bool:
 
 
 def _survey(path: Path, most: int) -> _Layout:
-    """Which of the shapes in the beginning of a file are its metrics, by `most` records."""
+    """Decide from the first `most` records which shapes of a file are its metrics."""
     named, unnamed = defaultdict[str, _Shape](_Shape), defaultdict[str, _Shape](_Shape)
     size, n_signals, signal_of = 0, 0, dict[str, str | None]()
     findings = Findings()
@@ -262,7 +262,7 @@ def _is_dense(shape: _Shape) -> bool:
 
 
 def _steps(path: Path, layout: _Layout, findings: Findings) -> list[int]:
-    """The steps of the rows of a file; empty where nothing in it tells them."""
+    """The steps of the rows of a file; empty if nothing in it determines them."""
     nothing = Findings()
     reader = Reader(nothing, layout.mark)
     places, epochs, rates = list[int](), list[float](), list[float]()

@@ -1,9 +1,8 @@
-"""The formats that can be imported, and which of them each path has.
+"""The importable formats, and the format of each path.
 
-A source recognizes a file of another trainer, and reads it. It names foreign metrics as the file
-does; `mapping` says which of our signals they are, and `build` writes them. A source never raises
-for bad content: it counts what it passes over in its `Findings` and goes on, as far as the file
-goes.
+A source recognizes and reads files of one format. It keeps the file's own metric names; `mapping`
+maps them to signals, and `build` writes them. A source never raises for bad content: it counts
+skipped content in its `Findings` and reads on as far as possible.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ MAX_DEPTH = 32  # of folders in each other
 
 
 class Source(Protocol):
-    """One format: its name for `--format`, and what it is, for people."""
+    """One format: its name for `--format`, and a description."""
 
     name: str
     description: str
 
     def looks_like(self, file: Candidate, /) -> bool:
-        """Whether the file is of this format. Cheap, and strict enough that no two sources claim
-        one file; the last ones may be asked only about what no other claims."""
+        """Whether the file has this format. Cheap, and strict enough that no two sources claim one
+        file; the last ones see only files that no other source claims."""
         ...
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
-        """All that the paths of one run hold, in the order in which it was written."""
+        """The content of the paths of one run, in the order of writing."""
         ...
 
 
 def sources() -> list[Source]:
-    """All formats; the first that claims a file reads it. Those of means come before that of rows,
-    because rows are assigned to the attempts that the means show."""
+    """All formats; the first one that claims a file reads it. Formats of means come before
+    rollouts, because rollouts are assigned to the attempts that means reveal."""
     return [
         TensorBoard(), WandbOffline(), MLFLOW, TRACKIO, Metrics(), Console(),
         RolloutRows(),
@@ -57,18 +56,16 @@ def sources() -> list[Source]:
 
 @dataclass(frozen=True)
 class Group:
-    """The paths of one format, which are read together."""
+    """The paths of one format; they are read together."""
 
     source: Source
     paths: list[Path]
 
 
 def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> list[Group]:
-    """The paths by format, in the order of `sources`. Folders are searched; files that no format
-    claims are counted.
-
-    Raises UsageError for a format that is not there, LldscopeError for a path that is not.
-    """
+    """The paths by format, in the order of `sources`. Folders are searched; files of no known
+    format are counted. Raises UsageError for an unknown format, LldscopeError for a missing
+    path."""
     candidates = sources()
     if format_id is not None:
         candidates = [s for s in candidates if s.name == format_id]
@@ -92,11 +89,8 @@ def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> 
 
 
 def files_under(path: Path, findings: Findings) -> list[Path]:
-    """The file, or those in a folder and in the folders within it, step 2 before step 10; links are
-    not followed.
-
-    Raises LldscopeError if there are more than MAX_FILES.
-    """
+    """The file, or the files below a folder, step 2 before step 10; links are not followed. Raises
+    LldscopeError for more than MAX_FILES."""
     if not path.is_dir():
         return [path]
     files: list[Path] = []

@@ -1,10 +1,10 @@
-"""Which of our signals a foreign metric is, whatever logger carried it: by the atlas of trainers'
-metrics (core/atlas.toml), and of what is not in it, by the words of its name.
+"""Maps foreign metrics to signals: by the atlas of trainers' metrics (core/atlas.toml), otherwise
+by the words of the name.
 
-A metric that only resembles a signal keeps its own name, such as LLDS' fork's
-`actor/pos_avg_old_log_prob`, which is divided by the tokens of all responses. How the same quantity
-differs by its estimator stands in the table `scalars` and among the notes of the import. Of several
-metrics of one log that mean one signal, the first of the atlas stands for it.
+A metric that only resembles a signal keeps its own name, such as the LLDS fork's
+`actor/pos_avg_old_log_prob`, which is divided by the tokens of all responses. A different estimator
+of the same quantity is named in the table `scalars` and in the notes of the import. If several
+metrics of a log mean one signal, the first in the atlas represents it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.trainers import trainer_of
 
 @dataclass(frozen=True)
 class Meaning:
-    """A signal, and how the foreign number differs from what lldscope itself would measure."""
+    """A signal, and how the foreign number differs from lldscope's own measurement."""
 
     signal: str
     estimator: str | None = None
@@ -99,10 +99,12 @@ def _by_words(name: str) -> Meaning | None:
 
 
 def meaning(name: str, trainer: str = "", aggregation: str = "") -> Meaning | None:
-    """The signal that a foreign name stands for; None where it keeps its own name. `train/` before
-    a name, as loggers of the Hugging Face Trainer put it, and capitals change nothing; of names
-    that no trainer is known for the words decide. `trainer` is the id of the one that wrote it;
-    under `aggregation` metrics that caution against it are other quantities."""
+    """The signal that a foreign name stands for; None if it keeps its own name.
+
+    The prefix `train/` and case are ignored; names of no known trainer are mapped by their words.
+    `trainer` is the id of the log's trainer. Under `aggregation`, metrics that the atlas cautions
+    against are other quantities.
+    """
     bare = name.removeprefix("train/")
     for one in (name, bare, bare.lower()):
         if m := _OF_TRAINERS.get((trainer, one)) or MEANINGS.get(one):
@@ -123,7 +125,7 @@ _STATISTIC = re.compile(
 
 
 def component(name: str) -> str | None:
-    """`component/NAME` for the mean of one of several rewards that add up; None for other names."""
+    """`component/NAME` for the mean of one of several added rewards; None for other names."""
     match = _COMPONENT.fullmatch(name)
     part = (match[1] or match[2]) if match else None
     return f"{COMPONENT}{part}" if part and not _STATISTIC.fullmatch(part) else None
@@ -132,11 +134,11 @@ def component(name: str) -> str | None:
 def assign(
     names: Iterable[str], choices: Mapping[str, str] | None = None, aggregation: str = ""
 ) -> dict[str, Meaning]:
-    """What each metric of one entry is recorded as. Of several that mean one signal, the first of
-    the atlas stands for it; others keep their names, under `log/` where that is a signal's. Reward
-    components are `component/NAME`.
+    """The recorded name of each metric of one entry. If several mean one signal, the first in the
+    atlas represents it; the others keep their names, prefixed by `log/` if the name is a signal's.
+    Reward components become `component/NAME`.
 
-    choices: name in the log → the signal that somebody said it is.
+    choices: name in the log → the signal chosen by the user.
     """
     names = list(names)
     trainer = trainer_of(names).id
@@ -164,6 +166,6 @@ _NO_MEAN = re.compile(
 
 
 def like_a_reward(names: Iterable[str]) -> list[str]:
-    """The names that may be those of the reward, most telling first."""
+    """Names that may be the reward, most likely first."""
     candidates = [n for n in names if _LIKE_A_REWARD.search(n) and not _NO_MEAN.search(n)]
     return sorted(candidates, key=lambda n: ("reward" not in n.lower(), len(n), n))

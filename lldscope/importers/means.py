@@ -1,7 +1,7 @@
-"""Means that other programs computed, on their way into rows of `scalars`.
+"""Means computed by other programs, converted to rows of `scalars`.
 
-They stand there under the signal's name where `mapping` knows it. Entries of a log hold the same
-names over and over: those wait together as plain numbers, and become columns at once.
+A row has the signal's name if `mapping` knows it. Consecutive entries with the same names wait as
+plain numbers and become columns together.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..core.schema import COMPONENT, arrow_schema
 from .mapping import SIGNAL_NAMES, Meaning, assign
 from .source import Findings
 
-MAX_NAMES = 10_000  # of metrics; a log with more of them is none
+MAX_NAMES = 10_000  # of metrics; a file with more is not a log
 MAX_NAME_LENGTH = 500
 
 Names = tuple[str, ...]  # foreign ones, of one entry
 
 
 class ScalarBuffer:
-    """What waits to be written."""
+    """Buffer of rows."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, Names], tuple[list[int], list[float]]] = {}
@@ -44,8 +44,8 @@ class ScalarBuffer:
         return len(values)
 
     def tables(self, attempt: int, findings: Findings) -> list[pa.Table]:
-        """What waits of an attempt, as rows of `scalars`. The largest number there is stands for
-        Inf: MLflow keeps that in databases, which have none, and gives it back."""
+        """The buffered rows of an attempt as rows of `scalars`. The largest float stands for Inf:
+        MLflow stores Inf so in databases."""
         schema = arrow_schema("scalars")
         tables = []
         for names in [names for a, names in self._waiting if a == attempt]:
@@ -68,7 +68,7 @@ class ScalarBuffer:
         return tables
 
     def _of_seen(self, values: dict[str, float], findings: Findings) -> dict[str, float]:
-        """Values without those of names that come when there are MAX_NAMES."""
+        """Values whose names are already known; after MAX_NAMES, new names are dropped."""
         if long := [name for name in values if len(name) > MAX_NAME_LENGTH]:
             findings.skip(f"metrics with a name of over {MAX_NAME_LENGTH} characters", len(long))
             values = {name: value for name, value in values.items() if len(name) <= MAX_NAME_LENGTH}
@@ -81,7 +81,7 @@ class ScalarBuffer:
         return accepted
 
     def _meanings(self, names: Names, findings: Findings) -> dict[str, Meaning]:
-        """What each name is recorded as; the findings get what is said of it."""
+        """The recorded name of each metric; differences are noted in the findings."""
         request = {foreign: ours for ours, foreign in findings.request.columns.items()}
         result = assign(names, request, findings.aggregation)
         findings.all_names |= result.keys()

@@ -77,8 +77,8 @@ def _means(path: Path, findings: Findings) -> Iterator[Scalars]:
 
 
 def _refuse_several_runs(paths: Sequence[Path]) -> None:
-    """Raises UsageError for files of one name in several folders with other rewards at the same
-    steps: those of seeds, which would be averaged. Checkpoints repeat what was before them."""
+    """Raises UsageError if files of one name in several folders have different rewards at the same
+    steps: they are different seeds, and would be averaged. Checkpoints repeat earlier values."""
     rewards: dict[str, dict[Path, dict[int, float]]] = {}  # name → folder → step → reward
     for path in paths:
         steps = StepReader()
@@ -99,16 +99,16 @@ def _refuse_several_runs(paths: Sequence[Path]) -> None:
 
 
 class StepReader:
-    """The step of each row, which is asked about in order: under the name that was given, or the
-    trainer's own count, or else the logger's; once the trainer's was seen, rows of a logger
-    without it belong to the last of them."""
+    """Reads the step of each row, in order: under the given name, the trainer's own count, or the
+    logger's. After the first row with the trainer's count, a row without it belongs to the previous
+    step."""
 
     def __init__(self, column: str | None = None) -> None:
         self._names = (*STEPS, _EVALUATED) if column is None else (column,)
         self._trainers: int | None = None  # as last seen
 
     def of(self, row: Mapping[str, Any]) -> tuple[str, int] | None:
-        """The name that holds the step, and the step; None where there is none."""
+        """The name of the step's field, and the step; None if there is none."""
         for name in self._names:
             if name in row and (step := as_step(row[name])) is not None:
                 if name != _EVALUATED:
@@ -123,8 +123,8 @@ class StepReader:
 def _with_steps(
     rows: Iterator[dict[str, Any]], path: Path, findings: Findings
 ) -> Iterator[tuple[dict[str, Any], str, int]]:
-    """Each row with the name that holds its step, and the step. Where none of the first rows has
-    one, a counter that they all have is taken, or they are counted."""
+    """Each row with the name of its step's field, and its step. If the first rows have none, a
+    counter that all of them have is used, or rows are counted."""
     column, first = findings.request.columns.get("step"), list(islice(rows, _PEEK))
     if column is None and not any(StepReader().of(row) or "step" in row for row in first):
         have = (n for n in COUNTERS if all(as_step(row.get(n)) is not None for row in first))
@@ -143,21 +143,21 @@ def _with_steps(
 
 
 def inner(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where the numbers of a row are: in it, or in an object of it (verl's `data`)."""
+    """The object that holds a row's numbers: the row, or an object in it (verl's `data`)."""
     inside = (row.get(name) for name in ("data", "metrics"))
     return next((value for value in inside if isinstance(value, dict)), row)
 
 
 def time_of(row: Mapping[str, Any]) -> float | None:
-    """Unix time of a row; None where it has none, or seconds since something else."""
+    """Unix time of a row; None if it is missing or relative."""
     return next((t for n in TIMES if n in row and (t := seconds_of(row[n])) is not None), None)
 
 
 def numbers(
     row: Mapping[str, Any], findings: Findings, without: Collection[str] = (), above: str = ""
 ) -> dict[str, float]:
-    """The numbers of a row, nested ones with their path as name; NaN and Inf may be strings. What
-    begins with _ is the logger's."""
+    """The numbers of a row; nested names are joined as paths; NaN and Inf may be strings. Names
+    that begin with _ belong to the logger."""
     values: dict[str, float] = {}
     for name, value in row.items():
         if name in without or name[:1] == "_":
@@ -175,14 +175,14 @@ def numbers(
 
 
 class LoggerCalls:
-    """The calls of a logger in a database, in the order in which it was called."""
+    """The calls of a logger in a database, in order."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings, self._steps = findings, StepReader()
 
     def record(self, row: Mapping[str, Any], step: Any, time: float | None) -> Scalars | None:
         """The numbers of one call; `step` is the logger's own. None for a call without a number,
-        and, counted, if there is no step."""
+        and (counted) for one without a step."""
         if not (values := numbers(row, self._findings)):
             return None
         pair = self._steps.of({_LOGGERS: step, **row})
@@ -196,7 +196,7 @@ Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
 
 
 def group_points(points: Iterable[Point]) -> Iterator[Scalars]:
-    """The means at points in the order of writing; neighbours of one step are one item."""
+    """Means from single points in writing order; consecutive points of one step form one item."""
     now = None
     for name, value, step, time in points:
         if now is None or now.step != step or name in now.values or len(now.values) >= _MOST_NAMES:

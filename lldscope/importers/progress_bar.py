@@ -1,11 +1,11 @@
-"""The steps of rows that do not name theirs, from what else the file says.
+"""The steps of rows without a step, from other evidence in the file.
 
-The Hugging Face Trainer prints the epoch and not the step. Its progress bar, where standard error
-went to the same file, has the step: it is drawn right before and after each row. Where the two
-streams were written in blocks of their own the bar's place says nothing; then the length of the run
-and the number of rows say how many steps are between two, or the epoch in the summary at its end,
-or the learning rate, which falls to zero at the last step. Whatever is found must agree with every
-epoch, read as the interval that rounding leaves, or it is not used.
+The Hugging Face Trainer prints the epoch but not the step. Its progress bar, if standard error went
+to the same file, is drawn right before and after each row and has the step. If the two streams were
+written in separate blocks, the position of the bar means nothing. Then the spacing of rows follows
+from the length of the run and the number of rows, from the epoch in the final summary, or from the
+learning rate, which falls to zero at the last step. A spacing is used only if it agrees with every
+epoch, read as the interval that rounding leaves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# transformers 5.19, tqdm: without words before it, as those of data sets have.
+# transformers 5.19, tqdm: bars of data sets have words before them, this one has none.
 _BAR = re.compile(
     rb"(?:^|[\r\n\]]|\x1b\[A)\s*\d{1,3}%\|[^|\r]{0,300}\| (\d{1,10})/(\d{1,10}) \["
 )
@@ -30,7 +30,7 @@ _SURE = 0.015  # how far from a whole number the steps between two rows may be
 
 
 class Bars:
-    """What was seen in a file, in order: `saw` gets its lines, `mark` is called where a row is."""
+    """Collects the evidence in order: `saw` takes lines, `mark` the position of each row."""
 
     def __init__(self) -> None:
         self.end: float | None = None  # the epoch of the summary
@@ -63,7 +63,7 @@ class Bars:
             self._waiting = 0
 
     def mark(self) -> int:
-        """The number of the place of a row."""
+        """The number of the position of a row."""
         self._before.append(self._last[0])
         self._after.append(self._last[0])
         self._waiting += 1
@@ -71,15 +71,15 @@ class Bars:
 
     @property
     def total(self) -> int | None:
-        """The planned steps: the length of the bar that was drawn most often."""
+        """The planned number of steps: the most frequent length of the bar."""
         return next((total for total, _ in self._seen.most_common(1)), None)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # an epoch may be any number
     def steps(
         self, places: Sequence[int], epochs: Sequence[float], rates: Sequence[float]
     ) -> list[int]:
-        """The step of each row, of which there are place, epoch and learning rate, NaN where it has
-        none; empty where nothing tells."""
+        """The step of each row from its position, epoch and learning rate (NaN if missing); empty
+        if the evidence does not suffice."""
         choices = [[self._after[p] for p in places], [self._before[p] for p in places]]
         n, e = np.arange(1, len(places) + 1), np.array(epochs, float)
         total, has_epochs = self.total or 0, bool(np.isfinite(e).all() and len(e))
@@ -98,8 +98,7 @@ class Bars:
         return next((steps for steps in choices if steps and agree(np.array(steps))), [])
 
     def _spacings(self, rates: Sequence[float]) -> list[int]:
-        """How many steps may be between two rows, by the length of the run; none where several
-        may."""
+        """Possible spacings of rows, by the length of the run; empty if ambiguous."""
         total, n_rows = self.total, len(rates)
         if not total or n_rows < 1:
             return []
@@ -115,8 +114,8 @@ class Bars:
 
 
 def _rows_in_all(rates: Sequence[float]) -> float | None:
-    """After how many rows a learning rate is zero that falls linearly or as a cosine; None where it
-    does neither."""
+    """The number of rows after which a learning rate reaches zero, linearly or as a cosine; None
+    for other schedules."""
     lr = np.array(rates, float)
     if len(lr) < 5 or not np.isfinite(lr).all() or lr.max() <= 0:
         return None
@@ -137,8 +136,8 @@ def _rows_in_all(rates: Sequence[float]) -> float | None:
 
 
 def _agrees_with(epochs: np.ndarray) -> Callable[[np.ndarray], bool]:
-    """Whether epochs are as steps would have them: with some number of steps in an epoch each is
-    within its rounding, and no two in a row have one step."""
+    """Whether the epochs fit the steps: with some number of steps per epoch, each epoch is within
+    its rounding, and no two rows in a row share a step."""
     half = _rounding(epochs)
 
     def agrees(steps: np.ndarray) -> bool:
@@ -154,7 +153,7 @@ def _agrees_with(epochs: np.ndarray) -> Callable[[np.ndarray], bool]:
 
 
 def _rounding(epochs: np.ndarray) -> np.ndarray:
-    """How far each epoch may be from what was rounded, to two decimals or to some digits."""
+    """Rounding error of each epoch: two decimals, or a number of significant digits."""
     texts = [f"{e:.12g}" for e in epochs]
     decimals = max(len(text.partition(".")[2].partition("e")[0]) for text in texts)
     if decimals <= 2:

@@ -36,12 +36,12 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def bare_name(path: Path) -> str:
-    """The name of a file without the ending that says how it is packed."""
+    """The name of a file without its compression suffix."""
     return path.stem if path.suffix in PACKED else path.name
 
 
 def head(path: Path, size: int) -> bytes:
-    """The first bytes of a file; empty for whatever is none or cannot be read."""
+    """The first bytes of a file; empty if it is not a readable file."""
     if not path.is_file():
         return b""
     try:
@@ -52,8 +52,8 @@ def head(path: Path, size: int) -> bytes:
 
 
 def file_states(path: Path) -> list[list[Any]]:
-    """Name, size and time of a file, and of its WAL, in which is what was last written to a
-    database: changes whenever it is written to."""
+    """Name, size and time of a file and of its WAL, which holds a database's latest writes; they
+    change with every write."""
     files = (path, path.with_name(path.name + "-wal"))
     stats = [(file, file.stat()) for file in files if file.exists()]
     return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
@@ -62,8 +62,9 @@ def file_states(path: Path) -> list[list[Any]]:
 def lines(
     path: Path, findings: Findings, mark: bytes = b"", longest: int | None = None
 ) -> Iterator[tuple[bytes, bool]]:
-    """The lines of a file that hold `mark`, without their ends, and whether each has ended: the
-    last one may be half written. One of more than `longest` bytes (None: MAX_LINE) is counted."""
+    """The lines of a file that contain `mark`, without line ends, and whether each is complete: the
+    last one may be half written. Lines of more than `longest` bytes (None: MAX_LINE) are
+    counted."""
     longest = longest or MAX_LINE
     size = 0
     try:
@@ -90,7 +91,7 @@ def is_notebook(path: Path) -> bool:
 
 
 def text_lines(path: Path, findings: Findings, longest: int) -> Iterator[tuple[bytes, bool]]:
-    """The lines of a text, as of `lines`; of a notebook, what its cells printed."""
+    """The lines of a text, like `lines`; for a notebook, the output of its cells."""
     if not is_notebook(path):
         yield from lines(path, findings, longest=longest)
         return
@@ -123,7 +124,7 @@ def _joined(value: Any) -> str:
 
 
 def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
-    """The objects of a .jsonl file, whatever else is in it."""
+    """The objects of a .jsonl file; other lines are skipped."""
     for line, is_complete in lines(path, findings):
         try:
             value = parse(line) if line.strip() else None
@@ -139,8 +140,8 @@ def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
 
 
 def first_object(start: bytes) -> dict[str, Any] | None:
-    """The object on the first line of a file, of which `start` is the beginning; None if there is
-    none, or if it is longer than that."""
+    """The object on the first line of a file that begins with `start`; None if there is none, or if
+    it is longer than `start`."""
     line = start.lstrip().partition(b"\n")[0]
     try:
         value = parse(line) if line.startswith(b"{") else None
@@ -150,12 +151,12 @@ def first_object(start: bytes) -> dict[str, Any] | None:
 
 
 def strip_ansi(line: bytes) -> bytes:
-    """A line of terminal output without what would colour or move it."""
+    """A line of terminal output without control sequences."""
     return _ESCAPES.sub(b"", line) if b"\x1b" in line else line
 
 
 def number(value: Any) -> float | None:
-    """A number of a log as a float, parsed where it is text; None if it is not a number."""
+    """A number or numeric text of a log as a float; None for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -170,7 +171,7 @@ _ROUNDED = re.compile(r"[-+]?0\.0{3,6}")
 
 
 def is_lost_to_rounding(name: str, text: str, findings: Findings) -> bool:
-    """Whether so few decimals were printed that nothing is left of a rate or a norm; counted."""
+    """Whether a rate or norm was printed with so few decimals that it became 0; counted."""
     is_gone = _ROUNDED.fullmatch(text) is not None and _SMALL.search(name) is not None
     if is_gone:
         findings.skip("learning rates and gradient norms that were printed as 0.000")
@@ -178,8 +179,8 @@ def is_lost_to_rounding(name: str, text: str, findings: Findings) -> bool:
 
 
 def seconds_of(value: Any) -> float | None:
-    """Unix time of a number of seconds or milliseconds, or of an ISO date, in UTC unless it says
-    otherwise; None if it is none."""
+    """Unix time of a number of seconds or milliseconds, or of an ISO date (UTC unless it has a
+    zone); None for other values."""
     seconds = number(value)
     if seconds is not None:
         seconds = seconds / 1000 if seconds > 1e11 else seconds
@@ -192,7 +193,7 @@ def seconds_of(value: Any) -> float | None:
 
 
 def as_step(value: Any) -> int | None:
-    """A step of a log, `3` or `3/200`, as an int; None if it is none."""
+    """A step of a log, `3` or `3/200`, as an int; None for other values."""
     step = number(value.partition("/")[0] if isinstance(value, str) else value)
     valid = step is not None and step.is_integer() and 0 <= step < 2**31
     return int(step) if step is not None and valid else None
@@ -205,17 +206,15 @@ def natural_key(path: Path) -> list[Any]:
 
 
 def listing(names: Sequence[str], most: int = 20) -> str:
-    """Names for a sentence: the first ones, and how many more there are."""
+    """The first names and the number of further ones, for a sentence."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def choose_run(query: str | None, runs: Mapping[str, str], where: Path | str) -> str | None:
-    """The id of the run that is meant, of `runs` (id → name); None where there is no run.
-
-    Raises UsageError with the sorted names if there are several and none was requested, or if the
-    requested one is not there.
-    """
+    """The id of the requested run among `runs` (id → name); None if there are no runs. Raises
+    UsageError with the sorted names if several runs exist and none was requested, or if the
+    requested one does not exist."""
     if query is None and len(runs) <= 1:
         return next(iter(runs), None)
     matches = [i for i, name in runs.items() if query in (i, name)]
@@ -236,10 +235,8 @@ def choose_run(query: str | None, runs: Mapping[str, str], where: Path | str) ->
 def of_one_run(
     paths: Sequence[Path], findings: Findings, run_of: Callable[[Path], str]
 ) -> list[Path]:
-    """Those of the paths that belong to the run that is meant; `run_of` names a path's run.
-
-    Raises UsageError as `choose_run` does.
-    """
+    """The paths of the requested run; `run_of` gives the run of a path. Raises UsageError like
+    `choose_run`."""
     runs = {run: Path(run).name for run in map(run_of, paths)}
     where = Path(os.path.commonpath([path.absolute() for path in paths])) if paths else Path()
     run = choose_run(findings.request.run if len(runs) > 1 else None, runs, where)

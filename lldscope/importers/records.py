@@ -1,10 +1,10 @@
-"""Records of a text: the numbers of one step, on one line or on several, however they are laid out.
+"""Records of a text: the numbers of one step, on one line or several, in any layout.
 
-A record begins with a dictionary, a row of a table or a line that names its step. What follows
-belongs to it as long as it can be nothing else: the rest of a line that a terminal wrapped, entries
-below each other, nested or in a table of names and values. Names may have several words; a value
-may be a fraction, a list, or have a unit. Text that a model wrote looks like this, too; which of
-the shapes in a file are its metrics is for `console` to say.
+A record begins with a dictionary, a table row, or a line that names its step. The following lines
+belong to it while they can be nothing else: the rest of a wrapped line, or entries below each
+other, nested or in a table of names and values. Names may have several words; a value may be a
+fraction, a list, or have a unit. Text written by a model can look the same; `console` decides which
+shapes of a file are its metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TEXT = 1 << 20  # characters of a record that is wrapped
 _LINES = 2000  # of such a record
 _NAME = 100  # characters of a name, and …
 _WORDS = 6  # … its words
-_WRAPPED = 1 << 12  # characters of a line that is read again with what was wrapped
+_WRAPPED = 1 << 12  # characters of a line that is read again with its wrapped rest
 _WIDE = 40  # characters of a line that may have been wrapped, at least
 _MOST_NAMES = 10_000
 _APART = 200  # lines that are no metrics, after which a record has ended
@@ -90,7 +90,7 @@ _STATISTICS = frozenset(("mean", "avg", "average", "std", "min", "max", "median"
 
 @dataclass
 class Record:
-    """The numbers of a step. `shape` is the same for all that a file's program prints alike."""
+    """The numbers of a step. Records that a program prints alike have the same `shape`."""
 
     shape: str
     values: dict[str, float]
@@ -135,7 +135,7 @@ def dict_values(text: str, findings: Findings) -> dict[str, float]:
 
 
 def pairs(text: str, findings: Findings | None = None) -> tuple[dict[str, float], str]:
-    """Names and numbers of `loss: 0.1 | reward mean = 3/4`, and the text that is neither."""
+    """Names and numbers of `loss: 0.1 | reward mean = 3/4`, and the remaining text."""
     values: dict[str, float] = {}
     findings = Findings() if findings is None else findings
     rest, end = [], 0
@@ -155,7 +155,7 @@ def pairs(text: str, findings: Findings | None = None) -> tuple[dict[str, float]
 
 
 def _name(text: str, is_tight: bool) -> str:
-    """The name that ends a text: its last words, or the last one where `=` follows at once."""
+    """The name at the end of a text: its last words, or the last one if `=` follows directly."""
     text = text.rstrip("'\" \t")
     if text.endswith(")"):
         text = text.rpartition("(")[0].rstrip()  # a unit
@@ -186,7 +186,7 @@ def _value(match: re.Match[str]) -> float | None:
 
 @dataclass
 class _Open:
-    """A record that may go on."""
+    """A record that may continue."""
 
     kind: str  # "verl", "dict" or "block"
     record: Record
@@ -198,10 +198,11 @@ class _Open:
 
 
 class Reader:
-    """Gets the lines of a text in order, and gives its records."""
+    """Takes the lines of a text in order and returns its records."""
 
     def __init__(self, findings: Findings, mark: bytes | None = None) -> None:
-        """mark: what is in the first line of each record, where all are verl's or dictionaries."""
+        """mark: text that the first line of each record contains, if all are verl's or
+        dictionaries."""
         self._findings, self._mark = findings, mark
         self.bars = Bars()
         self._open: _Open | None = None
@@ -223,7 +224,7 @@ class Reader:
         yield from self._close()
 
     def _close(self) -> Iterator[Record]:
-        """What was open, as it is."""
+        """Close the open record as it is."""
         was, self._open = self._open, None
         if was is None:
             return
@@ -276,7 +277,7 @@ class Reader:
     # -- dictionaries -----------------------------------------------------------------------------
 
     def _more_of_dict(self, text: str) -> list[Record] | None:
-        """The records that a line completes; None where it does not belong to the dictionary."""
+        """The records that a line completes; None if it does not belong to the dictionary."""
         was = self._open
         assert was is not None
         was.lines += 1
@@ -299,7 +300,8 @@ class Reader:
         return [record]
 
     def _dictionary(self, text: str, place: int | None = None) -> Record | None:
-        """The record of a text with a dictionary; without a step where none is in or before it."""
+        """The record of a text with a dictionary; it has no step if none is in or before the
+        dictionary."""
         begins, ends, nothing = text.find("{"), text.rfind("}"), Findings()
         if ends < begins:
             return None
@@ -354,7 +356,7 @@ class Reader:
             self._findings.skip("metric lines without a metric")
 
     def _is_rest_of_verl(self, text: str) -> bool:
-        """Whether a line is what a terminal wrapped, or one more metric."""
+        """Whether a line continues a wrapped verl line or adds a metric."""
         assert self._open is not None
         if not text.strip() or not _FRAGMENT.fullmatch(text):
             return False
@@ -403,14 +405,14 @@ class Reader:
                 yield from self._close()
 
     def _bar(self, match: re.Match[str]) -> Iterator[Record]:
-        """What stands behind a progress bar: loss=0.1, reward=0.5."""
+        """The entries behind a progress bar: loss=0.1, reward=0.5."""
         rate = _RATE.search(match[3])
         values = pairs(match[3][rate.end() :])[0] if rate else {}
         if values and int(match[1]) < 2**31:
             yield self._record("bar", values, int(match[1]), int(match[2]))
 
     def _row(self, text: str) -> list[Record] | None:
-        """The record of a row of the table; none for its header, None for what is neither."""
+        """The records of a table row; empty for the header, None for another line."""
         if self._header is None and not _MAY_BE_HEADER.search(text):
             return None
         cells = _cells(text)
@@ -437,8 +439,8 @@ class Reader:
         return None
 
     def _headed(self, text: str, step: _Step) -> Record | None:
-        """The record that begins with a line that names its step; None where it is one in a text,
-        or the step is known."""
+        """The record that begins at a line that names its step; None if the line is prose or the
+        step is already open."""
         before, after = text[: step.begins], text[step.ends :]
         values = pairs(after, self._findings)[0] or _by_commas(after) or pairs(before)[0]
         block = self._open
@@ -450,8 +452,8 @@ class Reader:
         return self._record(shape, values, step.number, step.total, step.epoch)
 
     def _is_rest_of_line(self, block: _Open, text: str) -> bool:
-        """Whether a line goes on where a terminal wrapped the one before, which is read again: a
-        space may have been at its end."""
+        """Whether a line continues the wrapped line before it, which is then read again; a space
+        may have been cut."""
         before = block.text.rstrip()
         if not _WIDE <= len(before) <= _WRAPPED or _step(text):
             return False
@@ -474,7 +476,7 @@ class Reader:
         return True
 
     def _entries(self, text: str) -> list[tuple[str, float | None]] | None:
-        """Names and numbers of a line that holds nothing else; a heading has no number."""
+        """Names and numbers of a line of entries; a heading has no number."""
         bare = _BULLETS.sub("", text.strip().strip("|").strip())
         if not bare or len(bare) > 4000:
             return None
@@ -501,8 +503,8 @@ class Reader:
     def _add(
         self, name: str, value: float | None, text: str, total: int | None = None
     ) -> Iterator[Record]:
-        """An entry of the block that is open, or of one that begins with it: where its name has
-        come before, unless a line that names the step began the block."""
+        """Add an entry to the open block, or begin a block with it if its name repeats (unless a
+        step line began the block)."""
         block = self._open or _Open("block", self._record("block", {}))
         self._open = block
         indent = len(text) - len(text.lstrip(" \t|"))
@@ -532,7 +534,7 @@ class Reader:
 
 @dataclass
 class _Step:
-    """Where a text names its step, the step, and what is said of how many there will be."""
+    """The position of the step in a text, the step, and the planned number of steps."""
 
     begins: int
     ends: int
@@ -556,7 +558,7 @@ def _step(text: str) -> _Step | None:
 
 
 def _cells(text: str) -> list[str]:
-    """The cells of a row, whatever is between them."""
+    """The cells of a row, for any separator."""
     stripped = text.strip()
     if "|" in stripped:
         return [cell.strip() for cell in stripped.strip("|").split("|")]

@@ -80,28 +80,28 @@ _KNOWN = {name for names in FIELDS.values() for name in names}
 
 
 class Rollouts:
-    """Rollouts of a log on their way to `recording.columns`, a piece of a step at a time."""
+    """Buffers rollouts of a log for `recording.columns`, one piece of a step at a time."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self._step = -1
         self._ids: Counter[int] = Counter()  # step → rollouts so far
-        self._groups: dict[int, dict[str, int]] = {}  # step → those of it, numbered as they come
+        self._groups: dict[int, dict[str, int]] = {}  # step → group → its number
         self._tags = False  # once seen, a rollout without them is one that does not follow them
         self._characters = self._longest = 0  # of the piece
         self._rows: list[dict[str, Any]] = []
 
     def parse(self, response: str | None, prompt: str = "") -> Transcript | None:
-        """The actions in a text; None without a text, or while no text has had tags."""
+        """The actions of a text; None without a text, or until the first text with tags."""
         self._tags = self._tags or has_tags(response or "") or has_tags(prompt)
         return parse(response) if self._tags and response is not None else None
 
     def add(self, step: int, group: str, row: dict[str, Any]) -> Iterator[Rows]:
-        """One rollout; yields the rows of a piece that is complete.
+        """Add one rollout; yields the rows of a complete piece.
 
-        row: columns of `responses`; turns; action (T,): number of each token's action, −1 off the
-        actions, None where the log has texts alone; and, of MEASURED, a number per token, None
-        where they are not known.
+        row: columns of `responses`; turns; action (T,): number of each token's action, −1 outside
+        actions, None if the log has only texts; and one number per token for each measured quantity
+        of MEASURED.
         """
         tokens = 0 if row["action"] is None else len(row["action"])
         longest = max(self._longest, tokens)
@@ -127,8 +127,8 @@ class Rollouts:
             yield Rows(self._step, tables(self._batch(rows)))
 
     def finish(self) -> Iterator[Rows]:
-        """The last piece, without a step that has far fewer rollouts than the others: the trainer
-        is writing it, or ended in it."""
+        """The last piece, unless its step has far fewer rollouts than the others: then it is
+        incomplete."""
         others = [n for step, n in self._ids.items() if step != self._step]
         n = self._ids[self._step]
         if others and n == len(self._rows) < INCOMPLETE * float(np.median(others)):
@@ -175,10 +175,8 @@ class Rollouts:
 
 
 def is_rollout(row: Mapping[str, Any], columns: Mapping[str, str]) -> bool:
-    """Whether a row is a rollout: it has a response, or tokens with a mask, and what goes with it.
-
-    columns: ours → the names that were given.
-    """
+    """Whether a row is a rollout: it has a response, or tokens with a mask, and the other fields.
+    columns: our names → the given names."""
     response, messages = _of(row, "response", columns), _of(row, "messages", columns)
     if isinstance(_of(row, "tokens", columns), list) and _of(row, "mask", columns) is not None:
         return True
@@ -188,7 +186,7 @@ def is_rollout(row: Mapping[str, Any], columns: Mapping[str, str]) -> bool:
 
 
 def _of(row: Mapping[str, Any], ours: str, columns: Mapping[str, str]) -> Any:
-    """A part of a rollout, under the name that was given or one of the usual ones."""
+    """A part of a rollout, under the given name or a usual one."""
     for name in (columns[ours],) if ours in columns else FIELDS[ours]:
         value: Any = row
         for key in name.split("."):
@@ -217,7 +215,7 @@ class RolloutRows:
 
 
 def _refuse_folders(paths: Sequence[Path]) -> None:
-    """Raises UsageError for dumps of several folders: training and validation look alike."""
+    """Raises UsageError for dumps in several folders: training and validation look alike."""
     folders = sorted({path.parent.absolute() for path in paths}, key=natural_key)
     if len(folders) > 1:
         where = Path(os.path.commonpath(folders))
@@ -230,7 +228,7 @@ def _refuse_folders(paths: Sequence[Path]) -> None:
 
 
 def _rollout(row: dict[str, Any], named: int | None, rollouts: Rollouts) -> Iterator[Rows]:
-    """Add one row; `named` is the step in the name of its file, for rows without one."""
+    """Add one row; `named` is the step in the file's name, for rows without a step."""
     findings = rollouts.findings
     request = findings.request
     part = {name: _of(row, name, request.columns) for name in FIELDS} | {"golden": golden_of(row)}
@@ -298,15 +296,15 @@ def finite(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def single(value: Any) -> Any:
-    """What is in a list of one, as NeMo-RL slices its batches."""
+    """The element of a list of one, as in NeMo-RL's slices of batches."""
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     return value
 
 
 def _mask(part: Mapping[str, Any]) -> list[Any]:
-    """Which tokens the policy wrote. A row with log-probabilities and no mask has them of the
-    response alone."""
+    """The tokens that the policy wrote. Without a mask, a row's log-probabilities are those of the
+    response."""
     mask = single(part["mask"])
     if isinstance(mask, list):
         ids = single(part["tokens"])
@@ -318,8 +316,8 @@ def _mask(part: Mapping[str, Any]) -> list[Any]:
 def _per_token(
     value: Any, mask: Sequence[Any], name: str, findings: Findings
 ) -> list[float] | None:
-    """A number for each token, of a list over all of them or over those of the policy alone; null
-    is NaN. None for anything else."""
+    """One number per token, from a list over all tokens or over the policy's own; null becomes NaN.
+    None for other values."""
     value = single(value)
     value = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(value, list):
@@ -339,7 +337,7 @@ def _per_token(
 
 
 def _first_number(value: Any, mask: Sequence[Any]) -> float | None:
-    """An advantage: a number, or that of the first of the policy's tokens."""
+    """The advantage: a number, or the number of the policy's first token."""
     value = single(value)
     if isinstance(value, list):
         at = next((i for i, m in enumerate(mask) if m), 0) if len(value) == len(mask) else 0
@@ -350,7 +348,7 @@ def _first_number(value: Any, mask: Sequence[Any]) -> float | None:
 def _correct(
     findings: Findings, reward: float | None, transcript: Transcript | None, part: Mapping[str, Any]
 ) -> bool | None:
-    """Whether a rollout is correct, by the rule of the import; None if that cannot be known."""
+    """Whether a rollout is correct by the import's rule; None if unknown."""
     request = findings.request
     if request.exact_match:
         if part["golden"] is None:
@@ -375,7 +373,7 @@ def correct_rule(request: ImportRequest) -> str:
 
 
 def _texts(part: Mapping[str, Any]) -> tuple[str, str | None, str]:
-    """Prompt, response (None where it is not separate), and the whole text; tool text in tags."""
+    """Prompt, response (None if not separate), and the whole text with tool text in tags."""
     if part["response"] is not None:
         prompt, response = as_text(part["prompt"]), as_text(part["response"])
         return prompt, response, prompt + response

@@ -1,7 +1,5 @@
-"""Rows of a file as dictionaries, whatever holds them: JSON lines, a JSON document, CSV, Parquet.
-
-What a row means is for `metrics` and `rollouts` to say.
-"""
+"""Rows of a file as dictionaries, from JSON lines, a JSON document, CSV or Parquet. `metrics` and
+`rollouts` interpret them."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Candidate:
-    """A file that sources are asked about: its first bytes, and its first rows if it has any."""
+    """A file for the sources to claim: its first bytes, and its first rows, if any."""
 
     path: Path
     head: bytes
@@ -43,7 +41,7 @@ class Candidate:
 
 
 def form(path: Path, start: bytes) -> str | None:
-    """How a file holds rows: "parquet", "csv", "document" or "lines"; None where it holds none."""
+    """The file's container: "parquet", "csv", "document" or "lines"; None if it has no rows."""
     if start.startswith(b"PAR1"):
         return "parquet"
     start = start.lstrip()
@@ -65,7 +63,7 @@ def form(path: Path, start: bytes) -> str | None:
 
 
 def rows_of(path: Path, findings: Findings) -> Iterator[Row]:
-    """The rows of a file, in order. What is no row, or cannot be read, is counted."""
+    """The rows of a file, in order. Unreadable content is counted."""
     kind = form(path, head(path, HEAD_BYTES))
     if kind == "parquet":
         yield from _parquet_rows(path, findings)
@@ -78,14 +76,14 @@ def rows_of(path: Path, findings: Findings) -> Iterator[Row]:
 
 
 def first_rows(path: Path) -> list[Row]:
-    """The first rows of a file; none where it holds none."""
+    """The first rows of a file; empty if it has none."""
     if form(path, head(path, HEAD_BYTES)) is None:
         return []
     return list(islice(rows_of(path, Findings()), _FIRST))
 
 
 def whole(path: Path, findings: Findings) -> Any:
-    """The value of a JSON file; None, counted, where it is none."""
+    """The value of a JSON file; None (and counted) if it is invalid."""
     try:
         with open_file(path) as file:
             text = file.read(MAX_DOCUMENT + 1)
@@ -110,8 +108,8 @@ def _document_rows(path: Path, findings: Findings) -> list[Row]:
 
 
 def steps_in(value: Any, depth: int = _DEPTH) -> list[Row]:
-    """The rows in a JSON value: a list of objects, an object of lists of numbers (a column each),
-    one whose names are the steps, or the longest of these within it."""
+    """The rows of a JSON value: a list of objects, an object of equally long lists of numbers
+    (columns), an object keyed by step, or the longest of these inside it."""
     if isinstance(value, list):
         return [row for row in value if isinstance(row, dict)]
     if not isinstance(value, dict) or depth == 0:
@@ -135,7 +133,7 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 
 
 def _csv_rows(path: Path, findings: Findings) -> Iterator[Row]:
-    """Rows of a table; an empty cell is one that was not logged."""
+    """Rows of a CSV table; an empty cell was not logged."""
     text = (line.decode("utf-8-sig", "replace") + "\n" for line, _ in lines(path, findings))
     header = next(text, "")
     delimiter = max(",;\t", key=header.count)
@@ -148,7 +146,7 @@ def _csv_rows(path: Path, findings: Findings) -> Iterator[Row]:
 
 
 def _table(text: Iterable[str], delimiter: str, findings: Findings) -> Iterator[list[str]]:
-    """The rows of CSV text; what is none is counted."""
+    """The rows of CSV text; malformed ones are counted."""
     rows = csv.reader(text, delimiter=delimiter)
     while True:
         try:
@@ -160,7 +158,7 @@ def _table(text: Iterable[str], delimiter: str, findings: Findings) -> Iterator[
 
 
 def _parquet_rows(path: Path, findings: Findings) -> Iterator[Row]:
-    """The rows of a Parquet file without their NULLs, a piece at a time."""
+    """The rows of a Parquet file without NULLs, one piece at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,7 +1,7 @@
-"""Items of the sources → parts of a run directory, which replaces an earlier import.
+"""Writes items of the sources as parts of a run directory, which replaces an earlier import.
 
-A mean that a trainer logged becomes a row of `scalars` (`means`), and its step a row of `steps`;
-rollouts come as rows of `recording.columns`, with the sums over those that were imported.
+A mean becomes a row of `scalars` (`means`), and its step a row of `steps`; rollouts arrive as rows
+of `recording.columns`, with sums over the imported ones.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ CHARACTERS = 64  # of a rollout's text that count as one value
 
 
 class RunWriter:
-    """Writes the rows of one run. Means come before rows, which belong to their attempts."""
+    """Writes the rows of one run. Means come before rows, because means determine the attempts."""
 
     def __init__(self, run: Path, findings: Findings) -> None:
         self.run, self.findings = run, findings
         self.rows: Counter[str] = Counter()  # by table
         self.times: tuple[float, float] | None = None
         self.first_steps: dict[int, int] = {}  # attempt → its first step, from the means
-        self.live = False  # whether what has no time happens now
-        self.after = 0  # attempts of what was there before the file began anew
+        self.live = False  # whether items without a time happen now
+        self.after = 0  # attempts before the file began anew
         self._attempt_steps: set[tuple[int, int]] = set()
         self._means = ScalarBuffer()
         self._steps: dict[int, tuple[list[int], list[float | None]]] = {}  # and times, by attempt
@@ -101,7 +101,7 @@ class RunWriter:
         self._waiting += sum(len(text or "") for text in texts) // CHARACTERS
 
     def _know(self, attempt: int, step: int) -> None:
-        """Remember a step. Raises LldscopeError for more steps or attempts than a run has."""
+        """Remember a step. Raises LldscopeError beyond the limits on steps or attempts."""
         if attempt > MAX_ATTEMPTS:
             raise LldscopeError(
                 f"The steps go back more than {MAX_ATTEMPTS:,} times: not the log of one run. "
@@ -115,7 +115,7 @@ class RunWriter:
             )
 
     def _attempt_of(self, step: int) -> int:
-        """The attempt whose rows of a step count: the last that began at it or before."""
+        """The attempt that counts at a step: the last one that began at or before it."""
         return max((a for a, first in self.first_steps.items() if first <= step), default=1)
 
     def _put(self, table: str, attempt: int, columns: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class RunWriter:
 
 
 def earlier_import(run: Path) -> dict[str, Any]:
-    """run.json of an earlier import. Raises RunExists for whatever else is at the place."""
+    """run.json of an earlier import. Raises RunExists for anything else at the path."""
     if not run.exists() or (run.is_dir() and not any(run.iterdir())):
         return {}
     if not (run / layout.RUN_FILE).is_file():
@@ -162,7 +162,7 @@ def earlier_import(run: Path) -> dict[str, Any]:
 
 
 def move_into_place(new: Path, place: Path) -> None:
-    """Move a complete run to its place; an earlier import there is removed."""
+    """Move a complete run to its path; an earlier import there is removed."""
     old = place.with_name(f"{new.name}.old")
     if place.exists():
         os.replace(place, old)

@@ -1,4 +1,4 @@
-"""What passes between importers: means and rows of a log, the request, and what was found."""
+"""Data exchanged between importers: means and rows of a log, the request, and the findings."""
 
 from __future__ import annotations
 
@@ -37,11 +37,9 @@ class Scalars:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one step: columns by table, as `recording.columns.tables` returns them.
-
-    They belong to the attempt that counts at their step: a trainer that resumes from a checkpoint
-    overwrites its files.
-    """
+    """Rows of one step: columns by table, as returned by `recording.columns.tables`. They belong to
+    the attempt that counts at their step, because a trainer that resumes from a checkpoint
+    overwrites its files."""
 
     step: int
     tables: Mapping[str, dict[str, Any]]
@@ -65,7 +63,7 @@ class ImportRequest:
 
 @dataclass
 class Findings:
-    """What an import skipped or could not map, counted, and notes to show at the end."""
+    """Skipped and unmapped content, counted, and notes to show at the end."""
 
     request: ImportRequest = ImportRequest()
     advance: Callable[[int], None] = lambda n: None  # gets the bytes read, for a progress bar
@@ -76,7 +74,7 @@ class Findings:
     differences: dict[str, None] = field(default_factory=dict)  # from what lldscope would measure
     planned_steps: int | None = None  # where the log has the length of the run
     counted: str = "steps"  # what the log's steps are: "rows" where it does not tell them
-    aggregation: str = ""  # of tokens' values, where the log says that it is none by token
+    aggregation: str = ""  # of tokens' values, if the log declares one other than by token
     returns: int = 0  # how often the steps went back for one item and on from where they were
 
     def skip(self, reason: str, n: int = 1) -> None:
@@ -92,13 +90,12 @@ _STAMPS = frozenset(("step", "_step", "global_step", "ckpt_step", "epoch", "time
 
 
 class _Course:
-    """The steps of an attempt so far, metric by metric, because an evaluation may be logged late,
-    with the step it belongs to.
+    """The steps of an attempt so far, by metric: an evaluation may be logged late, under the step
+    it belongs to.
 
-    A metric that goes back suspends judgement (`begin`). If it is logged at another of the steps it
-    had, the run has resumed; if others go on from where they were, it came late. A metric that is
-    rare beside others, as one of evaluations that are done again, says nothing alone: it must pass
-    the last step, too.
+    A metric that goes back suspends judgement (`begin`). If it is then logged at another step that
+    it already had, the run has resumed; if other metrics continue, it came late. A rare metric,
+    such as a repeated evaluation, decides nothing alone: it must also pass the last step.
     """
 
     def __init__(self) -> None:
@@ -115,18 +112,18 @@ class _Course:
         return item.step < self._highest and bool(self._back(item, item.step))
 
     def _back(self, item: Scalars, least: int) -> list[str]:
-        """The names of an item that were logged beyond a step."""
+        """The names of an item that were logged at a later step before."""
         last = self._last
         names = [name for name in item.values if last.get(name, -1) > least]
         return [name for name in names if name.rpartition("/")[2] not in _STAMPS]
 
     def begin(self, item: Scalars) -> None:
-        """Steps go back with this item."""
+        """An item whose step goes back."""
         self._suspect = item.step, self._repeats(self._back(item, item.step), item.step)
         self._redone: set[str] = set()
 
     def _repeats(self, names: Collection[str], step: int) -> bool:
-        """Whether one of the names had a value at a step."""
+        """Whether one of the names already had a value at a step."""
         for steps in (steps for name in names for steps in self._holding.get(name, ())):
             i = bisect_left(steps, step)
             if i < len(steps) and steps[i] == step:
@@ -134,7 +131,7 @@ class _Course:
         return False
 
     def is_resume(self, item: Scalars) -> bool | None:
-        """Whether the run has resumed, as the next item shows; None if it does not."""
+        """Whether the next item shows that the run has resumed; None if undecided."""
         first, repeats = self._suspect
         back = self._back(item, item.step - 1)
         if item.step < first:
@@ -174,7 +171,7 @@ class _Course:
         return len(self._firsts)
 
     def late(self, item: Scalars) -> int:
-        """The attempt of an item that comes late: the last that began at its step or before."""
+        """The attempt of a late item: the last one that began at or before its step."""
         attempts = [a for a, first in enumerate(self._firsts, 1) if first <= item.step]
         return attempts[-1] if attempts else 1
 
@@ -182,11 +179,10 @@ class _Course:
 def in_attempts(
     items: Iterable[Scalars], findings: Findings, origin: Path | None = None
 ) -> Iterator[Scalars]:
-    """The items of a log, read in order, each in its attempt. A step that is smaller than the one
-    before is that of a value that comes late, or the first after a resume, which goes on from
-    there."""
+    """The items of a log, in order, with their attempts. A step smaller than the previous one is a
+    late value, or the first after a resume if the log continues from there."""
     course, at_end = _Course(), False
-    waiting: list[Scalars] = []  # from one that went back on, until it is known what it is
+    waiting: list[Scalars] = []  # from an item that went back, until it is classified
 
     def process(item: Scalars) -> Iterator[Scalars]:
         if not waiting and not course.goes_back(item):

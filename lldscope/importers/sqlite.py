@@ -36,7 +36,7 @@ _MOST_RUNS = 10_000
 
 @dataclass(eq=False)
 class Database:
-    """A source in SQLite: the columns of its table `metrics`, and what reads it."""
+    """A source in SQLite: the columns of its table `metrics`, and its reader."""
 
     name: str
     description: str
@@ -49,11 +49,11 @@ class Database:
         try:
             with open_copy(file.path) as connection:
                 return self.columns <= _columns(connection)
-        except _UNREADABLE:  # what is wrong with one of ours, `read` says
+        except _UNREADABLE:  # `read` reports the fault of a file of ours
             return all(column.encode() in file.head for column in self.columns)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        """A file that is damaged or no such database is named and left out from there on."""
+        """Read a database. A damaged or foreign file is named, and left out from the damage on."""
         for path in paths:
             try:
                 with open_copy(path) as connection:
@@ -122,10 +122,8 @@ TRACKIO = Database(
 
 @contextmanager
 def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to a copy of a database and of what lies beside it.
-
-    Raises LldscopeError where the disk has no room for the copy, OSError if it cannot be made.
-    """
+    """A connection to a copy of a database and its side files. Raises LldscopeError if the disk has
+    no room for the copy, OSError if it cannot be made."""
     suffixes = ("", "-wal", "-journal")
     sources = [path.with_name(path.name + suffix) for suffix in suffixes]
     if any(source.exists() and not source.is_file() for source in sources):
@@ -154,7 +152,7 @@ def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _columns(connection: sqlite3.Connection) -> set[str]:
-    """Columns of the table `metrics`; nothing where it is a view or virtual."""
+    """Columns of the table `metrics`; empty if it is a view or virtual."""
     query = (
         "SELECT c.name FROM sqlite_master t, pragma_table_info(t.name) c "
         "WHERE t.type = 'table' AND t.rootpage > 0 AND t.name = 'metrics'"

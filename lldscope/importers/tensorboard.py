@@ -59,7 +59,7 @@ def _points(path: Path, findings: Findings) -> Iterator[Point]:
 
 
 def _scalar(summary: Any) -> float | None:
-    """The number of a summary, a plain value or a tensor without dimensions; None for others."""
+    """The number of a summary (plain value or scalar tensor); None for others."""
     if summary.HasField("simple_value"):
         return float(summary.simple_value)
     tensor = summary.tensor

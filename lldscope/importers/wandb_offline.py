@@ -53,7 +53,7 @@ class WandbOffline:
 
 
 def _records(path: Path, findings: Findings) -> Iterator[bytes]:
-    """The valid records of a file; after damage, those from the next block on."""
+    """The valid records of a file; after damage, reading resumes at the next block."""
     pieces: list[bytes] | None = None
     with path.open("rb") as file:
         for block in iter(lambda: file.read(_BLOCK), b""):

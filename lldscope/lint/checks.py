@@ -1,8 +1,8 @@
-"""The checks of `lldscope lint`: what each asks of the rows of a run, and what a fault would do.
+"""The checks of `lldscope lint`: what each checks in the rows of a run, and what a fault would do.
 
-A check is two SELECTs over the run's own tables. `scope` counts what it could look at: where that
-is 0 the check says what would have to be recorded. `faults` are the rows that contradict: the step,
-and under the other columns' names the evidence. Both may use the values of `parameters` in braces.
+A check is two SELECTs over the run's tables. `scope` counts the rows it can check; if there are
+none, the check names what would have to be recorded. `faults` are the contradicting rows: the step,
+and the evidence in the other columns. Both may use the values of `parameters` in braces.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Parameters = dict[str, float | int | str]
 
 @dataclass(frozen=True)
 class Check:
-    """One question to the rows. `settings` are the declarations it is about, by the names in
-    `declared.SETTINGS`; `parameters` is None where the declarations take the question away."""
+    """One check. `settings` are the settings it concerns, by their names in `declared.SETTINGS`;
+    `parameters` is None if the declared settings make the check pointless."""
 
     id: str
     asks: str
@@ -51,7 +51,7 @@ def _scale(settings: Mapping[str, Setting]) -> Parameters | None:
 
 
 def _whole_distribution(settings: Mapping[str, Setting]) -> Parameters | None:
-    """None if the run declares that it samples from a narrower or a wider distribution."""
+    """None if the run declares a sampling distribution other than the full one."""
     top_p, top_k = number(settings, "top_p") or 1.0, number(settings, "top_k") or 0
     return {} if top_p >= 1 and top_k in (0, -1) else None
 
@@ -154,7 +154,7 @@ WITH sampled AS (
     FROM tokens WHERE isfinite(logp_behaviour) AND isfinite(logp_old) AND action_index IS NOT NULL
 )"""
 
-# −log π of what was sampled is the entropy, in the mean, where π is what it was sampled from.
+# The mean of −log π over sampled tokens is the entropy of π if they were sampled from π.
 SURPRISE = """
 WITH rollouts AS (
     SELECT step, rank, response_id, sum(-logp_old_sum) AS surprise, sum(entropy_sum) AS entropy,

@@ -1,4 +1,4 @@
-"""What the configuration of a run declares, by the names of its own trainer."""
+"""The declared settings of a run, under the names of its own trainer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ GROUP_RELATIVE = (
 
 @dataclass(frozen=True)
 class Setting:
-    """A declared value, and the name that it has in the trainer's own configuration."""
+    """A declared value, and its name in the trainer's own configuration."""
 
     name: str
     value: Any
 
 
 def declared(config: Any) -> dict[str, Setting]:
-    """The settings of `SETTINGS` that a configuration has; nested names have dots."""
+    """The `SETTINGS` that a configuration declares; nested names have dots."""
     values = dict(pairs(config))
     answer = {}
     for fact, names in SETTINGS.items():
@@ -47,7 +47,7 @@ def declared(config: Any) -> dict[str, Setting]:
 
 
 def number(settings: Mapping[str, Setting], fact: str) -> float | None:
-    """A declared number; None where it is not declared, or is no number."""
+    """A declared number; None if it is missing or not a number."""
     setting = settings.get(fact)
     try:
         value = float(setting.value) if setting is not None else math.nan
@@ -57,6 +57,6 @@ def number(settings: Mapping[str, Setting], fact: str) -> float | None:
 
 
 def group_relative(settings: Mapping[str, Setting]) -> bool:
-    """False if the declared estimator does not compare the rollouts of a group."""
+    """False if the declared advantage estimator does not compare the rollouts of a group."""
     setting = settings.get("estimator")
     return setting is None or str(setting.value).lower() in GROUP_RELATIVE

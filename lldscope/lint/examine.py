@@ -1,4 +1,4 @@
-"""Ask a run every check, and say what contradicts and what could not be seen."""
+"""Run every check on a run; report contradictions, and checks that the run cannot answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 120.0  # for one question
 
 @dataclass(frozen=True)
 class Finding:
-    """Rows that contradict a check: how many, in which steps, and the first of them."""
+    """Rows that contradict a check: how many, in which steps, and the first ones."""
 
     check: str
     asks: str
@@ -32,8 +32,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Result:
-    """What `examine` found. `passed` are checks without a contradiction, `unseen` maps the others
-    to what would have to be recorded, `declared` those that the configuration takes away."""
+    """The result of `examine`. `passed` are checks without a contradiction; `unseen` maps checks
+    that could not run to the missing columns; `declared` are checks that the configuration makes
+    pointless."""
 
     findings: list[Finding]
     passed: list[str]
@@ -42,8 +43,7 @@ class Result:
 
 
 def examine(run: Run) -> Result:
-    """Whether the rows of a run agree with its configuration and with each other; nothing is run
-    again, and nothing is written."""
+    """Run every check. Nothing is executed again, and nothing is written."""
     settings = declared(run.info.get("config"))
     result = Result([], [], {}, [])
     for check in CHECKS:

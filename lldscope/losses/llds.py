@@ -109,7 +109,7 @@ def llds_loss(
     if not 0 <= dead_band < math.inf:
         raise ValueError(f"dead_band must be a finite number >= 0, got {dead_band}")
     check_shapes(logp_new, logp_old=logp_old, action_mask=action_mask)
-    mask = action_mask.bool()
+    mask = action_mask.bool()  # (B, T), as all below
     preserved = mask & (token_advantages(advantages, mask, torch.float32) >= 0)
     drop = -log_ratio(logp_new, logp_old, preserved)
     gate_open = preserved & (_gate_sum(drop.detach(), mask, gate) > dead_band)
@@ -140,7 +140,7 @@ def action_ids(action_mask: Tensor) -> Tensor:
     """
     mask = action_mask.bool()
     before = mask.new_zeros((len(mask), 1))
-    starts = mask & ~torch.cat([before, mask], dim=1)[:, :-1]
+    starts = mask & ~torch.cat([before, mask], dim=1)[:, :-1]  # (B, T): first tokens
     return (starts.cumsum(dim=1) - 1).masked_fill(~mask, -1)
 
 
@@ -164,5 +164,5 @@ def _gate_sum(drop: Tensor, mask: Tensor, gate: str) -> Tensor:
     if gate == "response":
         return drop.sum(dim=1, keepdim=True)
     # Off the actions drop is 0, so filing those positions under action 0 adds nothing to it.
-    index = action_ids(mask).clamp(min=0)
+    index = action_ids(mask).clamp(min=0)  # (B, T)
     return torch.zeros_like(drop).scatter_add(1, index, drop).gather(1, index)

@@ -86,7 +86,7 @@ def policy_loss(
     """
     check_shapes(logp_new, logp_old=logp_old, action_mask=action_mask)
     mask = action_mask.bool()
-    log_r = log_ratio(logp_new, logp_old, mask)
+    log_r = log_ratio(logp_new, logp_old, mask)  # (B, T)
     advantage = token_advantages(advantages, mask, log_r.dtype)
     surrogate, ratio, is_clipped = _surrogate(
         log_r, advantage, mask, objective, clip_low, clip_high, dual_clip
@@ -119,7 +119,7 @@ def importance_weights(
       its action tokens.
     """
     action = action_mask.bool()
-    log_w = log_ratio(logp_old, logp_behaviour, action).detach().nan_to_num(nan=0.0)
+    log_w = log_ratio(logp_old, logp_behaviour, action).detach().nan_to_num(nan=0.0)  # (B, T)
     level, _, kind = mode.partition("_")
     if level == "sequence":
         log_w = log_w.sum(1, keepdim=True).expand_as(log_w)
@@ -188,7 +188,7 @@ def _surrogate(
     """(surrogate, ratio, clipped), each (B, T)."""
     if objective == "gspo":
         log_r = _sequence_log_ratio(log_r, mask)
-    r = log_r.clamp(max=LOG_RATIO_CAP[objective]).exp()
+    r = log_r.clamp(max=LOG_RATIO_CAP[objective]).exp()  # (B, T)
     ratio = log_r.detach().exp()
     inside = r.clamp(1 - clip_low, 1 + clip_high) * advantage
     below, above = ratio < 1 - clip_low, ratio > 1 + clip_high
@@ -205,7 +205,7 @@ def _surrogate(
 def _sequence_log_ratio(log_r: Tensor, mask: Tensor) -> Tensor:
     """Value: ln s_i on each action token. Gradient: that of the token's own ln π_θ."""
     length = mask.sum(1, keepdim=True).clamp(min=1)
-    log_s = log_r.detach().sum(1, keepdim=True) / length
+    log_s = log_r.detach().sum(1, keepdim=True) / length  # (B, 1)
     return (log_s + log_r - log_r.detach()).masked_fill(~mask, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Alarms of a run: those of its rules, and the one that comes from the clock."""
+"""Alarms of a run: those of its rules, and `stalled`, which depends on the clock."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from ..diagnosis.rule import Alert, Severity, State
 
 @dataclass(frozen=True, kw_only=True)
 class StalledAlert:
-    """The alarm that comes from the clock rather than from the rows, in the form of an `Alert`.
-
-    `step` is the last step of the run and `value` the age of its last row in seconds; both are None
-    where there is none.
-    """
+    """The alarm `stalled`, in the form of an `Alert`. `step` is the last step of the run and
+    `value` the age of its last row in seconds; None if there is no row."""
 
     rule: str = STALLED.id
     severity: Severity = STALLED.severity

@@ -44,7 +44,7 @@ class AlertEvent:
 
     @property
     def event_id(self) -> str:
-        """An id that stays the same however often the event is sent, also by another `watch`. A run
+        """An id that is the same for every delivery of the event, also by another `watch`. A run
         may stall twice after one step, so the id of a stall includes the age of the last row."""
         alert = self.alert
         key = [
@@ -87,11 +87,11 @@ class RunUpdate:
 
 @dataclass
 class Follower:
-    """Reads a run again and again, in any state: not there yet, running, finished, dead.
+    """Reads a run repeatedly, in any state: missing, running, finished, dead.
 
     `waiting` says why there is no run yet. A run that can no longer be read keeps its last state
-    for GONE_SECONDS; then it is stalled, and over. `dashboard` is the address of the dashboard, or
-    that of the run's page there.
+    for GONE_SECONDS; then it is stalled, and over. `dashboard` is the URL of the dashboard, or of
+    the run's page there.
     """
 
     path: Path
@@ -181,8 +181,7 @@ class Follower:
 
 
 def link_to(dashboard: str, run: str, rule: str) -> str:
-    """The address of an alarm in the dashboard. `dashboard` may be the address of the run's
-    page."""
+    """The URL of an alarm in the dashboard. `dashboard` may be the URL of the run's page."""
     page = dashboard.split("#")[0].rstrip("/")
     if "/run/" not in page:
         page += f"/run/{quote(run)}"
@@ -194,7 +193,8 @@ def _stage(alert: AnyAlert) -> tuple[str, str, int]:
 
 
 def _resolve(alert: AnyAlert, step: int | None) -> AnyAlert:
-    """An alarm whose cause is gone: the run goes on again, or its steps were undone."""
+    """The event for an alarm whose cause is gone: the run has continued, or its steps were
+    undone."""
     *earlier, (start, _) = alert.episodes
     episodes: Any = (*earlier, (start, step))
     return replace(alert, state="resolved", episodes=episodes)

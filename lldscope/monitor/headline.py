@@ -45,10 +45,9 @@ class Headline:
 
 
 class Trouble(NamedTuple):
-    """What a headline says in words. `alerts`: those of `account`, and that of the clock;
-    `course`: that of the outcome; `damaged`: the files that cannot be read; `logged`: the names of
-    the metrics where none of them is judged.
-    """
+    """The input of a headline. `alerts` are the alarms of `account` and `stalled`; `course` is the
+    course of the outcome; `damaged` are unreadable files; `logged` are the names of the metrics if
+    no rule can judge any of them."""
 
     verdict: str
     alerts: Sequence[AnyAlert]
@@ -62,7 +61,7 @@ class Trouble(NamedTuple):
 
 
 def headline(t: Trouble) -> Headline:
-    """Cause and action of what is wrong, as the account explains it."""
+    """Cause and action for the trouble, as the account explains it."""
     dead, why = next((a for a in t.alerts if a.rule == STALLED.id), None), t.account.explanation
     stop = "" if dead is None else _stop(t, dead)
     is_explained = why is not None and why.is_cause and not why.is_late
@@ -178,8 +177,8 @@ def _back(t: Trouble, sound: int | None) -> str:
 
 
 def missing(events: Events, only_failures: bool = False) -> dict[str, str]:
-    """What an adapter said that it does not record, in the last attempt: what → why.
-    `only_failures`: only what it should have recorded."""
+    """What an adapter does not record in the last attempt → why. `only_failures`: only what it
+    should have recorded."""
     gaps = [e for e in events if e.get("kind") == "not_recorded"]
     gaps = [e for e in gaps if e.get("failed") or not only_failures]
     last = max((e.get("attempt") or 0 for e in gaps), default=0)
@@ -187,5 +186,4 @@ def missing(events: Events, only_failures: bool = False) -> dict[str, str]:
 
 
 def _sentence(text: str) -> str:
-    """Text that goes on after a colon."""
     return text[:1].lower() + text[1:]

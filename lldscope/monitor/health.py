@@ -49,16 +49,15 @@ def verdict(assessment: Assessment, life: Liveness) -> Verdict:
 
 @dataclass(frozen=True)
 class RunState:
-    """What `check` says of a run, as of its last row.
+    """The state of a run as of its last row: the answer of `check`.
 
-    `alerts`: every alarm that ever fired, worst first; `events`: what went wrong by them, and when
-    it began; `pending`: alarms about to fire.
-    `look_alikes` and `look_alike_evidence` are by cause. `life`, `over`, `reason` and
-    `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
-    `dropped` what the recorders had to leave out, by reason. `headline` is cause and action in a
-    sentence each. `silenced`: firing alarms that somebody acknowledged (None) or snoozed (until
-    when, Unix time). `missing`: what the trainer's adapter could not record, and why;
-    `unclear`: what is not known of which rows count, and why.
+    `alerts`: every alarm that ever fired, worst first; `events`: the troubles behind them, with
+    their beginnings; `pending`: alarms about to fire. `look_alikes` and `look_alike_evidence` are
+    by cause. `life`, `over`, `reason` and `last_row_age_seconds` are those of `Liveness`.
+    `damaged`: unreadable files; `dropped`: counts of lost data by reason. `headline`: cause and
+    action, a sentence each. `silenced`: firing alarms that are acknowledged (None) or snoozed
+    (until this Unix time). `missing`: what the trainer's adapter could not record → why; `unclear`:
+    which rows count is uncertain → why.
     """
 
     run: str
@@ -97,7 +96,7 @@ class RunState:
 
     @property
     def evidence_words(self) -> str:
-        """What the answers rest on. Δ is not mentioned before it could have been measured."""
+        """The grade of the evidence. Δ is not mentioned before it could have been measured."""
         if self.evidence != "symptoms":
             return EVIDENCE[self.evidence]
         if self.verdict == "insufficient" and not self.over:
@@ -121,8 +120,8 @@ class RunState:
 
     @property
     def sign(self) -> Sign:
-        """How the verdict is shown. A run in which no alarm fires is green only if its reward has
-        not fallen beyond its noise, and if its log allows most of the checks."""
+        """The sign for the verdict. A run without a firing alarm is green only if its reward has
+        not fallen beyond its noise and its log allows most checks."""
         sound = self.trend not in ("falling", "dead") and self.allows_most_checks
         if self.verdict != "healthy" or sound:
             return VERDICTS[self.verdict]
@@ -159,7 +158,7 @@ def _stalled_alert(
     life: Liveness, last_step: int | None, events: Sequence[Mapping[str, Any]],
     sound: int | None = None,
 ) -> StalledAlert:
-    """`sound`: the last step before what spoils the steps since, if anything does."""
+    """`sound`: the last step before the steps that are spoiled."""
     why = in_one_line(life.reason or "") or "no reason was recorded"
     message = f"the run has {life.life}: {why}"
     advice = "Look at the job's own log; "
@@ -215,7 +214,7 @@ def _of_the_rows(assessment: Assessment) -> dict[str, Any]:
 
 
 def _counted_in(unit: str, state: RunState) -> RunState:
-    """The state of a run whose steps are something else, in sentences that say so."""
+    """The state of a run with "rows" (or another unit) instead of "steps" in its sentences."""
     def words(text: str) -> str:
         return counted_in(unit, text)
 
@@ -231,7 +230,7 @@ def _counted_in(unit: str, state: RunState) -> RunState:
 
 
 def _logged(run: Run) -> list[str]:
-    """The names of the metrics of a run, first those that may be of its reward."""
+    """The names of a run's metrics, likely rewards first."""
     from ..importers.mapping import like_a_reward  # and with it the atlas of metrics
 
     names = [*run.sql("SELECT DISTINCT name FROM scalars ORDER BY name")["name"]]
@@ -244,15 +243,15 @@ def _basis(measured: Collection[str]) -> tuple[str, ...]:
 
 
 def _bound(run: Run, assessment: Assessment) -> float | None:
-    """The probability of a false decay alarm in a run of the planned length, at most; of the steps
-    so far where there is no plan. None where Δ is not tested."""
+    """An upper bound on the probability of a false decay alarm in the planned length, or in the
+    steps so far without a plan. None if Δ is not tested."""
     if assessment.last_step is None or "delta" not in assessment.bases:
         return None
     return min(1.0, full_length(run, assessment.last_step) / assessment.arl)
 
 
 def full_length(run: Run, last_step: int) -> int:
-    """The planned number of steps, or those so far where they are more or there is no plan."""
+    """The planned number of steps, or the number so far if that is larger or there is no plan."""
     return max(run.planned_steps or 0, last_step + 1)
 
 
@@ -271,7 +270,7 @@ def vanished(state: RunState, why: str) -> RunState:
 
 
 def _drop_counts(beats: Beats) -> dict[str, int]:
-    """What the recorders of all ranks had to drop, by reason."""
+    """Counts of data dropped by the recorders of all ranks, by reason."""
     total: Counter[str] = Counter()
     for beat in beats.values():
         drops = beat.get("dropped")

@@ -1,8 +1,8 @@
-"""Sends alarms to addresses that apprise knows, and to a command, without blocking.
+"""Sends alarms to URLs that apprise supports, and to a command, without blocking.
 
-Each destination has a queue and a thread of its own, so that a dead server delays neither the run
-being watched nor the others. An address is a secret: it is never printed, nor is an error text that
-may contain it. Messages name it by its number and scheme.
+Each destination has its own queue and thread, so a dead server delays nothing else. A URL is a
+secret: neither the URL nor an error text that may contain it is ever printed. Messages identify it
+by number and scheme.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .follow import AlertEvent
 VARIABLE = "LLDSCOPE_NOTIFY"  # addresses, separated by blanks; --notify wins
 
 RETRY_AFTER = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts
-FLUSH_SECONDS = 15.0  # at the end, for what is still queued
+FLUSH_SECONDS = 15.0  # at the end, for queued messages
 COMMAND_SECONDS = 60.0  # a command that takes longer is killed
 OUTPUT_BYTES = 8192  # of a command's output, which is passed on
 
@@ -97,9 +97,9 @@ def _warn(text: str) -> None:
 
 
 class Service(Channel):
-    """Webhooks, Slack, Discord, e-mail and whatever else apprise knows. A webhook gets apprise's
-    JSON with the event as `alert`; no redirect is followed. Raises UsageError, without the address
-    in it, for one that is none; `number` is its place among them."""
+    """Webhooks, Slack, Discord, e-mail and the other services of apprise. A webhook gets apprise's
+    JSON with the event as `alert`; redirects are not followed. Raises UsageError, without the URL
+    in it, if the URL is invalid; `number` is its position among the URLs."""
 
     def __init__(self, url: str, number: int) -> None:
         scheme, colon, _ = url.partition("://")
@@ -125,7 +125,7 @@ class Service(Channel):
         # The address of a Slack or Discord webhook is one of theirs to apprise.
         if not (self._services.add(url) or self._services.add(_json_address(url))):
             raise UsageError(
-                f"{name} is not an address that apprise understands; its forms: "
+                f"{name} is not a URL that apprise supports; supported forms: "
                 "https://appriseit.com/services/."
             )
         super().__init__(name, RETRY_AFTER, FLUSH_SECONDS)
@@ -145,7 +145,7 @@ class Service(Channel):
 
 
 def _json_address(url: str) -> str:
-    """apprise's form of the address of a webhook: json://… with marked parameters."""
+    """apprise's form of a webhook's URL: json://… with marked parameters."""
     try:
         parts = urlsplit(url)
         query = urlencode([(f"-{name}", value) for name, value in parse_qsl(parts.query)])
@@ -210,9 +210,9 @@ class Command(Channel):
 
 
 class Notifier:
-    """Sends every change of an alarm once to every channel, and again to addresses every `repeat`
-    seconds while it fires. Alarms of severity info are not sent. A context manager, whose exit
-    waits a limited time for what is still queued."""
+    """Sends every change of an alarm once to every channel, and again to URLs every `repeat`
+    seconds while it fires. Alarms of severity info are not sent. A context manager; its exit waits
+    a limited time for queued messages."""
 
     def __init__(
         self, urls: Sequence[str], command: str | None = None, repeat: float | None = None
@@ -220,7 +220,7 @@ class Notifier:
         self._repeat = repeat
         self._addresses = [Service(url, number) for number, url in enumerate(urls, 1)]
         self._channels = [*self._addresses, *([Command(command)] if command else [])]
-        self._firing: dict[str, tuple[AlertEvent, float]] = {}  # rule → what was sent, and when
+        self._firing: dict[str, tuple[AlertEvent, float]] = {}  # rule → sent event, its time
 
     def send(self, events: Sequence[AlertEvent], silenced: Container[str] = ()) -> None:
         """Queue the changes of an update, and the alarms that are due again. An alarm that is

@@ -1,10 +1,9 @@
-"""The index of a root of runs, a folder or an address: what the list of runs says of each.
+"""The index of a root of runs (a folder or a URL): the line of each run in the list of runs.
 
 It lies in the user's cache and is never the truth. An entry counts only while the files of its run
-are those that it was made from (`fingerprint`; of a remote run what `query.remote.find_remote`
-says) and the code is the same; any other run is read anew. An index that is lost, damaged or cannot
-be written costs time only. Processes that write at once replace each other's index, each with what
-the other had written before.
+(`fingerprint`; for a remote run, the listing of `query.remote.find_remote`) and the code are
+unchanged; any other run is read anew. A lost, damaged or unwritable index costs only time.
+Processes that write at the same time merge: each includes what the other had written before.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NONE: _Entry = "", None, {}, ""
 
 
 class RunIndex:
-    """The index of the runs under `root`, which is no run itself."""
+    """The index of the runs under `root`; the root itself is no run."""
 
     def __init__(self, root: Path | Url) -> None:
         self._key = os.path.abspath(root) if isinstance(root, Path) else str(root)
@@ -41,8 +40,8 @@ class RunIndex:
         self._new: dict[str, _Entry] = {}
 
     def get(self, name: str, digest: str) -> Summary | None:
-        """The summary of a run whose files are these now; None if it must be read. What was read
-        from the cache is given once."""
+        """The summary of a run with these files; None if the run must be read. Each cached summary
+        is returned once."""
         from .summary import Summary
 
         fingerprint, _, _, text = self._new.get(name) or self._entries.pop(name, _NONE)
@@ -51,15 +50,15 @@ class RunIndex:
         return Summary.from_dict(name, parse(text.encode()))
 
     def row(self, name: str, digest: str) -> dict[str, Any] | None:
-        """The line of a run, as `get`."""
+        """The line of a run, like `get`."""
         fingerprint, last, row, _ = self._new.get(name) or self._entries.get(name, _NONE)
         if fingerprint != digest or not digest:
             return None
         return row if last is None else row | {"last_row_age_seconds": time.time() - last}
 
     def put(self, summary: Summary, digest: str) -> None:
-        """Keep a summary that was made from these files, if time alone cannot change it: that of a
-        run that is over or stalled, and has no alarm that is snoozed."""
+        """Store a summary made from these files, unless time alone can change it: the run must be
+        over or stalled, without a snoozed alarm."""
         state = summary.state
         if state is None or not digest or state.life == "live" or any(state.silenced.values()):
             return
@@ -67,8 +66,8 @@ class RunIndex:
         self._new[summary.name] = digest, summary.last_time, summary.row, text
 
     def save(self, names: Collection[str]) -> None:
-        """Write what is new, together with what others wrote meanwhile; `names` are the runs there
-        are."""
+        """Write new entries, merged with those of other processes; `names` are the existing
+        runs."""
         if not self._new:
             return
         self._entries = {n: e for n, e in (self._read() | self._new).items() if n in names}
@@ -80,9 +79,9 @@ class RunIndex:
 
 
 def fingerprint(run: Path | str, every: bool = False) -> str:
-    """Changes when a run does: names, sizes and times of its files and folders, and of its
-    manifests or of `every` file. Empty if it cannot be read. A part that rots in its place is found
-    by who reads it, not here."""
+    """A value that changes with the run: names, sizes and times of its files and folders, and of
+    its manifests or of `every` file. Empty if the run cannot be read. A part that rots on disk is
+    detected by readers, not here."""
     states = []
     folders = [f"{run}"] if every else [f"{run}", f"{run}/{MANIFEST_DIR}"]
     try:

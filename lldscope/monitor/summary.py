@@ -1,4 +1,4 @@
-"""A run in the list of runs: its state and a few numbers, small enough to keep of thousands."""
+"""A run in the list of runs: its state and a few numbers, small enough for thousands of runs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,10 @@ Line = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Summary:
-    """A line of the list. `name` is the run's place under the root, `title` what people call it.
-    `state` is None and `error` says why where it cannot be read; of its alarms only those that
-    fire are kept.
-
-    `lines`: reward and Δ as points (row, value), thinned. `last`: the last measured values of LAST
-    and EVIDENCE.
-    """
+    """A line of the list. `name` is the run's path under the root, `title` its display name.
+    `state` is None and `error` the reason if the run cannot be read; only firing alarms are kept.
+    `lines`: reward and Δ as thinned points (row, value). `last`: the last measured values of LAST
+    and EVIDENCE."""
 
     name: str
     title: str
@@ -56,7 +53,7 @@ class Summary:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The line of `lldscope runs`; of a run that cannot be opened the reason."""
+        """The line of `lldscope runs`; for a run that cannot be opened, the reason."""
         state = self.state
         if state is None:
             return {"run": self.name, "path": self.name, "error": self.error}
@@ -75,7 +72,7 @@ class Summary:
 
     @classmethod
     def from_dict(cls, name: str, plain: dict[str, Any]) -> Summary:
-        """The summary that `to_dict` made, after JSON too, with the age of its last row as of
+        """The summary stored by `to_dict`, also after JSON, with the age of its last row as of
         now."""
         state = RunState.from_dict(plain["state"])
         if (last_time := plain["last_time"]) is not None:
@@ -85,13 +82,13 @@ class Summary:
 
 
 def read_summary(name: str, path: Any, root: Any) -> Summary:
-    """Open a run, judge it and close it again."""
     (summary,) = read_summaries({name: path}, root)
     return summary
 
 
 def read_summaries(places: Mapping[str, Any], root: Any) -> Iterator[Summary]:
-    """The same of runs by name, in any order: the signals of short ones are computed together."""
+    """The same for several runs by name, in any order: signals of short runs are computed
+    together."""
     from ..query.contents import RunBatch
 
     folder = root if isinstance(root, Path) else Path(tempfile.gettempdir())  # of remote copies
@@ -149,7 +146,6 @@ def summarize(
 
 
 def last_measured(series: Mapping[str, Series]) -> dict[str, float]:
-    """The last number of each."""
     finite = {name: values[np.isfinite(values)] for name, values in series.items()}
     return {name: float(values[-1]) for name, values in finite.items() if len(values)}
 
@@ -161,7 +157,7 @@ def _late(values: Series) -> float | None:
 
 
 def thin(values: Series) -> Line:
-    """Row and value where measured; of many the lowest and the highest of equal ranges."""
+    """Measured rows with their values; of too many, the lowest and the highest of equal ranges."""
     rows = np.flatnonzero(np.isfinite(values))
     if len(rows) > MOST_POINTS:
         ranges = np.array_split(rows, MOST_POINTS // 2)

@@ -28,7 +28,7 @@ class Database:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        # Signals as pyarrow tables in the order of steps, which hold what was measured at all.
+        # Measured signals as pyarrow tables, in the order of steps.
         # DuckDB reads them there.
         self._stored: dict[str, pa.Table] = {}
         self.cuts: list[int] = []  # rows of the signals from which on they were replaced

@@ -81,7 +81,7 @@ class RemoteCopy:
         self.url, self._store = url, ObjectStore(url)
         self._folder = tempfile.TemporaryDirectory(prefix="lldscope-")
         self.path = Path(self._folder.name) / "run"
-        self._states: dict[str, str] = {}  # small file → what it was when it was copied
+        self._states: dict[str, str] = {}  # small file → its state when it was copied
         self._attempted: set[tuple[str, str]] = set()
 
     def close(self) -> None:

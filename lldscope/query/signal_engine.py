@@ -123,7 +123,7 @@ class SignalEngine:
         for table in SIGNAL_TABLES:
             has_rows = any(p.table == table for p in parts)
             rows = rows_of(table) if has_rows else f"FROM empty_{table}"
-            # Each use of a view binds all files of it.
+            # Each use of a view binds all of its files.
             is_large = table == "actions" and not few
             self._put(table, rows, follows, has_rows, "VIEW" if is_large else "TABLE")
         before = "NULL" if tokens_before is None else repr(tokens_before)

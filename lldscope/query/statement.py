@@ -38,7 +38,7 @@ def insist_on_select(db: duckdb.DuckDBPyConnection, query: str) -> None:
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise UsageError(_ONLY_SELECT)
     nodes = list(_nodes(_parse(db, query)))
-    kinds = (node.get("type") for node in nodes)  # that of a value is an object
+    kinds = (node.get("type") for node in nodes)  # the type of a value is an object
     counts = Counter(kind for kind in kinds if isinstance(kind, str))
     for kind, most in MOST.items():
         if counts[kind] > most:

@@ -66,12 +66,12 @@ def next_owner(
     attempt: int | None,
     claim: Callable[[Owner], bool],
 ) -> Owner:
-    """What a process records as. Raises RunExists.
+    """The owner as which a process records. Raises RunExists.
 
-    A rank that resumes and is not told its attempt joins the last one of its sisters, if it is not
-    in it yet or they still record it. Otherwise it begins the next one. `owners` and `beats` are
-    those of the run so far; `claim` creates what says that a recorder is taken, and returns whether
-    it was not there before.
+    A rank that resumes without a given attempt joins the last attempt of the other ranks, unless it
+    already took part and they have ended. Otherwise it begins the next one. `owners` and `beats`
+    are those of the run so far; `claim` creates the claim of an owner and returns whether it is
+    new.
     """
     last = max((owner.attempt for owner in owners), default=0)
     is_behind = all(owner.attempt < last for owner in owners if owner.rank == rank)
@@ -95,9 +95,9 @@ def next_owner(
 
 
 def _sisters_record(beats: Beats, rank: int, attempt: int) -> bool:
-    """Whether other ranks go on with an attempt. Of those on another machine that is not known, as
-    they may have been killed a moment ago: rank 0, with which a whole run resumes, does not count
-    on it."""
+    """Whether other ranks still record an attempt. For ranks on another machine this is unknown
+    (they may just have been killed), so rank 0, with which a whole run resumes, does not rely on
+    it."""
     sisters = [beat for r, beat in beats.items() if r != rank and beat.get("attempt") == attempt]
     record = heartbeats.may_run if rank else heartbeats.process_runs
     return any(map(record, sisters))
@@ -117,7 +117,7 @@ def warn_of_live_writer(path: Path, owner: Owner) -> None:
 
 
 def check_numbers(*, rank: int, world_size: int, attempt: int | None) -> None:
-    """Raises UsageError for numbers that no reader would take for those of a process."""
+    """Raises UsageError for numbers that cannot be those of a process."""
     for name, value, least in (("rank", rank, 0), ("world_size", world_size, 1),
                                ("attempt", 1 if attempt is None else attempt, 1)):
         if not hasattr(value, "__index__") or not least <= value < 2**31:
@@ -125,8 +125,8 @@ def check_numbers(*, rank: int, world_size: int, attempt: int | None) -> None:
 
 
 def plain_end(status: Any, reason: Any, is_complete: bool = True) -> tuple[str, str | None]:
-    """How a run ended, as a reader takes it: another status than those there are becomes part of
-    the reason, and so does it if the recorder could not write everything."""
+    """The end of a run as readers expect it: an unknown status becomes part of the reason, and so
+    does data that could not be written."""
     reasons = [] if reason is None else [text_of(reason)]
     status = text_of(status)
     if status not in ("finished", "failed", "stopped"):
@@ -146,7 +146,7 @@ def text_of(value: Any) -> str:
 
 
 def to_plain(**info: Any) -> dict[str, Any]:
-    """The values as run.json will hold them; raises UsageError if one cannot become JSON."""
+    """The values as stored in run.json. Raises UsageError if a value cannot become JSON."""
     plain = {}
     for name, value in info.items():
         if name != "config" and not isinstance(value, str | int | float | None):

@@ -24,8 +24,8 @@ _LAST_NUMBER = np.dtype(np.float64).num  # numpy types up to this one are fully 
 
 
 def copy_columns(columns: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Columns whose lists and arrays the caller may change afterwards, and about how many bytes
-    they hold."""
+    """Copies of the columns that the caller may change afterwards, and their approximate size in
+    bytes."""
     copies, size = dict(columns), _NUMBER_BYTES * len(columns)
     for name, value in columns.items():
         if type(value) in _NUMBERS:
@@ -56,7 +56,7 @@ def _copy_array(value: np.ndarray) -> Any:
 
 
 def whole(value: Any) -> Any:
-    """A number without a fraction, of any type, as an int; anything else as it is."""
+    """A number without a fraction, of any type, as an int; other values unchanged."""
     try:
         return int(value) if not isinstance(value, bool | str) and int(value) == value else value
     except (TypeError, ValueError, OverflowError):
@@ -66,10 +66,8 @@ def whole(value: Any) -> Any:
 def to_arrow(
     table: str, columns: dict[str, Any], attempt: int, rank: int, drop: Drop
 ) -> pa.Table | None:
-    """Columns of one call as a table of the declared schema; what does not fit it is dropped.
-
-    A scalar is repeated. None if no row is left.
-    """
+    """Columns of one call as a table of the declared schema. Values that do not fit are dropped.
+    Scalars are repeated. None if no row is left."""
     schema = arrow_schema(table)
     lengths = {len(v) for v in columns.values() if isinstance(v, np.ndarray | list)}
     if len(lengths) > 1:
@@ -121,8 +119,8 @@ def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Ar
 
 
 def _one_by_one(values: list[Any], as_type: pa.DataType) -> tuple[pa.Array, int]:
-    """Values some of which do not fit, and how many: those become NULL, and half a surrogate pair
-    in a text becomes "?"."""
+    """Convert values that do not all fit, and count the misfits: they become NULL; half a surrogate
+    pair in a text becomes "?"."""
     fitting, n_bad = [], 0
     for value in values:
         if isinstance(value, str):

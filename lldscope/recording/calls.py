@@ -1,4 +1,4 @@
-"""The calls of a training on their way to the writer's thread, and what of them is lost."""
+"""The calls of a training on their way to the writer's thread, and their losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUEUE_BYTES = 512 << 20
 
 
 class DropCounter:
-    """Counts what is lost, by reason, and logs what is wrong, once per key. From any thread."""
+    """Counts losses by reason, and logs each problem once. Thread-safe."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self.counts = counts
@@ -34,10 +34,8 @@ class DropCounter:
 
 
 class CallQueue:
-    """The calls that wait, in order: (table, its columns), (file, its line), or (command, value).
-
-    `wake` is set when the writer should not wait any longer.
-    """
+    """The waiting calls, in order: (table, its columns), (file, its line), or (command, value).
+    `wake` is set to end the writer's wait."""
 
     def __init__(self) -> None:
         self.wake = threading.Event()
@@ -61,7 +59,7 @@ class CallQueue:
         return True
 
     def command(self, kind: str, value: Any = None) -> None:
-        """Queue what the writer is to do when it has come so far, however full the queue is."""
+        """Queue a command for the writer, even if the queue is full."""
         with self._lock:
             self._calls.append((kind, value, 0))
         self.wake.set()

@@ -1,7 +1,7 @@
-"""From a rollout batch to the recorder's rows: the one place where a `Batch` becomes tables.
+"""Rows from a rollout batch: the one place where a `Batch` becomes tables.
 
 Every trainer's step comes through here. Sums are over action tokens, at the grain of the table
-(`core.schema`); what was not measured is None or masked. NaN and Inf pass as they came.
+(`core.schema`); unmeasured values are None or masked. NaN and Inf pass unchanged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def record(
 
 
 def write(recorder: Any, rows: Mapping[str, Columns]) -> None:
-    """Record columns by table; not those of `steps`, which come last and by `recorder.step`."""
+    """Record columns by table, except `steps`, which comes last by `recorder.step`."""
     for table, columns in rows.items():
         getattr(recorder, table)(**columns)
 
@@ -59,7 +59,7 @@ def write(recorder: Any, rows: Mapping[str, Columns]) -> None:
 def tables(
     batch: Batch, *, updates: Mapping[str, Any] | None = None, tokens_every: int = 0
 ) -> dict[str, Columns]:
-    """Columns by table: responses, actions, steps, and updates and tokens where asked for."""
+    """Columns by table: responses, actions, steps; updates and tokens on request."""
     rows = StepRows(batch)
     due = tokens_every > 0 and batch.step % tokens_every == 0 and batch.decode is not None
     selection = largest_drops(batch, TEXTS_PER_STEP) if due else []
@@ -79,13 +79,13 @@ def tables(
 def _column(
     values: Sequence[Any] | None, form: Callable[[Any], str | None]
 ) -> list[str | None] | None:
-    """The values as text; None where there is none, and in the place of a column of these."""
+    """The values as text; None for missing values, and None if the whole column is missing."""
     texts = [form(value) if value else None for value in values or ()]
     return texts if any(texts) else None
 
 
 def _as_json(value: Any) -> str | None:
-    """JSON as people read it; None where that is too long."""
+    """Readable JSON; None if it is too long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MOST_JSON else None
 
@@ -98,7 +98,7 @@ def prompt_hash(ids: Sequence[int] | str | None) -> str | None:
 
 
 def weighted_mean(values: Sequence[float | None], weights: Sequence[int]) -> float | None:
-    """Of a loss over the updates of a step, weighted by their tokens; None where one is None."""
+    """A loss over the updates of a step, weighted by their tokens; None if one is None."""
     total = sum(weights)
     present = [v for v in values if v is not None]
     if total == 0 or len(present) < len(values):
@@ -141,7 +141,7 @@ class StepRows:
         self._turns = batch.turns or [[Turn("text")] * n for n in n_actions]
 
     def _rows_of_turns(self, turns: Sequence[Sequence[Turn] | None]) -> None:
-        """Where only texts are known, actions are what was read from them."""
+        """Rows of actions from `turns`, for batches of texts."""
         self._turns = turns
         n_actions = [len(of_row or ()) for of_row in turns]
         self.action = np.empty((len(turns), 0), np.int64)
@@ -150,7 +150,7 @@ class StepRows:
         self._index = np.concatenate([np.arange(n) for n in n_actions] or [self._n_actions])
 
     def sums(self) -> Columns:
-        """Counts and sums of the whole batch, for `steps`; None where a rollout lacks the value."""
+        """Counts and sums of the whole batch, for `steps`; None if a rollout lacks the value."""
         b = self._batch
         rewarded = not np.isnan(b.rewards).any()
         return {
@@ -197,7 +197,7 @@ class StepRows:
         }
 
     def actions(self) -> Columns:
-        """One row per action; Δ only where the rollout was scored before and after."""
+        """One row per action; Δ only if the rollout was scored before and after."""
         b = self._batch
         turns = [
             of_row[j] if (of_row := self._turns[i]) is not None else UNKNOWN
@@ -233,7 +233,7 @@ class StepRows:
         )
 
     def _drops(self) -> Columns:
-        """What was measured of π_old token by token, and of its change."""
+        """Measurements of π_old per token, and of its change."""
         b = self._batch
         if b.old is None:
             return {}
@@ -264,10 +264,8 @@ class StepRows:
         return np.ma.array(self._per_action(errors), mask=unmeasured)
 
     def _ratios(self, behaviour: np.ndarray | None) -> Columns:
-        """How old/behaviour, the engine's, and inner/old are distributed over an action's tokens.
-
-        behaviour: its sums, which are not finite where the engine did not score a token.
-        """
+        """Distributions of the ratios old/behaviour (of the engine) and inner/old over an action's
+        tokens. behaviour: its sums, not finite where the engine did not score a token."""
         b = self._batch
         columns: Columns = {}
         if b.old is None:
@@ -301,7 +299,8 @@ class StepRows:
         return None if getattr(self._batch, name) is None else self._per_action(self._of(name))
 
     def _masked_sums(self, name: str, other: str | None = None) -> Any:
-        """Per-action sums, masked in rollouts without a measurement (or without one of `other`)."""
+        """Per-action sums, masked for rollouts without a measurement (or without one of
+        `other`)."""
         scores = getattr(self._batch, name)
         if scores is None:
             return None

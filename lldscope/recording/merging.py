@@ -22,18 +22,15 @@ class Merger:
         self._stale: list[tuple[float, Path]] = []  # replaced files, and since when
 
     def _parts(self, table: str) -> list[Part]:
-        """The parts of a table that count, after the last one that cannot be read."""
+        """The parts of a table that count, after the last unreadable one."""
         parts = [p for p in self._manifest.active.values() if p.table == table]
         parts.sort(key=lambda p: p.name.first)
         bad = [i for i, p in enumerate(parts) if (table, p.file) in self._unreadable]
         return parts[bad[-1] + 1 :] if bad else parts
 
     def compact(self, choose: Callable[[Sequence[Part]], Sequence[Part]]) -> None:
-        """Merge what `choose` takes of the parts of each table, as long as it takes any.
-
-        Nothing while the manifest is damaged: parts whose line is lost may lie between those that
-        are listed, and a merged part would pass over them.
-        """
+        """Merge parts of each table as long as `choose` selects any. Nothing happens while the
+        manifest is damaged: parts whose line is lost may lie between listed ones."""
         self._manifest.read()
         if why := self._manifest.damage:
             self._losses.warn("manifest", "another process changed its manifest: %s", why)
@@ -43,7 +40,7 @@ class Merger:
                 pass
 
     def _merge(self, group: Sequence[Part]) -> bool:
-        """Whether it could be done."""
+        """Merge parts; returns whether it succeeded."""
         try:
             merge(self._run, group)
         except BadPart as error:

@@ -1,6 +1,6 @@
-"""What a policy's log-probabilities say token by token: how its importance ratios to another are
-distributed over an action's tokens, and how finely they were rounded (a trainer that scores in
-bfloat16 gives multiples of 1/32 nat between −8 and −4)."""
+"""Token by token: the distribution of a policy's importance ratios to another policy over an
+action, and the rounding of its log-probabilities (a trainer that scores in bfloat16 gives multiples
+of 1/32 nat between −8 and −4)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 from .token_samples import Columns
 
 MAX_LOG_RATIO = 20.0
-"""In a ratio, its logarithm counts as this at most, as in verl 0.9.1: what is finite stays so."""
+"""The cap on the logarithm of a ratio, as in verl 0.9.1: finite inputs stay finite."""
 FAR = 2.0
-"""A token's probability more than this many times the other, or less than its inverse."""
+"""A token is far if its probability is more than this many times the other, or less than the
+inverse."""
 LEAST = 16
-"""Numbers that must all be of a format before it counts as theirs."""
+"""The least number of values that must fit a number format before it is assumed."""
 
 
 def ratio_sums(

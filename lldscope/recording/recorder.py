@@ -51,7 +51,7 @@ P = ParamSpec("P")
 
 
 def never_raises(call: Callable[P, None]) -> Callable[P, None]:
-    """A method of a recorder that counts whatever is raised inside it, instead of raising it."""
+    """Wrap a recorder's method: exceptions are counted, not raised."""
 
     @wraps(call)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -65,7 +65,7 @@ def never_raises(call: Callable[P, None]) -> Callable[P, None]:
 
 
 class NullRecorder:
-    """The calls of a recorder, which here record nothing, so that a loop needs no `if`.
+    """A recorder that records nothing, so that a loop needs no `if`.
 
     Columns are numpy arrays (masked entries become NULL), lists (None becomes NULL) or scalars
     (repeated). Their names are those of `lldscope.core.schema`; `attempt` and `rank` are filled in.
@@ -104,11 +104,11 @@ class NullRecorder:
         self._rows("probes", columns)
 
     def scalars(self, **columns: Any) -> None:
-        """Means that were computed elsewhere, as in a trainer's own log."""
+        """Means computed elsewhere, for example in a trainer's own log."""
         self._rows("scalars", columns)
 
     def event(self, kind: str, step: int | None = None, **details: Any) -> None:
-        """What a reader of the run should know: checkpoint, resume, lr change, intervention."""
+        """A change or mark in the run: checkpoint, resume, lr change, intervention."""
         self._line(layout.EVENTS_FILE, {"kind": kind, "step": step, **details})
 
     def alert(self, **alert: Any) -> None:
@@ -203,7 +203,7 @@ class Recorder(NullRecorder):
 
     @never_raises
     def plan(self, steps: int) -> None:
-        """Say how many steps the run is to have: false decay alarms are then promised per run
+        """Set the planned number of steps: the bound on false decay alarms then holds per run
         (docs/research/decay-alarm.md). Rank 0 writes it into run.json; the last plan counts."""
         if self.rank == 0 and not self._cannot_write():
             if not is_count(n_steps := whole(steps)):
@@ -329,7 +329,7 @@ class FailOpen:
             )
 
     def missing(self, what: str, why: str) -> None:
-        """`what` is not recorded because the trainer does not give it; this is no error."""
+        """`what` is not recorded because the trainer does not provide it; this is not an error."""
         if self._say(what, why, is_error=False):
             log.warning("lldscope: not recorded: %s: %s.", what, why)
 

@@ -1,6 +1,6 @@
 """Which rollouts of a step are scored again after its last update: the sample for Δ.
 
-The one rule for every trainer. Reasons and estimators: docs/signals.md, "The sample for Δ".
+Every trainer uses this rule. docs/signals.md, "The sample for Δ", has reasons and estimators.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import SupportsInt
 
 INCORRECT_SHARE = 0.25
-"""Part of the re-scored rollouts that is taken from the incorrect ones."""
+"""The share of re-scored rollouts that are incorrect."""
 
 
 def mixed_groups(

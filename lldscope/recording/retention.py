@@ -21,16 +21,16 @@ from .rescore import mixed_groups
 from .token_samples import Columns
 
 RESPONSES = 2
-"""Responses kept of a step, by default."""
+"""Default number of responses kept per step."""
 
 
 @dataclass
 class KeptResponse:
-    """A response and what the trainer's policy thinks of it.
+    """A response and its log-probabilities under the trainer's policy.
 
     ids (T,): token ids, prompt and tool text included. action (T,): the action of each token, −1
-    off the actions. old (actions,): Σ log π_old of each action, nats, by the policy that sampled
-    it; previous (actions,): the same by the policy after step `scored`, the last that scored it.
+    outside actions. old (actions,): Σ log π_old of each action, nats, under the policy that sampled
+    it; previous (actions,): the same under the policy after step `scored`, the last that scored it.
     """
 
     step: int
@@ -85,8 +85,7 @@ class Retention:
         self.keep(batch)
 
     def keep(self, batch: Batch) -> None:
-        """Keep correct responses of a step, whose `old` was measured, and forget those whose time
-        is over."""
+        """Keep correct responses of a step with a measured `old`, and drop expired ones."""
         # Those of later steps are of a branch that was given up.
         self._retained = [
             r for r in self._retained if batch.step - RETENTION_STEPS < r.step < batch.step
@@ -101,7 +100,7 @@ class Retention:
         self._retained += [_retained(batch, row, action[row]) for row in sample]
 
     def due(self, step: int) -> list[KeptResponse]:
-        """What is to be scored after the last update of this step, oldest first."""
+        """The responses to score after the last update of this step, oldest first."""
         return [r for r in self._retained if step - RETENTION_STEPS <= r.step < step]
 
     def rows(self, step: int, logps: Sequence[Any]) -> Columns:
@@ -133,14 +132,14 @@ class Retention:
         return {"step": step, **columns}
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything that is kept, as plain arrays, for a checkpoint (`numpy.savez`)."""
+        """All kept responses as plain arrays, for a checkpoint (`numpy.savez`)."""
         return {
             f"{i}.{name}": np.asarray(value)
             for i, r in enumerate(self._retained) for name, value in vars(r).items()
         }
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go back to a `state`. A state of an earlier version holds no responses."""
+        """Restore a `state`. A state of an earlier version holds no responses."""
         names = [field.name for field in fields(KeptResponse)]
 
         def value(key: str) -> Any:

@@ -47,7 +47,7 @@ LOOK_SECONDS = 5.0  # between two looks whether the process that sends is alive
 
 
 def spool_root() -> Path:
-    """Where recorders of this machine keep what is not on its store yet."""
+    """The folder in which recorders of this machine keep unsent data."""
     if place := os.environ.get("LLDSCOPE_SPOOL"):
         return Path(place)
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -59,7 +59,7 @@ def run_folder(url: Url) -> Path:
 
 
 def claim_file(owner: Owner) -> str:
-    """The object that says which process records as an owner; no reader looks at it."""
+    """The object that claims an owner for a process; readers ignore it."""
     return f"{MANIFEST_DIR}/{owner}.claim"
 
 
@@ -98,7 +98,7 @@ class Spool:
         )
         self.path = run_folder(url) / f"{self.owner}-{self._token[:8]}"
         self._beat = heartbeats.file_of(rank)
-        # What a recorder reads of the one before: run.json is that of rank 0 alone.
+        # The state of the previous recorder: only rank 0 writes run.json.
         files = {} if rank or self.owner.is_first else store.read([layout.RUN_FILE])
         if self._beat in beats and not self.owner.is_first:
             files[self._beat] = beats[self._beat]

@@ -1,5 +1,5 @@
-"""Rollouts for a person to read, of a batch that has a `decode`: which, their text, their tokens
-with log-probabilities."""
+"""Rollouts to read, from a batch that has a `decode`: the choice of rollouts, their text, and their
+tokens with log-probabilities."""
 
 from __future__ import annotations
 

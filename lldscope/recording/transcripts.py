@@ -93,8 +93,8 @@ def _blank(text: str) -> bool:
 
 
 def _holds(text: str, tag: str) -> bool:
-    """Whether a tag is opened and closed. No pattern: one that opens it again and again, as failing
-    policies do, would be searched to its end each time."""
+    """Whether a tag is opened and closed. Not a regular expression: a text that opens the tag
+    repeatedly, as failing policies write, would be scanned to its end each time."""
     begins = text.find(f"<{tag}>")
     return begins >= 0 and text.find(f"</{tag}>", begins) >= 0
 
@@ -110,7 +110,8 @@ def _last_answer(text: str) -> str | None:
 
 
 def _kind(text: str, was_answered: bool) -> str:
-    """The kind of an action; one that the environment did not answer may have been cut off."""
+    """The kind of an action; an action without an answer of the environment may have been cut
+    off."""
     if _holds(text, "answer"):
         return "answer"
     if _holds(text, "search") or _holds(text, "tool_call"):
@@ -183,13 +184,13 @@ def normalized(text: str) -> str:
 
 
 def golden_of(row: Mapping[str, Any]) -> Any:
-    """What a row of a data set or log calls its golden answers; None if it has none."""
+    """The golden answers of a row of a data set or log; None if it has none."""
     return next((row[k] for k in _GOLDEN if row.get(k) is not None), None)
 
 
 def question_of(prompt: Any) -> str | None:
-    """What a prompt asks: the last message of a user, or the part of a text after its last
-    "Question:" or mark of a user's turn; None if that is empty."""
+    """The question in a prompt: the last message of a user, or the text after its last "Question:"
+    or mark of a user's turn; None if empty."""
     if isinstance(prompt, list):
         messages = [m.get("content") for m in prompt
                  if isinstance(m, dict) and m.get("role") == "user"]

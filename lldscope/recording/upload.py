@@ -44,7 +44,7 @@ class Sender:
             raise LldscopeError(f"{path / SPOOL_FILE} cannot be read.") from None
         self._manifest = manifest_file(*self._owner)
         self._beat = heartbeats.file_of(self._owner.rank)
-        self._contents: dict[str, bytes] = {}  # small file → what was sent of it
+        self._contents: dict[str, bytes] = {}  # small file → its last sent content
         self._sent: set[str] | None = None  # parts on the store; None until it was asked
         self._all_sent = 0.0  # when all small files were sent
 
@@ -68,7 +68,7 @@ class Sender:
             time.sleep(pause)
 
     def round(self) -> bool:
-        """Send what waits now; True if the recorder has ended and all of it is on the store. Raises
+        """Send waiting data; True if the recorder has ended and everything is on the store. Raises
         LldscopeError if the store refuses it, OSError if the spool cannot be read."""
         if self._sent is None:
             self._sent = self._read_store()

@@ -39,10 +39,8 @@ CLOSE_MERGE_BYTES = 64 << 20  # `close` waits for a merge of at most this size
 
 
 class Writer(threading.Thread):
-    """Writes queued calls into one run, as one of its recorders.
-
-    `spool` is what the run directory is, if the run belongs on an object store.
-    """
+    """Writes queued calls into one run, as one of its recorders. `spool` is set if the run
+    directory is the spool of a remote run."""
 
     def __init__(
         self, run: Path, owner: Owner, drops: Counter[str], spool: Spool | None = None

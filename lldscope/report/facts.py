@@ -91,7 +91,7 @@ class PostMortem:
     signals: Mapping[str, Outline]
     look_alikes: Mapping[str, Finding]
     alarms: list[AnyAlert]
-    subject: Subject  # what charts show of it
+    subject: Subject  # the input of the charts
     losses: Losses
     experiments: list[Experiment]
     change: SettingChange | None

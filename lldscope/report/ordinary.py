@@ -18,7 +18,7 @@ from ..core.trainers import Trainer
 from ..runs import Run
 
 HEALTHY = Path(__file__).with_name("healthy.csv")
-LEAST = 5  # logs of a trainer; of fewer those of all trainers
+LEAST = 5  # logs of a trainer; with fewer, logs of all trainers count
 OWN = "lldscope"  # its runs are of a tiny policy, which says nothing of others
 NEAR_0 = 0.01  # a policy loss
 

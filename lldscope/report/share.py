@@ -44,7 +44,7 @@ _FIELDS = (
 )
 TEXTS = {"responses": ("text", "question", "golden"), "tokens": ("text", "token_id")}
 REPOSITORY = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", re.ASCII)
-SPACE = "space"  # the folder of the Space in that of the dataset
+SPACE = "space"  # folder of the Space inside the dataset's folder
 _TABLES = """
 ## Tables
 

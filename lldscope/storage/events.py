@@ -13,7 +13,7 @@ from .notes import is_note
 
 MOST = 2**31  # steps and attempts are below
 
-_LINE_NUMBER = re.compile(r"[\w-]+:\d+")  # `line`, as earlier versions numbered what they wrote
+_LINE_NUMBER = re.compile(r"[\w-]+:\d+")  # `line`, as in locations of earlier versions
 
 
 def read_journals(run: Path, damaged: dict[str, str]) -> dict[str, list[Any]]:

@@ -53,7 +53,7 @@ def check_file_system(folder: Path, advice: str) -> None:
                 path.rmdir()
         if deed and error.errno in _UNABLE:
             raise LldscopeError(
-                f"The file system of {folder} cannot {deed}: {error.strerror}. So it is with "
-                f"mounts of object stores. {advice}"
+                f"The file system of {folder} cannot {deed}: {error.strerror}. Mounts of "
+                f"object stores behave like this. {advice}"
             ) from error
         raise

@@ -61,7 +61,7 @@ def read_bytes(path: Path, run: Path) -> bytes:
 
 def check_size(size: int) -> None:
     if size > MAX_BYTES:
-        raise ValueError(f"it has {size} bytes, more than such a file can have")
+        raise ValueError(f"it has {size} bytes, too many for such a file")
 
 
 def checksum(file: BinaryIO) -> int:

@@ -93,8 +93,8 @@ def read_run(
         raise RunNotFound(f"There is no run at {place}: the path does not exist.")
     if not run.is_dir():
         raise RunNotFound(
-            f"{place} is a file; a run is a directory with a {RUN_FILE} in it. Of a log: "
-            f"lldscope diagnose {place}"
+            f"{place} is a file; a run is a directory with a {RUN_FILE} in it. For a "
+            f"log: lldscope diagnose {place}"
         )
     try:
         info = json_files.parse(json_files.read_bytes(run / RUN_FILE, run))

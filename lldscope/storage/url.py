@@ -22,6 +22,16 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     }},
     "file": {"auto_mkdir": True},
 }
+# Part of the name of an exception → its reason. The texts of exceptions may hold secrets.
+_REASONS = {
+    "Uri": "the address is malformed", "Connect": "its server cannot be reached",
+    "Timeout": "its server does not answer", "Credentials": "there are no credentials",
+    "NotFound": "it does not exist, or is private",
+}
+_ADVICE = {
+    "s3": "Write s3://BUCKET/PATH; credentials come from the AWS_… variables or ~/.aws.",
+    "hf": "Write hf://datasets/OWNER/NAME; private ones need HF_TOKEN or `hf auth login`.",
+}
 
 
 @dataclass(frozen=True)
@@ -102,9 +112,9 @@ def plain_errors(url: Url, what: str = "read") -> Iterator[None]:
         ) from None
     except Exception as error:  # each file system has errors of its own
         code = getattr(error, "errno", None)
-        why = os.strerror(code) if isinstance(code, int) else type(error).__name__
-        raise LldscopeError(
-            f"{url} cannot be {what}: {why}. Check the address, and the credentials where its file "
-            "system looks for them (for s3: the AWS_… variables or ~/.aws; for hf: HF_TOKEN or `hf "
-            "auth login`)."
-        ) from None
+        name = type(error).__name__
+        why = os.strerror(code) if isinstance(code, int) else next(
+            (words for part, words in _REASONS.items() if part in name), name
+        )
+        advice = _ADVICE.get(url.address.partition("://")[0], "Check the address and credentials.")
+        raise LldscopeError(f"{url} cannot be {what}: {why}. {advice}") from None

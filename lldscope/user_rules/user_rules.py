@@ -1,8 +1,8 @@
 """Rules written by the user: a TOML file with [[rule]] tables, each with one SELECT.
 
-The SELECT reads `signals` (`lldscope schema signals`) by the means of `lldscope query` and returns
-the steps at which the rule holds, with the `value` to show. It becomes a `rule.Rule` like the
-built-in ones, with the same states and alarms. docs/alerting.md has an example.
+The SELECT reads `signals` (`lldscope schema signals`) under the limits of `lldscope query` and
+returns the steps at which the rule holds, with the `value` to show. It becomes a `rule.Rule` like
+the built-in ones. docs/alerting.md has an example.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _OPTIONAL = {"threshold": (int, float), "unit": str, "for_steps": int, "clear_st
 
 
 class RuleQuery:
-    """A SELECT over `signals`, of which it names those in `needs`. Raises UsageError if it cannot
-    be used."""
+    """A SELECT over `signals`; `needs` are the signals it names. Raises UsageError if the query is
+    invalid."""
 
     def __init__(self, sql: str) -> None:
         self._sql = sql
@@ -51,7 +51,7 @@ class RuleQuery:
         self(dict.fromkeys(SIGNALS.names, np.zeros(0)))
 
     def __call__(self, signals: d.Columns) -> dict[int, float]:
-        """The steps at which the rule holds, and the value at each, NaN where there is none."""
+        """The steps at which the rule holds, and the value at each; NaN if it returned none."""
         columns = {n: pa.array(d.floats(signals, n), from_pandas=True) for n in self.needs}
         columns["step"] = pa.array(np.asarray(signals["step"], dtype=np.int64))
         try:
@@ -76,12 +76,12 @@ def _number(value: Any) -> float:
 
 
 def all_rules(path: Path | None) -> tuple[Rule, ...]:
-    """The built-in rules and those of a file; a UsageError names file, rule and error."""
+    """The built-in rules and those of a file. Raises UsageError with file, rule and reason."""
     return RULES if path is None else (*RULES, *load(path))
 
 
 def load(path: Path) -> dict[Rule, RuleQuery]:
-    """The rules of a file, and the query of each."""
+    """The rules of a file, each with its query."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -131,7 +131,8 @@ def _rule(table: dict[str, Any], query: RuleQuery, where: str) -> Rule:
 
     @once
     def measure(e: Evidence) -> Measurement:
-        """A rule that cannot be evaluated does not hold; the other rules are not affected."""
+        """Evaluate the rule. A rule that cannot be evaluated does not hold; other rules are
+        unaffected."""
         answer: dict[int, float] = {}
         try:
             answer = query(e.signals)
@@ -166,14 +167,13 @@ def _rule(table: dict[str, Any], query: RuleQuery, where: str) -> Rule:
 
 
 def _first_sentence(text: str) -> str:
-    """To go on after a colon."""
     first = text.split(". ")[0].rstrip(".")
     return first[:1].lower() + first[1:]
 
 
 def looks_ahead(query: RuleQuery, signals: Any) -> int | None:
-    """The length of a prefix of a frame of signals on which the query says something else than on
-    all rows; None if it does on none of CUTS prefixes. Live such a rule gives other alarms."""
+    """Length of a prefix of the signals on which the query answers differently than on all rows;
+    None if CUTS prefixes agree. Such a rule gives other alarms live than afterwards."""
     complete = query(signals)
     for cut in np.unique(np.linspace(1, len(signals), CUTS + 1, dtype=int)[:-1]).tolist():
         part, upto = query(signals.iloc[:cut]), int(signals["step"].iloc[cut - 1])

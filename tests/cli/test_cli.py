@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -122,11 +121,6 @@ def test_exit_codes(verdict, fail_on, style, code):
     assert exit_code(verdict, fail_on, NAGIOS if style == "nagios" else EXIT) == code
 
 
-def test_short_and_healthy_runs(lldscope_command, make_run):
-    assert lldscope_command("check", make_run("short", steps=range(5))).returncode == 13
-    assert lldscope_command("check", make_run("well", steps=range(40))).returncode == 0
-
-
 def test_a_killed_run_is_stalled(lldscope_command, make_run):
     path = make_run("killed", steps=range(40))
     info = json.loads((path / "run.json").read_text()) | {"status": "running"}
@@ -139,17 +133,6 @@ def test_a_killed_run_is_stalled(lldscope_command, make_run):
     done = lldscope_command("check", path)
     assert done.returncode == 12
     assert "is gone" in done.stdout
-
-
-def test_heartbeats_of_an_earlier_start_say_nothing(make_run):
-    """Resumed on fewer ranks: the silence of ranks that are no more does not stall the run."""
-    path = make_run("resumed", steps=range(30))
-    heartbeats.write_heartbeat(path, 5, closed=False)
-    with lldscope.Recorder(path, resume=True) as recorder:
-        recorder.step(step=30)
-        time.sleep(0.5)
-        state = check(lldscope.open_run(path))
-    assert state.life == "live"
 
 
 def test_heartbeats_belong_to_their_attempt_whatever_the_clock_says(make_run):
@@ -215,18 +198,6 @@ def test_errors_are_a_sentence_and_an_exit_code(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_runs_lists_what_can_and_what_cannot_be_read(lldscope_command, make_run, tmp_path):
-    make_run("a", steps=range(30))
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "run.json").write_text('{"schema": 99}')
-    rows = json.loads(lldscope_command("runs", tmp_path, "--json").stdout)
-    assert [r["run"] for r in rows] == ["a", "b"]
-    assert rows[0]["verdict"] == "healthy"
-    assert "Upgrade" in rows[1]["error"]
-    output = lldscope_command("runs", tmp_path).stdout
-    assert re.search(r"^a +healthy", output, re.M)
-
-
 def test_a_run_that_most_checks_cannot_judge_is_nowhere_called_healthy(
     lldscope_command, tmp_path
 ):
@@ -267,18 +238,6 @@ def test_ctrl_c_in_the_middle_of_a_statement_ends_quietly(make_run):
     command = [sys.executable, "-c", INTERRUPTED, "query", str(make_run()), endless]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (process.returncode, process.stderr.strip()) == (130, "")
-
-
-def test_query_formats(lldscope_command, make_run):
-    path = make_run(steps=range(3))
-    sql = "SELECT step, kl FROM signals ORDER BY step"
-    lines = lldscope_command("query", path, sql, "--json").stdout.splitlines()
-    assert [json.loads(line) for line in lines] == [{"step": s, "kl": None} for s in range(3)]
-    assert lldscope_command("query", path, sql, "--csv").stdout == "step,kl\n0,\n1,\n2,\n"
-    assert "–" in lldscope_command("query", path, sql).stdout
-    truths = "SELECT * FROM (VALUES (true), (NULL), (false)) AS t(b)"
-    lines = lldscope_command("query", path, truths).stdout.splitlines()
-    assert [line.strip() for line in lines] == ["b", "True", "–", "False"]
 
 
 def test_query_tells_nan_from_null_and_lists_from_values(lldscope_command, make_run):

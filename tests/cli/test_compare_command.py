@@ -43,26 +43,6 @@ def test_steps_are_matched_and_differences_are_to_the_first(runs):
     assert of["differences"][1] == [0.0, pytest.approx(of["values"][1][1] - of["values"][1][0])]
 
 
-def test_onset_is_zero_where_the_fall_began(runs):
-    answer = compare(runs, "onset", 10, ["reward"])
-    fell, well = answer["runs"]
-    assert well["onset"] is None
-    at_zero = values(answer, "reward")["values"][answer["points"].index(0.0)]
-    reward = runs[0].signals().set_index("step")["reward"].astype(float)
-    assert at_zero[0] == pytest.approx(reward.loc[fell["onset"] - 9 : fell["onset"]].mean())
-    assert at_zero[1] is None
-
-
-def test_tokens_are_matched(runs):
-    answer = compare(runs, "tokens", 200_000, ["reward"])
-    point = answer["points"][1]
-    for i, run in enumerate(runs):
-        signals = run.signals()
-        row = int((signals["tokens_seen"] <= point).sum()) - 1
-        mean = signals["reward"].astype(float)[row - 9 : row + 1].mean()
-        assert values(answer, "reward")["values"][1][i] == pytest.approx(mean)
-
-
 def test_command(lldscope_command):
     both = (SAMPLES / "grpo", SAMPLES / "grpo-llds")
     answer = json.loads(lldscope_command("compare", *both, "--json").stdout)

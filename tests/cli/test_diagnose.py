@@ -211,7 +211,7 @@ def test_a_file_at_an_address_is_diagnosed(logs, server, diagnosed):
     "path", ["/nothing.jsonl", "/to/file.jsonl", "/to/itself.jsonl", "/cut.jsonl"]
 )
 def test_what_an_address_refuses_leaves_nothing(logs, server, path):
-    with pytest.raises(LldscopeError, match="was not fetched"):
+    with pytest.raises(LldscopeError, match="cannot be fetched"):
         addresses.located(server + path, logs / "f", None)
     assert not [p for p in (logs / "f").rglob("*") if p.is_file()]
 

@@ -18,7 +18,6 @@ from browsing import (
     open_page,
     ranges,
     show_token,
-    ticked,
     until,
 )
 from lldscope_dashboard.data.run_registry import RunRegistry
@@ -225,22 +224,6 @@ def test_a_step_is_chosen_scrubbed_by_keys_and_shown_with_its_batch(tab: Any) ->
 
 
 @pytest.mark.slow
-def test_a_hidden_tab_asks_nothing_and_one_that_is_seen_again_goes_on(tab: Any) -> None:
-    load_charts(tab, "/run/live")
-    requests: list[str] = []
-    hide = "Object.defineProperty(document, 'hidden', {{get: () => {}, configurable: true}})"
-    tab.evaluate(hide.format("true"))
-    ticked(tab, "clock", 1)
-    until(tab, lambda: not tab.unanswered)
-    tab.on("request", lambda r: requests.append(r.url))
-    ticked(tab, "clock", 3)
-    assert requests == []
-    tab.evaluate(hide.format("false"))
-    before = tab.evaluate(LAST)
-    until(tab, f"{LAST} > {before}")
-
-
-@pytest.mark.slow
 def test_a_page_goes_on_after_the_server_was_restarted(tab: Any, server: Server) -> None:
     load_charts(tab, "/run/live")
     failed: list[str] = []
@@ -298,12 +281,3 @@ def test_no_page_is_wider_than_a_phone(chromium: Any, server: Server) -> None:
             tab.wait_for_selector(there)
             assert tab.evaluate("document.documentElement.scrollWidth") <= 390, path
             assert tab.evaluate(CUT_NAMES) == [], "a phase has its whole name or none"
-
-
-def test_the_x_axis_changes_and_a_zoom_ends(tab: Any) -> None:
-    load_charts(tab, "/run/dying?zoom=20,40")
-    until(tab, f"{CHARTS}[0]._fullLayout.xaxis.range[0] === 20")
-    tab.get_by_role("button", name="tokens").click()
-    until(tab, "location.search === '?x=tokens'")
-    until(tab, f"{CHART}.layout.meta.x === 'tokens'")
-    until(tab, f"{CHART}._fullLayout.xaxis.range.join() === {CHART}.layout.meta.whole.join()")

@@ -20,7 +20,6 @@ from lldscope_dashboard.pages.components import card_class
 from made_up_runs import write_run
 
 import lldscope
-from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis.rule import Alert, Severity
 from lldscope.explore.responses import action_map
 from lldscope.figures import series
@@ -100,13 +99,6 @@ def test_every_figure_is_valid_and_made_of_lists(chart: Any, by: str, dying: Sub
         assert type(trace["x"]) is list, "Plotly packs arrays so that patches cannot extend them"
         assert all(math.isfinite(v) for v in trace["y"])
     assert json.loads(json.dumps(figure)) == figure
-
-
-def test_charts_name_declared_signals_and_give_units() -> None:
-    added = {"evidence", *(f"delta_of_action_{i}" for i in range(4))}
-    for chart in CHARTS:
-        assert chart.unit
-        assert {line.column for line in chart.lines} <= {*SIGNALS.names, *added}
 
 
 def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:

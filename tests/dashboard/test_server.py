@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.frame import address
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
+from open_page import CALLBACKS, Open
 from page_content import texts
 
 import lldscope
@@ -41,10 +43,7 @@ from lldscope.run import Run
 
 PLOTLY = "/assets/plotly/plotly-basic.min.js"
 TOKEN = "not-to-be-guessed"
-MUTANTS = 100
-SENT = {"again": "http://localhost/run/dying", "url": "http://localhost/run/dying", "tick": 1,
-        "list-tick": 1, "step": 3, "more": ["lr"], "drawing": {"x": ["tokens"]}}
-CALLBACKS = "/_dash-update-component"
+MUTANTS = 60
 WORDS: list[Any] = [
     None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x", "\0", "../..", "\ud800", [], {},
     [[]], [None], {"a": 1}, "a" * 5000, [1, "2", None], {"x": ["step"], "zoom": [1]}, "note", "..",
@@ -71,77 +70,14 @@ def client(root: Path, token: str | None = None) -> Any:
     return app.server.test_client()
 
 
-def parts_of(component: Any) -> Iterator[dict[str, Any]]:
-    """Every component of a layout, or of several."""
-    if isinstance(component, dict) and "props" in component:
-        yield component
-        component = component["props"].get("children")
-    for part in component if isinstance(component, list) else [component]:
-        if isinstance(part, dict):
-            yield from parts_of(part)
-
-
-def questions(browser: Any, address: str) -> list[dict[str, Any]]:
+def questions(root: Path, address: str) -> list[dict[str, Any]]:
     """What a browser would ask on a page, once for each of the callbacks that the page has."""
-    frame = browser.get("/_dash-layout").get_json()
-    show = {
-        "output": "page.children", "outputs": {"id": "page", "property": "children"},
-        "inputs": [
-            {"id": "url", "property": "pathname", "value": address.partition("?")[0]},
-            {"id": "url", "property": "search", "value": "?" + address.partition("?")[2]},
-            {"id": "again", "property": "data", "value": None},
-        ],
-        "changedPropIds": ["url.pathname"],
-    }
-    content = browser.post(CALLBACKS, json=show).get_json()["response"]["page"]["children"]
-    layout = [frame, content]
-    nodes = [part["props"] for part in parts_of(layout) if "id" in part["props"]]
-
-    def matches(pattern: Any, there: Any) -> bool:
-        if not isinstance(pattern, str) or not pattern.startswith("{"):
-            return pattern == there
-        return isinstance(there, dict) and json.loads(pattern)["type"] == there.get("type")
-
-    def value(props: dict[str, Any], name: str) -> Any:
-        there = props.get(name)
-        return SENT.get(str(props["id"])) if there is None else there
-
-    def filled(spec: dict[str, Any]) -> Any:
-        values = [
-            {"id": p["id"], "property": spec["property"], "value": value(p, spec["property"])}
-            for p in nodes
-            if matches(spec["id"], p["id"])
-        ]
-        return values if str(spec["id"]).startswith("{") else (values or [None])[0]
-
-    requests = []
-    for callback in browser.get("/_dash-dependencies").get_json():
-        if callback["clientside_function"]:
-            continue
-        inputs, state = ([filled(s) for s in callback[k]] for k in ("inputs", "state"))
-        outputs = callback["output"].strip(".").split("...")
-        specs = [dict(zip(("id", "property"), o.rsplit(".", 1), strict=True)) for o in outputs]
-        if None in inputs + state or not inputs[0]:
-            continue
-        first = inputs[0][0] if isinstance(inputs[0], list) else inputs[0]
-        name = first["id"] if isinstance(first["id"], str) else json.dumps(first["id"])
-        answers = [without_value(filled(s)) for s in specs]
-        requests.append(
-            {
-                "output": callback["output"],
-                "outputs": answers if len(specs) > 1 else answers[0],
-                "inputs": inputs,
-                "state": state,
-                "changedPropIds": [f"{name}.{first['property']}"],
-            }
-        )
+    tab, requests = Open(root, address), []
+    for call in tab.app._callback_list:
+        with suppress(KeyError):  # its parts are of another page
+            if not call["clientside_function"]:
+                requests.append(tab.question(call))
     return requests
-
-
-def without_value(place: Any) -> Any:
-    if isinstance(place, list):
-        return [without_value(one) for one in place]
-    return place and {name: place[name] for name in ("id", "property")}
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
@@ -168,7 +104,7 @@ def test_malformed_callbacks_get_a_sentence(root: Path, caplog: Any) -> None:
     """Questions of the real pages, spoilt by a generator; the seed is in the message."""
     browser = client(root)
     addresses = ["/", "/run/dying", "/compare?run=dying&run=healthy"]
-    requests = [q for address in addresses for q in questions(browser, address)]
+    requests = [q for address in addresses for q in questions(root, address)]
     assert len({q["output"] for q in requests}) >= 5
     for question in requests:
         answer = browser.post(CALLBACKS, json=question)
@@ -204,7 +140,7 @@ def test_a_fault_of_ours_inside_a_callback_is_logged_as_one(
     root: Path, monkeypatch: Any, caplog: Any
 ) -> None:
     browser = client(root)
-    (request,) = [q for q in questions(browser, "/") if q["output"].startswith("..rows.children")]
+    (request,) = [q for q in questions(root, "/") if q["output"].startswith("..rows.children")]
 
     def breaks(*arguments: Any) -> Any:
         return len(None)  # type: ignore[arg-type]

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from phase_runs import DYING, SAMPLES, paper_figure
-from rule_cases import simulate
+from phase_runs import SAMPLES, paper_figure
 
 from lldscope import open_run
 from lldscope.diagnosis.assess import assess
@@ -231,13 +230,6 @@ def test_a_real_collapse_has_boundaries_and_a_run_that_holds_has_none():
     assert result[0].step < result[1].step
     table = pd.DataFrame(result)
     assert list(table) == ["phase", "step", "low", "high", "live", "method"]
-
-
-def test_a_made_up_decay_is_dated_to_where_it_was_drawn():
-    """Case 0: Δ falls below 0 between steps 50 and 60 and entropy rises from 120 on."""
-    decay, collapse = assess(simulate(DYING, 0)).account.boundaries
-    assert 40 <= decay.low <= decay.high <= 110
-    assert 110 <= collapse.step <= 135
 
 
 def test_no_break_is_searched_before_a_declared_change():

@@ -245,38 +245,25 @@ def verdicts(reward: np.ndarray) -> dict[str, str]:
     return {a.rule: str(a.severity) for a in assess(frame({"reward": reward})).alerts}
 
 
-def test_a_fall_does_not_enlarge_the_margin_that_it_is_judged_by():
-    rng = np.random.default_rng(0)
-    reward = np.concatenate([0.8 + rng.normal(0, 0.05, 60), np.zeros(40)])
-    assert verdicts(reward) == {"reward-decline": "warning", "reward-crash": "critical"} | (
-        {"zero-signal": "warning"}
-    )
+COURSES = {  # (step, reward) joined by lines, noise, and whether it is called a crash
+    "lost at once, which enlarges no margin": ([(0, 0.8), (59, 0.8), (60, 0), (99, 0)], 0.05, True),
+    "dead by step eight": ([(0, 0.4), (7, 0.4), (8, 0), (67, 0)], 0.02, True),
+    "a hair under zero at first": (
+        [(0, -0.002), (12, -0.002), (60, 0.31), (100, 0.31), (110, 0.07), (160, 0.07)], 0.01, True),
+    "under zero, and far below": ([(0, -0.3), (80, -0.3), (90, -0.95), (140, -0.95)], 0.05, True),
+    "the same once it has risen": ([(0, -0.3), (80, 0), (90, -0.95), (140, -0.95)], 0.05, True),
+    "a small penalty that grows": ([(0, -0.5), (40, -0.5), (140, -0.65)], 0.02, False),
+    "without noise": ([(0, 0.5), (79, 0.5), (80, 0.02), (119, 0.02)], 0.0, True),
+}
 
 
-def test_a_run_that_is_dead_by_step_eight_is_called():
-    rng = np.random.default_rng(1)
-    reward = np.concatenate([0.4 + rng.normal(0, 0.02, 8), np.abs(rng.normal(0, 0.01, 60))])
-    assert verdicts(reward)["reward-crash"] == "critical"
-
-
-def test_a_reward_a_hair_under_zero_at_first_keeps_its_scale():
-    rng = np.random.default_rng(2)
-    line = np.interp(np.arange(160), [0, 12, 60, 100, 110], [-0.002, -0.002, 0.31, 0.31, 0.07])
-    assert verdicts(line + rng.normal(0, 0.01, 160))["reward-crash"] == "critical"
-
-
-@pytest.mark.parametrize("rises", [0.0, 0.3])
-def test_a_reward_under_zero_that_falls_far_below_all_it_was_is_called(rises):
-    """Whether it had clearly risen before or not, which decides what a loss is a share of."""
-    rng = np.random.default_rng(5)
-    line = np.interp(np.arange(140), [0, 80, 90, 140], [-0.3, -0.3 + rises, -0.95, -0.95])
-    assert verdicts(line + rng.normal(0, 0.05, 140))["reward-crash"] == "critical"
-
-
-def test_a_small_penalty_that_grows_is_no_crash():
-    rng = np.random.default_rng(6)
-    line = np.interp(np.arange(140), [0, 40, 140], [-0.5, -0.5, -0.65])
-    assert "reward-crash" not in verdicts(line + rng.normal(0, 0.02, 140))
+@pytest.mark.parametrize("course", COURSES)
+def test_what_is_called_a_crash(course):
+    points, noise, crashes = COURSES[course]
+    steps, values = zip(*points, strict=True)
+    line = np.interp(np.arange(steps[-1] + 1), steps, values)
+    line += np.random.default_rng(5).normal(0, noise, len(line))
+    assert verdicts(line).get("reward-crash") == ("critical" if crashes else None)
 
 
 def test_no_single_step_makes_a_fall_or_a_best():
@@ -330,11 +317,6 @@ def test_a_loss_of_a_third_over_250_steps_is_called(every):
     reward = line + np.random.default_rng(3).normal(0, 0.03, len(step))
     alerts = assess(frame({"step": step, "reward": reward})).alerts
     assert any(a.rule == "reward-decline" for a in alerts)
-
-
-def test_a_reward_without_noise_that_falls_is_called():
-    reward = np.where(np.arange(120) < 80, 0.5, 0.02)
-    assert verdicts(reward)["reward-crash"] == "critical"
 
 
 NULLS = {

@@ -110,7 +110,7 @@ def damaged_series(draw) -> tuple[pd.DataFrame, dict[int, str], int]:
 
 
 @given(damaged_series())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_live_and_replayed_answers_are_the_same(series):
     """Cut the series anywhere: the answers up to there do not change."""
     table, restarts, cut = series
@@ -128,7 +128,7 @@ def test_live_and_replayed_answers_are_the_same(series):
 
 
 @given(damaged_series(), st.lists(st.integers(1, 60), min_size=1), st.integers(0, 100))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 def test_answers_do_not_depend_on_when_somebody_looked(series, blocks, late):
     """Look after so many rows each, cut into other blocks, and have the last rows replaced once."""
     table, restarts, last = series
@@ -162,7 +162,7 @@ def plain(result: Assessment) -> list:
 
 @given(st.sampled_from(sorted(SERIES)), st.integers(0, 2**32 - 1))
 @example("a run that is ruined before its twentieth row", 43637339)  # no entropy, and no trend yet
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_steps_without_any_measurement_change_nothing(name, seed):
     table = SERIES[name]()
     rng = np.random.default_rng(seed)
@@ -326,16 +326,6 @@ def test_a_real_collapse_is_seen_with_less_in_the_log(log):
     assert ({s.phase for s in result.spans()} <= {"warmup", None}) == blind
     assert rule == ("reward-crash" if blind else "lld-collapse")
     assert critical_at(assess(without(recorded("grpo-llds"), LOGS[log]))) == (None, "")
-
-
-def test_the_papers_collapse_is_seen_without_log_probabilities_but_not_called_lld():
-    result = assess(without(paper_figure(), LOGP))
-    assert {s.phase for s in result.spans()} == {"warmup", None}
-    first = {a.rule: a.step for a in result.alerts}
-    assert 139 <= first["grad-explosion"] <= 143
-    assert 145 <= first["reward-crash"] <= 155, "a gradient surge stands beside the loss"
-    assert all(a.severity == "warning" for a in result.alerts if a.rule != "reward-crash")
-    assert result.look_alikes()["lld"].answer == "not_observable"
 
 
 def test_the_grade_follows_what_is_measured():

@@ -161,6 +161,29 @@ def test_responses_that_are_cut_explain_no_loss_that_was_there_before(begins, an
     assert assess(frame(table)).look_alikes()["truncation"].answer == answer
 
 
+@pytest.mark.parametrize(
+    ("begins", "lld", "truncation"),
+    [(60, "supported", "consequence"), (50, "ruled_out", "supported")],
+)
+def test_responses_that_are_cut_explain_a_fall_only_from_before_it(begins, lld, truncation):
+    """Correct responses lose likelihood from step 60 on; from which step on are they cut?"""
+    step, rng = np.arange(80), np.random.default_rng(0)
+    delta = np.where(step < 60, 0.3, -3.0) + rng.normal(0, 0.3, 80)
+    cut = np.where(step < begins, 0.02, 0.9)
+    table = {"reward": rng.normal(0.5, 0.02, 80), "delta_correct": delta, "truncated_share": cut}
+    causes = assess(frame(table)).look_alikes()
+    assert (causes["lld"].answer, causes["truncation"].answer) == (lld, truncation)
+
+
+@pytest.mark.parametrize(("every", "fires"), [(4, False), (80, True)])
+def test_a_gradient_that_comes_now_and_then_has_not_vanished(every, fires):
+    """From step 40 on few groups differ: one step in `every` has a usual gradient."""
+    step, rng = np.arange(120), np.random.default_rng(0)
+    norm = np.where((step < 40) | (step % every == 0), 2.0, 0.02) * rng.lognormal(0, 0.2, 120)
+    table = {"reward": rng.normal(0.7, 0.02, 120), "grad_norm": norm}
+    assert (alert(assess(frame(table)), "grad-vanishing") is not None) == fires
+
+
 # -- groups without a signal ----------------------------------------------------------------------
 
 

@@ -30,8 +30,6 @@ DECISIVE = (
     "tests/report/test_report.py",
     "tests/cli/test_cli.py::test_check_prints_the_contract_and_exits_by_the_verdict",
     "tests/cli/test_cli.py::test_what_a_terminal_cannot_show_is_escaped",
-    "tests/cli/test_cli.py::test_short_and_healthy_runs",
-    "tests/cli/test_cli.py::test_query_formats",
     "tests/dashboard/test_averages.py",
     "tests/dashboard/test_figures.py::test_the_dying_run_shows_its_phases_and_alarms",
     "tests/dashboard/test_pages.py::test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence",

@@ -42,7 +42,7 @@ traces = st.lists(
 ).filter(lambda ts: len({t.end is None for t in ts}) == 2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(traces)
 def test_pairs_are_counted_like_by_hand(ts: list[Trace]) -> None:
     """Against loops over pairs, thresholds and steps."""

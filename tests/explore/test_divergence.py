@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import lldscope
 from lldscope.evaluation.bank import rows_of_run
 from lldscope.explore.comparison import divergences
 from lldscope.explore.settings import differing, flat
@@ -104,28 +103,3 @@ def test_settings_that_differ_are_named_with_dots() -> None:
     a, b = flat({"lr": 1, "m": {"n": [1, 2]}, "same": None}), flat({"lr": 2, "same": None})
     assert differing([a, b]) == [("lr", ["1", "2"]), ("m.n", ["[1, 2]", "not recorded"])]
     assert flat("no configuration") == {}
-
-
-@pytest.mark.slow
-def test_the_command_and_the_page_say_the_same(lldscope_command) -> None:
-    samples = BANK.parent
-    result = lldscope_command("diff", samples / "grpo", samples / "grpo-llds", "--json")
-    answer = json.loads(result.stdout)
-    assert [s["setting"] for s in answer["settings"]] == ["name", "llds"]
-    first = answer["signals"][0]
-    assert first["step"] is not None
-    with lldscope.open_run(samples / "grpo") as a, lldscope.open_run(samples / "grpo-llds") as b:
-        signals = divergences(a.signals(), b.signals())
-    assert [one.signal for one in signals] == [s["signal"] for s in answer["signals"]]
-    text = lldscope_command("diff", samples / "grpo", samples / "grpo-llds").stdout
-    assert f"{first['signal']} " in text
-    assert "llds" in text.splitlines()[4]
-    same = lldscope_command("diff", samples / "grpo", samples / "grpo").stdout
-    assert "No setting differs." in same
-    assert "stays within the noise" in same
-    from lldscope_dashboard.data.run_registry import RunRegistry
-    from lldscope_dashboard.pages.router import page
-
-    content = page(RunRegistry(samples), "/compare", "?run=grpo&run=grpo-llds").to_plotly_json()
-    message = json.dumps(content, default=lambda c: c.to_plotly_json())
-    assert f"from step {first['step']} on, first in {first['signal']}" in message

@@ -38,14 +38,92 @@ def put(path: Path, content: bytes) -> Path:
     return path
 
 
-# -- text and JSON ---------------------------------------------------------------------------------
+# -- one file each ---------------------------------------------------------------------------------
+
+STEP = b'{"step": 1, "reward": 0.5}\n'
+TRL = b"{'loss': 0.1, 'reward': 0.5, 'epoch': 0.02}\n"
+VERL = b'{"input": "a", "output": "b", "score": 1, "step": 1, "gts": %s}\n'
+TAGS = ["<search>" * 100_000, "<answer>" * 100_000, "<tool_call>" * 100_000, "\n" * 800_000 + "x",
+        "user\n" + " \n" * 400_000 + "x", "My previous action is invalid. " * 30_000,
+        "<information>" * 60_000]
+ONES, SPANS = ",".join(["1"] * 120_000), '{"span_type": "assistant_text", "text": "a"},' * 119_999
+ENDS = (b"step:1\n" + b" - a:1\n" * 19_999, b"| b: 1\n" * 19_999, b"{'a': 1,\n" * 19_999)
+
+# Name of the case → name of the file and what makes its content.
+FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "long_line": ("a.jsonl", lambda: STEP + b'{"step": 2, "a": "' + b"x" * 80 * MB),
+    "deep_json": ("a.jsonl", lambda: (
+        STEP + b'{"step": 2, "a": ' + b'{"a":' * 900 + b"1" + b"}" * 901
+        + b'\n{"step": 3, "a": ' + b"[" * MB + b"\n")),
+    "deep_verl_rollout": ("1.jsonl", lambda: VERL % (b"[" * 900 + b"]" * 900) + VERL % b'["b"]'),
+    "json_of_many_small_objects": (
+        "a.jsonl", lambda: STEP + b'{"step": 2, "a": [' + b"{}," * (20 * MB) + b"1]}\n"),
+    "many_names": ("a.jsonl", lambda: "\n".join(
+        json.dumps({"step": i, **{f"m{i}-{k}": 1.0 for k in range(2000)}}) for i in range(300)
+    ).encode()),
+    "name_that_is_no_number": ("a1²2.jsonl", lambda: STEP),
+    "lone_surrogates": (
+        "a.jsonl", lambda: b'{"step": 1, "reward": 0.5, "\\ud800": 1, "b": "\\udfff"}\n'),
+    "steps_that_go_to_and_fro": (
+        "a.jsonl", lambda: (b'{"step": 2, "reward": 1}\n' + STEP) * 50_000),
+    "steps_without_end": (
+        "a.jsonl", lambda: b"".join(b'{"step":%d,"reward":1}\n' % i for i in range(1_100_000))),
+    "records_that_are_wrapped_without_end": ("train.log", lambda: (
+        (line := b"step 1 | loss: 0.1 | reward: 0.5 | a name that goes on\n") + line.join(ENDS))),
+    "half_printed_dictionaries": (
+        "trl.log", lambda: TRL + (b"{'a': " * 170_000 + b"'epoch': {\n") * 20),
+    "epochs_without_a_brace": (
+        "trl.log", lambda: TRL + (b"{'a': " + b"'epoch': " * 100_000 + b"\n") * 20),
+    "tags_that_never_close": ("1.jsonl", lambda: "\n".join(
+        json.dumps({"input": "<search>", "output": t, "score": 1.0, "step": 1, "gts": "a"})
+        for t in TAGS).encode()),
+    "csv_with_a_quote_that_does_not_end": (
+        "a.csv", lambda: b'step,reward\n1,0.5\n2,"' + b"x,y\n" * 250_000),
+    "csv_of_very_many_columns": ("a.csv", lambda: (
+        b"step," + b",".join(b"c%d" % i for i in range(300_000)) + b"\n1" + b",1" * 300_000)),
+    "trainer_state_of_lists": (
+        "trainer_state.json", lambda: b'{"log_history": [' + b"[]," * (15 * MB) + b"1]}"),
+    "nemo_with_a_step_of_many_digits": (
+        f"train_data_step{'9' * 200}.jsonl",
+        lambda: b'{"token_ids": [1, 2], "token_loss_mask": [0, 1], "rewards": 1}\n'),
+    "rollout_of_very_many_messages": ("rollouts.jsonl", lambda: (
+        f'{{"step": 1, "token_ids": [{ONES}], "loss_mask": [{ONES}], "reward": 1, "spans": '
+        f'[{SPANS}{SPANS[:44]}]}}\n').encode()),
+    "events_and_zeros": (
+        "events.out.tfevents.1.a", lambda: events(b"\1" + bytes(16 * MB))),
+    "events_of_a_length_beyond_any_file": (
+        "events.out.tfevents.1.a", lambda: events(framed((1 << 64) - 1) + b"ab")),
+    "events_with_damage_everywhere": (
+        "events.out.tfevents.1.a", lambda: events((framed(0) + crc(b"") + b"damage") * 30_000)),
+}
+
+
+def crc(data: bytes) -> bytes:
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    return struct.pack("<I", masked_crc32c(data))
+
+
+def framed(length: int) -> bytes:
+    number = struct.pack("<Q", length)
+    return number + crc(number)
+
+
+def events(rest: bytes) -> bytes:
+    """An event file with its first record, and this after it."""
+    data = b"\x09" + struct.pack("<d", 1.0) + b"\x1a\x0dbrain.Event:2"
+    return framed(len(data)) + data + crc(data) + rest
+
+
+for name, (file, content) in FILES.items():
+    CASES[name] = lambda folder, f=file, make=content: put(folder / f, make())
 
 
 @case
 def gzip_of_one_long_line(folder: Path) -> Path:
     path = folder / "metrics.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(b'{"step": 1, "reward": 0.5}\n')
+        file.write(STEP)
         for _ in range(300):
             file.write(bytes(MB))
     return path
@@ -61,140 +139,12 @@ def zstd_bomb(folder: Path) -> Path:
 
 
 @case
-def long_line(folder: Path) -> Path:
-    return put(
-        folder / "a.jsonl", b'{"step": 1, "reward": 1}\n' + b'{"step": 2, "a": "' + b"x" * 80 * MB
-    )
-
-
-@case
-def deep_json(folder: Path) -> Path:
-    deep = (
-        b'{"step": 1, "reward": 1}\n{"step": 2, "a": ' + b'{"a":' * 900 + b"1" + b"}" * 901 + b"\n"
-    )
-    return put(folder / "a.jsonl", deep + b'{"step": 3, "a": ' + b"[" * MB + b"\n")
-
-
-@case
-def deep_verl_rollout(folder: Path) -> Path:
-    row = b'{"input": "a", "output": "b", "score": 1, "step": 1, "gts": %s}\n'
-    return put(folder / "1.jsonl", row % (b"[" * 900 + b"]" * 900) + row % b'["b"]')
-
-
-@case
-def json_of_many_small_objects(folder: Path) -> Path:
-    return put(
-        folder / "a.jsonl",
-        b'{"step": 1, "reward": 1}\n{"step": 2, "a": [' + b"{}," * (20 * MB) + b"1]}\n",
-    )
-
-
-@case
-def many_names(folder: Path) -> Path:
-    lines = (json.dumps({"step": i, **{f"m{i}-{k}": 1.0 for k in range(2000)}}) for i in range(300))
-    return put(folder / "a.jsonl", "\n".join(lines).encode())
-
-
-@case
-def name_that_is_no_number(folder: Path) -> Path:
-    return put(folder / "a1²2.jsonl", b'{"step": 1, "reward": 0.5}\n')
-
-
-@case
-def lone_surrogates(folder: Path) -> Path:
-    return put(folder / "a.jsonl", b'{"step": 1, "reward": 0.5, "\\ud800": 1, "b": "\\udfff"}\n')
-
-
-@case
-def steps_that_go_to_and_fro(folder: Path) -> Path:
-    return put(folder / "a.jsonl", b'{"step": 2, "reward": 1}\n{"step": 1, "reward": 1}\n' * 50_000)
-
-
-@case
-def steps_without_end(folder: Path) -> Path:
-    lines = b"".join(b'{"step":%d,"reward":1}\n' % i for i in range(1_100_000))
-    return put(folder / "a.jsonl", lines)
-
-
-@case
-def records_that_are_wrapped_without_end(folder: Path) -> Path:
-    step = b"step 1 | loss: 0.1 | reward: 0.5 | a name that goes on\n"
-    ends = (b"step:1\n" + b" - a:1\n" * 19_999, b"| b: 1\n" * 19_999, b"{'a': 1,\n" * 19_999)
-    return put(folder / "train.log", step + step.join(ends))
-
-
-@case
 def notebook_that_is_damaged(folder: Path) -> Path:
     cell = b'{"outputs": [{"text": ["step:1 - critic/score/mean:0.5\\n", 1]}, 2, {"data": 3}]}'
     put(folder / "a.ipynb", b'{"cells": [' + b"[" * 99_999)
     put(folder / "c.ipynb", b'{"cells": [7]}')
     put(folder / "b.ipynb", b'{"cells": [' + cell + b"]}")
     return folder
-
-
-@case
-def half_printed_dictionaries(folder: Path) -> Path:
-    line = b"{'a': " * 170_000 + b"'epoch': {\n"
-    return put(folder / "trl.log", b"{'loss': 0.1, 'reward': 0.5, 'epoch': 0.02}\n" + line * 20)
-
-
-@case
-def epochs_without_a_brace(folder: Path) -> Path:
-    line = b"{'a': " + b"'epoch': " * 100_000 + b"\n"
-    return put(folder / "trl.log", b"{'loss': 0.1, 'reward': 0.5, 'epoch': 0.02}\n" + line * 20)
-
-
-@case
-def tags_that_never_close(folder: Path) -> Path:
-    texts = [
-        "<search>" * 100_000,
-        "<answer>" * 100_000,
-        "<tool_call>" * 100_000,
-        "\n" * 800_000 + "x",
-        "user\n" + " \n" * 400_000 + "x",
-        "My previous action is invalid. " * 30_000,
-        "<information>" * 60_000,
-    ]
-    rows = ({"input": "<search>", "output": t, "score": 1.0, "step": 1, "gts": "a"} for t in texts)
-    return put(folder / "1.jsonl", "\n".join(map(json.dumps, rows)).encode())
-
-
-@case
-def csv_with_a_quote_that_does_not_end(folder: Path) -> Path:
-    return put(folder / "a.csv", b'step,reward\n1,0.5\n2,"' + b"x,y\n" * 250_000)
-
-
-@case
-def csv_of_very_many_columns(folder: Path) -> Path:
-    return put(
-        folder / "a.csv",
-        b"step,"
-        + b",".join(b"c%d" % i for i in range(300_000))
-        + b"\n"
-        + b"1"
-        + b",1" * 300_000
-        + b"\n",
-    )
-
-
-@case
-def trainer_state_of_lists(folder: Path) -> Path:
-    return put(folder / "trainer_state.json", b'{"log_history": [' + b"[]," * (15 * MB) + b"1]}")
-
-
-@case
-def nemo_with_a_step_of_many_digits(folder: Path) -> Path:
-    row = b'{"token_ids": [1, 2], "token_loss_mask": [0, 1], "rewards": 1}\n'
-    return put(folder / f"train_data_step{'9' * 200}.jsonl", row)
-
-
-@case
-def rollout_of_very_many_messages(folder: Path) -> Path:
-    n = 120_000
-    spans = ",".join(['{"span_type": "assistant_text", "text": "a"}'] * n)
-    ones = ",".join(["1"] * n)
-    row = '{"step": 1, "token_ids": [%s], "loss_mask": [%s], "reward": 1, "spans": [%s]}\n'
-    return put(folder / "rollouts.jsonl", (row % (ones, ones, spans)).encode())
 
 
 # -- files that are no files -----------------------------------------------------------------------
@@ -265,38 +215,23 @@ def database(path: Path, script: str) -> Path:
     return path
 
 
-@case
-def mlflow_with_rowids_far_apart(folder: Path) -> Path:
-    rows = "".join(
+METRIC = "INSERT INTO metrics VALUES ('reward', .5, 1, 1, 0, 'r');"
+DATABASES = {
+    "mlflow_with_rowids_far_apart": MLFLOW + "".join(
         "INSERT INTO metrics (rowid, key, value, step, is_nan, run_uuid) "
         f"VALUES ({i}, 'reward', .5, {s}, 0, 'r');"
         for s, i in enumerate((-(1 << 63), 20, 9 * 10**18, (1 << 63) - 1))
-    )
-    return database(folder / "mlflow.db", MLFLOW + rows)
-
-
-@case
-def mlflow_whose_runs_do_not_end(folder: Path) -> Path:
-    endless = (
+    ),
+    "mlflow_whose_runs_do_not_end": MLFLOW + (
         "DROP TABLE runs; CREATE VIEW runs AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT "
         "i + 1 FROM n) SELECT i AS run_uuid, 'r' AS name, 'active' AS lifecycle_stage FROM n;"
-        "INSERT INTO metrics VALUES ('reward', .5, 1, 1, 0, 'r');"
-    )
-    return database(folder / "mlflow.db", MLFLOW + endless)
-
-
-@case
-def mlflow_without_rowids(folder: Path) -> Path:
-    script = MLFLOW.replace("run_uuid TEXT);", "run_uuid TEXT PRIMARY KEY) WITHOUT ROWID;").replace(
-        "runs (run_uuid TEXT PRIMARY KEY) WITHOUT ROWID", "runs (run_uuid TEXT"
-    )
-    return database(folder / "mlflow.db", script)
-
-
-@case
-def mlflow_without_runs(folder: Path) -> Path:
-    script = MLFLOW + "INSERT INTO metrics VALUES ('reward', .5, 1, 1, 0, 'r'); DROP TABLE runs;"
-    return database(folder / "mlflow.db", script)
+    ) + METRIC,
+    "mlflow_without_rowids": MLFLOW.replace(
+        "is_nan INT, run_uuid TEXT);", "is_nan INT, run_uuid TEXT PRIMARY KEY) WITHOUT ROWID;"),
+    "mlflow_without_runs": MLFLOW + METRIC + "DROP TABLE runs;",
+}
+for name, script in DATABASES.items():
+    CASES[name] = lambda folder, s=script: database(folder / "mlflow.db", s)
 
 
 @case
@@ -332,42 +267,6 @@ def database_whose_pages_lead_back(folder: Path) -> Path:
                 data[page + cell : page + cell + 4] = data[page + cells[0] : page + cells[0] + 4]
     path.write_bytes(data)
     return path
-
-
-# -- torch, TensorBoard, W&B, Parquet --------------------------------------------------------------
-
-
-def event_file(path: Path, rest: bytes) -> Path:
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as _masked_crc
-
-    data = b"\x09" + struct.pack("<d", 1.0) + b"\x1a\x0dbrain.Event:2"
-    length = struct.pack("<Q", len(data))
-    first = length + struct.pack("<I", _masked_crc(length)) + data
-    return put(path, first + struct.pack("<I", _masked_crc(data)) + rest)
-
-
-@case
-def events_and_zeros(folder: Path) -> Path:
-    return event_file(folder / "events.out.tfevents.1.a", b"\1" + bytes(16 * MB))
-
-
-@case
-def events_of_a_length_beyond_any_file(folder: Path) -> Path:
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as _masked_crc
-
-    length = struct.pack("<Q", (1 << 64) - 1)
-    return event_file(
-        folder / "events.out.tfevents.1.a", length + struct.pack("<I", _masked_crc(length)) + b"ab"
-    )
-
-
-@case
-def events_with_damage_everywhere(folder: Path) -> Path:
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as _masked_crc
-
-    length = struct.pack("<Q", 0)
-    empty = length + struct.pack("<I", _masked_crc(length)) + struct.pack("<I", _masked_crc(b""))
-    return event_file(folder / "events.out.tfevents.1.a", (empty + b"damage") * 30_000)
 
 
 # -- mutations of real files -----------------------------------------------------------------------

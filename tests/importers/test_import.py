@@ -408,37 +408,6 @@ def test_other_peoples_directories_are_not_overwritten(run_import, make_run, tmp
         assert sorted((tmp_path / place).rglob("*")) == before
 
 
-def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_path, monkeypatch):
-    path = text(verl_line(1) + verl_line(2)[:20])
-    task = Import([path], tmp_path / "run", ImportRequest(), None)
-    assert task.build(lambda n: None, live=True).steps == 1
-    followed = lldscope.open_run(tmp_path / "run")
-    assert followed.info["status"] == "running"
-    writes = [
-        verl_line(1) + verl_line(2),
-        verl_line(1) + verl_line(2) + verl_line(3),
-        verl_line(2, **{"critic/score/mean": 0.75}),  # the file began anew
-    ]
-    rewards = []
-
-    def stop(seconds: float) -> bool:
-        followed.refresh()
-        rewards.append(followed.signals().set_index("step")["reward"].to_dict())
-        if writes:
-            text(writes.pop(0))
-            return False
-        return True
-
-    results = []
-    task.follow(stop, results.append)
-    task.close("over")
-    assert rewards == [{1: 0.5}, {1: 0.5, 2: 0.5}, {1: 0.5, 2: 0.5, 3: 0.5}, {1: 0.5, 2: 0.75}]
-    assert [o.attempts for o in results] == [1, 1, 2]
-    followed.refresh()
-    assert (followed.info["status"], followed.info["reason"]) == ("stopped", "over")
-    assert check(followed).life == "stopped"
-
-
 def test_rollouts_that_are_written_one_by_one_are_all_there_in_the_end(tmp_path):
     """The last step waits for the next one while it may be half written."""
     rows = [{"step": i // 4, "prompt": f"q{i // 2}", "response": "a", "reward": i % 2}

@@ -107,11 +107,6 @@ def test_evaluations_of_openrlhf_are_of_the_step_they_tell(run_import, tmp_path)
     assert [step for (step,) in rows] == list(range(10, 121, 10))
 
 
-LATE = [{"step": s, "time": 1.76e9 + s, "reward/mean": s / 100} for s in range(28)]
-LATE.append({"step": 25, "time": 1.76e9 + 28, "eval/aime/reward": 0.5, "progress/ckpt_step": 25})
-LATE.append({"step": 28, "time": 1.76e9 + 29, "reward/mean": 0.28, "progress/ckpt_step": 28})
-
-
 # -- rollouts of other batches in a folder ---------------------------------------------------------
 
 

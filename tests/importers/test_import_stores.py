@@ -8,10 +8,8 @@ import json
 import math
 import os
 import shutil
-import signal
 import sqlite3
 import struct
-import subprocess
 import sys
 import time
 import zlib
@@ -328,56 +326,6 @@ def test_a_database_with_a_damaged_page_is_named(name, mlflow_db, trackio_db):
     assert damaged > 3
 
 
-# -- databases that somebody is writing to --------------------------------------------------------
-
-WRITER = """
-import sqlite3, sys, time
-path, mode, how = sys.argv[1:]
-c = sqlite3.connect(path, isolation_level=None)
-c.execute(f"PRAGMA journal_mode = {mode}")
-c.execute("PRAGMA cache_size = 1")  # half transactions reach the file
-c.execute("PRAGMA wal_autocheckpoint = 0")
-run = c.execute("SELECT run_uuid FROM runs WHERE name = 'first'").fetchone()[0]
-put = lambda step: c.execute("INSERT INTO metrics (key, value, timestamp, run_uuid, step, is_nan) "
-                             "VALUES ('more', 1.0, 1, ?, ?, 0)", (run, step))
-for step in range(100, 110):
-    put(step)
-c.execute("BEGIN")
-for step in range(200, 2000):
-    put(step)
-print("ready", flush=True)
-time.sleep(60)
-"""
-
-
-@pytest.fixture(params=["WAL", "DELETE"])
-def database(request, mlflow_db):
-    """A database in the middle of a transaction of another process."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(mlflow_db), request.param, "-"],
-        stdout=subprocess.PIPE, text=True,
-    )
-    assert process.stdout.readline() == "ready\n"
-    yield mlflow_db, process
-    process.kill()
-    process.communicate()
-
-
-def test_what_is_committed_is_read_and_the_rest_is_not(database):
-    path, process = database
-    if path.with_name(path.name + "-journal").is_file():
-        # The writer holds the file exclusively once its pages spill; it is killed below.
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    beside = sorted(p.name for p in path.parent.iterdir())
-    before = path.read_bytes()
-    actual, _, _ = read(MLFLOW, path, run="first")
-    more = [step for (_, step), row in actual.items() if "more" in row]
-    assert more == list(range(100, 110))
-    assert sorted(p.name for p in path.parent.iterdir()) == beside
-    assert path.read_bytes() == before
-
-
 # -- addresses -------------------------------------------------------------------------------------
 
 
@@ -391,7 +339,7 @@ def test_what_is_committed_is_read_and_the_rest_is_not(database):
         ("mlflow://made-up/second", ("mlflow.db", 10)),
         ("mlflow://made-up", "holds 2 runs; say which with --run: first, second"),
         ("mlflow://made-up/third", "holds no run called third"),
-        ("mlflow://other/first", "is not there, or holds no runs"),
+        ("mlflow://other/first", "does not exist, or holds no runs"),
         ("mlflow://a/b/c", "write mlflow://EXPERIMENT"),
     ],
 )
@@ -426,7 +374,7 @@ POINT = {"value": 0.5, "timestamp": 1, "step": 2}
         ([EXPERIMENT, {"runs": [7]}], "did not give the run"),
         ([EXPERIMENT, RUNS, {"metrics": [POINT | {"value": "half"}]}], "did not give the run"),
         ([EXPERIMENT, RUNS, {"metrics": [POINT | {"timestamp": None}]}], "did not give the run"),
-        ([{}], "is not there, or holds no runs"),
+        ([{}], "does not exist, or holds no runs"),
         ([302], "did not give the run: HTTP Error 302"),
         ([b"{"], "did not give the run"),
     ],

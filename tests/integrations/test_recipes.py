@@ -12,8 +12,6 @@ import torch
 
 import lldscope
 from lldscope.integrations.common.hooks import after_import
-from lldscope.recording.batch import Batch, Scores
-from lldscope.recording.columns import record
 from lldscope.recording.transcripts import tagged_turns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
@@ -45,38 +43,6 @@ def actions(policy_mask: list[int]) -> list[list[int]]:
         if mine:
             results[-1].append(k)
     return results
-
-
-def test_a_batch_by_hand(tmp_path):
-    """Rows that were not measured are NULL, a NaN that was measured is a NaN."""
-    old = [[-1.0, np.nan], [-2.0, -3.0]]
-    with lldscope.Recorder(tmp_path / "run") as recorder:
-        record(
-            recorder,
-            Batch(
-                step=0, mask=[[1, 1], [1, 0]], prompt_ids=[[1], [1]], completion_ids=[[2, 3], [4]],
-                rewards=np.array([1.0, np.nan]), correct=[True, None], group_ids=[7, 7],
-                old=old, post=Scores(old, [True, False]), entropy=Scores(old, [False, True]),
-            ),
-            updates={"grad_norm": [0.5, 0.25]},
-        )
-    run = lldscope.open_run(tmp_path / "run")
-    rows = run.sql("SELECT * FROM actions ORDER BY response_id")
-    results = rows[["logp_old_sum", "logp_post_sum", "entropy_sum"]].to_dict("list")
-    assert np.isnan(results["logp_old_sum"][0])
-    assert results["logp_old_sum"][1] == -2
-    null = run.sql(
-        "SELECT list(logp_post_sum IS NULL ORDER BY response_id) AS post,"
-        " list(entropy_sum IS NULL ORDER BY response_id) AS entropy FROM actions"
-    )
-    assert list(null["post"][0]) == [False, True]
-    assert list(null["entropy"][0]) == [True, False]
-    assert rows["n_tokens"].tolist() == [2, 1]
-    sums = "n_correct, reward_sum, reward_sq_sum, entropy_sum"
-    assert run.sql(f"SELECT {sums} FROM steps").isna().all(axis=None)
-    assert run.sql("SELECT grad_norm FROM updates ORDER BY update")["grad_norm"].tolist() == [
-        0.5, 0.25,
-    ]
 
 
 def test_the_pages_batch(tmp_path):

@@ -212,7 +212,10 @@ def test_two_steps_of_a_language_model(tmp_path, monkeypatch):
     whole(tmp_path / "run", trainer, 2, rollouts=4)
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("shape", [
+    pytest.param(SHAPES[name], marks=[pytest.mark.slow] * (number < 2), id=name)
+    for number, name in enumerate(SHAPES)
+])
 def test_a_rollout_batch_is_a_step(tmp_path, shape):
     trainer = trl_tiny.make(tmp_path, kind=Witness, logging_strategy="steps", logging_steps=1,
                             **shape)
@@ -250,7 +253,9 @@ def test_a_rollout_batch_is_a_step(tmp_path, shape):
             assert (losses["loss_kl"] > 0).any()
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3], ids=["plain", "dropout"])
+@pytest.mark.parametrize(
+    "dropout", [pytest.param(0.0, marks=pytest.mark.slow), 0.3], ids=["plain", "dropout"]
+)
 def test_recording_does_not_change_the_training(tmp_path, dropout):
     ends = []
     for name in ("alone", "recorded"):

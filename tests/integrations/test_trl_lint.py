@@ -30,12 +30,6 @@ def test_nothing_is_found_in_a_sound_training(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_order_of_prompts_after_a_resume_is_found(tmp_path):
-    train(tmp_path)
-    assert set(train(tmp_path, seed=6, resume=True)) == {"resume-order"}
-
-
-@pytest.mark.slow
 def test_the_settings_are_named_as_trl_names_them(tmp_path):
     finding = train(tmp_path, after=lambda t: setattr(t, "scale_rewards", "none"))
     assert finding["advantage-scale"].settings["scale_rewards"] == "group"

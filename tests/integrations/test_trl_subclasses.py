@@ -21,25 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWa
 RATIOS = "importance ratios, clipped tokens and the KL of the loss"
 
 
-class MoreArguments(Witness):
-    """Every method takes more than TRL's, by position and by name, and passes it."""
-
-    def _generate_and_score_completions(self, inputs, *more, **others):
-        return super()._generate_and_score_completions(inputs)
-
-    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list, weights=None):
-        return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-
-    def _get_per_token_logps_and_entropies(self, model, *args, **kwargs):
-        return super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
-
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None, extra=0):
-        return self._compute_loss(model, inputs, inputs["advantages"], None)
-
-    def _compute_loss(self, model, inputs, grpo_batch, origin_data=None):
-        return super()._compute_loss(model, inputs)
-
-
 class OwnLoss(Witness):
     """A loss that runs the model itself, as a fused one does."""
 
@@ -52,31 +33,6 @@ class OwnLoss(Witness):
         ratio = torch.exp(logps - logps.detach())
         loss = -(ratio * inputs["advantages"][:, None] * mask).sum() / mask.sum()
         return loss / self.current_gradient_accumulation_steps
-
-
-def trained(tmp_path, kind, **changes):
-    """A training alone and a recorded one, whose weights and random numbers are the same."""
-    ends = []
-    for name in ("alone", "recorded"):
-        trainer = trl_tiny.make(
-            tmp_path / name, kind=kind, max_steps=4, logging_strategy="steps", logging_steps=1,
-            **changes,
-        )
-        if name == "recorded":
-            recorder = instrument(trainer, tmp_path / "run", rescore_share=1)
-        trainer.train()
-        ends.append((trl_tiny.weights(trainer), torch.get_rng_state()))
-    for alone, recorded in zip(*ends, strict=True):
-        assert torch.equal(alone, recorded)
-    assert not recorder.dropped
-    steps = 4 * trainer.args.gradient_accumulation_steps // 2
-    return whole(tmp_path / "run", trainer, steps=steps)
-
-
-def test_methods_that_take_more_arguments(tmp_path):
-    run = trained(tmp_path, MoreArguments)
-    assert check(run).missing == {}
-    assert run.signals()["ratio_max"].notna().all()
 
 
 def test_a_loss_past_the_scoring(tmp_path, capsys):

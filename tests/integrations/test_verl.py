@@ -274,7 +274,7 @@ def test_what_goes_wrong_in_recording_never_ends_the_training(tmp_path, monkeypa
 def test_wrong_settings_and_runs_are_refused_before_the_first_step(tmp_path, monkeypatch):
     with pytest.raises(LldscopeError, match=r"trainer\.lldscope has no paht"):
         run_of(tmp_path, monkeypatch, "+trainer.lldscope.paht=x")
-    with pytest.raises(LldscopeError, match=r"correct is a least score or .*, not \[1\]"):
+    with pytest.raises(LldscopeError, match=r"correct must be a minimum score, or .*; it is \[1\]"):
         run_of(tmp_path, monkeypatch, "+trainer.lldscope.correct=[1]")
     run_of(tmp_path, monkeypatch)
     again = verl_tiny.make(tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}")

@@ -173,17 +173,6 @@ def test_no_redirect_is_followed(server, status):
     assert server.paths == [f"/{SECRET}"]
 
 
-def test_a_failure_is_said_once_and_again_only_after_a_success(server, capsys):
-    server.answers = [404] * 6 + [200] + [404] * 3
-    channel = Service(url(server), 1)
-    for _ in range(4):
-        channel.enqueue(event())
-    channel.close(time.monotonic())
-    lines = capsys.readouterr().err.splitlines()
-    assert len([line for line in lines if "lld-decay was not delivered" in line]) == 2
-    assert "3 changes in all were not delivered" in lines[-1]
-
-
 def test_a_dead_server_delays_nothing(server, capsys, monkeypatch):
     monkeypatch.setattr(notify, "FLUSH_SECONDS", 0.2)
     server.seconds = 1.0
@@ -318,21 +307,6 @@ def test_a_live_run_tells_of_each_change_once(server, tmp_path):
     for post in server.posts:
         alert = post["alert"]
         assert before[alert["id"], alert["rule"]] == alert["started"]
-
-
-@pytest.mark.parametrize(
-    ("options", "variable", "expected"),
-    [(["/one", "/two"], ["/variable"], {"/one", "/two"}),
-     ([], ["/variable", "/another"], {"/variable", "/another"})],
-)
-def test_the_option_wins_over_the_variable(
-    server, tmp_path, monkeypatch, lldscope_command, options, variable, expected
-):
-    run = write_run(tmp_path / "run", 150, dies=True)
-    monkeypatch.setenv(VARIABLE, " ".join(url(server, path) for path in variable))
-    words = [word for path in options for word in ("--notify", url(server, path))]
-    assert lldscope_command("watch", run, "--interval", "0.2", *words).returncode == 11
-    assert set(server.paths) == expected
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from test_run_index import root as local
 
 import lldscope
 from benchmarks import ray_job
-from benchmarks.s3_server import s3_server
 from lldscope.core.errors import RunNotFound
 from lldscope.query.remote import find_remote
 from lldscope.storage.url import Url
@@ -116,24 +115,3 @@ def test_a_root_that_is_a_run_or_nothing(store):
     assert [name for name, _ in read_index(Url("flaky://bucket/runs/a"))] == ["a"]
     with pytest.raises(RunNotFound, match="There is nothing at"):
         find_remote(Url("flaky://bucket/nowhere"))
-
-
-@pytest.mark.slow
-def test_on_s3_with_recorded_runs(local, tmp_path, read, monkeypatch):
-    monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
-    root = Url("s3://bucket/runs")
-    with s3_server():
-        for name in NAMES:
-            with lldscope.Recorder(f"{root}/{name}") as recorder:
-                record_steps(recorder, range(30))
-        first = read_index(root)
-        assert [(name, row["verdict"]) for name, row in first] == [
-            (name, row["verdict"]) for name, row in read_index(local)
-        ]
-        del read[:]
-        assert read_index(root) == first
-        assert read == []
-        with lldscope.Recorder(f"{root}/b", resume=True) as recorder:
-            record_steps(recorder, range(30, 33))
-        assert dict(read_index(root))["b"]["last_step"] == 32
-        assert read == ["b"]

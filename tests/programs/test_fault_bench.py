@@ -55,7 +55,10 @@ def test_logs_without_a_fault_are_not_critical(kind):
     assert healthy.count(verdicts, "lldscope").startswith("0 / ")
 
 
-@pytest.mark.parametrize("kind", NEVER_CRITICAL)
+@pytest.mark.parametrize("kind", [
+    kind if kind in NEVER_WARNED else pytest.param(kind, marks=pytest.mark.slow)
+    for kind in NEVER_CRITICAL
+])
 def test_a_healthy_log_is_not_critical(kind):
     logs = [healthy.made_up(kind, 200, seed) for seed in range(LOGS)]
     expected = "0 / 0" if kind in NEVER_WARNED else "0 / "

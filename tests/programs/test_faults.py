@@ -5,26 +5,10 @@ from __future__ import annotations
 import json
 
 from click.testing import CliRunner
-from keeper import SMALL, Keeper
-from lldscope_trainer import loop
-from lldscope_trainer.config import load_config
+from keeper import SMALL
 
 import lldscope
-from study.faults import FaultyTrainer, main
-
-
-def test_retriever_dies():
-    keeper = Keeper()
-    config = load_config("tiny", [*SMALL, "eval_questions=0", "steps=2"])
-    loop.run(FaultyTrainer(config, keeper, "retriever-dies", 1), keeper)
-    before, after = (
-        [a["tool_ok"] for a in keeper.rows("actions") if (a["kind"], a["step"]) == ("search", s)]
-        for s in (0, 1)
-    )
-    assert True in before
-    assert False not in before
-    assert False in after
-    assert True not in after
+from study.faults import main
 
 
 def test_command(tmp_path):

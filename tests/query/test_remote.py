@@ -184,7 +184,7 @@ def test_a_run_afar_that_lost_its_run_json_opens_and_says_so(memory, make_run, c
         memory.rm("/root/r/run.json")
         assert run.refresh()
         assert list(run.damaged) == ["run.json"]
-    with pytest.raises(RunNotFound, match="it is not a run"):
+    with pytest.raises(RunNotFound, match=r"at memory://root/other.*: it is not a run"):
         lldscope.open_run("memory://root/other")
 
 

@@ -220,7 +220,7 @@ SEEDS = range(25)
 
 @pytest.fixture(
     scope="module",
-    params=[s if s < 10 else pytest.param(s, marks=pytest.mark.slow) for s in SEEDS],
+    params=[s if s < 5 else pytest.param(s, marks=pytest.mark.slow) for s in SEEDS],
 )
 def log(request, tmp_path_factory) -> tuple[Log, lldscope.Run]:
     source = Log(request.param)

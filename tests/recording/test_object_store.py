@@ -19,7 +19,7 @@ from recorded_steps import record_steps
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.recording import recorder as recorder_module
-from lldscope.recording import spool, upload, writer
+from lldscope.recording import spool, writer
 from lldscope.recording.upload import Sender
 from lldscope.runs import find_runs
 from lldscope.storage.objects import ObjectStore
@@ -119,22 +119,6 @@ def test_a_run_is_claimed_by_one(monkeypatch):
         assert run.name == "again"
 
 
-def test_a_rank_that_comes_back_alone_joins_its_sister():
-    first = lldscope.Recorder(PLACE, world_size=2)
-    for steps in (range(6), range(4, 9)):
-        with lldscope.Recorder(PLACE, rank=1, world_size=2, resume=True) as second:
-            assert second.attempt == 1
-            record_steps(second, steps)
-    record_steps(first, range(9))
-    first.close()
-    for sender in senders()[::-1]:  # that of rank 0 first, and last those that were there before
-        sender.round()
-    with lldscope.open_run(PLACE) as run:
-        steps = run.rows("SELECT rank, count(*), count(DISTINCT step) FROM steps GROUP BY rank")
-        assert sorted(steps.rows) == [(0, 9, 9), (1, 9, 9)]
-        assert (run.info["status"], run.unclear, run.damaged) == ("finished", {}, {})
-
-
 def test_a_directory_that_was_copied_to_a_store_is_a_run_there(here):
     with lldscope.Recorder(here / "local") as recorder:
         record_steps(recorder, range(2))
@@ -185,6 +169,14 @@ def test_the_spool_is_for_its_user_only():
     assert recorder.path.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_the_store_refuses_is_said(here):
+    mine, warnings = spool.Spool(Url(PLACE), rank=0, resume=False, attempt=1), []
+    for error in ("", "no access"):
+        (mine.path / spool.ERROR_FILE).write_text(error)
+        mine.keep_sending(lambda *words: warnings.append(words[0]))
+    assert warnings == ["store: no access"]
+
+
 def test_a_spool_of_another_run_is_left_alone():
     recorder = lldscope.Recorder(PLACE)
     record_steps(recorder, range(3))
@@ -214,21 +206,6 @@ def test_a_spool_that_was_removed_is_forgotten(here, monkeypatch):
     pauses = iter(range(20))
     monkeypatch.setattr(time, "sleep", lambda seconds: next(pauses))
     sender.follow()  # ends, although the store refuses everything
-
-
-def test_after_the_end_a_store_that_stays_away_is_given_up(monkeypatch):
-    recorder = lldscope.Recorder(PLACE)
-    (sender,) = senders()
-    record_steps(recorder, range(3))
-    sender.round()
-    recorder.close()
-    FlakyStore.faults = 1.0
-    monkeypatch.setattr(upload, "AWAY_SECONDS", 0.0)
-    sender.follow()
-    FlakyStore.late.clear()
-    FlakyStore.faults = 0.0
-    send()
-    assert rows(PLACE)["steps"] == 3
 
 
 @pytest.fixture

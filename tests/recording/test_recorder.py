@@ -53,15 +53,6 @@ def test_values_arrive_as_they_were_given(tmp_path):
     assert info["status"] == "finished"
 
 
-def test_the_callers_array_may_change_after_the_call(tmp_path):
-    column = np.array([1.0, 2.0])
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.responses(step=0, response_id=np.arange(2), reward=column)
-        column[:] = 99.0
-        r.step(step=0)
-    assert [x["reward"] for x in rows(tmp_path / "r", "responses")] == [1.0, 2.0]
-
-
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "f4", "f8", ">f8", "f2", "?", "m8[s]"])
 @pytest.mark.parametrize("kind", ["plain", "strided", "masked", "subclass"])
 def test_arrays_of_any_type_arrive(tmp_path, dtype, kind):
@@ -76,7 +67,7 @@ def test_arrays_of_any_type_arrive(tmp_path, dtype, kind):
             return np.ma.array(values[:n], mask=np.arange(n) % 3 == step % 3)
         return values[:n].view(Special) if kind == "subclass" else values[:n]
 
-    lengths = [1 + (7 * step) % 40 for step in range(60)]
+    lengths = [1 + (7 * step) % 40 for step in range(20)]
     with lldscope.Recorder(tmp_path / "r") as r:
         for step, n in enumerate(lengths):
             data = column(step, n)
@@ -89,7 +80,7 @@ def test_arrays_of_any_type_arrive(tmp_path, dtype, kind):
     for row in rows(tmp_path / "r", "actions"):
         assert row["n_tokens"] == row["logp_min"] == row["response_id"]
         columns.setdefault(row["step"], []).append(row["logp_old_sum"])
-    assert [len(columns[step]) for step in range(60)] == lengths
+    assert [len(columns[step]) for step in range(20)] == lengths
     if dtype == "m8[s]":
         assert any(name.startswith("actions.logp_old_sum") for name in r.dropped)
         return
@@ -258,6 +249,8 @@ def test_an_existing_run_is_refused_unless_resumed(make_run):
         assert r.attempt == 2
         r.step(step=3)
     assert len(layout.read_run(path)["attempts"]) == 2
+    with lldscope.Recorder(path.with_name("new"), resume=True) as r:
+        assert r.attempt == 1, "nothing is there to resume"
 
 
 def test_a_run_resumes_with_more_ranks_than_before(tmp_path):

@@ -12,7 +12,7 @@ from recorded_steps import wait_until
 
 import lldscope
 from lldscope.recording import writer
-from lldscope.storage import heartbeats, json_files, layout, part
+from lldscope.storage import heartbeats, json_files, layout
 
 
 def steps_of(path: Path, table: str = "steps") -> list[int]:
@@ -72,18 +72,6 @@ def test_a_detail_that_cannot_become_json_costs_only_its_line(tmp_path, detail):
     assert heartbeats.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(r.dropped)
 
 
-def test_rows_that_cannot_be_written_are_bounded_like_those_the_disk_refuses(tmp_path, monkeypatch):
-    def fail(*arguments: object) -> None:
-        raise MemoryError
-
-    r = lldscope.Recorder(tmp_path / "r")
-    monkeypatch.setattr(part, "write_part", fail)
-    r.step(step=0)
-    r.flush()
-    r.close()
-    assert r.dropped == {"steps: rows lost because the disk refuses them": 1}
-
-
 def test_an_evaluation_is_sealed_before_the_next_step(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
     path = tmp_path / "r"
@@ -93,21 +81,6 @@ def test_an_evaluation_is_sealed_before_the_next_step(tmp_path, monkeypatch):
         r.evals(step=1, data_source="d", metric="em", value=0.5)
         wait_until(lambda: steps_of(path, "evals") == [1])
         assert steps_of(path, "responses") == []  # the step under way
-
-
-def test_rows_of_a_step_that_never_ends_leave_memory_whatever_else_is_sealed(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "OPEN_STEP_SECONDS", 0.5)
-    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
-    path = tmp_path / "r"
-    with lldscope.Recorder(path) as r:
-        r.probes(step=0, probe="p", value=1.0)
-
-        def sealed() -> bool:
-            r.event("note", step=0)  # a seal
-            r.flush()  # another seal
-            return bool(steps_of(path, "probes"))
-
-        wait_until(sealed)
 
 
 def test_a_run_whose_attempts_are_invalid_can_be_resumed(make_run):

@@ -82,7 +82,9 @@ def store(tmp_path, monkeypatch):
     FlakyStore.reset()
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize(
+    "block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in (1, 2, 3))]
+)
 def test_no_order_of_late_double_and_refused_requests_loses_anything(block, store):
     for seed in range(25 * block, 25 * block + 25):
         choose = random.Random(seed)
@@ -112,3 +114,12 @@ def test_no_order_of_late_double_and_refused_requests_loses_anything(block, stor
                     sender = Sender(run.path)
         assert not run.path.exists(), f"seed {seed}: the spool is sent"
         assert read() == ("finished", run.steps, run.steps, run.steps), f"seed {seed}"
+
+
+def test_a_part_that_comes_while_the_manifest_is_read_is_sent_with_it(store, monkeypatch):
+    run = HandMadeRun()
+    sender = Sender(run.path)
+    look = sender._look
+    monkeypatch.setattr(sender, "_look", lambda: run.step() or look())
+    sender.round()
+    assert read() == ("running", 1, 1, 1)

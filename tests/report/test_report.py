@@ -14,8 +14,6 @@ import pytest
 from made_up_runs import write_run
 
 import lldscope
-from lldscope.cli.views import show_state
-from lldscope.core.trainers import trainer_called
 from lldscope.report import PostMortem, post_mortem
 from lldscope.report.charts import STORY, of_run
 from lldscope.report.document import document
@@ -114,9 +112,6 @@ def test_one_pair_of_steps_for_each_event(died, well):
     assert {int(n) for n in re.findall(r"step (\d+)", box)} <= steps
 
 
-TRL, VERL, OWN = map(trainer_called, ("TRL 1.16", "verl 0.9", "lldscope_trainer 0.1"))
-
-
 @pytest.mark.parametrize("steps", [0, 1, 10])
 def test_runs_with_little_in_them(tmp_path, steps):
     with lldscope.open_run(write_run(tmp_path / "run", steps)) as run:
@@ -125,16 +120,6 @@ def test_runs_with_little_in_them(tmp_path, steps):
     assert facts.fall is None
     assert page_of(facts).endswith("</html>\n")
     assert ("No step is recorded" in text_of(facts)) == (steps == 0)
-
-
-def test_a_live_run_is_reported_as_of_its_last_row(tmp_path):
-    recorder = lldscope.Recorder(tmp_path / "run")
-    try:
-        with lldscope.open_run(tmp_path / "run") as run:
-            facts = post_mortem(run)
-        assert "still running" in " ".join(facts.summary)
-    finally:
-        recorder.close()
 
 
 def test_a_log_of_rewards_alone_claims_nothing_else(tmp_path):
@@ -207,21 +192,6 @@ def hostile_run(path):
     return path
 
 
-def test_what_was_tried_with_a_run_is_in_its_report(tmp_path):
-    arms = [{"arm": HOSTILE, "em": [0.25, 0.5], "delta": -1.25, "ended": None}]
-    answer = {"sentence": "No fork is better.", "checkpoint": 4, "arms": arms}
-    path = write_run(tmp_path / "run", 10)
-    (path / "rescue").mkdir()
-    (path / "rescue" / "step-4.json").write_text(json.dumps(answer))
-    with lldscope.open_run(path) as run:
-        facts = post_mortem(run)
-    text = text_of(facts)
-    assert "## What was tried" in text
-    assert "No fork is better." in text
-    assert "0.250, 0.500 | −1.25 |" in text
-    assert "script" not in {tag for tag, _ in Tags(page_of(facts)).tags}
-
-
 def test_hostile_text_is_shown_and_not_obeyed(tmp_path):
     with lldscope.open_run(hostile_run(tmp_path / "run")) as run:
         facts = post_mortem(run)
@@ -240,15 +210,6 @@ def test_hostile_text_is_shown_and_not_obeyed(tmp_path):
     assert not any(re.search(r"(?<!\\)<script", line) for line in plain)
 
 
-def test_a_notebook_shows_the_first_screen_of_the_report(died):
-    run, facts = died
-    card = run._repr_html_()
-    assert facts.state.headline.cause in card
-    assert card.count("<figure>") == STORY
-    assert "<details>" not in card
-    assert "<body" not in card
-
-
 def test_command_writes_files_by_their_names(lldscope_command, tmp_path):
     page = tmp_path / "r.html"
     done = lldscope_command("report", SAMPLES / "grpo-llds", "-o", page)
@@ -260,31 +221,6 @@ def test_command_writes_files_by_their_names(lldscope_command, tmp_path):
     assert facts["schema"] == 2
     assert facts["state"]["verdict"] == "healthy"
     assert len(result.stdout) < 60_000
-
-
-def write_scalars(path: Path, step: np.ndarray, columns: dict[str, np.ndarray]) -> Path:
-    with lldscope.Recorder(path, trainer="made up") as recorder:
-        for row, at in enumerate(step.tolist()):
-            recorder.step(step=at, time=1.7e9 + 60 * at, n_responses=8)
-            recorder.scalars(step=at, name=[*columns], value=[c[row] for c in columns.values()])
-    return path
-
-
-def test_what_passed_costs_what_it_lasted_and_caused_nothing(tmp_path: Path, capsys) -> None:
-    step = np.arange(300)
-    rng = np.random.default_rng(0)
-    columns = {
-        "reward": np.linspace(0.2, 0.6, 300) + rng.normal(0, 0.02, 300),
-        "entropy": 0.5 + rng.normal(0, 0.01, 300),
-        "lr": np.where((step >= 150) & (step < 160), 1e-5, 1e-6),
-    }
-    with lldscope.open_run(write_scalars(tmp_path / "run", step, columns)) as run:
-        facts = post_mortem(run)
-        show_state(run, facts.state)
-    alarm = next(a for a in facts.alarms if a.rule == "lr-jump")
-    ((first, last),) = alarm.episodes
-    assert facts.cost.steps == last - first < 100
-    assert "occurred: lr-jump, fired at step 150" in capsys.readouterr().out
 
 
 def test_the_box_on_top_has_cause_action_cost_and_confidence(lldscope_command) -> None:

@@ -1,10 +1,11 @@
-"""Which checkpoint a run of events can go on from, and what its trainer calls it."""
+"""The checkpoint that a run can go on from, what its trainer calls it, and what is a note of it."""
 
 from __future__ import annotations
 
 import pytest
 
 from lldscope.storage.events import checkpoint_number, last_checkpoint
+from lldscope.storage.notes import LONGEST, is_note
 
 EVENTS = [
     {"kind": "checkpoint", "step": 2}, {"kind": "resume", "step": 3}, {"kind": "checkpoint"},
@@ -24,3 +25,16 @@ def test_the_last_checkpoint_is_the_highest_step_up_to_one_which_counts(until, s
 )
 def test_a_checkpoint_is_called_by_its_trainers_number(names, number):
     assert checkpoint_number({"kind": "checkpoint", "step": 7, **names}) == number
+
+
+ALARM = {"kind": "snooze", "rule": "a", "step": 5, "until": 1e9}
+NO_NOTES = [
+    7, {}, {"kind": "name", "text": 5}, {"kind": "tag", "text": "x" * (LONGEST["tag"] + 1)},
+    *(ALARM | change for change in ({"kind": "else"}, {"rule": 7}, {"step": 5.0}, {"until": "x"})),
+]
+
+
+def test_what_is_a_note_of_a_run_or_an_alarm():
+    notes = [ALARM, {"kind": "heard", "rule": "a"}, {"kind": "tag", "text": "x" * LONGEST["tag"]}]
+    assert [*map(is_note, notes)] == [True] * len(notes)
+    assert [*map(is_note, NO_NOTES)] == [False] * len(NO_NOTES)

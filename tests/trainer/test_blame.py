@@ -85,17 +85,6 @@ def test_every_variant_is_measured_and_changes_what_it_says(answer, run):
     assert all(r.delta and r.change for r in answer.variants), "each over the new batches, too"
 
 
-def test_leaving_nothing_out_is_the_update_as_it_was(trainer, run):
-    snapshot = find_checkpoint(run, 2)
-    sample, weights = trainer.sample(2), []
-    for without in (None, lambda sample: torch.zeros_like(sample.batch.mask, dtype=torch.bool)):
-        trainer.restore(snapshot)
-        update(trainer, sample, Variant("as it was", without))
-        weights.append([p.detach().clone() for p in trainer.policy.model.parameters()])
-    trainer.restore(snapshot)
-    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
-
-
 def test_measures_are_sums_over_tokens(trainer, run):
     trainer.restore(find_checkpoint(run, 2))
     sample = trainer.sample(2)

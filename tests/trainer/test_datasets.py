@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question, ShuffledQuestions, read_questions
@@ -197,42 +197,6 @@ def test_a_file_that_cannot_be_read_is_a_sentence(content, expected, tmp_path):
         read_questions([path])
     assert str(path) in str(error.value)
     assert len(str(error.value)) < 500
-
-
-CELLS = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(["role", "content", "target", "ground_truth", "index", "answer"]),
-            inner,
-            max_size=3,
-        )
-    ),
-    max_leaves=6,
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {},
-            optional=dict.fromkeys([*VERL, *FLASH, "answer"], CELLS),
-        ).map(lambda change: {**VERL, **FLASH, **change}),
-        max_size=3,
-    ),
-)
-def test_whatever_the_cells_hold_it_is_questions_or_a_sentence(tmp_path, rows):
-    path = put(tmp_path / "q.jsonl", lines(rows))
-    try:
-        questions = read_questions([path])
-    except UsageError:
-        return
-    for question in questions:
-        assert question.text.strip()
-        assert all(gold.strip() for gold in question.golds)
-        assert question.golds
 
 
 # -- keys ------------------------------------------------------------------------------------------

@@ -31,10 +31,6 @@ def world() -> World:
     return World.real()
 
 
-def question_about(world: World, source: str):
-    return next(q for q in world.questions(random.Random(1), 50) if q.data_source == source)
-
-
 # -- world ----------------------------------------------------------------------------------------
 
 
@@ -60,26 +56,7 @@ def test_held_out_questions_do_not_mix_with_training(world):
     assert all(is_held_out(*fact) for fact in facts[1])
 
 
-def test_counterfactual_world_keeps_the_values_and_moves_them(world):
-    other = World.counterfactual(random.Random(0))
-    for relation in RELATIONS:
-        real, shift = ([f[relation] for f in w.facts] for w in (world, other))
-        assert sorted(real) == sorted(shift)
-    stays = sum(a == b for a, b in zip(world.facts, other.facts, strict=True))
-    assert stays == 0
-
-
 # -- search ---------------------------------------------------------------------------------------
-
-
-def test_without_misses_the_right_document_is_found_by_either_word(world):
-    retriever = Bm25Retriever(world.documents, miss_rate=0.0)
-    for question in world.questions(random.Random(3), 40):
-        hop = question.hops[0]
-        for word in RELATIONS[hop.relation].words:
-            (results,) = retriever.retrieve([f"{word} {hop.subject}"])
-            assert hop.document in [d.id for d in results]
-            assert len(results) == 2
 
 
 def test_a_miss_depends_on_the_wording_and_on_nothing_else(world):
@@ -140,21 +117,6 @@ def test_observation_format(world):
         "</information>\n\n"
     ]
     assert format_documents([], "search-r1") == format_documents([])
-
-
-def test_the_last_generation_gets_no_tool(world):
-    tool = Tool(world.documents[:2])
-    environment = Environment(tool, max_turns=2)
-    episode = Episode(question_about(world, "countries-2hop"))
-    turns = 0
-    while not episode.done:
-        environment.respond([episode], ["<search> x</search>"])
-        turns += 1
-    assert turns == 3
-    assert tool.requests == [["x"]] * 2
-    assert episode.actions[-1].kind == "search"
-    assert episode.actions[-1].tool_ok is None
-    assert episode.reward == 0.0
 
 
 class Tool:
@@ -225,14 +187,12 @@ def naive_action(text: str) -> tuple[str, str]:
     return "invalid", ""
 
 
-@settings(deadline=None)
 @given(TURNS)
 def test_parsing_agrees_with_its_naive_twin(text):
     assert parse_action(text) == naive_action(text)
     assert parse_action(cut_turn(text)) == parse_action(text)
 
 
-@settings(deadline=None)
 @given(st.lists(TURNS, min_size=1, max_size=8), st.integers(1, 3))
 def test_any_turns_make_an_episode_that_ends(turns, max_turns):
     tool = Tool([Document(1, "Peru", "Lima.")])
@@ -267,7 +227,7 @@ def tiny():
     return load_policy("tiny", torch.device("cpu"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(EVIL, EVIL, st.lists(TURNS, max_size=2))
 def test_a_document_cannot_act_for_the_policy(tiny, title, text, turns):
     turns = [t for t in turns if "Lima" not in t]
@@ -296,7 +256,6 @@ def test_raw_tool_text_and_search_r1_answers_let_a_document_earn_the_reward():
     assert play(Tool(evil), turn, **trusting).reward == 0
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.text("ab<>", min_size=2, max_size=4), min_size=1, max_size=3),
     st.text("ab<>", max_size=20),

@@ -18,13 +18,12 @@ from lldscope_trainer.environment.protocol import TAGS, parse_action
 from lldscope_trainer.environment.reward import em
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
-from lldscope_trainer.rollout.tokens import Sampling, TokenProtocol
 from lldscope_trainer.train import Trainer
 
 from lldscope.core.errors import UsageError
 
 pytest.importorskip("gguf", reason="the package gguf is not installed")
-from tiny_gguf import CHAT, write_gguf
+from tiny_gguf import write_gguf
 
 CPU = torch.device("cpu")
 
@@ -75,25 +74,6 @@ def test_what_cannot_be_trained_is_refused_in_one_sentence(tmp_path, kind, setti
     assert last.startswith("lldscope train: model=")
     assert message in last
     assert not run.exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"eos_token": None}, "a chat template and no end-of-turn token"),
-        ({"encode": lambda text: [0]}, "cannot write </search>"),
-    ],
-    ids=lambda v: str(v)[:12],
-)
-def test_a_tokenizer_that_cannot_end_a_turn_is_refused(change, message):
-    policy = load_policy("tiny", CPU)
-    policy.tokenizer.chat_template = CHAT
-    if "encode" in change:
-        policy.encode = change["encode"]
-    else:
-        policy.tokenizer.eos_token = None
-    with pytest.raises(UsageError, match=message):
-        TokenProtocol(policy, Sampling()).check([])
 
 
 def test_the_memory_asked_for_is_what_the_weights_and_a_pass_take(monkeypatch):

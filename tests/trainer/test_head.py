@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,8 +10,6 @@ from lldscope_trainer.builtin.world import World
 from lldscope_trainer.environment.protocol import prompt_text
 from lldscope_trainer.policy.head import HalfLinear, head_logits
 from lldscope_trainer.policy.model import Policy, load_policy
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 CPU = torch.device("cpu")
 DEAD_BAND = 1e-4
@@ -82,37 +79,3 @@ def test_gradients_go_the_same_way(policy, hidden, exact, tolerance, dtype):
     for tensor, expected in zip(inputs, (down @ doubles[1], down.T @ doubles[0]), strict=True):
         assert tensor.grad.dtype == dtype
         assert (tensor.grad.double() - expected).abs().max() < tolerance * expected.abs().max()
-
-
-class Products(TorchDispatchMode):
-    """The matrix products that run, by the formats of their inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.formats: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if "mm" in function._schema.name:
-            self.formats.append(str([a.dtype for a in args if isinstance(a, torch.Tensor)][-1]))
-        return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(
-    ("weights", "states", "compute", "expected"),
-    [
-        (torch.bfloat16, torch.bfloat16, torch.bfloat16, ["torch.bfloat16"]),
-        (torch.float32, torch.float32, torch.bfloat16, ["torch.bfloat16"] * 3),
-        (torch.float32, torch.float32, None, ["torch.float32"]),
-    ],
-)
-def test_on_a_gpu_a_bfloat16_policy_makes_no_float32_product(weights, states, compute, expected):
-    """On tensors that only pretend to be on one: what is called, on which shapes and formats."""
-    with FakeTensorMode(), Products() as products:
-        head = SimpleNamespace(weight=torch.empty(50, 16, device="cuda", dtype=weights), bias=None)
-        model = SimpleNamespace(get_output_embeddings=lambda: head, head_dtype="float32")
-        if compute is not None:
-            model.compute_dtype = compute
-        rows = torch.empty(300, 16, device="cuda", dtype=states)
-        logits = head_logits(model, rows)
-        assert (logits.shape, logits.dtype) == ((300, 50), torch.float32)
-    assert products.formats == expected

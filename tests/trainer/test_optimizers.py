@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from keeper import SMALL
 from lldscope_trainer.config import load_config
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.optim.processes import Processes, start
@@ -154,13 +153,6 @@ def plain_optimizer(**settings) -> TorchOptimizer:
     return TorchOptimizer(policy, config, Processes(0, 1, 0, torch.device("cpu")))
 
 
-def test_saved_state_is_no_pickle(tmp_path):
-    optimizer = plain_optimizer()
-    optimizer.save(tmp_path)
-    assert {p.suffix for p in tmp_path.iterdir()} == {".json", ".safetensors"}
-    optimizer.load(tmp_path)  # before the first step there is nothing to take up
-
-
 def test_fused_updates_are_the_same_up_to_rounding_and_go_on_from_a_file(tmp_path, monkeypatch):
     """What runs on CUDA, where counts of steps lie on the device."""
 
@@ -213,39 +205,3 @@ def test_gradients_cross_ranks_in_single_precision():
     optimizer._named, optimizer._half = {}, True
     settings = optimizer._settings(load_config("tiny", ["optimizer=deepspeed", "dtype=bfloat16"]))
     assert settings["communication_data_type"] == "fp32"
-
-
-SHORT_OF_MEMORY = """
-import torch
-from lldscope_trainer import cli
-from lldscope_trainer.optim.zero import ZeroOptimizer
-
-forward, passes = ZeroOptimizer.forward, []
-
-def limited(self, *arguments, **options):
-    passes.append(1)
-    if self._processes.rank == 1 and len(passes) == 2:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB.")
-    return forward(self, *arguments, **options)
-
-ZeroOptimizer.forward = limited
-cli.train()
-"""
-
-
-@pytest.mark.slow
-@needs_deepspeed
-def test_a_rank_out_of_memory_under_deepspeed_ends_all_of_them(tmp_path):
-    """In the middle of an update, while the other waits for its gradients: at once, not after the
-    two hours that a rank waits for others. The limit here is far above what it takes."""
-    worker = tmp_path / "worker.py"
-    worker.write_text(SHORT_OF_MEMORY)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    settings = [*SMALL, "eval_questions=0", "micro_tokens=1", "optimizer=deepspeed", "zero_stage=2"]
-    done = subprocess.run(
-        [sys.executable, *torchrun, "--", worker, "tiny", *settings, "--run", tmp_path / "run"],
-        capture_output=True, text=True, timeout=300, check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode != 0
-    assert "out of memory in step 0 (CUDA out of memory)" in done.stderr

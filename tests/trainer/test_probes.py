@@ -89,33 +89,6 @@ def test_twin(policy, seed, logits_bytes, monkeypatch):
     assert influences.tolist() == pytest.approx(influence, rel=2e-4, abs=1e-3)
 
 
-def test_influence_is_what_an_update_of_the_head_does():
-    """Pushing an incorrect response down by a small step on the head changes the log-probability
-    of the correct ones by −s, to first order: the sign and the scale of the influence are real."""
-    policy = load_policy("tiny", torch.device("cpu"))
-    made_up, marked, _ = made_up_group(1)
-    # Three more responses hold every token there is: with nothing left out the identity is exact.
-    ids, mask = torch.zeros(2, 6, 401, dtype=torch.int64)
-    ids[:3, : made_up.shape[1]], mask[:3, : made_up.shape[1]] = made_up[:3], marked[:3]
-    ids[3:, 1:], mask[3:, 1:] = torch.arange(1200).view(3, 400), 1
-    correct = torch.arange(6) == 0
-    head = policy.model.get_output_embeddings().weight
-    before = policy.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state.detach()
-
-    def logp(rows: list[int]) -> torch.Tensor:
-        logps = (before[rows, :-1] @ head.T).log_softmax(-1)
-        values = logps.gather(-1, ids[rows, 1:, None])[..., 0]
-        return (values * mask[rows, 1:]).sum()
-
-    (pulled,) = torch.autograd.grad(logp([0]), head)
-    (pushed,) = torch.autograd.grad(logp([2]), head)
-    exact = float((pulled * pushed).sum())
-    with torch.inference_mode():
-        _, influence = probe_group(policy.model, ids, mask, correct)
-    assert exact > 0
-    assert float(influence[2]) * int(mask[2].sum()) == pytest.approx(exact, rel=1e-4)
-
-
 # -- in training ----------------------------------------------------------------------------------
 
 

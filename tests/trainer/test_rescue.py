@@ -134,7 +134,7 @@ def test_each_arm_changes_what_it_says(run):
     [
         ((), None, None, "No warning has fired"),
         ((), "checkpoints", ONSET, "no intact checkpoint at or before step 1"),
-        ((), {"trainer": "trl 1.16.0"}, ONSET, "was not recorded by `lldscope train`"),
+        ((), {"trainer": "trl 1.16.0"}, ONSET, "only steps of `lldscope train` can be repeated"),
         ((), {"config": {"eval_questions": 0}}, ONSET, "no held-out questions"),
         ((), "path", ONSET, "There is no run"),
     ],

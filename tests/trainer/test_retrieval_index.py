@@ -207,25 +207,6 @@ def test_a_corpus_that_changes_while_it_is_indexed_is_not_kept(corpus, monkeypat
     assert open_index(corpus).search("oslo", 1)
 
 
-def test_no_place_for_the_index_is_an_error_that_names_it(corpus, monkeypatch, no_building):
-    """An index that is there can be used all the same."""
-    folder, opened = corpus.with_name("c.jsonl.bm25"), Path.open
-
-    def refuse(path, mode="r", *arguments, **options):
-        if "w" in mode:
-            raise PermissionError(13, "Permission denied")
-        return opened(path, mode, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", refuse)
-        with pytest.raises(LldscopeError, match=f"cannot be written into {folder}: Permission"):
-            open_index(corpus)
-    right = open_index(corpus).search("oslo", 1)
-    no_building()
-    monkeypatch.setattr(Path, "open", refuse)
-    assert open_index(corpus).search("oslo", 1) == right
-
-
 def test_a_corpus_written_to_while_it_is_searched_ends_the_run(corpus):
     retriever = CorpusRetriever(open_index(corpus), top_k=2)
     corpus.write_bytes(b"x" * corpus.stat().st_size)

@@ -376,19 +376,6 @@ def test_constant_groups_give_no_gradient_and_need_no_pass(settings, micro_token
     assert all(m.table.grad is not None for m in models)
 
 
-@pytest.mark.parametrize("term", [{"llds": "action"}, {"kl_coefficient": 0.1},
-                                  {"entropy_coefficient": 0.1}])
-def test_no_row_is_skipped_where_it_has_a_gradient(term):
-    """LLDS preserves what has no advantage, and the other terms know of none."""
-    batch = with_constant_groups()
-    batch.ref = made_up_batch(12).ref if "kl_coefficient" in term else None
-    config = configured(skip_constant_groups=True, **PLAIN | term)
-    model = Bigrams()
-    one_step(Updater(config, model, ALONE), batch, 0, answer_weight=0.25)
-    assert batch.skipped is None
-    assert sum(int(c.split()[1]) for c in model.calls if c.startswith("forward")) == 12
-
-
 def test_a_guard_that_switches_llds_on_ends_the_skipping():
     batch = with_constant_groups()
     updater = Updater(configured(skip_constant_groups=True, **PLAIN), Bigrams(), ALONE)

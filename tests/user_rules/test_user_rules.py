@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up_runs import write_run
-from rule_cases import frame, simulate
+from rule_cases import frame
 
 from lldscope.cli.rules import RULES_SCHEMA
 from lldscope.core.errors import UsageError
@@ -35,10 +35,6 @@ clear_steps = 10
 message = "responses are half as long again as they were"
 advice = "Look at samples for repetition."
 """
-GROWING = {
-    "signals": {"response_tokens": [[0, 100], [80, 100], [90, 200], [120, 200]]},
-    "noise": {"response_tokens": 5},
-}
 
 
 @pytest.fixture
@@ -135,18 +131,6 @@ def test_looking_ahead_is_detected_from_the_answers():
     }.items():
         query = RuleQuery(f"SELECT step, reward AS value FROM signals {condition}")
         assert (looks_ahead(query, signals) is not None) == ahead, condition
-
-
-def test_a_users_rule_fires_like_a_built_in_one(rule_file):
-    alerts = assess(simulate(GROWING, 0), rules=[*RULES, *load(rule_file())]).alerts
-    alert = next(a for a in alerts if a.rule == "long-answers")
-    assert alert.severity == "warning"
-    assert alert.state == "firing"
-    assert 85 <= alert.step <= 100
-    assert alert.value > 150
-    assert alert.message.startswith("responses are half as long again as they were: 1")
-    assert alert.message.endswith(" tokens")
-    assert alert.false_alarms == "user rule: false-alarm rate unknown"
 
 
 def test_for_and_clear_are_counted_in_steps(rule_file):

@@ -59,8 +59,11 @@ class UpdateStats:
 
 
 class _Measures(NamedTuple):
-    """Of one micro-batch; read after the last backward pass: a GPU need not be waited for before.
-    `losses` (3,): its share of the policy loss, LLDS and KL. `ratio`, `mask` (b, T)."""
+    """Measurements of one micro-batch, read after the last backward pass, so that a GPU is not
+    waited for earlier.
+
+    `losses` (3,): its share of the policy loss, LLDS and KL. `ratio`, `mask` (b, T).
+    """
 
     losses: Tensor
     ratio: Tensor
@@ -69,11 +72,8 @@ class _Measures(NamedTuple):
 
 
 class Updater:
-    """Splits the updates into micro-batches, and warms up the learning rate.
-
-    `cures` and `config` may be changed between steps, on all ranks alike; the former start as
-    configured.
-    """
+    """Splits the updates into micro-batches, and warms up the learning rate. `cures` and `config`
+    may change between steps, on all ranks alike; `cures` start as configured."""
 
     def __init__(
         self, config: TrainConfig, optimizer: TorchOptimizer, processes: Processes
@@ -104,9 +104,9 @@ class Updater:
     def _split(
         self, batch: RolloutBatch, rows: Sequence[int]
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """The rows that go through the passes of an update, and those that are skipped because they
-        have no part in its gradient. One stays at least: AdamW's moments move on by a gradient of
-        0, not by none."""
+        """The rows that go through the passes of an update, and the rows without a part in its
+        gradient, which are skipped. At least one row remains: AdamW's moments move on with a
+        gradient of 0, but not without a gradient."""
         c = self.config
         gradient = self.cures.llds != "off" or c.kl_coefficient > 0 or c.entropy_coefficient > 0
         if not c.skip_constant_groups or gradient:
@@ -162,9 +162,9 @@ class Updater:
             measures.append(measure)
         norm, applied = self._optimizer.step()
         self.n_applied += applied
-        ratios = torch.cat([m.ratio[m.mask] for m in measures]).numpy(force=True)
+        ratios = torch.cat([m.ratio[m.mask] for m in measures]).numpy(force=True)  # (tokens,)
         n_own = len(ratios) + sum(int(batch.mask[row].sum()) for row in skipped)
-        losses = torch.stack([m.losses for m in measures]).double().sum(0)
+        losses = torch.stack([m.losses for m in measures]).double().sum(0)  # (3,)
         policy, llds, kl = (losses * (n_tokens / max(1, n_own))).tolist()
         return UpdateStats(
             loss_policy=policy,
@@ -180,8 +180,8 @@ class Updater:
         )
 
     def _parts(self, batch: RolloutBatch, rows: Sequence[int]) -> list[list[int]]:
-        """The micro-batches of an update; under ZeRO as many on every rank, since passes wait for
-        each other."""
+        """The micro-batches of an update; under ZeRO equally many on every rank, because passes
+        wait for each other."""
         parts = by_tokens(batch.lengths, rows, self.config.micro_tokens)
         if self.config.optimizer == "torch":  # whose ranks meet after the last pass only
             return parts
@@ -195,10 +195,10 @@ class Updater:
     def _shares(
         self, batch: RolloutBatch, parts: list[list[int]], skipped: Sequence[int] = ()
     ) -> tuple[int, list[list[float]]]:
-        """How many action tokens an update has on all ranks, skipped rows included, and the weight
-        of each of this rank's micro-batches in each term of the loss: policy, LLDS, and those that
-        are means over tokens. From masks and advantages alone: the counts that terms are divided by
-        do not depend on the new policy."""
+        """The number of action tokens of an update on all ranks, skipped rows included, and the
+        weight of each of this rank's micro-batches in each term of the loss: policy, LLDS, and
+        means over tokens. Computed from masks and advantages alone: the denominators do not depend
+        on the new policy."""
         groups = [*parts, list(skipped)] if skipped else parts
         counts = torch.stack([self._count(batch, rows) for rows in groups])  # (groups, 3)
         n_rows = sum(map(len, groups))
@@ -214,7 +214,7 @@ class Updater:
         return whole[2], shares
 
     def _count(self, batch: RolloutBatch, rows: list[int]) -> Tensor:
-        """(3,): what each term of the loss of one micro-batch divides by."""
+        """(3,): the denominators of the terms of one micro-batch's loss."""
         where = torch.tensor(rows, device=batch.ids.device)
         policy, preserving = self._terms(batch, where, batch.old[where])
         of_llds = policy.count.new_zeros(()) if preserving is None else preserving.count

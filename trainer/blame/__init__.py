@@ -1,1 +1,1 @@
-"""One recorded update, run again in other ways, from the checkpoint before it."""
+"""Repeat one recorded update from the checkpoint before it, each time with one change."""

@@ -1,4 +1,4 @@
-"""What `lldscope blame` answers of an update."""
+"""The answer of `lldscope blame` about an update."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lldscope.storage import json_files
 AS_IT_WAS, POSITIVE, HALF_RATE = "as it was", "only positive advantages", "half the learning rate"
 LLDS, NO_LLDS = "LLDS, action gate", "without LLDS"
 LEAST_DRAWS = 6
-"""Batches that an interval needs."""
+"""The least number of batches for an interval."""
 
 
 @dataclass
 class Result:
-    """A variant: what was measured on the recorded batch, and over the draws (mean, low, high) of
-    Δ of the correct responses and of its difference from the update as it was, in nats."""
+    """A variant: the measurements on the recorded batch, and over the draws (mean, low, high) Δ of
+    the correct responses and its difference from the unchanged update, in nats."""
 
     name: str
     measures: dict[str, float | None]
@@ -28,8 +28,8 @@ class Result:
 
 @dataclass
 class BlameAnswer:
-    """`checkpoint`: the step before which the weights were saved.
-    `replay`: whether each table's rows of the step came out as recorded, to the bit."""
+    """`checkpoint`: the step before which the weights were saved. `replay`: for each table, whether
+    the replayed rows equal the record bit by bit."""
 
     run: str
     step: int
@@ -45,7 +45,7 @@ class BlameAnswer:
 
     @property
     def sentence(self) -> str:
-        """What lowers the likelihood of correct responses, over the draws."""
+        """What lowers the likelihood of correct responses, over the draws, in a sentence."""
         results = {r.name: r for r in self.variants}
         was = results[AS_IT_WAS].delta
         if was is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .answer import BlameAnswer
 
 FOLDER = "blame"
-"""In a run directory, as `lldscope.explore.experiments` reads it: `step-STEP.json`."""
+"""The answer's folder in a run directory; `lldscope.explore.experiments` reads `step-STEP.json`."""
 
 
 @click.command()
@@ -84,7 +84,6 @@ def _show(answer: BlameAnswer) -> None:
 
 
 def fill(text: str) -> str:
-    """The text in lines of a terminal's width."""
     return textwrap.fill(text, 79, break_on_hyphens=False)
 
 

@@ -1,4 +1,4 @@
-"""Replay a recorded step from its checkpoint, then run its update again in other ways."""
+"""Replay a recorded step from its checkpoint, then repeat its update with changes."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def blame(
     path: Path, step: int | None = None, draws: int = 8,
     advance: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> BlameAnswer:
-    """Run the update of a step again in other ways; the run is only read.
+    """Repeat the update of a step with changes; the run is only read.
 
-    `draws`: new batches to sample with the same weights and the step's questions. `advance` gets
-    what is done, how much of it, and of how much. Raises UsageError for a run, a step or a
-    checkpoint with which this cannot be done.
+    `draws`: new batches to sample with the same weights and the step's questions. `advance`
+    receives the current task, its progress and its total. Raises UsageError if the run, the step or
+    the checkpoint does not allow it.
     """
     run = open_run(path)
     config = recorded_settings(run)
     step = _step(run, path) if step is None else step
     if not run.rows(f"SELECT step FROM steps WHERE step = {step}").rows:
-        raise UsageError(f"Step {step} is not among the recorded steps")
+        raise UsageError(f"{path} has no row of step {step}.")
     checkpoint = last_checkpoint(path, step)
     start = checkpoint.state.step
     refuse_changes(run, start, step)
@@ -58,21 +58,22 @@ def blame(
 
 
 def _step(run: Any, path: Path) -> int:
-    """Of the recorded steps after a checkpoint, the one whose Δ of correct responses is lowest."""
+    """Among the recorded steps after a checkpoint, the one with the lowest Δ of correct
+    responses."""
     first = min((c.state.step for c in Checkpoints(path, keep=1).all()), default=None)
     if first is None:
         raise UsageError(
-            f"{path} holds no checkpoint to start from (checkpoint_every=N makes them)"
+            f"{path} holds no checkpoint to start from. checkpoint_every=N writes some."
         )
     rows = run.rows(f"SELECT step FROM signals WHERE step >= {first} AND delta_correct IS NOT NULL "
                     "ORDER BY delta_correct, step LIMIT 1").rows
     if not rows:
-        raise UsageError(f"No step of {path} after its checkpoint of step {first} has a Δ: --step")
+        raise UsageError(f"No step of {path} from step {first} on has a Δ. Name one with --step.")
     return int(rows[0][0])
 
 
 def _replay(trainer: Trainer, sample: Sample, run: Any, path: Path) -> dict[str, bool]:
-    """Do the step as it was, record it elsewhere, and compare the rows of each table."""
+    """Repeat the step unchanged, record it elsewhere, and compare the rows of each table."""
     step = sample.draw.step
     with Recorder(
         path, name="replay", config=trainer.config.to_dict(), trainer=run.info["trainer"],
@@ -86,7 +87,7 @@ def _replay(trainer: Trainer, sample: Sample, run: Any, path: Path) -> dict[str,
 
 
 def _rows(run: Any, table: str, step: int) -> list[str]:
-    """The rows of a step, sorted, without what is measured by the clock."""
+    """The rows of a step, sorted, without clock times."""
     answer = run.rows(f"SELECT * FROM {table} WHERE step = {step}")
     where = [i for i, name in enumerate(answer.names) if not _UNLIKE.search(name)]
     return sorted(repr([row[i] for i in where]) for row in answer.rows)
@@ -96,7 +97,7 @@ def _results(
     trainer: Trainer, snapshot: Checkpoint, recorded: Sample, draws: int,
     advance: Callable[[str, int, int], None],
 ) -> list[Result]:
-    """All variants on the recorded batch and on the ones drawn anew, paired within each."""
+    """All variants on the recorded batch and on the new ones, paired within each batch."""
     trainer.load_reference()  # the KL that is tried needs it
     changes = variants(trainer.config, snapshot.state.cures)
     results = [Result(variant.name, {}) for variant in changes]

@@ -1,4 +1,5 @@
-"""A recorded run of this trainer: its settings and checkpoints, where its steps can be repeated."""
+"""A recorded run of this trainer: its settings, and checkpoints from which its steps can be
+repeated."""
 
 from __future__ import annotations
 
@@ -14,32 +15,32 @@ from ..preflight import check
 
 
 def recorded_settings(run: Any) -> TrainConfig:
-    """The settings of a run that this version of the trainer made, in one process; UsageError for
-    another."""
+    """The settings of a run made by this version of the trainer in one process. Raises UsageError
+    for any other run."""
     name, trainer = run.info.get("name"), str(run.info.get("trainer") or "")
     if not trainer.startswith("lldscope_trainer"):
         raise UsageError(
-            f"{name} was not recorded by `lldscope train` but by {trainer or 'another'}: its steps "
-            "cannot be run again here"
+            f"{name} was recorded by {trainer or 'another trainer'}, and only steps of "
+            "`lldscope train` can be repeated."
         )
     if trainer != (this := f"lldscope_trainer {__version__}"):
         version = trainer.partition(" ")[2]
-        raise UsageError(f"{name} was recorded with {trainer}, and this is {this}: its steps would "
-                         f'not come out as they were. pip install "lldscope[train]=={version}"')
+        raise UsageError(f"{name} was recorded with {trainer}, and {this} may repeat its steps "
+                         f'differently. pip install "lldscope[train]=={version}"')
     try:
         config = recorded_config(run.info["config"])
     except (TypeError, LookupError, LldscopeError) as error:
         raise UsageError(f"The settings of {name} cannot be read: {error}") from error
     if int(run.info.get("world_size") or 1) > 1 or config.optimizer != "torch":
-        raise UsageError(f"{name} was trained by several processes, or with DeepSpeed: its steps "
-                         "can be run again in one process with optimizer=torch only")
+        raise UsageError(f"{name} was trained by several processes, or with DeepSpeed. Only steps "
+                         "of one process with optimizer=torch can be repeated.")
     check(config)
     return config
 
 
 def last_checkpoint(path: Path, step: int) -> Checkpoint:
-    """The newest intact checkpoint at or before a step; UsageError where there is none, or it was
-    made with another version of torch."""
+    """The newest intact checkpoint at or before a step. Raises UsageError if there is none, or if
+    another version of torch made it."""
     import torch
 
     checkpoint = find_checkpoint(path, step)
@@ -47,19 +48,19 @@ def last_checkpoint(path: Path, step: int) -> Checkpoint:
     if version and version != torch.__version__:
         raise UsageError(
             f"The checkpoint before step {checkpoint.state.step} was made with torch {version}, "
-            f"and this is torch {torch.__version__}: its steps would not come out as they were"
+            f"and torch {torch.__version__} may repeat its steps differently. Install that version."
         )
     return checkpoint
 
 
 def refuse_changes(run: Any, start: int, step: int) -> None:
-    """UsageError where a guard acted between the checkpoint before `start` and `step`: a replay
-    does not follow it."""
+    """Raises UsageError if a guard acted between the checkpoint before `start` and `step`: a replay
+    does not repeat that."""
     for event in run.events():
         if event["kind"] in ("rollback", "llds", "importance_sampling", "lr_change"):
             first = event["step"] + (event["kind"] != "lr_change")  # the first step with the change
             if start < first <= step:
                 raise UsageError(
                     f"The guard changed the run ({event['kind']}) between its checkpoint before "
-                    f"step {start} and step {step}, which a replay cannot follow"
+                    f"step {start} and step {step}; a replay does not repeat that."
                 )

@@ -1,4 +1,4 @@
-"""The ways in which an update is run again, each with one thing changed."""
+"""The variants of an update, each with one change."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..train import Sample, Trainer
 from .answer import AS_IT_WAS, HALF_RATE, LLDS, NO_LLDS, POSITIVE
 
 KL = 0.05
-"""Coefficient of the KL that is tried where a run has none."""
+"""KL coefficient for the variant with KL, if the run has none."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One change. `without` says which responses (B, 1) or tokens (B, T) give no policy gradient;
-    what the loss divides by stays. `cures` and `settings` replace those of the run; `once` makes
-    one update of the step's."""
+    """One change. `without` marks responses (B, 1) or tokens (B, T) that give no policy gradient;
+    denominators stay. `cures` and `settings` replace those of the run; `once` makes only one
+    update."""
 
     name: str
     without: Callable[[Sample], Tensor] | None = None
@@ -38,7 +38,7 @@ class Variant:
 
 
 def variants(config: TrainConfig, cures: Cures) -> list[Variant]:
-    """What can be changed about a run with these settings; the first changes nothing."""
+    """The variants for a run with these settings; the first changes nothing."""
     kl = 0.0 if config.kl_coefficient else KL
     changes = [
         Variant(AS_IT_WAS),
@@ -57,8 +57,8 @@ def variants(config: TrainConfig, cures: Cures) -> list[Variant]:
 
 
 def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
-    """Make the sample's updates with the change, by weights that have been restored, and return the
-    batch with what they measured. The sample stays as it is."""
+    """Make the sample's updates with the change, from restored weights, and return a batch with
+    their measurements. The sample is unchanged."""
     updater, config = trainer.updater, trainer.config
     old, batch, without = sample.batch.old, sample.batch, variant.without
     settings = config.replace(**variant.settings)
@@ -93,7 +93,8 @@ def _unlikely_negative(sample: Sample) -> Tensor:
 
 
 def _shared_prefix(sample: Sample) -> Tensor:
-    """Tokens of a negative up to which it is that of a correct response of its group."""
+    """Tokens of an incorrect response that it shares, from the start, with a correct response of
+    its group."""
     batch, groups = sample.batch, torch.tensor(sample.draw.groups)
     shared = torch.zeros_like(batch.mask, dtype=torch.bool)
     for row in correct_rows(sample):
@@ -104,7 +105,7 @@ def _shared_prefix(sample: Sample) -> Tensor:
 
 
 def correct_rows(sample: Sample) -> list[int]:
-    """The correct responses of mixed groups, whose Δ is the step's."""
+    """The correct responses of mixed groups, over which Δ of the step is taken."""
     correct = sample.correct
     mixed = mixed_groups(correct, sample.draw.groups).values()
     return [row for rows in mixed for row in rows if correct[row]]
@@ -112,7 +113,7 @@ def correct_rows(sample: Sample) -> list[int]:
 
 @torch.no_grad()
 def delta_correct(trainer: Trainer, sample: Sample) -> float:
-    """`measure`'s first number alone, of a sample that has one: few rows need a pass."""
+    """The first number of `measure` alone; it needs a pass over few rows."""
     batch, rows = sample.batch, correct_rows(sample)
     logp = batch.score(trainer.policy.model, rows, trainer.config.micro_tokens)
     return float(((logp - batch.old[rows]) * batch.mask[rows]).double().sum(1).mean())
@@ -120,15 +121,14 @@ def delta_correct(trainer: Trainer, sample: Sample) -> float:
 
 @torch.no_grad()
 def measure(trainer: Trainer, sample: Sample, probes: float | None) -> dict[str, float | None]:
-    """What the weights as they are do, against those that sampled; `probes` is `probe_set` before
-    the update. NULL is not measured.
+    """The effect of the current weights, compared with those that sampled; `probes` is `probe_set`
+    before the update. NULL is not measured.
 
     delta_correct: mean over the correct responses of mixed groups of Σ (log π_post − log π_old),
-    nats a response (arXiv 2512.04220 v2, Eq. 3, of a whole step).
-    kl: KL(π_old ‖ π_post), nats a token, by k3 of `kl_k3` with the two policies exchanged, since
-    π_old sampled. entropy: of π_post, nats a token, on the same tokens. retention_delta: mean over
-    earlier correct responses of Σ (log π_post − log π before the step). probe_set: the same for
-    the fixed probe set.
+    nats a response (arXiv 2512.04220 v2, Eq. 3, of a whole step). kl: KL(π_old ‖ π_post), nats a
+    token, by `kl_k3` with the two policies exchanged, since π_old sampled. entropy: of π_post, nats
+    a token, on the same tokens. retention_delta: mean over earlier correct responses of Σ (log
+    π_post − log π before the step). probe_set: the same for the fixed probe set.
     """
     batch, step = sample.batch, sample.draw.step
     rows = list(range(len(batch.lengths)))
@@ -155,7 +155,7 @@ def measure(trainer: Trainer, sample: Sample, probes: float | None) -> dict[str,
 
 @torch.no_grad()
 def probe_set(trainer: Trainer) -> float | None:
-    """Mean Σ log π of the fixed probe set, nats a response; None where a run has none."""
+    """Mean Σ log π of the fixed probe set, nats a response; None if the run has none."""
     return _mean(trainer.probes.set_logps().tolist()) if trainer.probes.state else None
 
 

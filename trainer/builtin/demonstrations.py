@@ -1,8 +1,8 @@
-"""Worked examples: how a policy that has never seen the protocol learns to search and to answer.
+"""Worked examples that teach a policy without knowledge of the protocol to search and to answer.
 
-Every example is played by a script in the real environment, in a world whose values have changed
-hands: what helps is reading, not knowing. Half of the examples have a fault, so that the policy
-that imitates them is often wrong and remains uncertain, which is what RL needs.
+A script plays every example in the real environment, in a world with permuted values, so that
+reading helps and knowing does not. Half of the examples contain a mistake: the policy that imitates
+them is often wrong and stays uncertain, which is what RL needs.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ QUERIES = (
 FAULTS = ("wrong relation", "wrong country", "no search", "no second search")
 FAULT_SHARE = 0.5
 WORLDS = 32
-"""Examples from one world."""
+"""Number of examples from one world."""
 
 Segment = tuple[str, bool]
-"""A piece of text, and whether the policy shall write it."""
+"""A piece of text, and whether the policy writes it."""
 
 
 Example = tuple[WorldQuestion, list[Segment]]
 
 
 def demonstrations(seed: int, n: int, *, top_k: int, max_turns: int) -> list[Example]:
-    """`n` questions, each with what follows it."""
+    """`n` questions, each with the turns that follow."""
     rng = random.Random(seed)
     examples: list[Example] = []
     while len(examples) < n:
@@ -73,6 +73,6 @@ def _play(
 
 
 def _value(world: World, document: Document) -> str:
-    """What a document of the world states."""
+    """The value that a document of the world states."""
     country, relation = divmod(int(document.id), len(RELATIONS))
     return world.facts[country][list(RELATIONS)[relation]]

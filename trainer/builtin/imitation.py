@@ -1,5 +1,5 @@
-"""Policies that are made when they are first wanted: converted from GGUF, and search-smollm2, which
-then imitates worked examples of the built-in world."""
+"""Policies created on first use: converted from GGUF; `search-smollm2` then imitates worked
+examples of the built-in world."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOP_K, MAX_TURNS = 1, 2
 
 
 def make_ready(model: str) -> None:
-    """Make a policy that comes from a GGUF file, unless it is kept already."""
+    """Create a policy from a GGUF file, unless it is cached."""
     if not is_gguf(model) or converted(model).is_dir():
         return
     directory = converted(model)
@@ -42,8 +42,8 @@ def make_ready(model: str) -> None:
 
 
 def imitate(policy: Policy, on_update: Callable[[int, int, float], None] | None = None) -> None:
-    """Train the policy in place: AdamW, a short warm-up, then linear decay; the loss is on what the
-    policy shall write. `on_update` gets (done, of how many, loss in nats per token)."""
+    """Train the policy in place with AdamW, a short warm-up and linear decay, on the tokens that
+    the policy writes. `on_update` receives (done, total, loss in nats per token)."""
     examples = demonstrations(SEED, EXAMPLES, top_k=TOP_K, max_turns=MAX_TURNS)
     rows = sorted(token_rows(policy, examples), key=lambda row: len(row[0]))
     batches = [rows[i : i + BATCH] for i in range(0, len(rows), BATCH)]
@@ -63,7 +63,7 @@ def imitate(policy: Policy, on_update: Callable[[int, int, float], None] | None 
 
 
 def token_rows(policy: Policy, examples: list[Example]) -> list[tuple[list[int], list[int]]]:
-    """(ids, action mask) of each example, in tokens as in a rollout: turn by turn."""
+    """(ids, action mask) of each example, tokenised turn by turn as in a rollout."""
     protocol = TokenProtocol(policy, Sampling())
     rows = []
     for question, segments in examples:

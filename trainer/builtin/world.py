@@ -1,6 +1,6 @@
-"""Facts -> corpus documents and questions: the little world the tiny agent searches in.
+"""The built-in world: facts, corpus documents and questions.
 
-The facts are real (facts/README.md). `World.real()` is what RL and evaluation use.
+The facts are real (facts/README.md). RL and evaluation use `World.real()`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Fact = dict[str, str]
 
 @dataclass(frozen=True)
 class Relation:
-    """An attribute: the two words it goes by and the ways a document states it."""
+    """An attribute: its two names and the phrases in which documents state it."""
 
     words: tuple[str, str]
     texts: tuple[str, ...]
@@ -48,10 +48,10 @@ RELATIONS: dict[str, Relation] = {
     "continent": Relation(("continent", "landmass"), ("The continent or landmass is {}.",)),
 }
 ASKED = ("capital", "currency", "language")
-"""Relations asked for. The other two only make documents that distract: continents have so few
-values that a guess too often succeeds, and a policy this small does not learn to copy numbers."""
+"""Relations asked for. The other two only produce distracting documents: continents have so few
+values that guessing succeeds too often, and a policy this small does not learn to copy numbers."""
 KEYS = ("capital", "currency")
-"""Relations that can name a country, where their value is unique."""
+"""Relations that identify a country if their value is unique."""
 
 _ONE_HOP = ("What is the {w} of {s}?", "Which {w} does {s} have?", "Tell me the {w} of {s}.")
 _TWO_HOP = (
@@ -61,15 +61,15 @@ _TWO_HOP = (
 )
 
 PATIENCE = 2_000
-"""Draws without a new question after which there are taken to be no more."""
+"""Number of draws without a new question after which no more are expected."""
 EVALUATION_SEED = 20_512
-"""Draws the held-out questions: the same for every run, whatever its seed."""
+"""Seed of the held-out questions, the same for every run."""
 
 
 @dataclass(frozen=True)
 class Hop:
-    """One lookup: `relation` of `subject`; `reverse` if the subject is the value and the country is
-    sought. `value` is what the right document states, `document` its id."""
+    """One lookup: `relation` of `subject`; with `reverse`, the subject is the value and the country
+    is asked for. `value` is the statement of the right document, `document` its id."""
 
     relation: str
     subject: str
@@ -94,8 +94,8 @@ def load_facts() -> tuple[Fact, ...]:
 
 
 class World:
-    """A table of facts, its documents, and a source of questions: fresh ones each step, and those
-    held out; `two_hop` is the share that takes two lookups."""
+    """A table of facts, its documents, and its questions: fresh ones for each step, and held-out
+    ones; `two_hop` is the share with two lookups."""
 
     def __init__(self, facts: tuple[Fact, ...], two_hop: float = 0.65) -> None:
         self.facts = facts
@@ -123,7 +123,8 @@ class World:
 
     @classmethod
     def counterfactual(cls, rng: random.Random, two_hop: float = 0.65) -> World:
-        """Another world: the values of every attribute change hands among the countries."""
+        """Another world, in which the values of every attribute are permuted among the
+        countries."""
         facts = [dict(fact) for fact in load_facts()]
         for relation in RELATIONS:
             values = [fact[relation] for fact in facts]
@@ -141,17 +142,16 @@ class World:
         return self._document_of[country, relation]
 
     def held_out(self, n: int) -> list[Question]:
-        """`n` different questions about the other facts, the same ones for every run."""
+        """`n` different held-out questions, the same for every run."""
         return list(self.questions(random.Random(EVALUATION_SEED), n, held_out=True))
 
     def questions(
         self, rng: random.Random, n: int, *, held_out: bool | None = None
     ) -> list[WorldQuestion]:
         """`n` different questions. The answer is drawn uniformly over the distinct values of its
-        relation, so guessing a frequent value (EUR, English) does not pay. `held_out` keeps to the
-        fifth of the facts set aside for evaluation (True), to the rest (False), or to neither.
-
-        Raises UsageError when new ones stop coming: there are a few thousand."""
+        relation, so guessing a frequent value (EUR, English) does not pay. `held_out`: only the
+        fifth of the facts set aside for evaluation (True), only the others (False), or all (None).
+        Raises UsageError if there are fewer than `n`: the world has a few thousand."""
         pool: dict[str, WorldQuestion] = {}
         drawn_since_new = 0
         while len(pool) < n:

@@ -32,11 +32,9 @@ def contents(document: Document) -> str:
 
 
 def parse_document(record: Any, default_id: str | None = None) -> Document:
-    """The document a decoded JSON value stands for.
-
-    `default_id` is for a record without one; without it a checksum of the text serves, since
-    Search-R1's web search server sends no ids. Raises ValueError naming the field at fault.
-    """
+    """The document of a decoded JSON value. `default_id` is for a record without an id; without a
+    default, a checksum of the text is used, since Search-R1's web search server sends no ids.
+    Raises ValueError naming the wrong field."""
     if not isinstance(record, dict):
         raise ValueError(f"a document is an object, this is {_kind(record)}")
     if "contents" in record:
@@ -55,7 +53,7 @@ def parse_document(record: Any, default_id: str | None = None) -> Document:
 
 
 def check_corpus(path: Path) -> None:
-    """Raise UsageError unless there is such a file of JSON lines."""
+    """Raise UsageError unless the file exists and is named as JSON lines."""
     if path.suffix != ".jsonl":
         raise UsageError(f"{path}: a corpus is a .jsonl file, one document a line.")
     if not path.is_file():
@@ -63,12 +61,9 @@ def check_corpus(path: Path) -> None:
 
 
 def read_corpus(path: Path) -> Iterator[tuple[int, Document]]:
-    """(byte offset of its line, document) for each document of a corpus, in order; blank lines
-    count for nothing. Ids are strings; the row where there is none.
-
-    Raises UsageError as `check_corpus`, and LldscopeError naming file, line and field where the
-    content is wrong.
-    """
+    """(byte offset of the line, document) for each document of a corpus, in order, without blank
+    lines. Ids are strings, by default the row number. Raises UsageError like `check_corpus`, and
+    LldscopeError with file, line and field for wrong content."""
     check_corpus(path)
     offset = row = 0
     try:
@@ -87,7 +82,7 @@ def read_corpus(path: Path) -> Iterator[tuple[int, Document]]:
 
 
 def decode(line: bytes) -> Any:
-    """The JSON value of some bytes. Raises ValueError with a sentence for people."""
+    """The JSON value of some bytes. Raises ValueError with a readable sentence."""
     try:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -107,7 +102,7 @@ def _string(record: dict[str, Any], field: str) -> str:
 
 
 def _valid(text: str) -> str:
-    """The text with what UTF-8 cannot write (half a surrogate pair) replaced."""
+    """The text with half surrogate pairs, which UTF-8 cannot encode, replaced."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,10 +1,10 @@
-"""Files of questions -> questions: Search-R1 and verl, FlashRAG, and plain question and answer.
+"""Files of questions: Search-R1 and verl, FlashRAG, and plain question and answer.
 
-A file is Parquet, JSON lines or a JSON list, gzipped or not: its first bytes say which, whatever
-its name. Memory holds one row of JSON lines, one batch of Parquet rows, or a whole JSON list. The
-columns of a row decide how it is read (docs/data.md). Every row is checked; the error names the
-file, the row (from 1), the column, what was found and what was expected. What the files say is
-other people's text and is treated as text only.
+A file is Parquet, JSON lines or a JSON list, gzipped or not; its first bytes decide, not its name.
+Memory holds one row of JSON lines, one batch of Parquet rows, or a whole JSON list. The columns of
+a row determine its format (docs/data.md). Every row is checked; an error names the file, the row
+(from 1), the column, the value, and the expected form. The content is untrusted and treated as text
+only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COLUMNS = frozenset(
     {"data_source", "prompt", "reward_model", "extra_info", "id", "question", "answer_aliases"}
     | {*ANSWERS}
 )
-"""What is read; other columns are ignored."""
+"""The columns that are read; others are ignored."""
 
 _BATCH = 512
 _BOM = b"\xef\xbb\xbf"
@@ -43,11 +43,8 @@ _UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException, ValueError, Ove
 
 @dataclass(frozen=True)
 class Question:
-    """A question and the answers that count as right.
-
-    `index` is unique within `data_source`. `prompt` has the messages ({"role", "content"}) a data
-    set gives; None leaves the wording to the environment.
-    """
+    """A question and its accepted answers. `index` is unique within `data_source`. `prompt` has the
+    messages ({"role", "content"}) of the data set; None leaves the wording to the environment."""
 
     text: str
     golds: tuple[str, ...]
@@ -57,7 +54,7 @@ class Question:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells one question from another: the group key of its rollouts."""
+        """The identity of a question: the group key of its rollouts."""
         return self.data_source, self.index
 
 
@@ -112,7 +109,7 @@ def _check_columns(path: Path, row: dict[str, Any]) -> None:
 
 
 def _question(where: str, row: dict[str, Any], source: str) -> Question:
-    """The question in a row; `source` is its data source where the row names none."""
+    """The question of a row; `source` is its data source if the row names none."""
     form = Verl if "reward_model" in row else Plain
     if row.get("data_source") is None:
         row = row | {"data_source": source}
@@ -213,7 +210,7 @@ class ShuffledQuestions:
         self._order: list[int] = []
 
     def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
-        """The step's `n` questions. Raises UsageError if there are fewer than `n` in all."""
+        """The step's `n` questions. Raises UsageError if there are fewer than `n`."""
         steps = len(self._questions) // n
         if steps == 0:
             raise UsageError(
@@ -229,8 +226,8 @@ class ShuffledQuestions:
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(row number from 1, row) of a file, blank lines of JSON lines counted but left out. Raises
-    UsageError for a file that cannot be read, naming it and the row."""
+    """(row number from 1, row) of a file; blank lines of JSON lines are counted but left out.
+    Raises UsageError with file and row if it cannot be read."""
     number = 0
     try:
         with path.open("rb") as file:
@@ -248,13 +245,14 @@ def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """A value for an error message: escaped, and cut where it is long."""
+    """A value for an error message: escaped and shortened."""
     text = repr(value)
     return text if len(text) <= limit else text[:limit] + "…"
 
 
 def _rows(file: BinaryIO) -> Iterator[tuple[int, Any]]:
-    """Raises ValueError, in words, for what is no row or none of the three kinds."""
+    """The rows of a file. Raises ValueError, in words, for a malformed row or an unknown
+    container."""
     head = file.read(4)
     file.seek(0)
     if head == b"PAR1":

@@ -1,1 +1,1 @@
-"""What samples the rollouts: this process, or vLLM in it."""
+"""The samplers of rollouts: this process, or vLLM in it."""

@@ -1,12 +1,10 @@
-"""Who plays the rollouts: the trainer's own sampler, or an engine that writes whole turns (vLLM).
+"""Plays rollouts with the trainer's own sampler, or with an engine that writes whole turns (vLLM).
 
-The same episodes as the in-process sampler's, by the same rules (tokens.py); only who draws the
-tokens differs, and whose log-probabilities come with them.
-
-There is no round in which every rollout takes its turn: a turn that is finished is answered by the
-environment, in a thread, and its rollout is back in the engine a few engine steps later, while
-longer turns are still being written. A rollout enters when the engine's key-value cache has room
-for it beside those that are under way, so that their keys and values stay there between turns.
+Both follow the same rules (tokens.py); only the source of tokens and log-probabilities differs.
+Turns do not proceed in rounds: the environment answers a finished turn in a thread, and its rollout
+is back in the engine a few engine steps later, while longer turns are still being written. A
+rollout enters when the engine's key-value cache has room for it beside those under way, so that
+their keys and values stay there between turns.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from ..rollout.sampler import Sampler
 from ..rollout.tokens import Completion, Rollout, Sampling, TokenProtocol
 
 TOOL_STEPS = 4
-"""Engine steps after which a finished turn's rollout goes on: time for the tool to answer while the
-engine writes. A fixed number, so that what runs together does not depend on how fast it was."""
+"""Engine steps until the rollout of a finished turn continues: time for the tool to answer. The
+number is fixed, so that batching does not depend on the tool's speed."""
 
 
 class TurnPlayer:
@@ -46,8 +44,8 @@ class TurnPlayer:
     def play(
         self, environment: Environment, questions: Sequence[Question], generator: torch.Generator
     ) -> list[Rollout]:
-        """One rollout per question, in order; every turn has a seed of its own from the generator.
-        Raises UsageError as `TokenProtocol.begin`."""
+        """One rollout per question, in order; every turn has its own seed from the generator.
+        Raises UsageError like `TokenProtocol.begin`."""
         rollouts = []
         for question in questions:
             episode, prompt = self._protocol.begin(environment, question)
@@ -83,9 +81,9 @@ class TurnPlayer:
         return rollouts
 
     def _has_room(self, rollouts: Sequence[Rollout], running: set[int], row: int) -> bool:
-        """Whether the cache holds one more rollout beside those under way, each with its next turn
-        and the tool's answer. They may grow beyond that: then the engine drops keys and values of
-        some, and computes them again."""
+        """Whether the cache has room for one more rollout beside those under way, each with its
+        next turn and the tool's answer. If they grow further, the engine drops keys and values of
+        some and recomputes them."""
         if not running:
             return True
         s = self._sampling
@@ -104,7 +102,7 @@ class TurnPlayer:
     def _answer(
         self, environment: Environment, rollouts: Sequence[Rollout], turns: dict[int, Completion]
     ) -> None:
-        """Append what counts of these turns, and what the environment answers."""
+        """Append these turns, up to their closing tags, and the environment's answers."""
         speaking = [rollouts[row] for row in turns]
         ids = [self._take(r, turn) for r, turn in zip(speaking, turns.values(), strict=True)]
         observations = self._protocol.respond(environment, speaking, ids)
@@ -112,7 +110,7 @@ class TurnPlayer:
             _append(rollout, tokens)
 
     def _take(self, rollout: Rollout, turn: Completion) -> list[int]:
-        """Append what counts of a turn; returns its tokens."""
+        """Append a turn up to its closing tag; returns its tokens."""
         end = self._protocol.end_of_turn(turn.ids)
         if end is None:
             end = len(turn.ids)
@@ -132,7 +130,7 @@ def _append(
 
 @dataclass
 class Players:
-    """`sampling` plays for training, `evaluating` for evaluations; both with one engine, None where
+    """`sampling` plays for training, `evaluating` for evaluations; both with one engine, None if
     the policy itself samples."""
 
     sampling: Sampler | TurnPlayer
@@ -141,30 +139,31 @@ class Players:
     engine: Any = None
 
     def sleep(self) -> None:
-        """Let the engine give back what memory it can until the next sync."""
+        """Let the engine release memory until the next sync."""
         if self.engine is not None:
             self.engine.sleep()
 
     def sync(self) -> None:
-        """Let the engine sample from the policy's weights as they are now."""
+        """Let the engine sample from the policy's current weights."""
         if self.engine is not None:
             self.engine.sync(self.policy.named_weights())
 
     def close(self) -> None:
-        """Give back what the engine holds."""
+        """Release everything that the engine holds."""
         if self.engine is not None:
             self.engine.close()
 
 
 def sampling_of(config: TrainConfig) -> Sampling:
-    """How the configuration has tokens drawn, and turns and rollouts cut."""
+    """The sampling settings of the configuration: how tokens are drawn, and where turns and
+    rollouts are cut."""
     names = Sampling.__dataclass_fields__
     return Sampling(**{k: v for k, v in config.to_dict().items() if k in names})
 
 
 def make_player(config: TrainConfig, policy: Policy) -> Players:
-    """The players that `config.engine` names. Raises LldscopeError for an engine that is not
-    installed or does not start."""
+    """The players named by `config.engine`. Raises LldscopeError if the engine is not installed or
+    does not start."""
     sampling = sampling_of(config)
     evaluating = replace(sampling, temperature=config.eval_temperature)
     if config.engine == "in-process":

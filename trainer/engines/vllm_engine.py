@@ -23,13 +23,13 @@ from .compat import hide_dunder_names_of_llvmlite
 
 
 class VllmEngine:
-    """Writes many turns at once. One per process; started with the weights in `config.model`, which
-    a run that trained them further replaces by `sync`. `capacity`: tokens whose keys and values it
-    can hold."""
+    """Writes many turns at once. One per process; it starts with the weights in `config.model`, and
+    a run that has trained them further replaces them by `sync`. `capacity`: the number of tokens
+    whose keys and values fit."""
 
     def __init__(self, config: TrainConfig, eos_id: int | None) -> None:
-        """Takes seconds to minutes. Raises LldscopeError where vLLM is missing or cannot run the
-        model as configured; the message is vLLM's."""
+        """Takes seconds to minutes. Raises LldscopeError if vLLM is missing or cannot run the model
+        as configured; the message is vLLM's."""
         need("vllm")
         directory = str(model_directory(config.model))
         self._eos_id = eos_id
@@ -81,8 +81,7 @@ class VllmEngine:
     def submit(
         self, row: int, context: Sequence[int], limit: int, seed: int, sampling: Sampling
     ) -> None:
-        """Begin the turn of a row that has none under way: after these token ids, at most `limit`
-        tokens."""
+        """Begin the turn of an idle row: after these token ids, at most `limit` tokens."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -96,8 +95,8 @@ class VllmEngine:
         )
 
     def step(self) -> list[tuple[int, Completion]]:
-        """Write on; the rows whose turns are finished now, with these. The same calls on the same
-        weights give the same turns."""
+        """Continue writing; returns the rows whose turns are finished, with the turns. The same
+        calls on the same weights give the same turns."""
         finished = []
         for output in self._llm.llm_engine.step():
             completion = output.outputs[0]
@@ -108,9 +107,8 @@ class VllmEngine:
         return finished
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Sample from these weights from now on; what was computed with the old ones is dropped.
-        From its sleep it wakes in two parts, so that the room for keys and values is taken when all
-        else has been given back."""
+        """Sample from these weights from now on; keys and values of the old ones are dropped. A
+        sleeping engine wakes in two parts, so that the room for keys and values is taken last."""
         if self._asleep:
             torch.cuda.empty_cache()
             self._llm.wake_up(tags=["weights"])
@@ -122,20 +120,20 @@ class VllmEngine:
             raise LldscopeError("vLLM kept keys and values of the old weights: sync between turns")
 
     def sleep(self) -> None:
-        """Until the next `sync`, which brings all weights anew, keep neither weights nor keys and
-        values (vLLM's level 2), so that updates have the whole GPU. On the CPU vLLM cannot."""
+        """Keep neither weights nor keys and values (vLLM's level 2) until the next `sync`, which
+        copies all weights, so that updates have the whole GPU. Not possible on the CPU."""
         if self._sleeps and not self._asleep:
             self._llm.sleep(level=2)
             self._asleep = True
 
     def close(self) -> None:
-        """Give back what the engine holds, unless it shares the run's process group: then the end
+        """Release everything that the engine holds. If it shares the run's process group, the end
         of the process does that."""
         self._core.shutdown()
 
 
 def _set_environment() -> None:
-    """What vLLM reads from the environment when it is imported; the user's own values stay."""
+    """Set the environment variables that vLLM reads on import; the user's own values stay."""
     defaults = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
@@ -150,8 +148,8 @@ def _set_environment() -> None:
 
 
 def turn_request(sampling: Sampling, eos_id: int | None, limit: int, seed: int) -> dict[str, Any]:
-    """Fields of `vllm.SamplingParams`; everything that could bend the distribution is named.
-    `logprobs` 0 gives the sampled token's log-probability, before temperature and top_p."""
+    """Fields of `vllm.SamplingParams`; every field that could change the distribution is set.
+    `logprobs` 0 returns the sampled token's log-probability, before temperature and top_p."""
     return {
         "max_tokens": limit,
         "seed": seed,

@@ -1,4 +1,4 @@
-"""What vLLM loads beside its own worker: new weights in place, on a GPU and on the CPU.
+"""vLLM's worker extension: new weights in place, on a GPU and on the CPU.
 
 `worker_extension_cls` names `WeightSync` here. vLLM imports this module before it builds the model,
 in time for the two patches of its CPU backend (`compat`).

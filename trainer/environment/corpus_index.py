@@ -51,7 +51,7 @@ class CorpusIndex:
     """A corpus file that can be searched, from several threads at once."""
 
     def __init__(self, path: Path, folder: Path) -> None:
-        """Open the index in `folder`; `open_index` checks or makes it first."""
+        """Open the index in `folder`; `open_index` checks or creates it first."""
         self._bm25 = bm25s.BM25.load(folder, mmap=True, show_progress=False)
         self._offsets = np.load(folder / _OFFSETS, mmap_mode="r")
         self._path = path
@@ -62,11 +62,9 @@ class CorpusIndex:
         return len(self._offsets) - 1
 
     def search(self, query: str, top_k: int) -> tuple[tuple[Document, float], ...]:
-        """The `top_k` best (document, BM25 score), best first, equal ones in the corpus' order;
-        only documents that share a word with the query.
-
-        Raises LldscopeError where the corpus file was written to since it was opened.
-        """
+        """The `top_k` best (document, BM25 score), best first, ties in the corpus' order; only
+        documents that share a word with the query. Raises LldscopeError if the corpus file has
+        changed since it was opened."""
         terms = [w for w in dict.fromkeys(words(query)) if w in self._bm25.vocab_dict]
         query_words = [w for w in terms if w not in _STOP_WORDS] or terms
         return self._best(tuple(query_words), top_k) if query_words else ()
@@ -95,11 +93,8 @@ class CorpusIndex:
 
 
 def open_index(path: Path) -> CorpusIndex:
-    """The index of a corpus file: from disk if there is one that fits, else built and stored beside
-    the corpus.
-
-    Raises as `read_corpus` does, and LldscopeError where the index cannot be written.
-    """
+    """The index of a corpus file: a matching one from disk, or else a new one stored beside the
+    corpus. Raises like `read_corpus`, and LldscopeError if the index cannot be written."""
     check_corpus(path)
     folder = path.with_name(f"{path.name}.bm25")
     try:
@@ -117,14 +112,14 @@ def open_index(path: Path) -> CorpusIndex:
 
 
 def _key(path: Path) -> dict[str, object]:
-    """What an index fits, as JSON keeps it."""
+    """The identity of an index, as stored in JSON."""
     stat = path.stat()
     return {"format": _FORMAT, "bm25s": bm25s.__version__, "bytes": stat.st_size,
             "time": stat.st_mtime_ns}
 
 
 def _from_disk(path: Path, folder: Path) -> CorpusIndex | None:
-    """The index in a folder, None if there is none that fits the corpus and can be opened."""
+    """The index in a folder; None unless it matches the corpus and can be opened."""
     if not folder.exists():
         return None
     try:
@@ -139,7 +134,8 @@ def _from_disk(path: Path, folder: Path) -> CorpusIndex | None:
 
 
 def _make(path: Path, folder: Path) -> CorpusIndex:
-    """Build an index, and put it in place once it is whole; who has an old one mapped keeps it."""
+    """Build an index, and put it in place when complete; processes that have mapped an old one keep
+    it."""
     key = _key(path)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as scratch:
         draft = Path(scratch) / "index"
@@ -154,13 +150,13 @@ def _make(path: Path, folder: Path) -> CorpusIndex:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text or a query as the index knows them."""
+    """The indexed words of a text or query."""
     return _WORD.findall(text.lower())
 
 
 def build(path: Path, folder: Path) -> None:
-    """Write the index of a corpus file into `folder`: bm25s' files, and where each document's line
-    starts. Raises as `read_corpus` does, and LldscopeError for a corpus without a word."""
+    """Write the index of a corpus file into `folder`: bm25s' files, and the start of each
+    document's line. Raises like `read_corpus`, and LldscopeError for a corpus without a word."""
     vocabulary: dict[str, int] = {}
     documents: list[array[int]] = []  # numbers of words: lists would take several times the memory
     offsets = array("q")

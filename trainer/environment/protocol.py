@@ -1,12 +1,12 @@
-"""The Search-R1 protocol: what the policy may write in a turn and what it gets back.
+"""The Search-R1 protocol: what the policy may write in a turn, and the replies.
 
-A turn is everything the policy emits up to the first `</search>` or `</answer>`. A search gets the
-documents back between information tags, an answer ends the episode, anything else gets a sentence
-saying so; both cost a turn. After `max_turns` turns one last generation follows, to which the tool
-no longer answers, so a rollout has at most `max_turns + 1` actions.
+A turn is everything the policy emits up to the first `</search>` or `</answer>`. A search gets
+documents between information tags; an answer ends the episode; anything else gets a sentence that
+says so, and costs a turn like a search. After `max_turns` turns one last generation follows without
+the tool, so a rollout has at most `max_turns + 1` actions.
 
-This module knows text only; tokens.py turns it into tokens. docs/environment.md has every step and
-where it differs from the paper and the reference code.
+This module handles text; tokens.py turns it into tokens. docs/environment.md describes every step,
+and the differences from the paper and the reference code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLOSING = ("</search>", "</answer>")
 INVALID = "\nThat was no action: give search tags or answer tags.\n"
 SEARCH_FAILED = "\n\n<information>The search failed: nothing came back.</information>\n\n"
 TOOL_END = "</information>\n\n"
-"""How every answer of the tool ends."""
+"""The end of every answer of the tool."""
 
 SEARCH_R1 = "search-r1"
 """Name of the instruction below, for the setting `instruction`."""
@@ -47,8 +47,8 @@ _ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 
 @dataclass
 class Action:
-    """One turn of an episode. `tool_ok` is whether the tool worked, None where it was not asked;
-    `documents` is what it found, None where there was no answer."""
+    """One turn of an episode. `tool_ok`: whether the tool worked, None if it was not called;
+    `documents`: its results, None without an answer."""
 
     kind: str
     content: str
@@ -57,7 +57,7 @@ class Action:
 
     @property
     def docs_hash(self) -> str | None:
-        """Hash of the set of documents found, whatever their order; None without an answer."""
+        """Order-independent hash of the set of documents found; None without an answer."""
         if self.documents is None:
             return None
         return f"{crc32(repr(sorted(d.id for d in self.documents)).encode()):08x}"
@@ -65,7 +65,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Where an answer is searched for and what it is worth (settings of the same names)."""
+    """Where an answer is looked up and how it is rewarded (settings of the same names)."""
 
     answers_from: str = "response"
     reward: str = "em"
@@ -74,8 +74,8 @@ class Scoring:
 
 @dataclass
 class Episode:
-    """One rollout of a question as text: what was written turn by turn, cut after its closing tag,
-    and the observation after each turn ("" where nothing followed)."""
+    """One rollout of a question as text: the turns, cut after their closing tags, and the
+    observation after each turn ("" if none followed)."""
 
     question: Question
     prompt: str = ""
@@ -93,8 +93,7 @@ class Episode:
 
     @property
     def answer(self) -> str | None:
-        """The answer that counts, or None. A span that opens in one turn and closes in another is
-        one for Search-R1's rule only."""
+        """The answer that counts, or None. Only Search-R1's rule accepts a span across turns."""
         if self.scoring.answers_from == "search-r1":
             return search_r1_answer(self.transcript)
         answers = (last_answer(turn) for turn in reversed(self.turns))
@@ -102,20 +101,20 @@ class Episode:
 
     @property
     def correct(self) -> bool:
-        """Whether the answer is right: exact match, whatever the reward is."""
+        """Whether the answer is right by exact match, whatever the reward is."""
         return em(self.answer, self.question.golds) == 1
 
     @property
     def reward(self) -> float:
-        """What the answer is worth; at least what the format is, where that is valid, so that more
-        of a right answer never earns less."""
+        """The reward of the answer, but at least the reward of a valid format, so that a better
+        answer never earns less."""
         score = {"em": em, "f1": f1}[self.scoring.reward](self.answer, self.question.golds)
         valid = valid_format([action.kind for action in self.actions])
         return max(score, self.scoring.format_reward) if valid else score
 
 
 def prompt_text(question: str, instruction: str = "") -> str:
-    """The text a rollout starts from; a question without its question mark gets one."""
+    """The initial text of a rollout; a question mark is added if it is missing."""
     if instruction == SEARCH_R1:
         instruction = SEARCH_R1_INSTRUCTION
     end = "" if question.endswith(("?", ".")) else "?"
@@ -123,7 +122,7 @@ def prompt_text(question: str, instruction: str = "") -> str:
 
 
 def cut_turn(text: str) -> str:
-    """A turn without what follows its first `</search>`, or else its first `</answer>`."""
+    """A turn up to its first `</search>`, or else up to its first `</answer>`."""
     for closing in CLOSING:
         if closing in text:
             return text[: text.index(closing) + len(closing)]
@@ -161,13 +160,13 @@ def defuse(text: str, names: Collection[str]) -> str:
 
 
 class Environment:
-    """Answers the turns of many episodes at once; the tool is asked once per call, and only if
-    one of them searches.
+    """Answers the turns of many episodes at once; the tool is called once per call, if an episode
+    searches.
 
-    With `tool_tags` "escaped", protocol tags and the texts in `reserved` (the tokenizer's control
-    tokens, which it would encode as such wherever they stand) lose their meaning in tool text: a
-    space follows their first character. "raw" passes them on, as the reference code does.
-    `invalid_text` is the reply to an invalid action, between line breaks, instead of INVALID.
+    With `tool_tags` "escaped", protocol tags and the texts in `reserved` (control tokens of the
+    tokenizer) lose their meaning in tool text: a space follows their first character. "raw" passes
+    them on, as the reference code does. `invalid_text` replaces INVALID as the reply to an invalid
+    action, between line breaks.
     """
 
     def __init__(
@@ -195,7 +194,8 @@ class Environment:
         return Episode(question, prompt, self._scoring)
 
     def respond(self, episodes: Sequence[Episode], texts: Sequence[str]) -> list[str]:
-        """Take one turn in each episode; returns each one's observation ("" where it is over)."""
+        """Take one turn in each episode; returns the observations ("" for an episode that is
+        over)."""
         searching: list[tuple[int, Action]] = []
         observations = []
         for i, (episode, text) in enumerate(zip(episodes, texts, strict=True)):

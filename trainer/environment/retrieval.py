@@ -31,11 +31,8 @@ from .corpus_index import CorpusIndex, words
 
 
 class Retriever(Protocol):
-    """Anything that answers queries with documents.
-
-    One entry per query, in order: a list, empty where the tool worked and found nothing, or None
-    where the tool failed.
-    """
+    """Answers queries with documents: one entry per query, in order; a list, empty if the tool
+    worked and found nothing, or None if the tool failed."""
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]: ...
 
@@ -65,7 +62,7 @@ class Bm25Retriever:
         self._vocabulary = frozenset(self._index.vocab_dict)
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
-        """The documents for each query; an empty list where no word of it occurs in the corpus."""
+        """The documents for each query; an empty list if the corpus has none of its words."""
         texts = [" ".join(words(query)) for query in queries]
         for query in set(texts) - self._cache.keys():
             self._cache[query] = self._search(query)
@@ -94,8 +91,8 @@ class CorpusRetriever:
         self._top_k = top_k
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
-        """The documents for each query, best first; an empty list where no word of it occurs.
-        Raises LldscopeError where the corpus file was written to meanwhile: its searches would all
-        fail from then on."""
+        """The documents for each query, best first; an empty list if the corpus has none of its
+        words. Raises LldscopeError if the corpus file has changed: all later searches would
+        fail."""
         best = [self._index.search(query, self._top_k) for query in queries]
         return [[document for document, _ in results] for results in best]

@@ -24,15 +24,15 @@ _BATCH = 256
 """Queries per request, so that one bad answer costs one batch."""
 _MAX_ANSWER = 64 << 20
 _CONNECT = 5.0
-"""Seconds that a connection may take."""
+"""Connection timeout in seconds."""
 _FIRST_PAUSE = 0.5
 """Seconds before the first retry; each further pause is twice as long."""
 _TRY_AGAIN = (408, 429)
-"""Statuses below 500 that may pass."""
+"""Transient statuses below 500."""
 
 
 class _Failed(Exception):
-    """A request that gave no documents: why, and whether asking again may help."""
+    """A request without documents: the reason, and whether a retry may help."""
 
     def __init__(self, why: str, *, again: bool = False) -> None:
         super().__init__(why)
@@ -40,14 +40,14 @@ class _Failed(Exception):
 
 
 class HttpRetriever:
-    """Asks a retriever over HTTP; may be used from several threads."""
+    """Queries a retriever over HTTP; thread-safe."""
 
     def __init__(
         self, url: str, *, top_k: int = 3, timeout: float = 30.0, retries: int = 2
     ) -> None:
-        """`timeout` is the longest silence and the longest answer of one request in seconds,
-        `retries` the number of further attempts. An address without a path gets `/retrieve`.
-        Raises UsageError for an address that cannot be one."""
+        """`timeout` limits both the silence and the whole answer of one request, in seconds;
+        `retries` is the number of further attempts. A URL without a path gets `/retrieve`. Raises
+        UsageError for an invalid URL."""
         self._url = _address(url)
         self._shown = str(self._url.copy_with(userinfo=b"", query=None))
         self._top_k = top_k
@@ -59,8 +59,8 @@ class HttpRetriever:
         self._is_down = False
 
     def check(self) -> None:
-        """Ask it something. Raises LldscopeError, saying why, if no documents come back: then every
-        search of a run would fail."""
+        """Send a test query. Raises LldscopeError with the reason if no documents come back: then
+        every search of a run would fail."""
         try:
             self._answer(["capital"])
         except _Failed as error:
@@ -70,7 +70,8 @@ class HttpRetriever:
             ) from None
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
-        """The documents for each query; None where the retriever failed. No queries, no call."""
+        """The documents for each query; None if the retriever failed. Without queries there is no
+        request."""
         results: dict[str, list[Document] | None] = dict.fromkeys(queries)
         different, failure = list(results), None
         # Known to be down: one attempt per call finds out whether that is over.
@@ -123,7 +124,7 @@ class HttpRetriever:
             raise _Failed(f"its answer is not what Search-R1 sends ({error})") from None
 
     def _body(self, response: httpx2.Response) -> bytes:
-        """The answer as it comes, neither too long nor too slow."""
+        """Read the answer within the limits of size and time."""
         body = bytearray()
         deadline = time.monotonic() + self._timeout
         for part in response.iter_raw():
@@ -151,7 +152,7 @@ def _address(url: str) -> httpx2.URL:
 
 
 def _documents(answer: Any, n_queries: int, top_k: int) -> list[list[Document]]:
-    """The documents in an answer. Raises ValueError saying what is wrong with it."""
+    """The documents of an answer. Raises ValueError with the fault."""
     result = answer.get("result") if isinstance(answer, dict) else None
     if not (isinstance(result, list) and all(isinstance(entries, list) for entries in result)):
         raise ValueError("there is no list of lists 'result'")

@@ -90,8 +90,8 @@ class _Refused(Exception):
 def make_app(
     index: CorpusIndex, top_k: int, local: bool
 ) -> Callable[[dict[str, Any], StartResponse], Iterable[bytes]]:
-    """The protocol as a WSGI application. `local` lets in only who asks under a loopback name, so
-    that a web page which points its own name at 127.0.0.1 reads nothing."""
+    """The protocol as a WSGI application. `local` accepts only requests to a loopback name, so that
+    a web page which points its own name at 127.0.0.1 reads nothing."""
 
     def app(environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
         status, answer = "200 OK", None

@@ -1,11 +1,10 @@
-"""What an answer is worth: exact match and token F1, as published, and the rule for "correct".
+"""Rewards: exact match and token F1, as published, and the rule for "correct".
 
 EM and the normalisation are those of Search-R1's `qa_em.py`, which are SQuAD's. F1 is HotpotQA's:
-SQuAD's token F1, but a yes, no or noanswer on one side only scores 0. It is what HotpotQA and
-2WikiMultiHopQA publish and FlashRAG applies to all seven benchmarks; with SQuAD's own, "yes no"
-would earn two thirds on every yes/no question, which a policy trained for F1 finds out.
-
-`correct` is EM = 1 whatever the reward is, so runs with different rewards stay comparable.
+SQuAD's token F1, but yes, no or noanswer on one side only scores 0. HotpotQA and 2WikiMultiHopQA
+publish it, and FlashRAG applies it to all seven benchmarks; with SQuAD's own, "yes no" would earn
+two thirds on every yes/no question, which a policy trained for F1 finds out. `correct` is EM = 1
+whatever the reward is, so runs with different rewards stay comparable.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ CORRECT_RULES = {
     "search-r1": "exact match of the last <answer> in prompt and response together, where there "
     "are at least two, with a gold answer, after normalisation",
 }
-"""The rule for "correct", by where answers are searched for (setting `answers_from`)."""
+"""The rule for "correct" by the setting `answers_from`."""
 
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -42,11 +41,9 @@ def last_answer(text: str) -> str | None:
 
 
 def search_r1_answer(transcript: str) -> str | None:
-    """The answer as Search-R1 finds it: in prompt, response and tool text together, the last of at
-    least two answer spans, because its prompt holds an example; None where there are fewer.
-
-    A prompt without that example, or tool text with answer tags, misleads it.
-    """
+    """The answer as Search-R1 finds it: the last of at least two answer spans in prompt, response
+    and tool text together (its prompt holds an example); None if there are fewer. A prompt without
+    that example, or tool text with answer tags, misleads it."""
     spans = ANSWER.findall(transcript)
     return spans[-1].strip() if len(spans) > 1 else None
 

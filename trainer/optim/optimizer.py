@@ -1,7 +1,7 @@
-"""What turns losses into new weights: plain torch here, DeepSpeed's ZeRO in `zero.py`.
+"""Turns losses into new weights: plain torch here, DeepSpeed's ZeRO in `zero.py`.
 
 Both take gradients that are already normalised by the counts of the whole update, over all
-micro-batches and ranks (`update.py` sees to that), so gradients are summed and never averaged.
+micro-batches and ranks (`update.py`), so gradients are summed and never averaged.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from ..policy.model import Policy
 from .processes import Processes
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""AdamW's state of a parameter, beside its count of steps."""
+"""AdamW's state of a parameter, besides its step count."""
 
 MASTER = "master"
-"""A float32 weight of a policy whose own are bfloat16, saved beside the moments."""
+"""The float32 copy of a bfloat16 weight, saved beside the moments."""
 
 MANY = 10**7
-"""Weights from which on one pass over all of AdamW's numbers is several times as fast on a CPU."""
+"""The number of weights above which one fused pass over AdamW's numbers is several times as fast on
+a CPU."""
 
 
 class TorchOptimizer:
@@ -68,7 +69,7 @@ class TorchOptimizer:
             group["lr"] = value
 
     def _shapes(self) -> dict[str, torch.Size]:
-        """Of the trained parameters, whole, by name."""
+        """Shapes of the trained parameters, whole, by name."""
         return {n: getattr(p, "ds_shape", p.shape) for n, p in self._named.items()}
 
     def _share(self) -> set[str]:
@@ -76,7 +77,8 @@ class TorchOptimizer:
         return set(list(self._named)[self._processes.rank :: self._processes.size])
 
     def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
-        """`logprobs.action_scores` of the policy, with gradient, as this optimizer needs it run."""
+        """`logprobs.action_scores` of the policy, with gradient, in the form that this optimizer
+        needs."""
         return action_scores(self._model, ids, action_mask, entropy=entropy)
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
@@ -102,12 +104,12 @@ class TorchOptimizer:
     @contextmanager
     def full_weights(self) -> Iterator[None]:
         """While open, the policy's model holds all its weights, and each rank may run it without
-        gradients, and read it, as often as it likes. Entered and left by all ranks together."""
+        gradients, and read it. All ranks enter and leave together."""
         yield
 
     @contextmanager
     def moments_at_hand(self) -> Iterator[None]:
-        """What updates are made in. With `offload_moments` they come from main memory, and go back
+        """Context for updates. With `offload_moments` the moments come from main memory, and return
         there."""
         for parameter, moments in self._main_memory.items():
             for name, moment in moments.items():
@@ -117,8 +119,8 @@ class TorchOptimizer:
             self._move_out()
 
     def _move_out(self) -> None:
-        """Into pinned memory, which is asked for once: copies to and from it are several times as
-        fast as from other memory."""
+        """Move moments into pinned memory, allocated once: copies to and from it are several times
+        as fast."""
         cuda = self._processes.device.type == "cuda"
         for parameter, state in self._adamw.state.items():
             buffers = self._main_memory.setdefault(parameter, {})
@@ -131,8 +133,7 @@ class TorchOptimizer:
             torch.cuda.empty_cache()
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Put these values into the parameters that are trained, by name. Raises LldscopeError for
-        weights of another model."""
+        """Set the trained parameters by name. Raises LldscopeError for weights of another model."""
         self._check(weights)
         with torch.no_grad():
             for name, parameter in self._named.items():

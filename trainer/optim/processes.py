@@ -64,9 +64,8 @@ class Processes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Leave the group, as the last call of a process that takes part in one. Not after an
-        error: the others may be in the middle of a call, and leaving would wait for them. The end
-        of this process is what torchrun ends them for."""
+        """Leave the process group at the end. Not after an error: the others may be inside a call,
+        and leaving would wait for them; torchrun ends them when this process ends."""
         if kind is None and distributed.is_initialized():
             distributed.destroy_process_group()
 

@@ -179,7 +179,7 @@ def _deepspeed(processes: Processes) -> Any:
     need("deepspeed")
     os.environ.setdefault("LOCAL_RANK", str(processes.local_rank))
     cpu = processes.device.type == "cpu"
-    with redirect_stdout(sys.stderr):  # its log would go to what is the command's output
+    with redirect_stdout(sys.stderr):  # its log would mix with the command's output
         import deepspeed
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")

@@ -1,5 +1,5 @@
-"""A key-value cache for the sampler: preallocated, because growing by concatenation copies the
-whole cache at every token, able to drop finished rows, and to go on with some rows only."""
+"""A key-value cache for the sampler: preallocated (growing by concatenation copies the whole cache
+at every token); it can drop finished rows and continue with selected rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Layer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Write the new positions of the chosen rows; return all of theirs up to there."""
+        """Write the new positions of the chosen rows; return all their positions so far."""
         # Under autocast rotary embeddings make keys float32, which attention rounds each time.
         key_states = key_states.to(value_states.dtype)
         if not self.is_initialized:
@@ -60,9 +60,9 @@ class _Layer(DynamicLayer):
 
 
 class RowCache(Cache):
-    """Cache of `n_layers` layers, with room for `capacity` positions of `n_rows` rows. A forward
-    pass is given the same positions of some rows, which `choose` names before it; what a row holds
-    beyond them is written anew when it gets there."""
+    """Cache of `n_layers` layers, with room for `capacity` positions of `n_rows` rows. `choose`
+    names the rows of the next forward pass, which share the same positions; content beyond them is
+    overwritten later."""
 
     def __init__(self, n_layers: int, capacity: int, n_rows: int) -> None:
         self._rows = [_Layer(capacity, n_rows) for _ in range(n_layers)]
@@ -78,7 +78,7 @@ class RowCache(Cache):
             layer.start, layer.rows, layer.positions = start, rows, positions
 
     def copy(self, source: Tensor, to: Tensor, positions: Tensor) -> None:
-        """Give the rows `to` (B,) what the rows `source` (B,) hold at these positions (B, T)."""
+        """Copy positions (B, T) of rows `source` (B,) to rows `to` (B,)."""
         for layer in self._rows:
             layer.copy(source, to, positions)
 
@@ -89,7 +89,7 @@ class RowCache(Cache):
 
 
 def bytes_per_token(model: Any) -> int:
-    """Of keys and values in all layers, for one row."""
+    """Bytes of keys and values in all layers, for one row."""
     config = model.config
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

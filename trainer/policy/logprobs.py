@@ -53,12 +53,10 @@ def action_scores(
     entropy: bool = False,
     error_norm: bool = False,
 ) -> TokenScores:
-    """What `model` thinks of every action token; with gradient where gradients are enabled.
+    """Score every action token with `model`; with gradient if gradients are enabled.
 
-    Args:
-        model: a Hugging Face causal language model.
-        ids: (B, T) token ids, padded on the right.
-        action_mask: (B, T), 1 where the policy emitted the token; never at position 0.
+    ids: (B, T) token ids, padded on the right.
+    action_mask: (B, T), 1 where the policy emitted the token; never at position 0.
     """
     # (n,) positions of action tokens in B · T, found once: a GPU is waited for to know how many.
     where = action_mask.flatten().nonzero()[:, 0]

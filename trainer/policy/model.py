@@ -55,7 +55,7 @@ class Policy:
         )
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor without gradient) of all weights: what an engine wants."""
+        """(Hugging Face name, tensor without gradient) of all weights, for an engine."""
         yield from self.model.state_dict().items()
 
     def save(self, directory: Path) -> None:

@@ -1,1 +1,1 @@
-"""Going back to before the trouble began, and trying what should be changed."""
+"""Go back to before the trouble, and test changes from there."""

@@ -1,4 +1,5 @@
-"""`lldscope rescue RUN`: back to before the trouble, a few short forks, and on with the best."""
+"""`lldscope rescue RUN`: return to before the trouble, train short forks, and continue with the
+best."""
 
 from __future__ import annotations
 

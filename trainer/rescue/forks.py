@@ -23,11 +23,12 @@ from ..environment.reward import CORRECT_RULES
 from ..train import Trainer
 
 LEVEL = 0.05
-"""Chance that the test ends any arm whose exact match is not below that of another, at most."""
+"""Upper bound on the probability that the test ends an arm whose exact match is not below
+another's."""
 
 
 def changes(arm: str, config: TrainConfig, checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """The settings that an arm of ARMS changes; None where the run has them already."""
+    """The settings that an arm of ARMS changes; None if the run already has them."""
     cures = checkpoint.state.cures
     if arm == "half-rate":
         return {"lr": config.lr * cures.lr_share / 2}
@@ -38,7 +39,7 @@ def changes(arm: str, config: TrainConfig, checkpoint: Checkpoint) -> dict[str, 
 
 @dataclass
 class Score:
-    """What an evaluation found: `step` steps are trained; `right` (questions,) is 0 or 1."""
+    """The result of an evaluation after `step` steps; `right` (questions,) is 0 or 1."""
 
     step: int
     right: NDArray[np.float64]
@@ -49,7 +50,7 @@ class Score:
 
 
 class _Answers(Recorder):
-    """A recorder that keeps which questions the last greedy evaluation answered."""
+    """A recorder that stores which questions the last greedy evaluation answered."""
 
     right: NDArray[np.float64] = np.zeros(0)
 
@@ -92,7 +93,7 @@ class Fork:
         self._recorder.close("finished" if kind is None else "failed")
 
     def advance(self, steps: int, on_step: Callable[[], object] = lambda: None) -> None:
-        """Train so many steps, and play the held-out questions."""
+        """Train this many steps, and evaluate on the held-out questions."""
         for _ in range(steps):
             delta = self._trainer.step(self._trainer.next_step).delta_correct
             if delta is not None:
@@ -103,7 +104,7 @@ class Fork:
 
     @property
     def em(self) -> float:
-        """Mean exact match over the evaluations so far, of which each counts alike."""
+        """Mean exact match over the evaluations so far, equally weighted."""
         return float(np.mean([score.em for score in self.scores]))
 
     @property
@@ -120,8 +121,8 @@ def worse(right: NDArray[np.float64], best: NDArray[np.float64]) -> float:
 
 
 def end_losers(forks: Sequence[Fork], looks: int) -> list[Fork]:
-    """After a round: end each arm that answers fewer held-out questions than the leading one, as a
-    sign test shows at LEVEL over all looks and pairs of arms (Bonferroni). Returns who is left."""
+    """After a round: end each arm that answers fewer held-out questions than the leading one, by a
+    sign test at LEVEL over all looks and pairs of arms (Bonferroni). Returns the remaining arms."""
     running = [fork for fork in forks if fork.ended is None]
     leader = max(running, key=lambda fork: fork.scores[-1].em)
     level = LEVEL / (looks * max(1, len(forks) * (len(forks) - 1)))
@@ -132,7 +133,7 @@ def end_losers(forks: Sequence[Fork], looks: int) -> list[Fork]:
 
 
 def winner(forks: Sequence[Fork]) -> Fork:
-    """Of the arms that were not ended, the one with the highest mean exact match over the rounds;
-    of equal ones, the one with the highest mean Δ of correct responses."""
+    """Among the arms that were not ended, the one with the highest mean exact match over the
+    rounds; ties are broken by the highest mean Δ of correct responses."""
     left = [fork for fork in forks if fork.ended is None]
     return max(left, key=lambda fork: (fork.em, fork.delta or 0.0))

@@ -1,4 +1,4 @@
-"""What to type to go on from the checkpoint with one thing changed, by the trainer's own names."""
+"""Commands to continue from the checkpoint with one change, in the trainer's own names."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ trainer.add_callback(Rate())
 
 
 def plan(run: Any, sound: int) -> list[tuple[str, str]]:
-    """(what it is, what to type) for half the learning rate and for LLDS, in the settings of the
-    run's trainer; empty for one without a plan. `sound`: the last step before the trouble."""
+    """(description, command) for half the learning rate and for LLDS, in the settings of the run's
+    trainer; empty for a trainer without a plan. `sound`: the last step before the trouble."""
     kinds: dict[str, Callable[[str, Mapping[str, Any], Any], tuple[str, ...]]] = {
         "lldscope_trainer": _ours, "trl": _trl, "verl": _verl,
     }
@@ -41,7 +41,7 @@ def plan(run: Any, sound: int) -> list[tuple[str, str]]:
 
 
 def _half(rate: Any) -> float:
-    """Half of a declared learning rate; 0 where none is."""
+    """Half of the declared learning rate; 0 if none is declared."""
     try:
         return float(rate) / 2
     except (TypeError, ValueError):
@@ -49,7 +49,7 @@ def _half(rate: Any) -> float:
 
 
 def _nested(config: Any, name: str) -> Any:
-    """The setting with this name, which has dots where the configuration is nested."""
+    """The setting with this dotted name in a nested configuration."""
     for part in name.split("."):
         config = config.get(part) if isinstance(config, Mapping) else None
     return config

@@ -94,9 +94,9 @@ class RolloutBatch:
 
     @torch.no_grad()
     def measure(self, model: Any, passes: Sequence[Sequence[int]]) -> None:
-        """Fill in `old`, `entropy` and `error_norm` where another engine sampled: `model` must
-        still be the policy of rollout time. `passes`: the rows of each forward pass that the
-        updates will make, for with the same weights only the same shapes round alike."""
+        """Compute `old`, `entropy` and `error_norm` if another engine sampled: `model` must still
+        be the policy of rollout time. `passes`: the rows of each forward pass of the updates; with
+        equal weights only equal shapes round alike."""
         if self.behaviour is None:
             return
         scores = self.score_passes(
@@ -108,7 +108,7 @@ class RolloutBatch:
         self.inner, self.post = self.old.clone(), self.old.clone()
 
     def file_llds(self, where: Tensor, gate_open: Tensor, penalty: Tensor) -> None:
-        """Keep what the LLDS term saw of the rows `where`."""
+        """Store the LLDS term's inputs for the rows `where`."""
         if self.gate_open is None or self.penalty is None:
             self.gate_open = torch.zeros_like(self.mask, dtype=torch.bool)
             self.penalty = torch.zeros_like(self.old)
@@ -134,8 +134,8 @@ class RolloutBatch:
         passes: Sequence[Sequence[int]],
         rows: Sequence[int] | None = None,
     ) -> TokenScores:
-        """What `forward`, called with token ids and action mask of the rows of one pass after the
-        other, says of them; (N, T), or (len(rows), T) where the passes have these rows only."""
+        """Apply `forward` (token ids and action mask of a pass's rows) to one pass after another;
+        (N, T), or (len(rows), T) if the passes have only these rows."""
         device, width = self.ids.device, self.ids.shape[1]
         parts = []
         for part in passes:
@@ -155,10 +155,8 @@ class RolloutBatch:
 
 
 def answer_mask(policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size) -> Tensor:
-    """(N, T), 1 on the tokens of the last answer of each rollout, of what is between its tags.
-
-    A token that straddles the border counts as inside.
-    """
+    """(N, T), 1 on the tokens of each rollout's last answer, between its tags. A token that
+    straddles the border counts as inside."""
     mask = torch.zeros(shape, dtype=torch.int64)
     for i, rollout in enumerate(rollouts):
         if rollout.episode.actions[-1].kind != "answer":
@@ -173,5 +171,6 @@ def answer_mask(policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size) 
 
 
 def _tokens_within(policy: Policy, ids: list[int], n: int) -> int:
-    """How many of the first tokens decode to at most `n` characters; in a few decodes."""
+    """The number of leading tokens that decode to at most `n` characters, found in a few
+    decodes."""
     return bisect(range(1, len(ids)), n, key=lambda k: len(policy.decode(ids[:k])))

@@ -19,7 +19,7 @@ from ..environment.reward import em, f1
 from .tokens import Rollout
 
 BATCH = 256
-"""Questions played at once: what bounds the memory of an evaluation."""
+"""Questions played at once; bounds the memory of an evaluation."""
 
 
 def evaluate(

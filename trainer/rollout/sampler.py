@@ -27,23 +27,22 @@ from ..policy.model import Policy
 from .tokens import Rollout, Sampling, TokenProtocol
 
 CACHE_BYTES = 4 * 2**30
-"""Keys and values of the rows that are played at once; further rows come after them. A pass over
-some rows only needs a copy of theirs beside it."""
+"""Bytes of keys and values of the rows that are played at once; further rows follow. A pass over a
+subset needs a copy of theirs in addition."""
 LIKELIEST = 64
-"""Tokens looked at first for the nucleus: sorting a whole vocabulary takes several times longer."""
+"""Candidate tokens for the nucleus: sorting a whole vocabulary takes several times longer."""
 FINISHED_SHARE = 0.15
-"""Finished rows stay in the cache until they are this share: dropping them copies the cache."""
+"""Share of finished rows at which they are dropped from the cache: dropping copies the cache."""
 COPY_SHARE = 0.8
-"""Below this share of the cache's rows their keys and values are copied out for a pass. Above it
-all rows are run: those that wait have their own tokens at that position, and what comes of it is
-what is there already."""
+"""Below this share of the cache's rows, their keys and values are copied out for a pass. Above it
+all rows are run: waiting rows have their own tokens at that position, and the pass rewrites what is
+already there."""
 
 
 @dataclass
 class Row:
-    """A rollout in the making: its slot in the key-value cache, how many of its tokens are there,
-    the tokens of the turn being written, and log π, entropy and ‖e_y − π‖² of every token so
-    far."""
+    """A rollout in progress: its slot in the key-value cache, its number of cached tokens, the
+    tokens of the current turn, and log π, entropy and ‖e_y − π‖² of every token so far."""
 
     rollout: Rollout
     slot: int = 0
@@ -57,7 +56,7 @@ class Row:
         self.rollout.logp, self.rollout.entropy, self.rollout.error_norm = self.scores
 
     def append(self, token: int, action: int = -1, *values: float) -> None:
-        """A token, with the action that it belongs to and its measurements if it was sampled."""
+        """Append a token with its action number, and its measurements if it was sampled."""
         self.rollout.ids.append(token)
         self.rollout.action.append(action)
         for scores, value in zip(self.scores, values or (0.0, 0.0, 0.0), strict=True):
@@ -73,13 +72,13 @@ class Row:
 
     @property
     def n_uncached(self) -> int:
-        """Tokens that the model has not been run over."""
+        """The number of tokens that the model has not processed."""
         return self.length - self.n_cached
 
 
 def _running(rows: Sequence[Row], together: bool) -> list[Row]:
-    """The rows that get a token now: those furthest behind of the unfinished ones, or all of these.
-    None where all are finished."""
+    """The rows that get a token now: the unfinished rows that are furthest behind, or all
+    unfinished ones. None if all are finished."""
     unfinished = [row for row in rows if not row.finished]
     if together:
         return unfinished
@@ -88,7 +87,8 @@ def _running(rows: Sequence[Row], together: bool) -> list[Row]:
 
 
 def _kinds(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
-    """One row of each kind, where rows with the same tokens are of one kind; the kind of each."""
+    """One row of each kind (rows with the same tokens are of one kind), and the kind of each
+    row."""
     kinds: dict[tuple[int, ...], int] = {}
     of = [kinds.setdefault(tuple(row.rollout.ids), len(kinds)) for row in rows]
     first = dict(zip(reversed(of), reversed(rows), strict=True))
@@ -142,8 +142,8 @@ class Sampler:
                 self._respond(turn_ended, environment)
 
     def _draw(self, hidden: Tensor, of: Tensor | None, generator: torch.Generator) -> list[list]:
-        """Tokens drawn for B rows, with log π, entropy and ‖e_y − π‖²; B of each. `hidden` (m, H)
-        are their different states, `of` (B,) says which is whose, None that each has its own."""
+        """Draw tokens for B rows, with log π, entropy and ‖e_y − π‖²; B of each. `hidden` (m, H)
+        are the distinct states; `of` (B,) maps rows to states, None if each row has its own."""
         logits = head_logits(self._policy.model, hidden)  # (m, V)
         logps = logits.log_softmax(-1)
         probs = logps.exp()
@@ -157,8 +157,7 @@ class Sampler:
     def _choose(
         self, logits: Tensor, probs: Tensor, generator: torch.Generator, of: Tensor | None = None
     ) -> Tensor:
-        """A token for each row; `of` says which of the distributions is whose, in their order if
-        it is None."""
+        """Draw a token for each row; `of` maps rows to distributions (None: in order)."""
         s, each = self._sampling, slice(None) if of is None else of
         if s.temperature == 0:
             return logits.argmax(-1)[each]
@@ -194,7 +193,7 @@ class Sampler:
 
 
 class _Reader:
-    """Runs the decoder over what rows have got, and keeps the final hidden state of each."""
+    """Runs the decoder over the rows' new tokens, and keeps the final hidden state of each row."""
 
     def __init__(self, policy: Policy, rows: list[Row], capacity: int) -> None:
         self._decoder = policy.model.get_decoder()
@@ -205,8 +204,9 @@ class _Reader:
         self._assign_slots(rows)
 
     def hidden(self, rows: list[Row]) -> tuple[Tensor, Tensor | None]:
-        """The different states after the rows' last tokens (m, H), and which is whose (len(rows),),
-        None where each has its own. Where a row has got a text, all that have are read with it."""
+        """The distinct states after the rows' last tokens (m, H), and the state of each row
+        (len(rows),), None if each has its own. If a row has received text, all rows that have are
+        read with it."""
         self._drop_finished()
         read = self._read_kinds if self._shared else self._read
         read([row for row in rows if row.n_uncached == 1])
@@ -219,8 +219,8 @@ class _Reader:
         return self._last[self._slots(different)], torch.tensor(of, device=self._device)
 
     def _read_kinds(self, rows: list[Row]) -> None:
-        """Run one row of each kind to its end from where it is, padded on the right; the others get
-        what it gets."""
+        """Run one row of each kind to its end, padded on the right; the other rows get its
+        results."""
         if not rows:
             return
         different, of = _kinds(rows)
@@ -250,8 +250,7 @@ class _Reader:
             row.n_cached = row.length
 
     def _read(self, rows: list[Row]) -> None:
-        """Run the rows to their ends, from where the first of them has to be, padded on the
-        right."""
+        """Run the rows to their ends, from the earliest unread position, padded on the right."""
         if not rows:
             return
         start = min(row.n_cached for row in rows)
@@ -292,11 +291,11 @@ class _Reader:
 
 
 def _nucleus(probs: Tensor, top_p: float) -> Tensor:
-    """`probs` (rows, vocabulary) without the tokens before which the likelier ones together have
-    reached `top_p`; of equally likely tokens the first count as likelier."""
+    """`probs` (rows, vocabulary) restricted to the nucleus: a token is dropped if the likelier
+    tokens together reach `top_p`; of equally likely tokens the first counts as likelier."""
     candidates = probs.topk(min(LIKELIEST, probs.shape[-1])).indices.sort(-1).values
     nucleus, least, last = _likeliest(probs, candidates, top_p)
-    wide = least <= last  # these rows' nuclei may reach beyond what was looked at
+    wide = least <= last  # rows whose nuclei may reach beyond the candidates
     if wide.any():
         every = torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
         nucleus[wide], *_ = _likeliest(probs[wide], every[wide], top_p)
@@ -304,8 +303,8 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
 
 
 def _likeliest(probs: Tensor, among: Tensor, top_p: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The nucleus of the tokens `among` (rows, n), in their order; the probability of its least
-    likely token, and of the least likely one that was looked at."""
+    """The nucleus within the tokens `among` (rows, n), in their order; the probability of its least
+    likely token, and of the least likely candidate."""
     # Stable: topk and a plain sort leave equals in an order that depends on the processor.
     ordered, order = probs.gather(-1, among).sort(dim=-1, descending=True, stable=True)
     inside = ordered.cumsum(-1, dtype=torch.float64) - ordered < top_p

@@ -20,12 +20,12 @@ from ..environment.protocol import CLOSING, TOOL_END, Environment, Episode, prom
 from ..policy.model import Policy
 
 _TAIL = 16
-"""Tokens that hold the longest closing tag, one byte each, with some to spare."""
+"""Number of tokens that surely hold the longest closing tag, one byte each."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn and where turns and rollouts are cut (settings of the same names).
+    """How tokens are drawn, and where turns and rollouts are cut (settings of the same names).
     Temperature 0 takes the likeliest token."""
 
     temperature: float = 1.0
@@ -59,12 +59,12 @@ class Rollout:
 
 
 class Completion(NamedTuple):
-    """What an engine wrote after one context.
+    """An engine's output after one context.
 
-    `ids` are the tokens it sampled, the one that completes a closing tag or ends the text included.
+    `ids` are the sampled tokens, including the one that completes a closing tag or ends the text.
     `logps` are their log-probabilities in nats under the policy that sampled (`behaviour`), of the
-    full distribution at temperature 1 whatever the sampling settings. `truncated`: it ran into the
-    limit.
+    full distribution at temperature 1 whatever the sampling settings. `truncated`: the limit was
+    reached.
     """
 
     ids: list[int]
@@ -89,7 +89,7 @@ class TokenProtocol:
         return environment.begin(question, text), self._encoded(question, text)
 
     def prompt(self, question: Question) -> list[int]:
-        """The tokens of a question's prompt. Raises UsageError as `begin`."""
+        """The tokens of a question's prompt. Raises UsageError like `begin`."""
         return self._encoded(question, self._prompt(question))
 
     def check(self, questions: Iterable[Question]) -> None:
@@ -149,12 +149,10 @@ class TokenProtocol:
         return any(tag in text for tag in tags)
 
     def end_of_turn(self, ids: Sequence[int]) -> int | None:
-        """How many of the sampled tokens make up the turn: up to the one that completes its closing
-        tag; None without one.
-
-        `turn_end` "tag" takes the first closing tag of either kind. "length" takes the first
-        `</search>` if there is any, else the first `</answer>`, as the reference code does.
-        """
+        """The number of sampled tokens in the turn, up to the one that completes its closing tag;
+        None without one. `turn_end` "tag" takes the first closing tag of either kind. "length"
+        takes the first `</search>` if there is any, else the first `</answer>`, as the reference
+        code does."""
         kinds = [CLOSING] if self._sampling.turn_end == "tag" else [(tag,) for tag in CLOSING]
         ends = [end for end, token in enumerate(ids, 1) if token in self._may_close]
         return next((end for tags in kinds for end in ends if self.closes(ids, end, tags)), None)
@@ -186,7 +184,7 @@ class TokenProtocol:
 
     def _fit(self, observation: str) -> list[int]:
         """The tokens of an observation, cut to the limit; with `observation_end` "closed" the
-        documents of a tool answer are cut and its end stays."""
+        documents are cut and the closing tag stays."""
         limit = self._sampling.observation_tokens
         tokens = self._policy.encode(observation)
         if len(tokens) <= limit:

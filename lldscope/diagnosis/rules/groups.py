@@ -30,7 +30,7 @@ USUAL = 400  # of such steps
 
 
 class Why(NamedTuple):
-    """Why the rewards of each group are equal, what to do, and what there is to add to that."""
+    """Why the rewards of each group are equal, what to do, and an optional addition."""
 
     cause: str
     action: str
@@ -78,7 +78,7 @@ def zero_signal(e: Evidence) -> Measurement:
     column = np.where(alone, 0.0, mean(e, "zero_signal_share", NO_SIGNAL_STEPS))
 
     def unchanged(reward: d.Series) -> d.Series:
-        """The share of steps with the mean reward of the step before, to the last digit."""
+        """The share of steps whose mean reward equals the previous one, to the last digit."""
         same = np.where(reward == d.shifted(reward, 1), 1.0, 0.0)
         return d.trailing_mean(same, rows, rows)
 
@@ -112,7 +112,7 @@ def zero_signal(e: Evidence) -> Measurement:
 
 @once
 def _trains(e: Evidence) -> Flags:
-    """The gradient is not 0, and not much smaller than where groups differ."""
+    """The gradient is not 0, and not much smaller than on steps whose groups differ."""
     norm, rows = e.column("grad_norm"), e.cadence.rows(NO_SIGNAL_STEPS)
     level = on_measured(norm, lambda v: d.trailing_median(v, rows, rows))
     of_different = np.where(e.column("zero_signal_share") < MIXED, norm, np.nan)
@@ -122,7 +122,7 @@ def _trains(e: Evidence) -> Flags:
 
 @once
 def starved(e: Evidence) -> Flags:
-    """No group has a signal, because responses are cut before they can be right."""
+    """No group has a signal because responses are cut before they can be right."""
     lowest = np.fmin(d.accumulated(np.fmin, e.reward), 0.0)
     wrong = mean(e, "all_wrong_share", NO_SIGNAL_STEPS)
     fail = np.where(np.isnan(wrong), e.reward <= lowest, wrong >= ONE_KIND)
@@ -130,7 +130,7 @@ def starved(e: Evidence) -> Flags:
 
 
 def _kinds(e: Evidence, row: int) -> str:
-    """Which groups have no signal, in words."""
+    """In words: the share of groups without a signal that are all right or all wrong."""
     right, wrong = (mean(e, name, NO_SIGNAL_STEPS)[row] for name in KINDS)
     if np.isnan(right + wrong):
         return f"the mean reward was {e.reward[row]:.2f}"

@@ -1,4 +1,4 @@
-"""The held-out score: it parts from the training reward, or is lost."""
+"""The held-out score departs from the training reward, or is lost."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LASTING = 0.1  # in two evaluations in a row
 
 
 class _Evaluations(NamedTuple):
-    """All evaluations so far, one entry each. Its `reward` is the mean of the steps before; `early`
-    that of the first steps, which stands for those before them."""
+    """All evaluations so far, one entry each. `reward` is the mean of the steps before; `early`,
+    the mean of the first steps, replaces it for evaluations before them."""
 
     score: d.Series
     binomial: d.Series
@@ -36,13 +36,14 @@ class _Evaluations(NamedTuple):
     step: d.Series
 
     def rewards(self, i: int, first: int) -> d.Series:
-        """The rewards as of evaluation `i`, which the first `first` rows are too few for."""
+        """The rewards as of evaluation `i`; the first `first` rows are too few for a mean of their
+        own."""
         return np.where(self.row[: i + 1] < first, self.early[i], self.reward[: i + 1])
 
     def error(self, before: Any, now: Any) -> Any:
-        """The standard error of the difference between evaluations: binomial, otherwise by the
-        noise of those up to the earlier one, or to the later while that is not known, because a
-        fall is no noise."""
+        """The standard error of the difference between evaluations: binomial, or else estimated
+        from the evaluations up to the earlier one (up to the later one while that is unknown),
+        because a fall is not noise."""
         noise = self.noise[before]
         by_noise = 2 * np.where(np.isnan(noise), self.noise[now], noise)
         both = self.binomial[before] + self.binomial[now]
@@ -52,8 +53,8 @@ class _Evaluations(NamedTuple):
 def _for_each(
     e: Evidence, judge: Callable[[_Evaluations, int, list[bool]], Sequence[float]], fields: int
 ) -> d.Series:
-    """What a function says of each evaluation and those before it, repeated until the next one,
-    (fields, N). Its third argument is a list that it may keep something in."""
+    """Apply a function to each evaluation and those before it, and repeat its result until the next
+    evaluation, (fields, N). The third argument is a list in which the function may keep state."""
     score, count = e.column("eval_score"), e.column("eval_n")
     level, first = outcome(e).level, e.cadence.rows(SMOOTH)
     parts, rows = np.isin(np.arange(len(score)), e.data), e.start + np.arange(len(score))
@@ -74,7 +75,7 @@ def _for_each(
 
 @once
 def gap(e: Evidence) -> Measurement:
-    """Each evaluation against those before it at which the reward was no higher."""
+    """Each evaluation against earlier ones at which the reward was no higher."""
     first = e.cadence.rows(SMOOTH) - 1
 
     def judge(of: _Evaluations, i: int, losses: list[bool]) -> Sequence[float]:
@@ -109,7 +110,7 @@ def gap(e: Evidence) -> Measurement:
 
 @once
 def loss(e: Evidence) -> Measurement:
-    """Two evaluations in a row against the best before both."""
+    """Two evaluations in a row against the best before them."""
 
     def judge(of: _Evaluations, i: int, _: list[bool]) -> Sequence[float]:
         before = np.flatnonzero(of.part[: max(i - 1, 0)] == of.part[i])
@@ -138,19 +139,20 @@ def loss(e: Evidence) -> Measurement:
 
 
 def _is_material(before: float, now: float, share: float) -> bool:
-    """Whether a loss is large enough to matter; any is where the scores are no shares."""
+    """Whether a loss is large enough to matter. If scores are not shares, every loss is."""
     return not 0 <= now <= before <= 1 or before - now >= share * before
 
 
 def _limit(n: int) -> float:
-    """Standard errors by which an evaluation must differ from one of the `n` before it: the shares
-    5 / ((n + 4) (n + 5)) of RUN_RATE add up to 1, however many evaluations there are."""
+    """The number of standard errors by which an evaluation must differ from one of the `n` before
+    it. The shares 5 / ((n + 4) (n + 5)) of RUN_RATE add up to 1, however many evaluations there
+    are."""
     return NormalDist().inv_cdf(1 - RUN_RATE * 5 / ((n + 4) * (n + 5)) / n)
 
 
 def _binomial(score: d.Series, count: d.Series) -> d.Series:
     """Squared standard errors, with two right and two wrong answers added (Agresti and Coull 1998);
-    NaN where the score is no share of so many questions."""
+    NaN if the score is not a share of so many questions."""
     share = (score * count + 2) / (count + 4)
     return np.where((score >= 0) & (score <= 1), share * (1 - share) / count, np.nan)
 

@@ -18,7 +18,7 @@ RETENTION_SHARE = 0.5  # of the gain of a step's own correct responses
 
 
 def _likelihood(e: Evidence, row: int) -> str:
-    """What correct responses gain or have lost, on the best evidence there is."""
+    """In words: the gain or loss of correct responses, by the best available evidence."""
     if e.has_delta[row]:
         text = f"mean Δ {e.delta[row]:+.2f} nats per response over {e.cadence.spans(SMOOTH)} steps"
         # As often up as down, so the decay test keeps its rate; smaller losses show later.
@@ -51,7 +51,7 @@ def decay(e: Evidence) -> Measurement:
 
 @once
 def retention(e: Evidence) -> Measurement:
-    # A policy that moves at all leaves what it sampled before: a loss alone would be no sign.
+    # Any change of the policy makes its earlier samples less likely: a loss alone is no sign.
     net = e.column("retention_delta") + RETENTION_SHARE * e.column("delta_correct")
     evidence = d.e_detector(d.loss_score(net, e.resets.tolist()), e.arl)
     change = mean(e, "retention_delta", SMOOTH)
@@ -78,7 +78,7 @@ def collapse(e: Evidence) -> Measurement:
         symptoms = " and ".join(name for name, there in signs.items() if there) or "a faster fall"
         return f"decay turned into {symptoms}: {_likelihood(e, row)}"
 
-    # What is lost inside is critical once the reward falls, and where there is none to see.
+    # A loss of likelihood is critical once the reward falls, or if no reward was measured.
     grave = c.recently(e, slips(e), 1) | np.isnan(outcome(e).level)
     always = np.ones_like(e.has_delta)
     return Measurement(always, e.delta, np.zeros_like(e.delta), message, grave=grave)

@@ -1,4 +1,4 @@
-"""Series and words that several rules share. Causal; NaN where nothing was measured."""
+"""Series and phrases shared by several rules. Causal; NaN where nothing was measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def mean(e: Evidence, name: str, window: int) -> d.Series:
 
 
 def share_above(e: Evidence, name: str, window: int, limit: float, what: str) -> Measurement:
-    """The mean of a share over `window` steps is above `limit`; `what` says the share of what."""
+    """Measure whether the mean of a share over `window` steps is above `limit`; `what` names the
+    share."""
     share = mean(e, name, window)
 
     def message(row: int) -> str:
@@ -36,8 +37,8 @@ def share_above(e: Evidence, name: str, window: int, limit: float, what: str) ->
 
 
 class Change(NamedTuple):
-    """Mean of the last few steps and of the BEFORE steps before them, with the standard error of
-    their difference by the noise of the steps before."""
+    """Mean of the last few steps, mean of the BEFORE steps before them, and the standard error of
+    their difference from the noise of the steps before."""
 
     before: d.Series
     now: d.Series
@@ -46,7 +47,7 @@ class Change(NamedTuple):
 
 @once
 def change(e: Evidence, name: str, recent: int = RECENT) -> Change:
-    """The change of a signal, or of the outcome if that is the "reward", at each row."""
+    """The change of a signal at each row; of "reward", the change of the outcome."""
     last, window = e.cadence.rows(recent), e.cadence.rows(BEFORE, 10)
 
     def statistics(values: d.Series) -> list[d.Series]:
@@ -60,7 +61,7 @@ def change(e: Evidence, name: str, recent: int = RECENT) -> Change:
 
 
 def reward_left(e: Evidence) -> d.Series:
-    """The reward of the last few steps as a share of that before, both above the floor."""
+    """The reward of the last few steps as a share of the reward before, both above the floor."""
     reward, floor = change(e, "reward"), outcome(e).floor
     height = reward.before - floor
     return np.where(height > 0, (reward.now - floor) / height, np.nan)
@@ -78,11 +79,11 @@ def over_former_max(
     lasts: int | None = None,
     resets: Flags | None = None,
 ) -> d.Series:
-    """Each value over the largest of those before it; NaN before there are `least` of them.
+    """Each value over the largest earlier one; NaN before there are `least` of them.
 
-    Values of at least `limit` times that largest are not added to it, so that a jump remains one
-    however long it lasts; with `lasts`, it is added after so many steps. Rows where `resets` is
-    true forget all values before.
+    Values of at least `limit` times the largest are not added to it, so a jump remains a jump
+    however long it lasts; with `lasts`, it is added after so many steps. Rows in `resets` forget
+    all earlier values.
     """
     out = [np.nan] * len(values)
     starts = set() if resets is None else set(np.flatnonzero(resets).tolist())
@@ -104,11 +105,11 @@ def over_former_max(
 
 
 def restarts(e: Evidence, *kinds: RestartKind) -> Flags:
-    """Rows at which the run is declared to have changed in one of these ways."""
+    """Rows with a declared change of one of these kinds."""
     return np.isin(e.step, [step for step, kind in e.restarts.items() if kind in kinds])
 
 
 def reward_name(e: Evidence) -> str:
-    """The name of what `outcome` judges."""
+    """The display name of the outcome's signal."""
     is_reward = reward_signal(e) == "reward"
     return "the reward" if is_reward else "the share of correct responses"

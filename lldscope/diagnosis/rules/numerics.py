@@ -1,5 +1,5 @@
-"""Numbers that are not finite, or differ in engine and trainer; updates of nothing; a learning rate
-that jumped."""
+"""Numbers that are not finite; differences between engine and trainer; updates without effect;
+jumps of the learning rate."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def nonfinite(e: Evidence) -> Measurement:
 
 @once
 def idle(e: Evidence) -> Measurement:
-    """Steps up to each row whose gradient, or learning rate, was 0 and whose rewards differed."""
+    """The number of steps in a row, up to each row, with a gradient or learning rate of 0 although
+    rewards differed."""
     stride, least = e.cadence.stride, e.cadence.rows(IDLE_STEPS)
     norm, deviation = e.column("grad_norm"), e.column("reward_sd")
     # A row may stand for several steps, or a part of its batch: the share is the chance at most
@@ -108,9 +109,9 @@ NO_GRADIENT = (
 
 
 class Scale(NamedTuple):
-    """How far apart engine and trainer may be by one signal: `limit` at any time, from which on it
-    is an alarm; after GAP_FIRST steps `growth` × their median as well, or `least` if that is more.
-    `what` names it, with its value."""
+    """Tolerance for the difference between engine and trainer, by one signal. Above `limit` the
+    alarm fires at any time; after GAP_FIRST steps also above `growth` × the median of the first
+    steps, or `least` if that is larger. `what` formats the signal's name with its value."""
 
     limit: float
     least: float
@@ -134,8 +135,8 @@ SCALES = {
 
 @once
 def engine_mismatch(e: Evidence) -> Measurement:
-    """A gap that grew explains nothing where the reward had fallen before, or the entropy grew as
-    much: a policy that breaks makes larger differences."""
+    """The engine differs from the trainer. A gap that grew is no cause if the reward had fallen
+    before, or if the entropy grew as much: a policy that breaks widens the gap."""
     each = np.stack([_gap(e, name, scale) for name, scale in SCALES.items()])
     judged = np.argmax(~np.isnan(each[:, 0]), axis=0)  # of SCALES, at each row
     level, first, limit = np.take_along_axis(each, judged[None, None], 0)[0]
@@ -164,8 +165,8 @@ def engine_mismatch(e: Evidence) -> Measurement:
 
 
 def _now_and_first(e: Evidence, name: str) -> d.Series:
-    """The median of the last steps, because a KL can be large for one token, and of the first:
-    (2, N)."""
+    """The median of the last steps (one token can make a KL large) and of the first steps: (2,
+    N)."""
     rows = e.cadence.rows(GAP_STEPS)
 
     def statistics(values: d.Series) -> d.Series:
@@ -176,7 +177,7 @@ def _now_and_first(e: Evidence, name: str) -> d.Series:
 
 
 def _gap(e: Evidence, name: str, scale: Scale) -> d.Series:
-    """`_now_and_first`, and the limit: (3, N)."""
+    """The rows of `_now_and_first`, and the limit: (3, N)."""
     least = e.cadence.rows(GAP_FIRST)
 
     def limit(values: d.Series) -> d.Series:
@@ -188,7 +189,7 @@ def _gap(e: Evidence, name: str, scale: Scale) -> d.Series:
 
 
 class _Kinds(NamedTuple):
-    """Means of what tells the kinds of mismatch apart."""
+    """Means of the signals that distinguish the kinds of mismatch."""
 
     age: d.Series
     ratios: list[d.Series]
@@ -205,7 +206,7 @@ class _Kinds(NamedTuple):
         )
 
     def older(self, row: int) -> str:
-        """Why the weights may be older, by the age of rollouts where it is known."""
+        """Why the weights may be older, using the age of rollouts if known."""
         age, why = self.age[row], "new ones do not reach the engine"
         if not age < OLD:
             why += ", or rollouts are old on purpose"
@@ -213,8 +214,8 @@ class _Kinds(NamedTuple):
         return f"older weights ({why})"
 
     def likely(self, e: Evidence, row: int) -> str:
-        """What keeps engine and trainer apart, by how the ratios r = π_old/π_behaviour are
-        distributed (docs/engines.md); empty where they do not say."""
+        """The likely kind of mismatch, by the distribution of the ratios r = π_old/π_behaviour
+        (docs/engines.md); empty if the ratios do not tell."""
         gap, k3, ratio, chi2, far = (series[row] for series in self.ratios)
         if np.isnan(k3 + ratio + far):
             return ""
@@ -240,7 +241,7 @@ class _Kinds(NamedTuple):
 
 
 def _noise(e: Evidence, row: int, k3: float) -> float:
-    """Standard error of the means of log r and of r: their variance is 2 k3 where r is close to
+    """Standard errors of the means of log r and of r: both variances are 2 k3 if r is close to
     1."""
     rows = e.start + row + 1
     steps = min(rows, e.cadence.rows(SHAPE_STEPS))
@@ -263,7 +264,7 @@ def step_size(e: Evidence) -> Measurement:
 
 def without_effect(e: Evidence) -> bool:
     """A step moves the policy far more than at first, and the reward has neither risen nor been
-    lost: so does a trainer whose weights do not reach the engine that samples."""
+    lost: a sign that the trainer's weights do not reach the engine."""
     now, first = _step_kl(e)[:, -1] if len(e.step) else np.full(2, np.nan)
     change, is_lost = rise(e), outcome(e).share[-1:].min(initial=1.0) < DECLINED
     has_grown = now >= GROWN * first > 0
@@ -272,7 +273,7 @@ def without_effect(e: Evidence) -> bool:
 
 @once
 def _step_kl(e: Evidence) -> d.Series:
-    """Its mean over the last steps and over the first, (2, N)."""
+    """Mean `step_kl` over the last steps and over the first, (2, N)."""
     step_kl = m.mean(e, "step_kl", STEP_KL_STEPS)
     return on_measured(
         step_kl, lambda v: np.stack([v, d.from_first(v, STEP_KL_STEPS)]), series=2

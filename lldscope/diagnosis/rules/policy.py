@@ -1,7 +1,5 @@
-"""Signs from inside the policy: entropy, gradient, KL, clipping and length, and their usual level.
-
-None of them says that the outcome is lost. While the reward clearly rises they are information.
-"""
+"""Signs of the policy: entropy, gradient, KL, clipping and length, against their usual level. None
+of them says that the outcome is lost; while the reward clearly rises they are information."""
 
 from __future__ import annotations
 
@@ -22,11 +20,12 @@ from .measures import EARLIER_MAXIMUM, percent
 CLIPPED = 0.01  # of the tokens
 CLIP_STEPS = 10
 FALL_STEPS = 40  # steps over which the slope is taken
+VANISHED_STEPS = 5  # in a row
 UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number is planned
 FROM_SURGE = 0.5  # × usual: what falls from a surge to no less is only coming back
 FLOOR_BACK = 2.0  # × the floor: then it is over
 CLEAR_FALL = 3.0  # standard errors of the slope
-MEDIAN_ERROR = 1.2533  # standard error of a median over that of the mean, normal distribution
+MEDIAN_ERROR = 1.2533  # standard error of a median / of a mean, normal distribution
 NO_GRADIENT = "Steps whose groups all have equal rewards have no gradient and are left out"
 USUAL = (
     f"The median of the last {usual.RECENT} or {SMOOTH} steps is compared with that of up to "
@@ -40,8 +39,8 @@ def _sign(
     rule: str, limit: float, what: str, *signals: str, unit: str = "", for_steps: int = 5,
     evidence: str = "", but: Callable[[Evidence], Flags] | None = None, **words: Any,
 ) -> Rule:
-    """The rule that a signal departs from its usual level, which `limit` is a multiple of, where
-    nothing else says so already. Of two signals it is the one of `tool_use`."""
+    """The rule for a signal that departs from its usual level by the factor `limit`, unless another
+    rule covers the case. With two signals, the one of `tool_use` counts."""
     bound = f"{short(limit, 2) if limit >= 1 else f'1/{1 / limit:.0f}'} ×"
 
     @once
@@ -77,7 +76,7 @@ NOW = {
 
 
 def _now(e: Evidence, name: str, row: int) -> str:
-    """What a signal of `families` is at a row, and was before."""
+    """In words: the signal of a family at a row, and its earlier level."""
     if name == "n_nonfinite":
         return NOW[name]
     if name == "kl":
@@ -91,6 +90,16 @@ def _now(e: Evidence, name: str, row: int) -> str:
         return NOW[name].format(short(values[~np.isnan(values)][-1], 2))
     before = f" (usually {short(base, 2)})"
     return NOW[name].format(short(base * float(departure.ratio[row]), 2)) + before
+
+
+@once
+def gradient_left(e: Evidence) -> Flags:
+    """One of the last steps with a gradient had no small fraction of the usual one: where few
+    groups differ, the gradient of most steps is small, and the policy learns."""
+    level = usual.fallen(e, "grad_norm").usual
+    share = usual.gradient_norm(e) / np.where(level > 0, level, np.nan)
+    rows = e.cadence.rows(VANISHED_STEPS)
+    return on_measured(share, lambda v: d.consecutive(v <= usual.VANISHED), None, 0.0) < rows
 
 
 @once
@@ -114,9 +123,13 @@ def clipping(e: Evidence) -> Measurement:
     growth = usual.risen(e, "clip_share")
 
     def message(row: int) -> str:
-        now = f"{percent(share[row])} of the tokens of {e.cadence.spans(CLIP_STEPS)} steps were "
-        usually = "" if np.isnan(growth.usual[row]) else f", usually {percent(growth.usual[row])}"
-        return f"{now}clipped{usually} (limit {percent(CLIPPED)})"
+        clipped, level = short(100 * share[row], 2), growth.usual[row]
+        normal = "" if np.isnan(level) else f"; {short(100 * level, 2)} % is usual in this run"
+        steps = e.cadence.spans(CLIP_STEPS)
+        return (
+            f"{clipped} % of the tokens of {steps} steps were clipped "
+            f"(limit {percent(CLIPPED)}){normal}"
+        )
 
     return Measurement(share > CLIPPED, share, CLIPPED, message, grave=growth.holds)
 
@@ -151,7 +164,7 @@ def entropy_floor(e: Evidence) -> Measurement:
         return (level(values) - d.shifted(level(values), apart)) / (apart * e.cadence.stride)
 
     def error(values: d.Series) -> d.Series:
-        """Of what is left without the trend: a steep fall is no noise."""
+        """Standard error of the residuals about the trend: a steep fall is not noise."""
         variance = d.noise_of_means(values - d.trailing_median(values, smooth, smooth))
         return MEDIAN_ERROR * np.sqrt(2 * variance / smooth) / (apart * e.cadence.stride)
 
@@ -238,11 +251,12 @@ RULES = (
         confused_with="A smaller batch, or a loss that sums over the tokens of growing responses.",
     ),
     _sign(
-        "grad-vanishing", usual.VANISHED, "the gradient norm", "grad_norm",
+        "grad-vanishing", usual.VANISHED, "the gradient norm", "grad_norm", but=gradient_left,
+        for_steps=1,
         cause="The gradient vanished", action="check the rewards of the groups and the loss mask",
         meaning="The gradient norm is a small fraction of what it was although rewards still "
         "differ within groups: the updates no longer change the policy.",
-        evidence=f". {NO_GRADIENT}",
+        evidence=f", and so is each of the last {VANISHED_STEPS} steps. {NO_GRADIENT}",
         advice="Check that the loss mask is not empty and what the loss is divided by.",
         confused_with="A policy that solves nearly everything (zero-signal), or has almost no "
         "entropy left (entropy-floor).",

@@ -1,5 +1,5 @@
-"""Responses that are not what the policy wrote: cut by a limit, with other text in the loss, or
-without what a tool should have returned; and those that repeat themselves."""
+"""Responses that are not the policy's own text: cut by a limit, trained on foreign text, or without
+a tool's answer; and responses that repeat themselves."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ REPEATED_FIRST = 20  # measured steps that are the usual
 
 @once
 def truncation(e: Evidence) -> Measurement:
-    """Info if it was so from the first step; a warning if it has risen, or no group has a signal
-    because of it. It explains no loss that was there before, while far fewer responses were cut
-    than the reward had lost."""
+    """Info if responses were cut from the first step on; a warning if the share has risen, or if
+    truncation leaves no group a signal. Truncation does not explain an earlier loss, as long as far
+    fewer responses were cut than the reward had lost."""
     what = "of the rollouts were cut by a length limit"
     cut = m.share_above(e, "truncated_share", c.CUT_STEPS, c.CUT, what)
     risen, more = c.truncation_risen(e), m.change(e, "truncated_share")
@@ -119,9 +119,9 @@ def mask_lint(e: Evidence) -> Measurement:
 
 
 def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
-    """Responses became much longer from one step to the next with as many calls as before, and
-    stay that long. What the policy writes by itself grows over many steps, or goes with invalid or
-    truncated turns."""
+    """Responses became much longer from one step to the next with as many calls as before, and stay
+    that long. Text written by the policy grows over many steps, or comes with invalid or truncated
+    turns."""
     before, now, _ = m.change(e, c.tool_use(e)[0], 1)
     usual = (now >= STEADY[0] * before) & (now <= STEADY[1] * before)
     bad_share = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
@@ -146,7 +146,7 @@ def repetition(e: Evidence) -> Measurement:
 
 @once
 def outage(e: Evidence) -> Measurement:
-    """Critical once the reward has fallen with it."""
+    """Critical once the reward has fallen too."""
     failing = m.share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
     return replace(failing, grave=slips(e) | np.isnan(outcome(e).level))
 

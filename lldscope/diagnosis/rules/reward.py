@@ -1,5 +1,5 @@
-"""The reward falls: on its own account, or while the policy does what it did before; or a component
-of it does, and others make up for that."""
+"""The reward falls: with the policy, or while the policy does not change; or one component falls
+and others compensate."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def decline(e: Evidence) -> Measurement:
 
 @once
 def crash(e: Evidence) -> Measurement:
-    """A length that changed within one step is a second sign, too."""
+    """The reward crashes. A length that changed within one step is a second sign."""
     changed = c.recently(e, _length_jumped(e, LENGTH_ALONE), 1) | step_change(e).holds
     falls = c.reward_crashed(e) | (o.slips(e) & changed)
     return _fall(e, falls, np.where(o.halved(e), o.HALF, o.CONFIRMED))
@@ -68,7 +68,7 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
         level, best = result.level[row], result.best[row]
         now = f"{m.reward_name(e)} is {level:.2f} ± {short(result.error[row], 1)} over "
         now += f"{result.steps(e, row)} steps"
-        if result.floor[row] < 0:  # a share of what is under 0 tells nobody anything
+        if result.floor[row] < 0:  # ratios of negative rewards are meaningless
             return f"{now}, and was about {best:.2f} at its best{also}"
         return (
             f"{now}, {percent(max(share[row], 0.0))} of its best (about {best:.2f}; limit "
@@ -80,7 +80,8 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
 
 @once
 def _length_jumped(e: Evidence, least: float) -> Flags:
-    """The length changed clearly, by a factor of `least`, and most of it within one step."""
+    """The length changed clearly, by a factor of at least `least`, and most of it within one
+    step."""
     length = m.change(e, "response_tokens")
     gain, ratio = length.now - length.before, length.now / length.before
     jumped = (np.fmax(ratio, 1 / ratio) >= least) & (np.abs(gain) > m.CLEAR * length.error)
@@ -89,7 +90,7 @@ def _length_jumped(e: Evidence, least: float) -> Flags:
 
 @once
 def step_change(e: Evidence) -> Measurement:
-    """The reward fell and the length changed within one step, and the reward has not come back."""
+    """The reward fell and the length changed within one step, and the reward has not recovered."""
     reward, length, share = m.change(e, "reward"), m.change(e, "response_tokens"), m.reward_left(e)
     ratio, recent = length.now / length.before, e.cadence.rows(m.RECENT)
     sudden = m.reward_fell(e) & (share <= STEP_REWARD)
@@ -108,20 +109,21 @@ def step_change(e: Evidence) -> Measurement:
 
 def _went(e: Evidence, share: d.Series, row: int) -> str:
     before, now = m.change(e, "reward").before[row], m.change(e, "reward").now[row]
-    if o.outcome(e).floor[row] < 0:  # a share of what is under 0 tells nobody anything
+    if o.outcome(e).floor[row] < 0:  # ratios of negative rewards are meaningless
         return f"{m.reward_name(e)} went from {before:.2f} to {now:.2f}"
     left = f"to {percent(max(share[row], 0.0))} of what it was"
     return f"{m.reward_name(e)} went {left} ({before:.2f} before, {now:.2f} now)"
 
 
 def _in_one_step(values: d.Series, gain: d.Series, recent: int) -> Flags:
-    """At least half of the gain came from the row before the last `recent` ones to the next."""
+    """At least half of the gain happened within one step, after the row before the last `recent`
+    rows."""
     step = d.shifted(values, recent - 1) - d.shifted(values, recent)
     return np.sign(gain) * step >= np.abs(gain) / 2
 
 
 def _until_it_comes_back(e: Evidence, sudden: Flags) -> Flags:
-    """From each sudden fall until the reward is what it was before, nearly, and stays there."""
+    """From each sudden fall until the reward is nearly back at its earlier level."""
     reward, floor = m.change(e, "reward"), o.outcome(e).floor
     holds, state = np.zeros(len(sudden), dtype=bool), d.cell()
     level, steps = state.value or (np.nan, 0)
@@ -138,8 +140,8 @@ def _until_it_comes_back(e: Evidence, sudden: Flags) -> Flags:
 
 @once
 def flat_score(e: Evidence) -> Measurement:
-    """The reward rises, and a score of correctness does not: from the window before the last to the
-    last, or from the first to the last."""
+    """The reward rises, but the score of correctness does not: between the last two windows, or
+    between the first window and the last."""
     window = e.cadence.rows(SCORE_STEPS)
 
     def gains(name: str) -> d.Series:
@@ -176,7 +178,8 @@ def flat_score(e: Evidence) -> Measurement:
 
 
 def _gains(values: d.Series, window: int) -> d.Series:
-    """In standard errors: of the last window over the one before, and over the first, (2, N)."""
+    """Gains in standard errors: of the last window over the previous one, and over the first, (2,
+    N)."""
     mean = d.trailing_mean(values, window, window)
     error = np.sqrt(2 * d.shifted(d.noise_of_means(values), window) / window) + 1e-9
     start = d.from_first(mean, window)
@@ -193,7 +196,7 @@ def _bare(component: str) -> str:
 
 
 def _rose_most(e: Evidence, row: int, fell: str) -> str:
-    """The component that has risen most, in words, beside one that did not."""
+    """In words: the component that has risen most, next to one that has not."""
     gains = {}
     for name in _components(e):
         values = e.so_far(name, row)
@@ -206,7 +209,7 @@ def _rose_most(e: Evidence, row: int, fell: str) -> str:
 
 @once
 def parsing(e: Evidence) -> Measurement:
-    """The reward fell at once, and every measured signal of the policy is what it was."""
+    """The reward fell at once, while every measured signal of the policy stayed the same."""
     share, reward = m.reward_left(e), m.change(e, "reward")
     ratios = {name: (of := m.change(e, name)).now / of.before for name in POLICY}
     measured = {name: ~np.isnan(ratio) for name, ratio in ratios.items()}
@@ -232,7 +235,7 @@ def parsing(e: Evidence) -> Measurement:
 
 @once
 def replaced(e: Evidence) -> Measurement:
-    """A component is under DECLINED of its best beyond noise, and the reward is not."""
+    """A component is below DECLINED of its best beyond noise, and the reward is not."""
     names, n = _components(e), len(e.step)
     holds, share = np.zeros(n, dtype=bool), np.full(n, np.nan)
     worst, (grave, low) = np.zeros(n, dtype=np.int64), np.zeros((2, n), dtype=bool)
@@ -260,7 +263,7 @@ def replaced(e: Evidence) -> Measurement:
 
 
 def unpaid(e: Evidence) -> list[str]:
-    """The components of the reward that have been 0 in every step, while the reward was not."""
+    """Components that have been 0 in every step, while the reward was not."""
     if not _extent(e, o.reward_signal(e))[1] > 0:
         return []
     extents = {name: _extent(e, name) for name in _components(e)}
@@ -269,7 +272,7 @@ def unpaid(e: Evidence) -> list[str]:
 
 @once
 def _extent(e: Evidence, name: str) -> tuple[int, float]:
-    """In how many rows so far a signal was measured, and the largest size it has had."""
+    """The number of rows with a measurement so far, and the largest absolute value."""
     values, state = np.abs(e.column(name)), d.cell()
     rows, most = state.value or (0, 0.0)
     measured = values[~np.isnan(values)]

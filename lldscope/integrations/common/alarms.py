@@ -1,4 +1,4 @@
-"""What a training does when an alarm fires, save, or save and stop, and what it says at its end."""
+"""The action on an alarm (save, or save and stop), and the summary at the end of a training."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def record_training(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """The training itself; closes the recorder with how it ended, and says what was seen."""
+    """The training itself. It closes the recorder with the training's end and prints the
+    summary."""
     try:
         with recorder:
             result = train(*args, **kwargs)
@@ -108,8 +109,7 @@ def record_training(
 
 
 def farewell(place: Any) -> None:
-    """One line on stdout: what was seen, and where to look. An error here is logged and goes no
-    further."""
+    """Print one line: verdict, and where to look. An error here is only logged."""
     try:
         with open_run(place) as run:
             state = check(run)

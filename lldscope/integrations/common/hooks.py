@@ -1,4 +1,4 @@
-"""How adapters hook into trainers: methods that are replaced, modules that are not imported yet."""
+"""Hooks into trainers: replaced methods, and modules that are imported later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Method = Callable[..., Any]
 
 
 def replace(owner: Any, name: str, method: Method) -> None:
-    """`method(original, …)` in place of the object's own method."""
+    """Replace the object's own method by `method(original, …)`."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -27,7 +27,8 @@ def replace(owner: Any, name: str, method: Method) -> None:
 
 @contextmanager
 def evaluation_mode(model: Any) -> Iterator[None]:
-    """Evaluation mode for all modules, and afterwards each as it was: some may be frozen so."""
+    """Evaluation mode for all modules, then the previous mode of each (some may be frozen in
+    evaluation mode)."""
     training = [m for m in model.modules() if m.training]
     try:
         for module in training:
@@ -39,14 +40,15 @@ def evaluation_mode(model: Any) -> Iterator[None]:
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
-    """Call `action` when the module `name` has been imported, at once if it has been.
+    """Call `action` when the module `name` has been imported; immediately if it already is.
 
     For: verl's trainers (verl.trainer.ppo.v1, verl 0.9). verl loads plug-ins (entry points
     `verl.plugins`) in every process during `import verl`; `register_trainer` takes a class, and a
     subclass needs verl's trainers, whose import takes seconds that only the driver should spend.
+
     Upstream: worker backends register a loader that runs when they are selected
-    (https://github.com/verl-project/verl/pull/6422); trainers have no such loader yet.
-    Remove when `verl.trainer.ppo.v1` can register a trainer by a loader or by its import path.
+    (https://github.com/verl-project/verl/pull/6422); trainers have no such loader yet. Remove when
+    `verl.trainer.ppo.v1` can register a trainer by a loader or by its import path.
     """
     if name in sys.modules:
         action()

@@ -1,5 +1,5 @@
-"""What a trainer's own log gets of each recorded step, so that its charts show what no tracker has:
-Δ and its kin, phase, verdict, and the alarms that have begun."""
+"""Entries for a trainer's own log at each recorded step: Δ and related signals, phase, verdict, and
+new alarms."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class StepLog:
 
     An entry has the means of SIGNALS over its steps, `delta_correct_action_0` and so on,
     `decay_test` (evidence of decay over its limit: the test fires at 1), `phase` (as PHASES, else
-    0) and `verdict` (as VERDICTS, else 0), as `lldscope check` says them of the same rows.
+    0) and `verdict` (as VERDICTS, else 0), equal to those of `lldscope check`.
     """
 
     @classmethod
     def of(cls, recorder: Any, fail_open: FailOpen, enabled: bool) -> StepLog | None:
-        """None where it is off, or DuckDB is missing, as on a node that only records."""
+        """None if logging is off, or if DuckDB is missing, as on a node that only records."""
         if enabled and find_spec("duckdb") is None:
             fail_open.missing("the trainer's own log", "the package duckdb is not installed")
             return None
@@ -53,8 +53,8 @@ class StepLog:
         self._firing: dict[str, Severity] | None = None
 
     def entry(self, steps: Sequence[int]) -> dict[str, float]:
-        """The entry for these steps, which are sealed; passes on the alarms that have begun. Empty
-        before the first row."""
+        """The entry for these sealed steps; new alarms are passed on. Empty before the first
+        row."""
         if self._run is None:
             self._run = open_run(self._path)
         else:
@@ -78,8 +78,8 @@ class StepLog:
             self._run.close()
 
     def _pass_on(self, state: RunState) -> None:
-        """Alarms that fire now and did not in the entry before, or were less severe. Those that
-        fire in the first entry of a resumed run are not new."""
+        """Pass on alarms that fire now and did not, or were milder, in the previous entry. Alarms
+        in the first entry of a resumed run are not new."""
         firing = {a.rule: a.severity for a in state.firing if a.severity > Severity.INFO}
         before, self._firing = self._firing, firing
         for alarm in state.firing:
@@ -106,8 +106,8 @@ def _mean(values: Any) -> float:
 
 
 def alert(alarm: AnyAlert) -> None:
-    """By W&B's or Trackio's own alerts, where this process has a run open there; as text in any
-    case."""
+    """Raise the alarm through W&B or Trackio if this process has a run open there; always print
+    it."""
     title = in_one_line(f"{alarm.rule} ({alarm.severity})")
     text = in_one_line(f"{alarm.message}. {alarm.advice}")
     log.warning("lldscope: %s: %s", title, text)

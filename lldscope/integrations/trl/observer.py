@@ -1,8 +1,8 @@
 """Follows a TRL trainer through its own methods and records each rollout batch as one step.
 
-A method here that takes an `original` replaces the trainer's method, calls it and returns what it
-returns; the others are its events. An error in recording is logged once, counted, and costs the
-rows of that step, never the training.
+A method with a parameter `original` replaces the trainer's method, calls it and returns its result;
+the other methods are callbacks. An error in recording is logged once, counted, and costs the rows
+of that step, never the training.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ Method = Callable[..., Any]
 
 @dataclass(eq=False)
 class Observer(TrainerCallback):
-    """`correct(prompts, completions, completion_ids, rewards, **columns)` says which rollouts of
-    this rank are correct; `scorer` is the trainer's own scoring method; `writer` records each
-    rollout batch after its last update; `action` is what an alarm asks for; `step_log` is what the
-    trainer's own log gets."""
+    """`correct(prompts, completions, completion_ids, rewards, **columns)` judges the rollouts of
+    this rank; `scorer` is the trainer's own scoring method; `writer` records each rollout batch
+    after its last update; `action` is the action on an alarm; `step_log` writes entries for the
+    trainer's own log."""
 
     trainer: Any
     recorder: Any
@@ -134,8 +134,8 @@ class Observer(TrainerCallback):
         return result
 
     def loss(self, original: Method, *args: Any, **kwargs: Any) -> Any:
-        """`compute_loss` of a micro-batch, plus the LLDS term. Only the loss itself is changed by
-        that, of what a subclass may return."""
+        """`compute_loss` of a micro-batch, plus the LLDS term. If a subclass returns more than the
+        loss, the rest is unchanged."""
         if not self.trainer.model.training:
             return original(*args, **kwargs)
         inputs = (dict(zip(LOSS, args, strict=False)) | kwargs)["inputs"]
@@ -174,7 +174,8 @@ class Observer(TrainerCallback):
         return norm
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        """After a checkpoint the next step is micro-batches done / those of a rollout batch."""
+        """After a checkpoint, the next step is the number of micro-batches done / those of a
+        rollout batch."""
         state, per_update = self.trainer.state, self.trainer.args.gradient_accumulation_steps
         every = micro_batches(self.trainer)
         self._next_step = state.global_step * per_update // every
@@ -229,7 +230,7 @@ class Observer(TrainerCallback):
             self.step_log.close()
 
     def log(self, original: Method, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        """`log`; the summary and evaluations are of no step."""
+        """`log`; the summary and evaluations belong to no step."""
         if self._unlogged and self.step_log is not None and "loss" in logs:
             steps, self._unlogged = self._unlogged, []
             if self.recorder.rank == 0:
@@ -246,7 +247,7 @@ class Observer(TrainerCallback):
 
     @property
     def _elsewhere(self) -> float:
-        """Seconds so far of rollouts and recording, which do not count as update time."""
+        """Seconds so far of rollouts and recording, which are not update time."""
         return self._sampling + self.fail_open.seconds
 
     def _record_parts(self, step: int) -> None:
@@ -262,7 +263,7 @@ class Observer(TrainerCallback):
             )
 
     def _judge(self, **samples: Any) -> list[bool | None]:
-        """Which rollouts are correct; None for all of them where `correct=` fails."""
+        """Which rollouts are correct; None for all of them if `correct=` fails."""
         n = len(samples["completions"])
         try:
             verdicts = self.correct(**samples)
@@ -301,7 +302,7 @@ class Observer(TrainerCallback):
         if not self._open:
             return  # the rollout batch could not be recorded, which was said
         if BATCH not in inputs:
-            raise LldscopeError("the loss is not given what the rollouts were made into")
+            raise LldscopeError("the loss received other inputs than the rollouts")
         if int(inputs[BATCH]) not in self._open:
             return
         rollouts, rows = self._open[int(inputs[BATCH])], inputs[ROWS]

@@ -1,4 +1,4 @@
-"""One rollout batch of TRL on this rank: its samples and tokens, and what the updates made of it.
+"""One rollout batch of TRL on this rank: its samples, tokens and updates.
 
 Rows are in the order of the prompts, before TRL shuffles them; a micro-batch names its rows by
 number. Shapes: N rollouts, T completion positions.
@@ -22,11 +22,11 @@ Correct = Callable[..., list[bool | None]]
 
 @dataclass(frozen=True)
 class Samples:
-    """What TRL passed to the reward functions, and what they returned: N of each, of this rank.
+    """The arguments and results of TRL's reward functions: N of each, on this rank.
 
-    rewards: the total, Σ weight · reward over the functions that gave one; NaN where none did.
-    first: number of row 0 among the rows of all ranks. parts: reward function → its
-    reward, where there are several.
+    rewards: the total, Σ weight · reward over the functions that returned one; NaN if none did.
+    first: number of row 0 among the rows of all ranks. parts: reward function → its reward, if
+    there are several.
     """
 
     examples: list[dict[str, Any]]
@@ -85,9 +85,9 @@ def of_all_ranks(accelerator: Any, correct: list[bool | None]) -> list[bool | No
 
 @dataclass
 class Update:
-    """What one optimizer update saw of a rollout batch, on this rank. Losses are those of its
-    micro-batches; `window` counts these, those of other rollout batches included. `ratios` is
-    empty where the loss was computed from log-probabilities that cannot be seen."""
+    """One optimizer update on a rollout batch, on this rank. Losses are those of its micro-batches;
+    `window` counts all of the update's micro-batches, also of other rollout batches. `ratios` is
+    empty if the loss hides its log-probabilities."""
 
     losses: list[Tensor] = field(default_factory=list)
     kl_sums: list[Tensor] = field(default_factory=list)
@@ -101,8 +101,8 @@ class Update:
     lr: float | None = None
 
     def mean(self, shares: list[Tensor]) -> float | None:
-        """The update's value of a loss of which each micro-batch computed its share; None if none
-        did."""
+        """The update's value of a loss, from the shares of its micro-batches; None if none computed
+        it."""
         if not shares:
             return None
         return float(torch.stack(shares).double().sum()) * self.window / len(shares)
@@ -155,8 +155,8 @@ class StepRollouts:
         self.has_post[rows] = True
 
     def add_micro_batch(self, rows: Tensor, logps: Tensor | None, entropy: Tensor | None) -> Update:
-        """Store what a micro-batch's loss was computed from, None if that is not known; returns the
-        update in progress."""
+        """Store the inputs of a micro-batch's loss, None if unknown; returns the update in
+        progress."""
         if logps is not None:
             self.inner[rows] = logps.float()
             self.has_inner[rows] = True
@@ -177,7 +177,7 @@ class StepRollouts:
         self.llds_penalty[rows] = penalty.float()
 
     def close_update(self, grad_norm: float | None, is_skipped: bool, lr: float | None) -> None:
-        """The optimizer has taken its step."""
+        """The optimizer has stepped."""
         if self.open_update is not None:
             self.open_update.grad_norm = grad_norm
             self.open_update.skipped, self.open_update.lr = is_skipped, lr
@@ -186,7 +186,7 @@ class StepRollouts:
 
 
 def micro_batches(trainer: Any) -> int:
-    """How many micro-batches one rollout batch serves."""
+    """The number of micro-batches of one rollout batch."""
     return int(trainer.args.steps_per_generation * trainer.num_iterations)
 
 

@@ -1,4 +1,4 @@
-"""Log-probabilities by TRL's own scoring, and what a micro-batch's loss was computed from."""
+"""Log-probabilities by TRL's own scoring, and the inputs of a micro-batch's loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where recording hooks into TRL's GRPOTrainer, and whether a trainer has it in this form."""
+"""The methods of TRL's GRPOTrainer that recording hooks into, and their check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOSS = ("model", "inputs")
 SCORING = (
     "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
 )
-# The trainer's methods that are replaced, with those of their arguments that are read, in order.
+# The replaced methods of the trainer, with their arguments that are read, in order.
 METHODS: dict[str, tuple[str, ...]] = {
     "_generate_and_score_completions": (),
     "_calculate_rewards": REWARDED,

@@ -29,7 +29,8 @@ log = logging.getLogger("lldscope")
 
 @dataclass
 class LLDSPolicyLossConfig(PolicyLossConfig):
-    """verl's `policy_loss` with the settings of LLDS; its `_target_` in verl's configuration.
+    """verl's `policy_loss` with the settings of LLDS; `_target_` in verl's configuration selects
+    it.
 
     llds_gate: "token", "response" or "action". llds_coefficient: λ. llds_dead_band: the drop in
     nats that a gate ignores; verl measures π_old in a separate pass, and two passes differ by

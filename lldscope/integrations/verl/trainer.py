@@ -77,8 +77,8 @@ class Recording(_VerlTrainer):
         self._lldscope = SETTINGS | settings
         if not isinstance(self._lldscope["correct"], float | int | str):
             raise LldscopeError(
-                "trainer.lldscope.correct is a least score or the name of what the reward function "
-                f"gives, not {self._lldscope['correct']!r}"
+                "trainer.lldscope.correct must be a minimum score, or the name of an extra value "
+                f"of the reward function; it is {self._lldscope['correct']!r}"
             )
         self._action = AlarmAction(
             *(self._lldscope[name] for name in ("on_alarm", "alarms", "look_every"))
@@ -101,7 +101,7 @@ class Recording(_VerlTrainer):
         return record_training(self._recorder, self._action, super().fit, *args, **kwargs)
 
     def on_step_end(self) -> None:
-        """Also what an alarm asks for: verl ends after the step that it takes for the last."""
+        """Also the action on an alarm: verl stops after the step that it takes for the last one."""
         super().on_step_end()
         control = SimpleNamespace(should_save=False, should_training_stop=False)
         self._action.act(control, self._step)
@@ -111,7 +111,7 @@ class Recording(_VerlTrainer):
             self.total_training_steps = self.global_steps
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        """verl's own; where it lies is what `lldscope rescue --plan` names."""
+        """verl's own saving; the path is stored for `lldscope rescue --plan`."""
         super()._save_checkpoint(*args, **kwargs)
         with self._fail_open("a checkpoint"):
             self._recorder.event("checkpoint", step=self._step, global_step=self.global_steps)

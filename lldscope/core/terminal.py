@@ -28,9 +28,7 @@ def console(*, stderr: bool = False, wide: bool = False, live: bool = False) -> 
     cut: a wrapped line would stay on the screen."""
     from rich.console import Console
 
-    out = Console(
-        stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=not live
-    )
+    out = Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=not live)
     if wide or not out.is_terminal:
         out.width = UNLIMITED
     return out

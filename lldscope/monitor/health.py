@@ -192,9 +192,10 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         () if judged else _logged(run),
     )
     state = RunState(
-        **_of_the_rows(assessment), **vars(life), **_of_the_files(run), verdict=answer,
-        alerts=alerts, headline=headline(trouble), silenced=silenced(run.notes(), firing),
-        dropped=_drop_counts(beats), false_alarm_bound=_bound(run, assessment),
+        **_of_the_rows(assessment), **vars(life), run=run.name, id=run.info.get("id"),
+        path=run.place, damaged=run.damaged, dropped=_drop_counts(beats), missing=missing(events),
+        unclear=run.unclear, verdict=answer, alerts=alerts, headline=headline(trouble),
+        silenced=silenced(run.notes(), firing), false_alarm_bound=_bound(run, assessment),
     )
     return state if run.counted == "steps" else _counted_in(run.counted, state)
 
@@ -209,13 +210,6 @@ def _of_the_rows(assessment: Assessment) -> dict[str, Any]:
         "last_step": assessment.last_step, "arl": assessment.arl,
         "events": tuple(assessment.account.events), "trend": assessment.course.trend,
         "basis": _basis(assessment.last.observed),
-    }
-
-
-def _of_the_files(run: Run) -> dict[str, Any]:
-    return {
-        "run": run.name, "id": run.info.get("id"), "path": run.place, "damaged": run.damaged,
-        "missing": missing(run.events()), "unclear": run.unclear,
     }
 
 

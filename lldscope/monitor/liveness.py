@@ -36,9 +36,7 @@ class Liveness:
     over: bool = False
 
 
-def liveness(
-    run: Run, assessment: Assessment, beats: Beats, now: float | None = None
-) -> Liveness:
+def liveness(run: Run, assessment: Assessment, beats: Beats, now: float | None = None) -> Liveness:
     """Judge run.json, the heartbeats of all ranks and the age of the last step."""
     now = time.time() if now is None else now
     last = floats(assessment.last.signals, "time", max(assessment.rows - 50, 0))

@@ -23,7 +23,7 @@ from ..storage.part import Part
 from .database import DUCKDB_2, create_empty, in_columns, queries_of, scan, stored_columns
 from .sandbox import confine, quote
 from .starts import Starts
-from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql, view_words
+from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
 FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
 STEPS = 1 << 32  # more than the numbers of all steps that a run can have
@@ -130,7 +130,7 @@ class SignalEngine:
         self._db.execute(f"UPDATE earlier SET tokens = {before}")
         for view in (*ROLLOUT_VIEWS, *STEP_VIEWS):
             sql = view_sql(view)
-            has_rows = not self._filled.isdisjoint(view_words(view))
+            has_rows = any(table in sql for table in self._filled)  # that it reads
             if view == "step_signals":
                 sql = sql.replace("{means}", self._imported_means())
             self._put(view, sql, follows, has_rows)
@@ -149,11 +149,8 @@ class SignalEngine:
                 rows = f"SELECT {', '.join(names)} FROM step_{name} ORDER BY step"
                 yield name, self._db.sql(rows).to_arrow_table()
 
-    def _put(
-        self, table: str, rows: str, exists: bool, has_rows: bool, kind: str = "TABLE"
-    ) -> None:
-        """Replace the rows of a table that exists, or create it with them. `has_rows`: whether
-        there may be any."""
+    def _put(self, table: str, rows: str, exists: bool, some: bool, kind: str = "TABLE") -> None:
+        """Replace the rows of a table that exists, by `some` or by none, or create it with them."""
         if not exists:
             if (before := self._kinds.get(table, kind)) != kind:
                 self._db.execute(f"DROP {before} {table}")
@@ -164,7 +161,7 @@ class SignalEngine:
         if table in self._filled:
             self._db.execute(f"TRUNCATE {table}")
             self._filled.discard(table)
-        if has_rows and self._execute(f"fill_{table}", f"INSERT INTO {table} {rows}")[0][0]:
+        if some and self._execute(f"fill_{table}", f"INSERT INTO {table} {rows}")[0][0]:
             self._filled.add(table)
 
     def _execute(self, name: str, sql: str) -> list[tuple[Any, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from importlib import resources
 
@@ -36,9 +35,3 @@ STEP_VIEWS = (
 def view_sql(name: str) -> str:
     """The SELECT behind a view, or the macros of all."""
     return (SQL / f"{name}.sql").read_text(encoding="utf-8")
-
-
-@cache
-def view_words(name: str) -> frozenset[str]:
-    """The words of a view's SQL, and so the names of all tables that it reads."""
-    return frozenset(re.findall(r"\w+", view_sql(name)))

@@ -16,7 +16,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +32,8 @@ class Cache:
     on."""
 
     def __init__(self, folder: Path, most: int, *packages: Path) -> None:
-        self._folder, self._most, self._packages = folder, most, packages
+        self._folder, self._most = folder, most
+        self._code = partial(code_version, *packages)
 
     def load(self, key: str, read: Callable[[Path, dict[str, Any]], _T]) -> _T | None:
         """What `read` makes of the entry's folder and state; None without a valid entry."""
@@ -60,9 +61,6 @@ class Cache:
 
     def _place(self, key: str) -> Path:
         return self._folder / hashlib.sha256(key.encode(errors="backslashreplace")).hexdigest()[:32]
-
-    def _code(self) -> str:
-        return code_version(*self._packages)
 
 
 def cache_dir() -> Path:

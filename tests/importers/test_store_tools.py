@@ -79,7 +79,7 @@ def test_a_run_on_mlflows_server_is_the_one_in_its_database(tmp_path, monkeypatc
         assert len(rows["here"]) > 40
         with pytest.raises(SeveralRuns, match="first, second"):
             local_paths((f"mlflow://127.0.0.1:{port}/made-up",), ImportRequest(), follow=False)
-        with pytest.raises(LldscopeError, match="nothing is not there"):
+        with pytest.raises(LldscopeError, match="The experiment nothing does not exist"):
             local_paths((f"mlflow://127.0.0.1:{port}/nothing/a",), ImportRequest(), follow=False)
     finally:
         if server.poll() is None:

@@ -18,15 +18,7 @@ import numpy as np
 from ..core.numbers import short
 from . import detectors as d
 from .alarms import evaluate_rules, firings
-from .causes import (
-    LAG,
-    explained_elsewhere,
-    explaining,
-    explains,
-    explanations,
-    falls,
-    lead,
-)
+from .causes import LAG, explained_elsewhere, explaining, explains, explanations, falls, lead
 from .conditions import least_rows
 from .detectors import Series
 from .evidence import Evidence, is_observed, once
@@ -192,8 +184,8 @@ def _brought_about_by(
     ]
     if causes:
         return min(causes)[1]
-    at_most = of.begin + lead(e, consequence)
-    before = [fall for fall in falls(e) if is_lld and fall.fired < at_most]
+    latest = of.begin + lead(e, consequence)
+    before = [fall for fall in falls(e) if is_lld and fall.fired < latest]
     if before:
         return f"the likelihood, which fell from step {before[-1].span[0]} on"
     just_before = of.begin - e.cadence.rows(LAG)

@@ -35,16 +35,13 @@ STALLED = Declaration(
 
 
 def markdown() -> str:
-    """The section "Rules" of docs/alarms.md: a table to choose from, and each rule in words."""
+    """The section "Rules" of docs/alarms.md: the names by severity, and each rule in words."""
     every = (*RULES, STALLED)
-    head = "| rule | severity | what it means | in runs that held |\n|---|---|---|---|"
-    rows = "\n".join(_row(rule) for rule in every)
-    return f"{head}\n{rows}\n\n" + "\n".join(_section(rule) for rule in every)
-
-
-def _row(rule: Declaration) -> str:
-    count = "{} of {}".format(*tallies()[rule.id]) if rule.id in tallies() else "–"
-    return f"| [{rule.id}](#{rule.id}) | {rule.severity} | {rule.meaning} | {count} |"
+    lines = [
+        f"- {s}: " + ", ".join(f"[{rule.id}](#{rule.id})" for rule in every if rule.severity == s)
+        for s in reversed(Severity)
+    ]
+    return "\n".join([*lines, "", *(_section(rule) for rule in every)])
 
 
 def _section(rule: Declaration) -> str:
@@ -52,11 +49,13 @@ def _section(rule: Declaration) -> str:
     needs += "".join(f", and `{name}`" for name in rule.needs_too)
     steps = rule.for_steps if isinstance(rule, Rule) else 1
     delay = "at once" if steps == 1 else f"after {steps} steps"
+    counted = tallies().get(rule.id)
+    held = "; in {} of {} runs that held".format(*counted) if counted else ""
     rows = [
-        (f"Evidence ({delay}; from {needs}):", rule.evidence), ("Do:", rule.advice),
+        (f"{rule.severity.capitalize()}{held}.", rule.meaning),
+        (f"Fires {delay}, from {needs}:", rule.evidence), ("Do:", rule.advice),
         ("Confused with:", rule.confused_with),
     ]
     if rule.promise not in ("", REPORTS):
         rows.append(("False alarms:", f"{rule.promise}."))
-    items = "\n".join(f"- **{name}** {as_sentence(text)}" for name, text in rows)
-    return f"### {rule.id}\n\n{items}\n"
+    return f"### {rule.id}\n\n" + "<br>".join(f"**{n}** {as_sentence(t)}" for n, t in rows) + "\n"

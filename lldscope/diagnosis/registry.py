@@ -35,27 +35,23 @@ STALLED = Declaration(
 
 
 def markdown() -> str:
-    """The section "Rules" of docs/alarms.md: the names by severity, and each rule in words."""
-    every = (*RULES, STALLED)
-    lines = [
-        f"- {s}: " + ", ".join(f"[{rule.id}](#{rule.id})" for rule in every if rule.severity == s)
-        for s in reversed(Severity)
-    ]
-    return "\n".join([*lines, "", *(_section(rule) for rule in every)])
+    """The table "Rules" of docs/alarms.md."""
+    rows = "\n".join(_row(rule) for rule in (*RULES, STALLED))
+    return f"| rule, severity, fired in runs that held | what it means, when it fires, what to do |\n|---|---|\n{rows}"
 
 
-def _section(rule: Declaration) -> str:
+def _row(rule: Declaration) -> str:
     needs = " or ".join(f"`{name}`" for name in rule.needs) or "the files of the run"
     needs += "".join(f", and `{name}`" for name in rule.needs_too)
     steps = rule.for_steps if isinstance(rule, Rule) else 1
     delay = "at once" if steps == 1 else f"after {steps} steps"
-    counted = tallies().get(rule.id)
-    held = "; in {} of {} runs that held".format(*counted) if counted else ""
-    rows = [
-        (f"{rule.severity.capitalize()}{held}.", rule.meaning),
-        (f"Fires {delay}, from {needs}:", rule.evidence), ("Do:", rule.advice),
-        ("Confused with:", rule.confused_with),
+    cells = [
+        ("", rule.meaning), (f"**Fires {delay}, from {needs}:** ", rule.evidence),
+        ("**Do:** ", rule.advice), ("**Confused with:** ", rule.confused_with),
     ]
     if rule.promise not in ("", REPORTS):
-        rows.append(("False alarms:", f"{rule.promise}."))
-    return f"### {rule.id}\n\n" + "<br>".join(f"**{n}** {as_sentence(t)}" for n, t in rows) + "\n"
+        cells.append(("**False alarms:** ", f"{rule.promise}."))
+    counted = tallies().get(rule.id)
+    held = "<br>{} of {}".format(*counted) if counted else ""
+    text = "<br>".join(f"{name}{as_sentence(words)}" for name, words in cells)
+    return f"| <a id=\"{rule.id}\"></a>**{rule.id}**<br>{rule.severity}{held} | {text} |"

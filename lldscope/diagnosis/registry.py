@@ -37,7 +37,8 @@ STALLED = Declaration(
 def markdown() -> str:
     """The table "Rules" of docs/alarms.md."""
     rows = "\n".join(_row(rule) for rule in (*RULES, STALLED))
-    return f"| rule, severity, fired in runs that held | what it means, when it fires, what to do |\n|---|---|\n{rows}"
+    head = "| rule, severity, fired in runs that held | what it means, when it fires, what to do |"
+    return f"{head}\n|---|---|\n{rows}"
 
 
 def _row(rule: Declaration) -> str:

@@ -69,8 +69,8 @@ def columns(of: Table) -> str:
         for c in of.columns
         if c.name not in ("attempt", "rank") and not c.meaning.startswith(("RL step.", "RL step, "))
     ]
-    head = "column | type | unit | nullable | meaning"
-    return f"## {of.name}\n\n{as_sentence(of.grain)}.\n\n{table(head, rows)}"
+    head = f"column | type | unit | nullable | meaning ({of.grain})"
+    return f"## {of.name}\n\n{table(head, rows)}"
 
 
 def metrics() -> str:

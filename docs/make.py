@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lldscope.core.atlas import trainers
+from lldscope.core import atlas
+from lldscope.core.safe_text import as_sentence
+from lldscope.core.schema import TABLES, Table
+from lldscope.diagnosis.registry import RULES, STALLED, Rule
+from lldscope.diagnosis.rule import Declaration, tallies
+from lldscope.diagnosis.rules.measures import REPORTS
 from lldscope.lint import CHECKS
 
 DOCS = Path(__file__).parent
@@ -38,15 +44,73 @@ def replace_block(page: Path, name: str, text: str) -> None:
     page.write_text(pattern.sub(lambda _: block, page.read_text("utf-8")), "utf-8")
 
 
+def table(head: str, rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the cells of the head are separated by bars."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [head.split(" | "), ["---"] * (head.count(" | ") + 1), *cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def checks() -> str:
-    """The checks of `lldscope lint` as a table."""
-    rows = [f"| `{c.id}` | {c.asks} | {c.needs} | {c.effect} |" for c in CHECKS]
-    return "\n".join(["| check | asks | needs | a fault means |", "|---|---|---|---|", *rows])
+    """The checks of `lldscope lint`."""
+    head = "check | asks | needs | a fault means"
+    return table(head, [(f"`{c.id}`", c.asks, c.needs, c.effect) for c in CHECKS])
+
+
+def schema() -> str:
+    """The tables of a run."""
+    return "\n".join(columns(each) for each in TABLES.values())
+
+
+def columns(of: Table) -> str:
+    """A table of a run; the columns that every table has are explained above."""
+    rows = [
+        (f"`{c.name}`", c.arrow, c.unit, "" if c.required else "yes", c.meaning)
+        for c in of.columns
+        if c.name not in ("attempt", "rank") and not c.meaning.startswith(("RL step.", "RL step, "))
+    ]
+    head = f"column | type | unit | nullable | meaning ({of.grain})"
+    return f"## {of.name}\n\n{table(head, rows)}"
 
 
 def metrics() -> str:
-    """The atlas, trainer by trainer."""
-    return "".join(printed("schema", "--markdown", "--trainer", name) for name in trainers())
+    """The atlas: a row for each trainer, and below it its metrics."""
+    rows: list[tuple[str, ...]] = []
+    source = ""
+    for m in atlas.metrics():
+        if m.source != source:
+            source = m.source
+            rows.append((f"**{source}**", f"from {m.files}; {m.date}", *[""] * 5))
+        signal = f"`{m.signal}`" if m.signal else ""
+        times = "" if m.factor == 1 else f" · {m.factor:g}"
+        notes = "; ".join(filter(None, (m.differs, m.caution)))
+        rows.append((f"`{m.key}`", m.quantity, m.over, m.unit, signal + times, notes, m.how))
+    head = (
+        "metric | what it is | over | unit | signal | how it differs, when it misleads | known by"
+    )
+    return table(head, rows)
+
+
+def rules() -> str:
+    """The alarms."""
+    head = "rule, severity, fired in runs that held | what it means, when it fires, what to do"
+    return table(head, [about(rule) for rule in (*RULES, STALLED)])
+
+
+def about(rule: Declaration) -> tuple[str, str]:
+    needs = " or ".join(f"`{name}`" for name in rule.needs) or "the files of the run"
+    needs += "".join(f", and `{name}`" for name in rule.needs_too)
+    steps = rule.for_steps if isinstance(rule, Rule) else 1
+    delay = "at once" if steps == 1 else f"after {steps} steps"
+    words = [
+        ("", rule.meaning), (f"**Fires {delay}, from {needs}:** ", rule.evidence),
+        ("**Do:** ", rule.advice), ("**Confused with:** ", rule.confused_with),
+    ]
+    if rule.promise not in ("", REPORTS):
+        words.append(("**False alarms:** ", f"{rule.promise}."))
+    count = "<br>{} of {}".format(*tallies()[rule.id]) if rule.id in tallies() else ""
+    name = f"<a id=\"{rule.id}\"></a>**{rule.id}**<br>{rule.severity}{count}"
+    return name, "<br>".join(f"{lead}{as_sentence(text)}" for lead, text in words)
 
 
 def write_api(folder: Path) -> None:
@@ -55,10 +119,10 @@ def write_api(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    replace_table(DOCS / "schema.md", printed("schema", "--markdown"))
+    replace_table(DOCS / "schema.md", schema())
     replace_table(DOCS / "metrics.md", metrics())
     replace_table(DOCS / "settings.md", printed("train", "--settings"))
-    replace_block(DOCS / "alarms.md", "rules", printed("rules", "list", "--markdown"))
+    replace_block(DOCS / "alarms.md", "rules", rules())
     replace_block(DOCS / "lint.md", "checks", checks())
     folder = DOCS.parent / "build" / "api"
     write_api(folder)

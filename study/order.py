@@ -8,26 +8,26 @@ import pandas as pd
 
 from .analyses import SMOOTH, trailing
 from .results import Result, Results
-from .tables import GRPO, or_dash, table
+from .tables import GRPO, table
 
 SURGE = 1.5  # × its lowest ten-step mean, of the entropy
 CLEARLY = 1.1  # × its start, of the (negative) level: a tenth under it
 
 
 def order(results: Results) -> str:
-    """Per run of plain GRPO: when the reward was at its best, under nine tenths and (for ten steps)
-    under three quarters of that, and when likelihood and entropy told of it."""
+    """In plain GRPO, median and range: when the reward was at its best, under nine tenths and (for
+    ten steps) under three quarters of that, and when likelihood and entropy told of it."""
     names = ("best", "under 0.9", "fall", "decay alarm", "entropy", "level")
     head = (
-        "seed", "reward at its best", "under 0.9 of it", "fall (under 0.75)", "decay alarm",
+        "runs", "reward at its best", "under 0.9 of it", "fall (under 0.75)", "decay alarm",
         f"entropy {SURGE:g} × its lowest", "level a tenth under its start",
     )
-    pairs = [(r, events(r)) for r in results.of(GRPO)]
-    rows = [[str(r.plan.seed), *(or_dash(e[name]) for name in names)] for r, e in pairs]
-    if pairs:
-        columns = [[v for _, e in pairs if (v := e[name]) is not None] for name in names]
-        rows.append(["median", *(f"{median(k):g}" if k else "–" for k in columns)])
-    return table(head, rows)
+    runs = [events(run) for run in results.of(GRPO)]
+    columns = [[v for e in runs if (v := e[name]) is not None] for name in names]
+    cells = [
+        f"{median(k):g} ({min(k)}–{max(k)}), {len(k)} of {len(runs)}" if k else "–" for k in columns
+    ]
+    return table(head, [[str(len(runs)), *cells]])
 
 
 def events(run: Result) -> dict[str, int | None]:

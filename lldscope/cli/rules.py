@@ -24,14 +24,8 @@ def rules() -> None:
 @rules.command("list")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--markdown", is_flag=True, help="Markdown, as in docs/alarms.md.")
-def list_rules(file: Path | None, as_json: bool, markdown: bool) -> None:
+def list_rules(file: Path | None, as_json: bool) -> None:
     """List the built-in rules, and those of FILE."""
-    if markdown:
-        from ..diagnosis.registry import markdown as page
-
-        click.echo(page())
-        return
     from ..user_rules.user_rules import all_rules
 
     every = all_rules(file)

@@ -13,8 +13,7 @@ from .shared import print_json
 @click.argument("table", required=False)
 @click.option("--trainer", metavar="NAME", help="Show what this trainer's metrics mean instead.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--markdown", is_flag=True, help="Markdown, as in docs/schema.md, docs/metrics.md.")
-def schema(table: str | None, trainer: str | None, as_json: bool, markdown: bool) -> None:
+def schema(table: str | None, trainer: str | None, as_json: bool) -> None:
     """Show tables and columns: type, unit, meaning. NULL means not measured."""
     from ..core.errors import UsageError
     from ..core.schema import SCHEMA_VERSION, TABLES, VIEWS
@@ -22,7 +21,7 @@ def schema(table: str | None, trainer: str | None, as_json: bool, markdown: bool
     if trainer is not None:
         if table is not None:
             raise UsageError("Name a table or a trainer, not both.")
-        _show_metrics(trainer.casefold(), as_json, markdown)
+        _show_metrics(trainer.casefold(), as_json)
         return
     catalog = TABLES | VIEWS
     if table is not None and table not in catalog:
@@ -31,9 +30,6 @@ def schema(table: str | None, trainer: str | None, as_json: bool, markdown: bool
     if as_json:
         tables = {name: _plain_table(t) for name, t in selection.items()}
         print_json({"schema": SCHEMA_VERSION, "tables": tables})
-    elif markdown:
-        for t in selection.values() if table else TABLES.values():
-            click.echo(_markdown(t))
     else:
         _show(selection)
 
@@ -45,18 +41,6 @@ def _plain_table(t: Any) -> dict[str, Any]:
         for c in t.columns
     ]
     return {"grain": t.grain, "columns": columns}
-
-
-def _markdown(t: Any) -> str:
-    rows = [
-        f"| `{c.name}` | {c.arrow} | {c.unit} | {'' if c.required else 'yes'} | {c.meaning} |"
-        for c in t.columns
-        if c.name not in ("attempt", "rank")
-    ]
-    head = ["| column | type | unit | nullable | meaning |", "|---|---|---|---|---|"]
-    return "\n".join(
-        [f"## {t.name}", "", f"{t.grain[0].upper()}{t.grain[1:]}.", "", *head, *rows, ""]
-    )
 
 
 def _show(selection: dict[str, Any]) -> None:
@@ -74,7 +58,7 @@ def _show(selection: dict[str, Any]) -> None:
         out.print(table)
 
 
-def _show_metrics(trainer: str, as_json: bool, markdown: bool) -> None:
+def _show_metrics(trainer: str, as_json: bool) -> None:
     """What the metrics of a trainer are."""
     from dataclasses import asdict
     from itertools import groupby
@@ -92,19 +76,8 @@ def _show_metrics(trainer: str, as_json: bool, markdown: bool) -> None:
         return
     out = console()
     for source, group in groupby(metrics, key=lambda m: m.source):
-        rows = list(group)
-        if markdown:
-            click.echo(f"## {source}\n\n| from {rows[0].files}; {rows[0].date} {_METRICS_HEAD}")
-            for m in rows:
-                notes = "; ".join(filter(None, (m.differs, m.caution)))
-                signal = f"`{m.signal}`" if m.signal else ""
-                times = "" if m.factor == 1 else f" · {m.factor:g}"
-                cells = (f"`{m.key}`", m.quantity, m.over, m.unit, signal + times, notes, m.how)
-                click.echo(f"| {' | '.join(c.replace('|', chr(92) + '|') for c in cells)} |")
-            click.echo()
-            continue
         out.print(source, style="bold")
-        for m in rows:
+        for m in group:
             stands = f"  → {m.signal}" if m.signal else ""
             out.print(f"  {m.key}{stands}", style="bold", highlight=False)
             for text in (
@@ -113,8 +86,3 @@ def _show_metrics(trainer: str, as_json: bool, markdown: bool) -> None:
             ):
                 if text:
                     out.print(f"    {text}", style="dim", highlight=False, markup=False)
-
-
-_METRICS_HEAD = """\
-| what it is | over | unit | signal | how it differs, when it misleads | known by |
-|---|---|---|---|---|---|---|"""

@@ -1,12 +1,9 @@
-"""All alarms: the rules computed from the signals, and `stalled`, which depends on the clock; and
-their description in docs/alarms.md."""
+"""All alarms: the rules computed from the signals, and `stalled`, which depends on the clock."""
 
 from __future__ import annotations
 
-from ..core.safe_text import as_sentence
-from .rule import Declaration, Rule, Severity, tallies
+from .rule import Declaration, Rule, Severity
 from .rules import groups, held_out, lld, numerics, policy, responses, reward
-from .rules.measures import REPORTS
 
 __all__ = ["CAUSES", "LABELS", "LOOK_ALIKES", "RULES", "STALLED", "Rule"]
 
@@ -32,31 +29,3 @@ STALLED = Declaration(
     confused_with="A step, an evaluation or a checkpoint that takes far longer than usual.",
     promise="none if the process is gone; otherwise a time limit",
 )
-
-
-def markdown() -> str:
-    """The section "Rules" of docs/alarms.md: a table to choose from, and each rule in words."""
-    every = (*RULES, STALLED)
-    head = "| rule | severity | what it means | in runs that held |\n|---|---|---|---|"
-    rows = "\n".join(_row(rule) for rule in every)
-    return f"{head}\n{rows}\n\n" + "\n".join(_section(rule) for rule in every)
-
-
-def _row(rule: Declaration) -> str:
-    count = "{} of {}".format(*tallies()[rule.id]) if rule.id in tallies() else "–"
-    return f"| [{rule.id}](#{rule.id}) | {rule.severity} | {rule.meaning} | {count} |"
-
-
-def _section(rule: Declaration) -> str:
-    needs = " or ".join(f"`{name}`" for name in rule.needs) or "the files of the run"
-    needs += "".join(f", and `{name}`" for name in rule.needs_too)
-    steps = rule.for_steps if isinstance(rule, Rule) else 1
-    delay = "at once" if steps == 1 else f"after {steps} steps"
-    rows = [
-        (f"Evidence ({delay}; from {needs}):", rule.evidence), ("Do:", rule.advice),
-        ("Confused with:", rule.confused_with),
-    ]
-    if rule.promise not in ("", REPORTS):
-        rows.append(("False alarms:", f"{rule.promise}."))
-    items = "\n".join(f"- **{name}** {as_sentence(text)}" for name, text in rows)
-    return f"### {rule.id}\n\n{items}\n"

@@ -22,7 +22,7 @@ from lldscope.core.errors import UsageError
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "data.md").read_text("utf-8")
-EXAMPLES = dict(re.findall(r"^`(\S+)`:\n\n```json\n(.*?)```", PAGE, re.M | re.S))
+EXAMPLES = dict(re.findall(r"`(\S+)`:\n\n```json\n(.*?)```", PAGE, re.M | re.S))
 
 ASKED = "Search before you answer. Question: "
 EXPECTED = {

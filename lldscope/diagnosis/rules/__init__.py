@@ -5,4 +5,4 @@
 #   2. a function decorated with `once` that takes an `Evidence` and returns a `Measurement`;
 #   3. an entry of `RULES`, whose texts are formatted from the constants;
 # and its cases in tests/cases/rules/ID.yaml. A new family is also listed in diagnosis/registry.py.
-# `lldscope rules list --markdown` prints the section "Rules" of docs/alarms.md.
+# `make docs` writes them into the section "Rules" of docs/alarms.md.

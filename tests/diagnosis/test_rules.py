@@ -1,8 +1,13 @@
-"""Rules: their cases, the states of alarms, causality, attribution, and the generated page."""
+"""Rules: their cases, the states of alarms, causality, attribution, and the generated page.
+
+`PYTHONPATH=tests/helpers:. python tests/diagnosis/test_rules.py` writes tests/cases/answers.txt,
+what is said of each case. The difference shows what a change of a rule does.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -16,6 +21,7 @@ from rule_cases import frame, simulate
 
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
+from lldscope.diagnosis.account import Event
 from lldscope.diagnosis.alarms import condition_met, since_row
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.causes import explained_elsewhere
@@ -28,6 +34,7 @@ from study.arms import CAUSE
 
 ALL_CASES = list(CASE.values())
 NAMES = list(CASE)
+ANSWERS = CASES / "answers.txt"
 RECORDED = sorted((CASES / "faults").glob("*.csv"))
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
 RULE = {rule.id: rule for rule in RULES}
@@ -59,6 +66,47 @@ def test_case(index, seed):
     for name, answer in case.get("look_alikes", {}).items():
         finding = result.look_alikes()[name]
         assert finding.answer == answer, (name, finding)
+    if not seed:
+        assert answers(result) == written_answers()[case["name"]]
+
+
+def answers(result: Assessment) -> list[str]:
+    """What is said of a run, without its words: phases, alarms, beginnings and causes."""
+    course, account = result.course, result.account
+    lines = [
+        ", ".join(f"{s.phase} {s.start_step}" for s in result.spans()),
+        f"{result.verdict}, outcome {course.share:.3g} {course.trend} "
+        f"{course.rise and [*course.rise]} {course.is_without_effect} {account.sound_step()}",
+    ]
+    for a in (*result.alerts, *result.pending):
+        spans = " ".join(f"{first}-{'' if last is None else last}" for first, last in a.episodes)
+        lines.append(f"{a.rule} {a.severity} at {a.step} ({spans or 'pending'}): "
+                     f"{a.value:.3g} of {a.threshold:.3g}; {numbers(a.message)}")
+    for one in (*account.events, *account.boundaries):
+        name, step = (one.rule, one.onset_step) if isinstance(one, Event) else (one.phase, one.step)
+        if step is not None:
+            lines.append(f"{name} began {one.low} {step} {one.high}")
+    for name, finding in result.look_alikes().items():
+        if finding.answer != "not_observable":
+            lines.append(f"{name} {finding.answer}: {numbers(finding.evidence)}")
+    return lines
+
+
+def numbers(text: str) -> str:
+    return " ".join(re.findall(r"\d[\d,.e-]*(?<=\d)", text))
+
+
+@cache
+def written_answers() -> dict[str, list[str]]:
+    parts = ANSWERS.read_text("utf-8").strip().split("\n\n")
+    return {name: lines for name, *lines in (part.split("\n") for part in parts)}
+
+
+def write_answers() -> None:
+    results = {name: judge_case(index, 0) for index, name in enumerate(NAMES)}
+    results |= {path.stem: recorded(path.stem) for path in RECORDED}
+    ANSWERS.write_text("\n\n".join(
+        "\n".join([name, *answers(result)]) for name, result in results.items()) + "\n", "utf-8")
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
@@ -121,6 +169,7 @@ def test_a_real_fault_is_named_and_lld_is_not(fault):
     assert 35 <= alarms[CAUSE[fault]] <= 45
     assert all(step >= 35 for step in alarms.values()), "nothing before the fault"
     assert not {"decay", "collapse"} & {s.phase for s in result.spans()}
+    assert answers(result) == written_answers()[fault]
 
 
 def fault_table() -> str:
@@ -337,3 +386,7 @@ def test_the_page_is_current(part, made_now):
     text = (CASES.parents[1] / "docs" / "alarms.md").read_text(encoding="utf-8")
     there = text.split(f"<!-- {part} -->\n")[1].split(f"<!-- end of {part} -->")[0]
     assert there.strip() == made_now().strip()
+
+
+if __name__ == "__main__":
+    write_answers()

@@ -47,7 +47,7 @@ LENGTHY = """
     test_a_reward_that_stays_where_it_was_is_seldom_said_to_have_risen
     test_a_run_afar_that_lost_its_run_json_opens_and_says_so
     test_a_score_that_defines_the_label_is_withheld test_a_slow_decline_is_found
-    test_a_small_run_that_dies_early_is_critical test_alarms_of_a_prefix_are_those_of_the_whole_run
+    test_a_small_run_that_dies_early_is_critical
     test_an_alarm_lasts_as_long_as_the_state_that_it_saw
     test_answers_do_not_depend_on_when_somebody_looked
     test_damage_is_named_and_a_repair_brings_back_what_is_intact

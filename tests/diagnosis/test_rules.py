@@ -1,4 +1,4 @@
-"""Rules: their cases, the states of alarms, causality, attribution, and the generated page.
+"""Rules: their cases, the states of alarms, attribution, and the generated page.
 
 `PYTHONPATH=tests/helpers:. python tests/diagnosis/test_rules.py` writes tests/cases/answers.txt,
 what is said of each case. The difference shows what a change of a rule does.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from phase_runs import CASE, CASE_FILES, CASES
 from rule_cases import frame, simulate
@@ -22,9 +21,7 @@ from rule_cases import frame, simulate
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis.account import Event
-from lldscope.diagnosis.alarms import condition_met, since_row
 from lldscope.diagnosis.assess import Assessment, assess
-from lldscope.diagnosis.causes import explained_elsewhere
 from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED, markdown
 from lldscope.diagnosis.rule import Severity, firing
 from lldscope.diagnosis.rules.measures import over_former_max, percent
@@ -270,54 +267,6 @@ def test_an_outage_is_dated_by_its_first_failed_steps():
     event = next(one for one in result.account.events if one.rule == "tool-outage")
     assert event.alarm_step > 32
     assert event.low <= 30 <= event.high
-
-
-# -- causality ------------------------------------------------------------------------------------
-
-
-def check_live_against_replay(complete: Assessment, cut: int) -> None:
-    """Assess the first `cut` rows alone, and compare with the complete run up to there."""
-    e = complete.evidence
-    restarts = {step: kind for step, kind in e.restarts.items() if step in e.step[:cut]}
-    live = assess(e.signals.iloc[:cut], e.arl, restarts=restarts)
-    last = int(e.step[cut - 1])
-    explained = explained_elsewhere(e)[:cut]
-    assert explained_elsewhere(live.evidence).tolist() == explained.tolist()
-    expected = {}
-    for alert in complete.alerts:
-        spans = [(a, b if b is not None and b <= last else None) for a, b in alert.episodes]
-        spans = tuple((a, b) for a, b in spans if a <= last)
-        if spans:
-            state = "firing" if spans[-1][1] is None else "resolved"
-            expected[alert.rule] = replace(alert, state=state, episodes=spans)
-    alarms = {a.rule: a for a in live.alerts}
-    assert {rule: (a.state, a.episodes) for rule, a in alarms.items()} == {
-        rule: (a.state, a.episodes) for rule, a in expected.items()
-    }
-    for rule, alert in expected.items():  # it may become worse later, and not at a step before
-        if alert.step <= last:
-            assert alarms[rule] == alert
-        else:
-            assert alarms[rule].severity < alert.severity
-    waiting = set()
-    for rule in RULES:
-        if condition_met(e, rule)[cut - 1] and since_row(e, rule)[cut - 1] < 0:
-            waiting.add(rule.id)
-    assert {a.rule for a in live.pending} == waiting
-    assert all(a.state == "pending" and not a.episodes for a in live.pending)
-
-
-@settings(max_examples=15)
-@given(st.integers(0, len(ALL_CASES) - 1), st.integers(0, 2), st.floats(0, 1))
-def test_alarms_of_a_prefix_are_those_of_the_whole_run(index, seed, where):
-    complete = judge_case(index, seed)
-    check_live_against_replay(complete, 1 + int(where * (len(complete.evidence.step) - 1)))
-
-
-@settings(max_examples=10)
-@given(st.sampled_from([p.stem for p in RECORDED]), st.integers(30, 80))
-def test_alarms_of_a_prefix_of_a_recorded_run(name, cut):
-    check_live_against_replay(recorded(name), cut)
 
 
 # -- measurements ---------------------------------------------------------------------------

@@ -119,6 +119,7 @@ def test_fall_and_limit_agree_with_a_loop():
         assert limits[t] == pytest.approx(plain_limit(level.tolist(), means, t)), t
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", [0.0, 0.3, 0.6])
 def test_levels_that_only_fluctuate_alarm_about_as_rarely_as_claimed(phi):
     """Run length, cut at 4·A."""

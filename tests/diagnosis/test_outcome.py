@@ -200,6 +200,7 @@ def test_whether_the_reward_has_risen(reward, restarts, risen):
     assert result == (None if risen is None else o.Rise(risen, 10, 40))
 
 
+@pytest.mark.slow
 def test_a_reward_that_stays_where_it_was_is_seldom_said_to_have_risen():
     rng = np.random.default_rng(4)
     rises = [
@@ -337,6 +338,7 @@ NULLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NULLS)
 def test_independent_steps_seldom_seem_to_fall(kind):
     """At LEVEL of 1 % three or more of 60 have a probability of 2 %; the seeds are fixed."""
@@ -390,6 +392,7 @@ def test_the_chance_of_a_stretch_at_the_lowest_is_that_of_all_orders(n: int) -> 
             assert chance == pytest.approx(late / len(orders))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.3])
 def test_rewards_in_any_order_are_seldom_gone(share: float) -> None:
     rng = np.random.default_rng(3)

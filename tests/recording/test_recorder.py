@@ -118,7 +118,7 @@ def test_a_recorder_that_waits_for_its_trainer_is_alive(tmp_path, monkeypatch):
 
     with lldscope.Recorder(tmp_path / "r"):
         first = last_beat()
-        wait_until(lambda: last_beat() > first)
+        wait_until(lambda: last_beat() > first, 20)
 
 
 def test_a_step_appears_in_all_tables_at_once(tmp_path, monkeypatch):

@@ -249,6 +249,30 @@ def test_what_is_solved_is_said_by_correct_responses_or_else_by_rewards(columns,
     assert o.solved(gather(table, 2000.0))[-1] == solved
 
 
+@pytest.mark.parametrize(
+    ("reward", "bonus", "never_paid"),
+    [(0.5, [0.0] * 20, ["bonus"]), (0.5, [0.0] * 19, []), (0.5, [0.0] * 19 + [-0.1], []),
+     (0.0, [0.0] * 20, [])],
+)
+def test_a_component_that_was_never_paid(reward, bonus, never_paid):
+    columns = {"reward": np.full(40, reward), "component/bonus": np.full(40, np.nan)}
+    columns["component/bonus"][: len(bonus)] = bonus
+    assert assess(frame(columns)).course.unpaid == never_paid
+
+
+@pytest.mark.parametrize(
+    ("last", "reward", "without"),
+    [(0.0301, 0.5, True), (0.0299, 0.5, False), (0.0301, 0.3, False), (0.0301, 0.8, False)],
+)
+def test_steps_that_grow_thirty_times_without_an_effect(last, reward, without):
+    """The first ten steps of 0.001 nats a token, the last of `last`; the reward was 0.5."""
+    columns = {
+        "step_kl": np.interp(np.arange(120), [0, 20, 100, 120], [0.001, 0.001, last, last]),
+        "reward": np.repeat([0.5, reward], 60) + np.random.default_rng(1).normal(0, 0.02, 120),
+    }
+    assert assess(frame(columns)).course.is_without_effect == without
+
+
 # -- what is critical, and what is not ------------------------------------------------------------
 
 

@@ -265,9 +265,10 @@ def test_a_component_that_was_never_paid(reward, bonus, never_paid):
     [(0.0301, 0.5, True), (0.0299, 0.5, False), (0.0301, 0.3, False), (0.0301, 0.8, False)],
 )
 def test_steps_that_grow_thirty_times_without_an_effect(last, reward, without):
-    """The first ten steps of 0.001 nats a token, the last of `last`; the reward was 0.5."""
+    """The first ten steps of 0.001 nats a token, the last ten of `last`, the ten before the last
+    of less than 0.03; the reward was 0.5."""
     columns = {
-        "step_kl": np.interp(np.arange(120), [0, 20, 100, 120], [0.001, 0.001, last, last]),
+        "step_kl": np.fmax(last + 0.0003 * (np.arange(120) - 114.5), 0.001),
         "reward": np.repeat([0.5, reward], 60) + np.random.default_rng(1).normal(0, 0.02, 120),
     }
     assert assess(frame(columns)).course.is_without_effect == without

@@ -123,7 +123,7 @@ def _show_detectors(rankings: list[Ranking]) -> None:
     from ..evaluation.ranking import CONTROLS, HEAD, cells
 
     click.echo(
-        f"\nIn arms with runs of both kinds, {rankings[0].found[1]} ended and "
+        f"\nIn arms with runs of both kinds, {rankings[0].hits[1]} ended and "
         f"{rankings[0].false[1]} held. The last {len(CONTROLS)} lines are controls: within arms "
         "they must not tell these apart."
     )

@@ -10,11 +10,13 @@ functions in each, whatever the block holds. Without a tape every array is a who
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from functools import cache
 from itertools import pairwise
+from math import nan
 from typing import Any, Protocol, TypeVar, get_type_hints
 
 import numpy as np
@@ -118,8 +120,12 @@ def as_recorded(signals: Columns, name: str, start: int = 0, stop: int | None = 
         return np.asarray(rows.to_numpy(dtype=np.float64, na_value=np.nan))
     import pyarrow as pa
 
-    rows = column.slice(start, None if stop is None else stop - start).combine_chunks()
-    batch = pa.RecordBatch.from_arrays([rows], ["values"])  # whose arrays need no pandas
+    rows = column.slice(start, None if stop is None else stop - start)
+    if rows.null_count == len(rows):
+        return np.full(len(rows), np.nan)
+    if rows.num_chunks == 1 and not rows.null_count:  # none of these ways needs pandas
+        return np.from_dlpack(rows.chunk(0)).astype(np.float64, copy=False)
+    batch = pa.RecordBatch.from_arrays([rows.combine_chunks()], ["values"])
     values = batch.to_tensor(null_to_nan=True).to_numpy()
     return np.asarray(values[:, 0], dtype=np.float64)
 
@@ -169,7 +175,8 @@ def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
 def _score(values: Series) -> Series:
     n = numbered(values)
     unsure = np.clip((USUAL_SURE - n) / (USUAL_SURE - USUAL_LEAST), 0.0, 1.0)
-    unit = np.fmax(by_window(values, USUAL, _size), by_window(values, LATELY, _gain))
+    size = SIZE * trailing_median(np.abs(values), USUAL, 1)
+    unit = np.fmax(size, by_window(values, LATELY, _gain))
     unit = shifted(unit, 1) * (1 + (FIRST_TIMES - 1) * unsure)
     last = shifted(values, 1)
     gain = np.fmin(values, unit) + _above(last, unit)
@@ -177,10 +184,6 @@ def _score(values: Series) -> Series:
     has_score = (n >= USUAL_LEAST) & (unit > 0)
     nothing = np.full(len(values), np.nan)
     return np.clip(np.divide(score, unit, where=has_score, out=nothing), -1.0, COUNTED)
-
-
-def _size(rows: Series) -> Series:
-    return SIZE * row_medians(np.abs(rows))
 
 
 def _gain(rows: Series) -> Series:
@@ -266,10 +269,18 @@ def e_detector(score: Series, arl: float) -> Series:
     return out
 
 
+@cache
+def _nothing(n: int) -> Series:
+    """So many entries that were not measured, made once."""
+    nothing = np.full(n, np.nan)
+    nothing.flags.writeable = False
+    return nothing
+
+
 def preceded(values: NDArray[Any], n: int) -> Series:
     """These entries, preceded by the `n` entries before them; NaN before the start."""
     state = cell()
-    earlier = np.full(n, np.nan) if state.value is None else state.value
+    earlier = _nothing(n) if state.value is None else state.value
     series = np.concatenate([earlier, values])
     state.value = series[len(values) :].copy()
     return series
@@ -277,10 +288,15 @@ def preceded(values: NDArray[Any], n: int) -> Series:
 
 def trailing(values: Series, window: int) -> Series:
     """The last `window` entries up to each t: shape (T, window), NaN before the start."""
-    series = preceded(values, window - 1)
-    if len(values) <= 1:  # the view would take longer than the statistic
-        return series[None] if len(values) else np.empty((0, window))
-    return np.lib.stride_tricks.sliding_window_view(series, window)
+    return _windows(preceded(values, window - 1), window)
+
+
+def _windows(series: Series, window: int) -> Series:
+    """As `np.lib.stride_tricks.sliding_window_view`, which takes longer than the statistic."""
+    series.flags.writeable = False  # its windows overlap
+    size = series.itemsize
+    shape, strides = (len(series) - window + 1, window), (size, size)
+    return np.ndarray(shape, np.float64, series, strides=strides)
 
 
 def by_window(values: Series, window: int, statistic: Callable[[Series], Series]) -> Series:
@@ -319,11 +335,15 @@ def _sums(rows: Series) -> Series:
 def trailing_mean(values: Series, window: int, least: int) -> Series:
     """Mean of the last `window` steps; NaN where fewer than `least` of them were measured."""
 
-    def mean(rows: Series) -> Series:
-        n = np.count_nonzero(~np.isnan(rows), axis=1)
-        return np.where(n >= least, _sums(rows) / np.maximum(n, 1), np.nan)
-
-    return by_window(values, window, mean)
+    series = preceded(values, window - 1)
+    is_measured = ~np.isnan(series)
+    measured = np.concatenate([[0], is_measured.cumsum()])
+    n = measured[window:] - measured[:-window]
+    rows = _windows(np.where(is_measured, series, 0.0), window)
+    # Each row on its own: a running sum would keep what a large value has rounded away.
+    sums = [rows[t : t + _BLOCK].copy().sum(axis=1) for t in range(0, len(rows), _BLOCK)]
+    total = sums[0] if len(sums) == 1 else np.concatenate([np.empty(0), *sums])
+    return np.where(n >= least, total / np.maximum(n, 1), np.nan)
 
 
 def trailing_t(values: Series, window: int, least: int) -> Series:
@@ -406,8 +426,21 @@ def shifted(values: NDArray[Any], steps: int) -> Series:
 
 def trailing_median(values: Series, window: int, least: int) -> Series:
     """Median of the last `window` steps; NaN where fewer than `least` of them were measured."""
-    finite = np.where(np.isinf(values), np.nan, values)
-    return by_window(finite, window, lambda rows: row_medians(rows, min(least, window)))
+    series = preceded(np.where(np.isinf(values), np.nan, values), window)
+    missing = np.isnan(series)
+    if missing.all():
+        return constant(np.nan, values)
+    entries, least = series.tolist(), max(min(least, window), 1)
+    ordered = np.sort(series[:window][~missing[:window]]).tolist()
+    out = []
+    for old, new in zip(entries, entries[window:], strict=False):
+        if old == old:
+            del ordered[bisect_left(ordered, old)]
+        if new == new:
+            insort(ordered, new)
+        n = len(ordered)
+        out.append((ordered[(n - 1) // 2] + ordered[n // 2]) / 2 if n >= least else nan)
+    return np.array(out)
 
 
 def accumulated(function: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
@@ -472,6 +505,9 @@ def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
     if len(condition) == 1:  # as a live run asks, a few hundred times a step
         state.value = (state.value or 0) + 1 if condition[0] else 0
         return np.array([state.value])
+    if len(condition) and not condition.any():  # as nearly all conditions of a good run
+        state.value = 0
+        return np.zeros(len(condition), dtype=np.int64)
     rows = np.arange(1, len(condition) + 1)
     last_false = np.maximum.accumulate(np.where(condition, 0, rows))
     out = rows - last_false + np.where(last_false == 0, state.value or 0, 0)

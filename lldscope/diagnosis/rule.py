@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -50,7 +50,7 @@ class Severity(StrEnum):
     WARNING = "warning"
     CRITICAL = "critical"
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """0 for information, 1 for a warning, 2 for a critical alarm."""
         return list(Severity).index(self)
@@ -160,6 +160,9 @@ class Rule(Declaration):
     guarantee: Callable[[Evidence, int], str] | None = None
     inside: bool = False
 
+    def __hash__(self) -> int:  # of all fields it would take as long as a statistic
+        return hash(self.id)
+
     def firing(self, e: Evidence, holds: Flags) -> Rows:
         """For each row: the row since which the alarm has been firing, or -1. It fires once `holds`
         has been true for long enough, until `holds` has ended and the loss is regained."""
@@ -252,16 +255,16 @@ def firing(holds: Flags, for_steps: int, clear_steps: int, back: Flags | None = 
 
 def episodes(e: Evidence, holds: Flags, since: Rows) -> list[Episode]:
     """All episodes of `holds` so far; they fire `since` a row. The list grows."""
-    on, before = d.consecutive(holds), np.nan_to_num(d.shifted(since, 1), nan=-1)
-    state = d.cell()
-    of: list[Episode] = [] if state.value is None else state.value
-    for row in np.flatnonzero(since != before).tolist():
+    on, state = d.consecutive(holds), d.cell()
+    of: list[Episode]
+    of, before = ([], -1) if state.value is None else state.value
+    for row in np.flatnonzero(since != np.concatenate([[before], since])[:-1]).tolist():
         now, step = e.start + row, int(e.step[row])
         if since[row] >= 0:
             of.append(Episode(now - int(on[row]) + 1, now, None, (step, None)))
         else:
             of[-1] = replace(of[-1], end=now, span=(of[-1].span[0], step))
-    state.value = of
+    state.value = of, int(since[-1]) if len(since) else before
     return of
 
 

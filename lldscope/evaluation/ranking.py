@@ -122,10 +122,10 @@ class Ranking:
 
     `auroc`: the probability that a run that ended had a higher score before its end than a run of
     the same arm that held; ties count half. `ahead`: the same over the first four fifths of the
-    steps. `pooled`: the same over all arms. `found`: how many of the runs that ended had passed the
+    steps. `pooled`: the same over all arms. `hits`: how many of the runs that ended had passed the
     limit before; the limit is the lowest that at most FALSE_SHARE of the runs that held ever pass
     (`false`), in arms with runs of both kinds. `lead_median`: steps from there to the end, for
-    those found; `lead_share_median` as a share of the end.
+    the hits; `lead_share_median` as a share of the end.
     """
 
     detector: str
@@ -133,8 +133,8 @@ class Ranking:
     auroc_interval: tuple[float, float] | None
     ahead: float | None
     pooled: float
-    found: tuple[int, int]
-    found_interval: tuple[float, float] | None
+    hits: tuple[int, int]
+    hit_interval: tuple[float, float] | None
     false: tuple[int, int]
     lead_median: float | None
     lead_share_median: float | None
@@ -142,7 +142,7 @@ class Ranking:
 
 HEAD = (
     "detector", "AUROC within arms (95 %)", "over the first 80 %", "AUROC over all arms",
-    "found at 5 % false (95 %)", "steps of lead, median", "share of the way",
+    "hits at 5 % false (95 %)", "steps of lead, median", "share of the way",
 )
 
 
@@ -153,8 +153,8 @@ def cells(ranking: Ranking) -> list[str]:
         return "–" if value is None else f"{value:.2f}"
 
     low, high = ranking.auroc_interval or (np.nan, np.nan)
-    least, most = (100 * share for share in ranking.found_interval or (np.nan, np.nan))
-    lead, share, (k, n) = ranking.lead_median, ranking.lead_share_median, ranking.found
+    least, most = (100 * share for share in ranking.hit_interval or (np.nan, np.nan))
+    lead, share, (k, n) = ranking.lead_median, ranking.lead_share_median, ranking.hits
     return [
         ranking.detector,
         f"{number(ranking.auroc)} ({low:.2f}–{high:.2f})" if ranking.auroc_interval else "–",

@@ -17,6 +17,12 @@ LEAST = 16
 """The least number of values that must fit a number format before it is assumed."""
 
 
+def percentile_99(ratios: np.ndarray) -> float:
+    """The 99th percentile of ratios (T,), T > 0: one of the ratios, because interpolation beside an
+    infinite one gives NaN. (torch's quantile takes at most 2²⁴ numbers.)"""
+    return float(np.quantile(ratios, 0.99, method="inverted_cdf"))
+
+
 def ratio_sums(
     pair: str, top: np.ndarray, bottom: np.ndarray, starts: np.ndarray, scored: np.ndarray
 ) -> Columns:

@@ -119,6 +119,7 @@ def test_fall_and_limit_agree_with_a_loop():
         assert limits[t] == pytest.approx(plain_limit(level.tolist(), means, t)), t
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", [0.0, 0.3, 0.6])
 def test_levels_that_only_fluctuate_alarm_about_as_rarely_as_claimed(phi):
     """Run length, cut at 4·A."""
@@ -164,24 +165,6 @@ def test_the_level_is_used_when_delta_is_no_longer_measured():
     sparse = dying_delta(200)
     sparse[np.arange(200) % 5 > 0] = NAN
     assert set(decay.test(frame(sparse, level), ARL).basis[100:]) == {"delta"}
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_live_and_replayed_answers_are_the_same(seed):
-    rng = np.random.default_rng(seed)
-    delta, level = dying_delta(200, seed), -0.5 + ar1(0.4, 200, seed)
-    delta[rng.random(200) < 0.3] = NAN
-    level[rng.random(200) < 0.1] = NAN
-    if seed % 2:
-        delta[60:] = NAN
-    restarts = sorted(rng.integers(1, 200, 2).tolist())
-    complete = decay.test(frame(delta, level), ARL, restarts)
-    for cut in rng.integers(1, 200, 12):
-        live = decay.test(frame(delta[:cut], level[:cut]), ARL, [r for r in restarts if r < cut])
-        for name in ("value", "threshold", "evidence", "level_fall", "level_limit"):
-            np.testing.assert_array_equal(getattr(live, name), getattr(complete, name)[:cut], name)
-        assert live.basis == complete.basis[:cut]
-        assert live.guarantee() == complete.guarantee(cut - 1)
 
 
 def test_an_empty_run():

@@ -125,3 +125,31 @@ STAYS = np.full(40, 0.3)
 def test_without_the_distribution_the_message_tells_a_setting_from_older_weights(columns, named):
     message = engine_mismatch(gather(frame(columns), 2000)).message(39)
     assert named in message, message
+
+
+# 1,000 tokens a step and a K3 of 0.02: four standard errors are 4 √(2 · 0.02 / 10,000).
+BORDERS = {  # what is said: a measure on either side
+    "below 0": [("gap", -0.0081, -0.0079)],
+    "too many for so close a mean": [("far_share", 0.2622, 0.2621)],  # 0.05 + 3 √0.005
+    "sampling that is cut off": [("ratio", 0.9919, 0.9921), ("chi2", -0.1, 0.0)],
+    "far less than a step's": [("step_kl", 0.081, 0.079)],
+}
+
+
+@pytest.mark.parametrize("said", BORDERS)
+def test_each_kind_has_its_border(said):
+    measured = {"gap": 0.01, "k3": 0.02, "ratio": 0.99, "chi2": -0.1, "far_share": 0.0}
+
+    def message(**changed: float) -> str:
+        values = {f"engine_{name}": value for name, value in (measured | changed).items()}
+        values |= {"step_kl": values.pop("engine_step_kl", 0.0)}
+        columns = {name: np.full(40, value) for name, value in values.items()}
+        columns["tokens_seen"] = 1000.0 * np.arange(1, 41)
+        return engine_mismatch(gather(frame(columns), 2000)).message(39)
+
+    for name, inside, outside in BORDERS[said]:
+        whole = {} if name in ("ratio", "chi2") else {"ratio": 1.0}
+        assert said in message(**whole | {name: inside})
+        assert said not in message(**whole | {name: outside})
+    halves = [message(gap=0.03, ratio=ratio) for ratio in (0.9849, 0.9851)]  # of the gap
+    assert ["cut off" in text for text in halves] == [True, False]

@@ -200,6 +200,7 @@ def test_whether_the_reward_has_risen(reward, restarts, risen):
     assert result == (None if risen is None else o.Rise(risen, 10, 40))
 
 
+@pytest.mark.slow
 def test_a_reward_that_stays_where_it_was_is_seldom_said_to_have_risen():
     rng = np.random.default_rng(4)
     rises = [
@@ -246,6 +247,31 @@ def test_the_course_of_the_reward_in_a_word(reward, word):
 def test_what_is_solved_is_said_by_correct_responses_or_else_by_rewards(columns, solved):
     table = frame({name: np.full(40, value) for name, value in columns.items()})
     assert o.solved(gather(table, 2000.0))[-1] == solved
+
+
+@pytest.mark.parametrize(
+    ("reward", "bonus", "never_paid"),
+    [(0.5, [0.0] * 20, ["bonus"]), (0.5, [0.0] * 19, []), (0.5, [0.0] * 19 + [-0.1], []),
+     (0.0, [0.0] * 20, [])],
+)
+def test_a_component_that_was_never_paid(reward, bonus, never_paid):
+    columns = {"reward": np.full(40, reward), "component/bonus": np.full(40, np.nan)}
+    columns["component/bonus"][: len(bonus)] = bonus
+    assert assess(frame(columns)).course.unpaid == never_paid
+
+
+@pytest.mark.parametrize(
+    ("last", "reward", "without"),
+    [(0.0301, 0.5, True), (0.0299, 0.5, False), (0.0301, 0.3, False), (0.0301, 0.8, False)],
+)
+def test_steps_that_grow_thirty_times_without_an_effect(last, reward, without):
+    """The first ten steps of 0.001 nats a token, the last ten of `last`, the ten before the last
+    of less than 0.03; the reward was 0.5."""
+    columns = {
+        "step_kl": np.fmax(last + 0.0003 * (np.arange(120) - 114.5), 0.001),
+        "reward": np.repeat([0.5, reward], 60) + np.random.default_rng(1).normal(0, 0.02, 120),
+    }
+    assert assess(frame(columns)).course.is_without_effect == without
 
 
 # -- what is critical, and what is not ------------------------------------------------------------
@@ -337,6 +363,7 @@ NULLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NULLS)
 def test_independent_steps_seldom_seem_to_fall(kind):
     """At LEVEL of 1 % three or more of 60 have a probability of 2 %; the seeds are fixed."""
@@ -390,6 +417,7 @@ def test_the_chance_of_a_stretch_at_the_lowest_is_that_of_all_orders(n: int) -> 
             assert chance == pytest.approx(late / len(orders))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.3])
 def test_rewards_in_any_order_are_seldom_gone(share: float) -> None:
     rng = np.random.default_rng(3)

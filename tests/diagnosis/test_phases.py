@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from phase_runs import (
     CASE,
+    CASES,
     DYING,
     HARDER,
     RECOVERS,
@@ -30,10 +32,13 @@ from rule_cases import simulate
 
 import lldscope
 from lldscope.core.schema import SIGNALS
+from lldscope.diagnosis.alarms import condition_met, since_row
 from lldscope.diagnosis.assess import Assessment, Judge, assess
+from lldscope.diagnosis.causes import explained_elsewhere
 from lldscope.diagnosis.conditions import accelerates
 from lldscope.diagnosis.evidence import on_measured, restarts_of
 from lldscope.diagnosis.phases import classify
+from lldscope.diagnosis.registry import RULES
 from lldscope.monitor.health import verdict
 from lldscope.monitor.liveness import Liveness, liveness
 
@@ -78,11 +83,17 @@ def recorded(name: str) -> pd.DataFrame:
         return run.signals()
 
 
+def fault(path: Path) -> pd.DataFrame:
+    """A training into which a fault was put at step 35."""
+    return pd.read_csv(path, comment="#").reindex(columns=list(SIGNALS.names))
+
+
 SERIES = {
     "paper": paper_figure,
     "sample grpo": lambda: recorded("grpo"),
     "sample grpo-llds": lambda: recorded("grpo-llds"),
     **{name: lambda c=c: simulate(c, 1) for name, c in CASE.items()},
+    **{p.stem: lambda p=p: fault(p) for p in sorted((CASES / "faults").glob("*.csv"))},
 }
 LOST = ("delta_correct", "correct_logp", "reward", "entropy", "grad_norm")
 
@@ -115,16 +126,32 @@ def test_live_and_replayed_answers_are_the_same(series):
     """Cut the series anywhere: the answers up to there do not change."""
     table, restarts, cut = series
     complete = assess(table, restarts=restarts)
-    last_step = int(table["step"].iloc[cut - 1])
-    live = assess(
-        table.iloc[:cut], restarts={s: why for s, why in restarts.items() if s <= last_step}
-    )
-    assert classify(live.evidence) == classify(complete.evidence)[:cut]
-    assert live.evidence.has_delta.tolist() == complete.evidence.has_delta[:cut].tolist()
-    assert live.evidence.has_level.tolist() == complete.evidence.has_level[:cut].tolist()
-    first = {a.rule: a.episodes[0][0] for a in complete.alerts}
-    began = {rule: step for rule, step in first.items() if step <= last_step}
-    assert {a.rule: a.episodes[0][0] for a in live.alerts} == began
+    last = int(table["step"].iloc[cut - 1])
+    live = assess(table.iloc[:cut], restarts={s: why for s, why in restarts.items() if s <= last})
+    e, until = complete.evidence, live.evidence
+    assert classify(until) == classify(e)[:cut]
+    for name in ("has_delta", "has_level"):
+        assert getattr(until, name).tolist() == getattr(e, name)[:cut].tolist()
+    for name in ("value", "threshold", "evidence", "level_fall", "level_limit"):
+        np.testing.assert_array_equal(getattr(until.decay, name), getattr(e.decay, name)[:cut])
+    assert until.decay.guarantee() == e.decay.guarantee(cut - 1)
+    assert explained_elsewhere(until).tolist() == explained_elsewhere(e)[:cut].tolist()
+    alarms, expected = {a.rule: a for a in live.alerts}, {}
+    for alert in complete.alerts:
+        spans = [(a, b if b is not None and b <= last else None) for a, b in alert.episodes]
+        if spans := tuple((a, b) for a, b in spans if a <= last):
+            state = "firing" if spans[-1][1] is None else "resolved"
+            expected[alert.rule] = replace(alert, state=state, episodes=spans)
+    assert alarms.keys() == expected.keys()
+    for rule, alert in expected.items():  # it may become worse later, and not at a step before
+        alarm = alarms[rule]
+        assert (alarm.state, alarm.episodes) == (alert.state, alert.episodes)
+        assert alarm == alert if alert.step <= last else alarm.severity < alert.severity
+    assert {a.rule for a in live.pending} == {
+        rule.id for rule in RULES
+        if condition_met(e, rule)[cut - 1] and since_row(e, rule)[cut - 1] < 0
+    }
+    assert all(a.state == "pending" and not a.episodes for a in live.pending)
 
 
 @given(damaged_series(), st.lists(st.integers(1, 60), min_size=1), st.integers(0, 100))

@@ -87,6 +87,7 @@ def test_every_alarm_of_a_fault_that_is_taken_back_resolves_and_none_begins(name
         assert spans[0][1] <= back + 30, (rule, spans)
 
 
+@pytest.mark.slow
 def test_a_slow_decline_is_found():
     """To 60 % of the best over 250 steps, with the noise of 32 questions a step."""
     count = 0
@@ -98,6 +99,7 @@ def test_a_slow_decline_is_found():
     assert count >= 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("period", "kind"), [(20, "noise"), (40, "noise"), (30, "cycle")])
 def test_rewards_of_few_questions_in_the_order_of_the_data_are_no_crash(period, kind):
     """Four questions a step, whose difficulty swings with their place in the data. A rule that

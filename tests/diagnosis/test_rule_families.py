@@ -119,6 +119,7 @@ def test_no_share_is_taken_of_a_reward_that_was_under_zero(before, after, words)
     assert words in alarm.message
 
 
+@pytest.mark.slow
 def test_noise_of_the_entropy_is_no_surge():
     """As noisy as with few rollouts a step; the rule that knew no noise fired in most of these."""
     false = 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_steps import record_steps
+from recorded_steps import record_steps, wait_until
 from sealed_runs import beat_of_a_killed_one
 
 import lldscope
@@ -123,10 +123,8 @@ def test_a_clock_that_was_set_back_costs_nothing(tmp_path, monkeypatch):
                 monkeypatch.setattr(time, "time", lambda: real() - 5000)
             r.responses(step=step, response_id=np.arange(3))
             r.step(step=step)
-            until = time.monotonic() + 60
-            while not layout.read_manifest(path).parts or steps(path)[-1] < step:
-                assert time.monotonic() < until, "nothing is sealed"
-                time.sleep(0.02)
+            wait_until(lambda last=step: last in (
+                part.last_step for part in layout.read_manifest(path).parts))
         monkeypatch.setattr(time, "time", real)
     assert steps(path) == list(range(6))
     assert examine(path).findings == []

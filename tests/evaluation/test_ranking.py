@@ -73,11 +73,11 @@ def test_pairs_are_counted_like_by_hand(ts: list[Trace]) -> None:
         passed = [next((s for s, x in zip(t.steps, t.highest, strict=True) if x > limit), math.inf)
                   for t in falls]
         leads = [t.end - s for t, s in zip(falls, passed, strict=True) if s < t.end]
-        assert result.found == (len(leads), len(falls))
+        assert result.hits == (len(leads), len(falls))
         assert result.false == (0, len(highs))
         assert result.lead_median == (np.median(leads) if leads else None)
     else:
-        assert result.auroc is result.found_interval is None
+        assert result.auroc is result.hit_interval is None
 
 
 def test_one_in_twenty_may_pass() -> None:
@@ -85,7 +85,7 @@ def test_one_in_twenty_may_pass() -> None:
     falls = [trace("a", 3, [value, 0]) for value in (37, 38)]
     result = ranking("x", [*others, *falls])
     assert result.false == (2, 40), "38 and 39"
-    assert result.found == (1, 2)
+    assert result.hits == (1, 2)
 
 
 def write_bank(folder: Path, label: str = "degraded") -> Path:
@@ -117,7 +117,7 @@ def test_a_good_signal_passes_and_the_controls_fail(tmp_path: Path) -> None:
     step, configuration, shuffled = (ranks[name] for name in CONTROLS)
     for control in (step, configuration):
         assert (control.auroc, control.ahead, control.pooled) == (0.5, 0.5, 0.5)
-        assert control.found[0] == 0
+        assert control.hits[0] == 0
     assert shuffled.auroc == pytest.approx(0.5, abs=0.3)
 
 
@@ -141,7 +141,7 @@ def test_ones_own_detector_is_ranked(tmp_path: Path, lldscope_command) -> None:
     file.write_text("def score(signals):\n    return signals['clip_share'].diff()\n")
     answer = json.loads(lldscope_command("evaluate", tmp_path, "--detector", file, "--json").stdout)
     row = answer["detectors"][0]
-    assert (row["detector"], row["auroc"], row["pooled"], row["found"]) == (OWN, 1.0, 1.0, [4, 4])
+    assert (row["detector"], row["auroc"], row["pooled"], row["hits"]) == (OWN, 1.0, 1.0, [4, 4])
     assert row["lead_median"] == 20
     table = lldscope_command("evaluate", tmp_path, "--detector", file).stdout
     assert "In arms with runs of both kinds, 4 ended and 4 held." in table

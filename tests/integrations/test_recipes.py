@@ -1,4 +1,4 @@
-"""What adapters stand on: batches by hand, turns, hooks, the example of docs/integrations.md."""
+"""What adapters stand on: batches by hand, hooks, the example of docs/integrations.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 
 import lldscope
 from lldscope.integrations.common.hooks import after_import
-from lldscope.recording.transcripts import tagged_turns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
 
@@ -65,22 +64,6 @@ def test_the_pages_batch(tmp_path):
         for i, policy_mask in enumerate(OWN) for action in actions(policy_mask)
     ]
     assert np.allclose(rows["d"], expected, atol=1e-5)
-
-
-def test_turns_by_tags_and_without():
-    kinds = [t.kind for t in tagged_turns(
-        ["<search>x</search>", "no tags", "<answer>y</answer>"],
-        ["<information>Doc 1(Title: t) a</information>", "\nMy previous action is invalid. …", ""],
-        truncated=False,
-    )]
-    assert kinds == ["search", "invalid", "answer"]
-    results = tagged_turns(["<search>x</search>"], ["<information></information>"], truncated=False)
-    assert (results[0].kind, results[0].tool_ok) == ("search", False)
-    plain = tagged_turns(["call", "and so"], ["result", ""], truncated=False)
-    assert [t.kind for t in plain] == ["search", "answer"]
-    plain = tagged_turns(["call", "and s"], ["result", ""], truncated=True)
-    assert [t.kind for t in plain] == ["search", "text"]
-    assert [t.kind for t in tagged_turns(["hello"], [""], truncated=False)] == ["text"]
 
 
 def test_what_waits_for_an_import_happens_after_it_once(tmp_path, monkeypatch):

@@ -115,3 +115,5 @@ def test_a_root_that_is_a_run_or_nothing(store):
     assert [name for name, _ in read_index(Url("flaky://bucket/runs/a"))] == ["a"]
     with pytest.raises(RunNotFound, match="There is nothing at"):
         find_remote(Url("flaky://bucket/nowhere"))
+    store.makedirs("/bucket/empty")
+    assert find_remote(Url("flaky://bucket/empty")) == {}

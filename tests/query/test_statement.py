@@ -8,6 +8,8 @@ import re
 import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -311,9 +313,21 @@ GIANT = [
 @pytest.mark.parametrize("statement", GIANT)
 def test_a_query_that_explodes_ends_with_a_message(place, statement, monkeypatch):
     monkeypatch.setattr("lldscope.query.sandbox.ANSWER_BYTES", 1 << 24)
-    well, text = answer(place, statement, 1.0)
+    well, text = answer(place, statement, 0.3)
     assert well or re.search("longer|memory|Add a LIMIT|Error", text, re.I)
     assert place.is_unchanged(), "and the run can be asked again"
+
+
+def test_a_statement_is_stopped_from_another_thread(place):
+    with lldscope.open_run(place.path) as run, ThreadPoolExecutor(1) as other:
+        run.interrupt()  # nothing runs
+        run.rows("FROM signals")
+        asked = other.submit(run.rows, "SELECT count(*) FROM range(1000000000000)", 600.0)
+        while not asked.done():
+            run.interrupt()
+            time.sleep(0.05)
+        with pytest.raises((UsageError, duckdb.InterruptException)):
+            asked.result()
 
 
 # Ten seconds or so of one thread, and no more, if nobody stops it.

@@ -110,6 +110,17 @@ def test_what_does_not_fit_is_dropped_and_counted(tmp_path, columns, reason):
     assert beat["dropped"] == dict(r.dropped)
 
 
+def test_a_recorder_that_waits_for_its_trainer_is_alive(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "HEARTBEAT_SECONDS", 0.0)
+
+    def last_beat() -> float:
+        return heartbeats.read_heartbeats(tmp_path / "r")[0]["time"]
+
+    with lldscope.Recorder(tmp_path / "r"):
+        first = last_beat()
+        wait_until(lambda: last_beat() > first, 20)
+
+
 def test_a_step_appears_in_all_tables_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
     path = tmp_path / "r"

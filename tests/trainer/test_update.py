@@ -229,14 +229,16 @@ def test_parts_by_tokens_add_up_to_the_whole(most, size):
 
 
 def test_the_largest_ratios_of_as_many_tokens_as_there_are(monkeypatch):
-    """torch's quantile refuses more than 2²⁴ numbers: 4,096 rollouts of 4,097 tokens."""
+    """torch's quantile refuses more than 2²⁴ numbers, and a value interpolated towards an infinite
+    one is NaN."""
     n = 2**24 + 100
     batch, loss = made_up_batch(12), torch.ones((), requires_grad=True)
     ratios = torch.arange(n, dtype=torch.float32)[None], torch.ones(1, n, dtype=torch.bool)
+    ratios[0][0, -1] = torch.inf
     measures = update._Measures(torch.ones(3), *ratios, torch.tensor(0))
     monkeypatch.setattr(Updater, "_loss", lambda *arguments: (loss, measures))
     (stats,) = one_step(Updater(configured(), Bigrams(), ALONE), batch)
-    assert (stats.ratio_max, stats.n_tokens) == (n, n)
+    assert (stats.ratio_max, stats.n_tokens) == (torch.inf, n)
     assert stats.ratio_p99 == pytest.approx(0.99 * n, rel=1e-6)
 
 

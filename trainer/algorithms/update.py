@@ -27,6 +27,7 @@ from lldscope.losses.objectives import (
     kl_k3,
     policy_loss,
 )
+from lldscope.recording.ratios import percentile_99
 
 from ..config import TrainConfig
 from ..guard import Cures
@@ -173,8 +174,7 @@ class Updater:
             grad_norm=norm,
             skipped=not applied,
             ratio_max=float(ratios.max()) if len(ratios) else float("nan"),
-            # torch's quantile takes at most 2²⁴ numbers.
-            ratio_p99=float(np.quantile(ratios, 0.99)) if len(ratios) else float("nan"),
+            ratio_p99=percentile_99(ratios) if len(ratios) else float("nan"),
             n_clipped=int(torch.stack([m.n_clipped for m in measures]).sum()),
             n_tokens=n_own,
         )

@@ -12,6 +12,7 @@ import torch
 
 from ...recording.batch import Batch, Scores
 from ...recording.columns import record, weighted_mean
+from ...recording.ratios import percentile_99
 from ...recording.recorder import FailOpen
 from ...recording.rescore import rescore_sample
 from ...recording.retention import Retention
@@ -152,8 +153,7 @@ def update_columns(r: StepRollouts) -> dict[str, Any]:
         "grad_finite": [None if g is None else bool(np.isfinite(g)) for g in norms],
         "skipped": [u.skipped for u in r.updates],
         "ratio_max": [x.max().item() if len(x) else None for x in ratios],
-        # numpy: torch.quantile takes no more than 16 million values.
-        "ratio_p99": [float(np.quantile(x.cpu(), 0.99)) if len(x) else None for x in ratios],
+        "ratio_p99": [percentile_99(x.numpy(force=True)) if len(x) else None for x in ratios],
         "n_clipped": [sum(int(c) for c in u.clipped) if u.clipped else None for u in r.updates],
         "n_tokens": [u.n_tokens for u in r.updates],
     }

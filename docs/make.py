@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from lldscope.core import atlas
@@ -74,17 +75,19 @@ def columns(of: Table) -> str:
 
 
 def metrics() -> str:
-    """The atlas: a row for each trainer, and below it its metrics."""
+    """The atlas: a row for each trainer, and below it its metrics; names of the same one share a
+    row."""
     rows: list[tuple[str, ...]] = []
-    source = ""
-    for m in atlas.metrics():
-        if m.source != source:
-            source = m.source
-            rows.append((f"**{source}**", f"from {m.files}; {m.date}", *[""] * 5))
-        signal = f"`{m.signal}`" if m.signal else ""
-        times = "" if m.factor == 1 else f" · {m.factor:g}"
-        notes = "; ".join(filter(None, (m.differs, m.caution)))
-        rows.append((f"`{m.key}`", m.quantity, m.over, m.unit, signal + times, notes, m.how))
+    for source, group in groupby(atlas.metrics(), key=lambda m: m.source):
+        names: dict[tuple[str, ...], list[str]] = {}
+        for m in group:
+            signal = f"`{m.signal}`" if m.signal else ""
+            times = "" if m.factor == 1 else f" · {m.factor:g}"
+            notes = "; ".join(filter(None, (m.differs, m.caution)))
+            cells = (m.quantity, m.over, m.unit, signal + times, notes, m.how)
+            names.setdefault(cells, []).append(f"`{m.key}`")
+        rows.append((f"**{source}**", f"from {m.files}; {m.date}", *[""] * 5))
+        rows += [(", ".join(keys), *cells) for cells, keys in names.items()]
     head = (
         "metric | what it is | over | unit | signal | how it differs, when it misleads | known by"
     )

@@ -407,6 +407,14 @@ def test_a_reward_that_was_noisy_and_few_is_gone_once_it_stays_at_its_lowest() -
     assert not o.halved(gathered(solved)).any()
 
 
+def test_correlated_steps_count_as_fewer() -> None:
+    noise = np.random.default_rng(2).random(60)
+    assert [o._alike(x) for x in (np.tile([0.0, 1.0], 20), np.full(9, 0.5), noise)] == [1.0] * 3
+    line = np.arange(60.0)  # is no correlation
+    assert o._alike(noise + line) == 1.0
+    assert 7 < o._alike(np.repeat(noise, 10)) < 13  # each value logged for ten steps
+
+
 @pytest.mark.parametrize("n", [6, 8])
 def test_the_chance_of_a_stretch_at_the_lowest_is_that_of_all_orders(n: int) -> None:
     for k in range(n - 1):

@@ -332,6 +332,23 @@ def test_noise_seldom_makes_falls_that_a_run_is_used_to():
     assert used[1] < 16
 
 
+@pytest.mark.parametrize(
+    ("level", "by_noise", "largest"),
+    [
+        ([1.0, 0.5, 0.8], 0.0, [0.0, 0.0, 0.0]),  # 0.3 of 0.5 are back, less than RECOVERED
+        ([1.0, 0.5, 0.9], 0.0, [0.0, 0.0, 0.5]),
+        ([1.0, 0.5, 0.9], 0.5, [0.0, 0.0, 0.0]),
+        ([1.0, 0.5, 0.9, 0.3, 0.8], 0.0, [0.0, 0.0, 0.5, 0.5, 0.6]),
+        ([1.0, 0.5, 0.9, 0.6, 0.9], 0.0, [0.0, 0.0, 0.5, 0.5, 0.5]),
+        ([1.0, 0.8, 0.5, 1.0], 0.0, [0.0, 0.0, 0.0, 0.5]),
+        ([1.0, 1.0, 2.0], 0.0, [0.0] * 3),
+    ],
+)
+def test_the_largest_fall_that_was_made_up_again(level, by_noise, largest):
+    values = o._largest_recovered(np.array(level), np.full(len(level), by_noise))
+    assert values.tolist() == pytest.approx(largest)
+
+
 def test_another_sign_confirms_a_fall_at_once():
     rng, step = np.random.default_rng(9), np.arange(160)
     reward = np.interp(step, [0, 100, 140, 160], [0.6, 0.6, 0.1, 0.1]) + rng.normal(0, 0.03, 160)

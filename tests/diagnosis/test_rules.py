@@ -87,6 +87,12 @@ def answers(result: Assessment) -> list[str]:
         name, step = (one.rule, one.onset_step) if isinstance(one, Event) else (one.phase, one.step)
         if step is not None:
             lines.append(f"{name} began {one.low} {step} {one.high}")
+    if (why := account.explanation) is not None:
+        causes = [one and f"{one[1].rule} {one[0]}" for one in (why.cause, why.with_it)]
+        lines.append(f"headline {why.alarm.rule} {why.step} {why.is_dated} {why.is_cause} "
+                     f"{why.is_late} {causes} {why.restart} {why.decay} {why.sound}")
+    if signs := account.led_to_loss(supported=False):
+        lines.append(f"before the loss {', '.join(f'{a.rule} {step}' for step, a in signs)}")
     for name, finding in result.look_alikes().items():
         if finding.answer != "not_observable":
             lines.append(f"{name} {finding.answer}: {numbers(finding.evidence)}")

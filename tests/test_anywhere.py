@@ -101,10 +101,7 @@ def test_signals_do_not_depend_on_the_order_of_rows_or_on_threads(tmp_path, monk
     shuffled = recorded_anew(SAMPLE, tmp_path / "shuffled", seed=threads)
     connect = partial(signal_engine.duckdb.connect, config={"threads": threads})
     monkeypatch.setattr(signal_engine.duckdb, "connect", connect)
-    with (
-        open_run(ROOT / "sample_runs" / "grpo") as run,
-        open_run(shuffled) as other,
-    ):
+    with (open_run(ROOT / "sample_runs" / "grpo") as run, open_run(shuffled) as other):
         expected, signals = run.signals(), other.signals()
     assert len(expected) == 130
     assert expected["delta_correct"].count() > 120

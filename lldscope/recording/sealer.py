@@ -68,10 +68,7 @@ class Sealer:
 
     def seal(self) -> None:
         """Write the waiting rows as parts and commit the parts. After a failure the rows go on
-        waiting.
-
-        The part of `steps` is written last: if it exists, so do the other parts of the seal.
-        """
+        waiting."""
         parts: list[Part] = []
         try:
             while self._lines:
@@ -80,9 +77,8 @@ class Sealer:
                 self._lines.popleft()
             seal = self._seals + 1
             name = PartName(*self._owner[:2], seal, seal, start=self._owner.start)
-            for table in sorted(self._rows, key=lambda t: t == "steps"):
-                rows = pa.concat_tables(self._rows[table])
-                new = part.write_part(self._run, table, name, [rows])
+            for table, waiting in self._rows.items():
+                new = part.write_part(self._run, table, name, [pa.concat_tables(waiting)])
                 parts += [new] if new else []
             if parts:
                 self.commit(parts)

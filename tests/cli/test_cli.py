@@ -121,20 +121,6 @@ def test_exit_codes(verdict, fail_on, style, code):
     assert exit_code(verdict, fail_on, NAGIOS if style == "nagios" else EXIT) == code
 
 
-def test_a_killed_run_is_stalled(lldscope_command, make_run):
-    path = make_run("killed", steps=range(40))
-    info = json.loads((path / "run.json").read_text()) | {"status": "running"}
-    (path / "run.json").write_text(json.dumps(info))
-    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
-                          capture_output=True, text=True, check=True)
-    heartbeats.write_heartbeat(path, 0, closed=False)
-    beat = heartbeats.read_heartbeats(path)[0] | {"pid": int(dead.stdout)}
-    (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
-    done = lldscope_command("check", path)
-    assert done.returncode == 12
-    assert "is gone" in done.stdout
-
-
 def test_heartbeats_belong_to_their_attempt_whatever_the_clock_says(make_run):
     """A clock that was set back makes heartbeats look older than the start they come from, and
     a clock that was ahead makes those of the attempt before look newer."""
@@ -198,9 +184,7 @@ def test_errors_are_a_sentence_and_an_exit_code(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_run_that_most_checks_cannot_judge_is_nowhere_called_healthy(
-    lldscope_command, tmp_path
-):
+def test_a_run_that_most_checks_cannot_judge_is_nowhere_called_healthy(lldscope_command, tmp_path):
     with lldscope.Recorder(tmp_path / "bare", trainer="mine") as recorder:
         for step in range(40):
             recorder.step(step=step)

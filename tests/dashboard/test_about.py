@@ -40,9 +40,7 @@ def test_the_command_names_tags_and_notes_and_every_other_command_follows(
         "annotate", run, "--name", "Baseline", "--tag", "paper", "--tag", "x", "--untag", "x",
         "--note", "lr too high",
     )
-    assert result.stdout.split("\n")[:3] == [
-        "name  Baseline", "tags  paper", "note  lr too high",
-    ]
+    assert result.stdout.split("\n")[:3] == ["name  Baseline", "tags  paper", "note  lr too high"]
     (row,) = json.loads(lldscope_command("runs", run.parent, "--json").stdout)
     assert (row["run"], row["path"], row["tags"]) == ("Baseline", "one", ["paper"])
     assert "Baseline #paper" in lldscope_command("runs", run.parent).stdout

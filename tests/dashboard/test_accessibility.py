@@ -180,14 +180,7 @@ _FOCUSED = """() => {
 }"""
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "runs",
-        "run",
-        "response",
-    ],
-)
+@pytest.mark.parametrize("page", ["runs", "run", "response"])
 def test_tab_reaches_every_control_with_its_focus_seen(tab: Any, root: Path, page: str) -> None:
     visit(tab, root, page)
     until(tab, "!document.querySelector('.dash-graph--pending')")

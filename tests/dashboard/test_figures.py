@@ -23,12 +23,7 @@ import lldscope
 from lldscope.diagnosis.rule import Alert, Severity
 from lldscope.explore.responses import action_map
 from lldscope.figures import series
-from lldscope.figures.chart_figures import (
-    CHARTS,
-    in_words,
-    make_chart,
-    make_overlay,
-)
+from lldscope.figures.chart_figures import CHARTS, in_words, make_chart, make_overlay
 from lldscope.figures.marks import alarm_labels, alarm_lines
 from lldscope.figures.series import smooth, x_axis
 from lldscope.figures.view import Subject, View

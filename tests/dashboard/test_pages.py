@@ -100,9 +100,7 @@ def test_a_comparison_is_restored_by_its_address(root: Path) -> None:
     query = "?run=dying&run=healthy&hide=healthy&x=onset&mean=25&zoom=-5,9"
     content = page(RunRegistry(root), "/compare", query)
     stores = {c.id: getattr(c, "data", None) for c in walk(content) if isinstance(c, dcc.Store)}
-    assert stores["view"] == {
-        "hide": ["healthy"], "x": ["onset"], "mean": ["25"], "zoom": ["-5,9"],
-    }
+    assert stores["view"] == {"hide": ["healthy"], "x": ["onset"], "mean": ["25"], "zoom": ["-5,9"]}
     assert stores["names"] == ["dying", "healthy"]
     (figure, *_) = [c.figure for c in walk(content) if isinstance(c, dcc.Graph)]
     assert [line["name"] for line in figure["data"]] == ["dying"]
@@ -110,9 +108,7 @@ def test_a_comparison_is_restored_by_its_address(root: Path) -> None:
     assert "differs from" in texts(content) or "stays within the noise" in texts(content)
 
 
-def test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence(
-    root: Path,
-) -> None:
+def test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence(root: Path) -> None:
     snapshot = RunRegistry(root).snapshot("dying")
     content = answer(snapshot)
     text = texts(content)
@@ -221,9 +217,7 @@ def test_every_metric_that_was_recorded_is_offered_and_nothing_else(runs: RunReg
     assert "eval/em/hotpot" in text
 
 
-def test_scalars_and_evaluations_are_drawn_as_they_were_recorded(
-    runs: RunRegistry,
-) -> None:
+def test_scalars_and_evaluations_are_drawn_as_they_were_recorded(runs: RunRegistry) -> None:
     (line,) = figure(runs, f"scalar/{FORMAT}", window=1)["data"]
     assert line["y"] == pytest.approx([0.01 * s for s in range(STEPS)], abs=1e-6)
     assert figure(runs, "eval/em/hotpot")["data"][0]["x"] == [0, 10, 20]

@@ -94,9 +94,7 @@ def test_every_run_is_told_with_verdict_alarms_and_last_values(
     write_note(root / "dying", "acknowledge", alarm.rule, alarm.episodes[-1][0])
     again = RunRegistry(root)
     quiet = scraped(make_app(again).server.test_client().get("/metrics").text)
-    assert any(
-        ("quiet", "yes") in pairs and ("alarm", alarm.rule) in pairs for _, pairs in quiet
-    )
+    assert any(("quiet", "yes") in pairs and ("alarm", alarm.rule) in pairs for _, pairs in quiet)
 
 
 def test_rules_and_dashboard_name_metrics_that_there_are() -> None:

@@ -167,12 +167,6 @@ def test_the_level_is_used_when_delta_is_no_longer_measured():
     assert set(decay.test(frame(sparse, level), ARL).basis[100:]) == {"delta"}
 
 
-def test_an_empty_run():
-    result = decay.test(frame(np.zeros(0)), ARL)
-    assert not alarms(result).any()
-    assert "no steps" in result.guarantee()
-
-
 def test_a_level_without_noise_and_a_constant_one():
     constant = decay.test(frame(level=np.full(80, -0.5)), ARL)
     assert not alarms(constant).any()

@@ -136,8 +136,8 @@ BORDERS = {  # what is said: a measure on either side
 }
 
 
-@pytest.mark.parametrize("said", BORDERS)
-def test_each_kind_has_its_border(said):
+@pytest.mark.parametrize("words", BORDERS)
+def test_each_kind_has_its_border(words):
     measured = {"gap": 0.01, "k3": 0.02, "ratio": 0.99, "chi2": -0.1, "far_share": 0.0}
 
     def message(**changed: float) -> str:
@@ -147,9 +147,9 @@ def test_each_kind_has_its_border(said):
         columns["tokens_seen"] = 1000.0 * np.arange(1, 41)
         return engine_mismatch(gather(frame(columns), 2000)).message(39)
 
-    for name, inside, outside in BORDERS[said]:
+    for name, inside, outside in BORDERS[words]:
         whole = {} if name in ("ratio", "chi2") else {"ratio": 1.0}
-        assert said in message(**whole | {name: inside})
-        assert said not in message(**whole | {name: outside})
+        assert words in message(**whole | {name: inside})
+        assert words not in message(**whole | {name: outside})
     halves = [message(gap=0.03, ratio=ratio) for ratio in (0.9849, 0.9851)]  # of the gap
     assert ["cut off" in text for text in halves] == [True, False]

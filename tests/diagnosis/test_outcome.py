@@ -332,6 +332,23 @@ def test_noise_seldom_makes_falls_that_a_run_is_used_to():
     assert used[1] < 16
 
 
+@pytest.mark.parametrize(
+    ("level", "by_noise", "largest"),
+    [
+        ([1.0, 0.5, 0.8], 0.0, [0.0, 0.0, 0.0]),  # 0.3 of 0.5 are back, less than RECOVERED
+        ([1.0, 0.5, 0.9], 0.0, [0.0, 0.0, 0.5]),
+        ([1.0, 0.5, 0.9], 0.5, [0.0, 0.0, 0.0]),
+        ([1.0, 0.5, 0.9, 0.3, 0.8], 0.0, [0.0, 0.0, 0.5, 0.5, 0.6]),
+        ([1.0, 0.5, 0.9, 0.6, 0.9], 0.0, [0.0, 0.0, 0.5, 0.5, 0.5]),
+        ([1.0, 0.8, 0.5, 1.0], 0.0, [0.0, 0.0, 0.0, 0.5]),
+        ([1.0, 1.0, 2.0], 0.0, [0.0] * 3),
+    ],
+)
+def test_the_largest_fall_that_was_made_up_again(level, by_noise, largest):
+    values = o._largest_recovered(np.array(level), np.full(len(level), by_noise))
+    assert values.tolist() == pytest.approx(largest)
+
+
 def test_another_sign_confirms_a_fall_at_once():
     rng, step = np.random.default_rng(9), np.arange(160)
     reward = np.interp(step, [0, 100, 140, 160], [0.6, 0.6, 0.1, 0.1]) + rng.normal(0, 0.03, 160)
@@ -405,6 +422,14 @@ def test_a_reward_that_was_noisy_and_few_is_gone_once_it_stays_at_its_lowest() -
     assert not o.halved(rare).any()
     solved = np.repeat([1.0, 0.984, 1.0, 1.0, 1.0, 0.984], 10)  # each value logged for ten steps
     assert not o.halved(gathered(solved)).any()
+
+
+def test_correlated_steps_count_as_fewer() -> None:
+    noise = np.random.default_rng(2).random(60)
+    assert [o._alike(x) for x in (np.tile([0.0, 1.0], 20), np.full(9, 0.5), noise)] == [1.0] * 3
+    line = np.arange(60.0)  # is no correlation
+    assert o._alike(noise + line) == 1.0
+    assert 7 < o._alike(np.repeat(noise, 10)) < 13  # each value logged for ten steps
 
 
 @pytest.mark.parametrize("n", [6, 8])

@@ -121,7 +121,7 @@ def damaged_series(draw) -> tuple[pd.DataFrame, dict[int, str], int]:
 
 
 @given(damaged_series())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_live_and_replayed_answers_are_the_same(series):
     """Cut the series anywhere: the answers up to there do not change."""
     table, restarts, cut = series
@@ -155,7 +155,7 @@ def test_live_and_replayed_answers_are_the_same(series):
 
 
 @given(damaged_series(), st.lists(st.integers(1, 60), min_size=1), st.integers(0, 100))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_answers_do_not_depend_on_when_somebody_looked(series, blocks, late):
     """Look after so many rows each, cut into other blocks, and have the last rows replaced once."""
     table, restarts, last = series

@@ -14,7 +14,7 @@ from benchmarks import healthy
 from benchmarks.noise import correlated
 from lldscope.diagnosis.assess import Assessment, assess
 
-STEPS, ONSET, LONG = 280, 150, 2000
+STEPS, ONSET, LONG = 280, 150, 1000
 Columns = dict[str, np.ndarray]
 
 

@@ -195,8 +195,7 @@ class Trainers:
             "_infer_global_valid_samples_from_mask", "_infer_global_valid_tokens_from_mask",
             "compute_train_infer_correction", compute_segment_masked_mean=lambda x, mask: x,
             **whole)
-        settings = types.SimpleNamespace(
-            is_weight=types.SimpleNamespace(enabled=False), filters=[])
+        settings = types.SimpleNamespace(is_weight=types.SimpleNamespace(enabled=False), filters=[])
         yield from correction.compute_train_infer_correction(
             settings, self.mask, self.old, self.engine)[2].items()
 

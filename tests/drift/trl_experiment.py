@@ -419,8 +419,7 @@ def engine(ranks: list[Rows]) -> dict[tuple[str, str], float]:
         "product of a response's r, at most 3": [
             whole(ms, log_r).exp().clamp(max=3).tolist() for ms in ranks],
         "product of a response's r": [whole(ms, log_r).exp().tolist() for ms in ranks],
-        "r of a token, at most 3": [
-            flat(ms, log_r).exp().clamp(max=3).tolist() for ms in ranks],
+        "r of a token, at most 3": [flat(ms, log_r).exp().clamp(max=3).tolist() for ms in ranks],
     }.items():
         values[(f"smallest {name}", "")] = min(concat(weights))
         values[(f"largest {name}", "")] = max(concat(weights))

@@ -13,15 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lldscope.evaluation.bank import ENDS, read_bank
-from lldscope.evaluation.ranking import (
-    CONTROLS,
-    OWN,
-    SIGNALS,
-    STEP,
-    Trace,
-    rank,
-    ranking,
-)
+from lldscope.evaluation.ranking import CONTROLS, OWN, SIGNALS, STEP, Trace, rank, ranking
 
 STEPS = np.arange(6)
 

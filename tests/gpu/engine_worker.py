@@ -50,9 +50,7 @@ def disturb(policy: Policy, generator: torch.Generator) -> None:
             weight += 0.5 * weight.abs().mean() * noise
 
 
-def slept(
-    policy: Policy, engine: VllmEngine, place: Place, records: dict[str, Any]
-) -> None:
+def slept(policy: Policy, engine: VllmEngine, place: Place, records: dict[str, Any]) -> None:
     """Bytes in use on the whole card awake and asleep, and the gap after waking."""
 
     def used() -> int:

@@ -89,8 +89,7 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "rollout_of_very_many_messages": ("rollouts.jsonl", lambda: (
         f'{{"step": 1, "token_ids": [{ONES}], "loss_mask": [{ONES}], "reward": 1, "spans": '
         f'[{SPANS}{SPANS[:44]}]}}\n').encode()),
-    "events_and_zeros": (
-        "events.out.tfevents.1.a", lambda: events(b"\1" + bytes(16 * MB))),
+    "events_and_zeros": ("events.out.tfevents.1.a", lambda: events(b"\1" + bytes(16 * MB))),
     "events_of_a_length_beyond_any_file": (
         "events.out.tfevents.1.a", lambda: events(framed((1 << 64) - 1) + b"ab")),
     "events_with_damage_everywhere": (

@@ -9,9 +9,7 @@ from typing import Any
 
 def texts(component: Any) -> str:
     """Everything a page says and links to, as one string."""
-    return json.dumps(
-        component, default=lambda c: c.to_plotly_json(), ensure_ascii=False
-    )
+    return json.dumps(component, default=lambda c: c.to_plotly_json(), ensure_ascii=False)
 
 
 def walk(component: Any) -> Iterator[Any]:

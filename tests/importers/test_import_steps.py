@@ -137,9 +137,7 @@ LOGS: dict[str, Callable[[], str]] = {
     "counts.log": lambda: "".join(
         f"[mine]  {r['step']}/{PLANNED} | {pairs(r, '=')}\n" for r in ROWS
     ),
-    "pairs-equal.log": lambda: "".join(
-        f"[step {r['step']:04d}] {pairs(r, '=')}\n" for r in ROWS
-    ),
+    "pairs-equal.log": lambda: "".join(f"[step {r['step']:04d}] {pairs(r, '=')}\n" for r in ROWS),
     # one record over several lines, and names of several words
     "verl-below.log": lambda: "".join(
         verl_line(r).replace(" - ", "\n - ") + "(WorkerDict pid=8) saved\n" for r in ROWS

@@ -83,9 +83,7 @@ def token_logps(trainer, fresh, prompt, completion):
     with torch.no_grad():
         logits = fresh(torch.tensor([prompt + completion])).logits[0]
     logps = torch.log_softmax(logits.double() / trainer.temperature, dim=-1)
-    return [
-        logps[len(prompt) + k - 1, token].item() for k, token in enumerate(completion)
-    ]
+    return [logps[len(prompt) + k - 1, token].item() for k, token in enumerate(completion)]
 
 
 def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) -> lldscope.Run:

@@ -117,3 +117,6 @@ def test_a_root_that_is_a_run_or_nothing(store):
         find_remote(Url("flaky://bucket/nowhere"))
     store.makedirs("/bucket/empty")
     assert find_remote(Url("flaky://bucket/empty")) == {}
+    for file in ("a/run.json", "b/heartbeat/r0.json", "c/manifest/a1-r0.jsonl", "d/x.jsonl"):
+        store.pipe_file(f"/bucket/parts/{file}", b"{}")
+    assert [url.name for url in find_remote(Url("flaky://bucket/parts"))] == ["a", "c"]

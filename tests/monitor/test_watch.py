@@ -111,13 +111,15 @@ def test_it_waits_for_a_run_and_says_why(tmp_path):
     assert err.count("waiting for") == 1
 
 
-def test_a_run_that_goes_on_is_no_longer_stalled(tmp_path):
+def test_a_run_that_goes_on_is_no_longer_stalled(tmp_path, lldscope_command):
     run = write_run(tmp_path / "run", 40)
     kill(run)
     follower = Follower(run)
     first = follower.poll()
     assert first.first
     assert ("stalled", "firing") in news(first)
+    done = lldscope_command("check", run)
+    assert (done.returncode, "is gone" in done.stdout) == (12, True)
     assert first.state.over
     with lldscope.Recorder(run, resume=True) as recorder:
         for step in range(30, 45):

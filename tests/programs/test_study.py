@@ -18,13 +18,7 @@ from lldscope import open_run
 from lldscope.core.schema import SIGNALS
 from lldscope.evaluation.bank import read_bank
 from lldscope.evaluation.scoring import moving_mean
-from study import (
-    arms,
-    bank,
-    judged,
-    report,
-    risk,
-)
+from study import arms, bank, judged, report, risk
 from study.label import label
 from study.outcome import collapse_row, outcome
 from study.stats import T975, holm, paired

@@ -322,12 +322,12 @@ def test_a_statement_is_stopped_from_another_thread(place):
     with lldscope.open_run(place.path) as run, ThreadPoolExecutor(1) as other:
         run.interrupt()  # nothing runs
         run.rows("FROM signals")
-        asked = other.submit(run.rows, "SELECT count(*) FROM range(1000000000000)", 600.0)
-        while not asked.done():
+        query = other.submit(run.rows, "SELECT count(*) FROM range(1000000000000)", 600.0)
+        while not query.done():
             run.interrupt()
             time.sleep(0.05)
         with pytest.raises((UsageError, duckdb.InterruptException)):
-            asked.result()
+            query.result()
 
 
 # Ten seconds or so of one thread, and no more, if nobody stops it.

@@ -266,9 +266,7 @@ def test_64_writers_of_which_some_are_killed(shared, here, monkeypatch):
 
 
 def test_what_a_killed_machine_left_is_sent_by_a_command(shared, here, lldscope_command):
-    child = in_child(
-        lambda: record(shared, range(1), here / "sealed", 5, 3), here / "nothing"
-    )
+    child = in_child(lambda: record(shared, range(1), here / "sealed", 5, 3), here / "nothing")
     assert has_ended(child)
     assert not list((here / "store").rglob("*.parquet"))
     done = lldscope_command("upload")

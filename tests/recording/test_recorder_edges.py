@@ -12,6 +12,7 @@ from recorded_steps import wait_until
 
 import lldscope
 from lldscope.recording import writer
+from lldscope.recording.recorder import FailOpen
 from lldscope.storage import heartbeats, json_files, layout
 
 
@@ -93,3 +94,18 @@ def test_a_run_whose_attempts_are_invalid_can_be_resumed(make_run):
     info = layout.read_run(path)
     assert [a["attempt"] for a in info["attempts"]] == [2]
     assert info["status"] == "finished"
+
+
+def test_an_adapters_errors_are_counted_each_and_said_once(tmp_path, caplog):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        fail_open = FailOpen(r, "mine")
+        for _ in range(2):
+            with fail_open("a step"), fail_open("its rewards"):
+                raise ValueError("no rewards")
+            fail_open.missing("the entropy", "it is not computed")
+        assert fail_open.take() == fail_open.seconds > 0 == fail_open.take()
+    assert r.dropped == {"mine: its rewards: ValueError: no rewards": 2}
+    events = [(e["what"], e["failed"]) for e in events_of(tmp_path / "r")]
+    assert events == [("its rewards", True), ("the entropy", False)]
+    levels = [record.levelname for record in caplog.records if "recorded" in record.message]
+    assert levels == ["ERROR", "WARNING"]

@@ -112,8 +112,8 @@ def test_searches_are_counted_where_a_protocol_is_known(protocol):
         step=0, mask=None, prompt_ids=None, completion_ids=None, rewards=[0.0, 1.0],
         correct=[False, True], group_ids=[0, 0], turns=turns, protocol=protocol,
     ))["responses"]
-    found = [rows[name] and list(rows[name]) for name in ("n_searches", "n_invalid", "answered")]
-    assert found == [
+    counts = [rows[name] and list(rows[name]) for name in ("n_searches", "n_invalid", "answered")]
+    assert counts == [
         [1, 1] if protocol else None, [1, 0] if protocol == "tags" else None,
         [True, False] if protocol else None,
     ]

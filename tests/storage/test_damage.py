@@ -162,6 +162,22 @@ def test_parts_without_a_checksum_are_read_by_size_and_footer(make_run):
         assert re.fullmatch(r"\d+ bytes instead of \d+", run.damaged[f"steps/{part.name}"])
 
 
+@pytest.mark.parametrize(
+    ("table", "file"),
+    [("rows", None), ("steps", "../secret.parquet"), ("steps", "a2-r0-000001.parquet")],
+)
+def test_a_line_that_lists_no_part_of_its_recorder_is_damage(make_run, table, file):
+    manifest = make_run(steps=range(5)) / "manifest" / "a1-r0.jsonl"
+    (line, *others), _ = json_files.read_lines(manifest)
+    entry = line["parts"]["steps"]
+    del entry["crc"]
+    line["parts"] = {table: entry | {"file": file or entry["file"]}}
+    line = {name: value for name, value in line.items() if name != "crc"}
+    manifest.write_text("".join(json_files.to_json(x) + "\n" for x in (line, *others)))
+    with lldscope.open_run(manifest.parents[1]) as run:
+        assert any("it lists no part" in why for why in run.damaged.values()), run.damaged
+
+
 def test_lines_by_hand_of_several_ranks_and_of_two_processes_at_once_are_no_damage(tmp_path):
     path = tmp_path / "run"
     with lldscope.Recorder(path, world_size=2) as r, lldscope.Recorder(path, rank=1) as other:

@@ -105,9 +105,7 @@ def _after_a_cut(durable: bytes, content: bytes, dice: random.Random) -> bytes:
     end = dice.randint(0, len(content))
     if content.startswith(durable):  # appended: what was there stays
         end = max(end, len(durable))
-    return dice.choice([
-        durable, content, content[:end], content[:end] + bytes(len(content) - end),
-    ])
+    return dice.choice([durable, content, content[:end], content[:end] + bytes(len(content) - end)])
 
 
 def rows(table: str, step: int) -> pa.Table:

@@ -87,10 +87,7 @@ def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
 
 @pytest.mark.parametrize(
     ("inputs", "in_force"),
-    [
-        ([], ("action", 0.2)),
-        (["llds=token", "llds_coefficient=0.3"], ("token", 0.3)),
-    ],
+    [([], ("action", 0.2)), (["llds=token", "llds_coefficient=0.3"], ("token", 0.3))],
 )
 def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, inputs, in_force):
     run = tmp_path / "run"
@@ -158,8 +155,7 @@ def test_without_a_healthy_checkpoint_it_says_so(tmp_path):
     keeper = Keeper()
     reports = []
     train(
-        load_config("tiny", [*BRIEF, "checkpoint_every=2", "guard=rollback",
-                             "steps=1"]),
+        load_config("tiny", [*BRIEF, "checkpoint_every=2", "guard=rollback", "steps=1"]),
         keeper, run_dir=tmp_path, monitor=Script(look1=[alarm()]), on_step=reports.append,
     )
     assert [e["kind"] for e in keeper.events] == ["rollback_failed"]

@@ -70,10 +70,7 @@ def twin(policy, ids, mask, correct) -> tuple[float, list[float]]:
     classes = [[m for m, c in zip(means, correct, strict=True) if c == k] for k in (True, False)]
     centres = [[sum(x) for x in zip(*mine, strict=True)] for mine in classes]
     norms = [math.sqrt(dot(c, c)) for c in centres]
-    return (
-        dot(*centres) / (norms[0] * norms[1]),
-        [math.fsum(mine) / len(mine) for mine in scores],
-    )
+    return (dot(*centres) / (norms[0] * norms[1]), [math.fsum(mine) / len(mine) for mine in scores])
 
 
 @pytest.mark.parametrize("logits_bytes", [None, 7 * 4 * 1200], ids=["whole", "in chunks"])

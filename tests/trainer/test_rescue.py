@@ -165,8 +165,7 @@ VERL = {
 @pytest.mark.parametrize(
     ("trainer", "config", "words"),
     [
-        ("lldscope_trainer 1.0", {"lr": 1e-6},
-         ["--checkpoint 11 lr=5e-07", "llds=action"]),
+        ("lldscope_trainer 1.0", {"lr": 1e-6}, ["--checkpoint 11 lr=5e-07", "llds=action"]),
         ("trl 1.16.0", TRL,
          ["learning_rate=5e-07", "base_lrs", 'llds="action"',
           "resume_from_checkpoint='out/checkpoint-12'", "resume=True"]),

@@ -319,14 +319,7 @@ def test_an_endless_answer_is_cut_off(strange, caplog, monkeypatch):
     assert "longer than 1 MiB" in warnings(caplog)[0]
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "localhost:8000",
-        "ftp://host/retrieve",
-        "http://h:99999",
-    ],
-)
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/retrieve", "http://h:99999"])
 def test_what_cannot_be_an_address(url):
     with pytest.raises(UsageError, match=r"write it like http://127\.0\.0\.1:8000/retrieve"):
         HttpRetriever(url)

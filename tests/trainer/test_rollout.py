@@ -8,11 +8,7 @@ import pytest
 import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question
-from lldscope_trainer.environment.protocol import (
-    Environment,
-    format_documents,
-    prompt_text,
-)
+from lldscope_trainer.environment.protocol import Environment, format_documents, prompt_text
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.kvcache import bytes_per_token
 from lldscope_trainer.policy.model import Policy, load_policy
@@ -99,10 +95,7 @@ def test_a_long_tool_answer_keeps_its_end_or_is_cut_anywhere(tiny, world, limit)
     documents = format_documents(world.documents[:2])
     whole, end = tiny.encode(documents), tiny.encode("</information>\n\n")
     assert len(end) < 6 < 30 < len(whole)
-    for how, expected in (
-        ("closed", whole[: limit - len(end)] + end),
-        ("cut", whole[:limit]),
-    ):
+    for how, expected in (("closed", whole[: limit - len(end)] + end), ("cut", whole[:limit])):
         sampling = Sampling(observation_tokens=limit, observation_end=how)
         protocol = TokenProtocol(tiny, sampling)
         retriever = Fixed(world.documents[:2])

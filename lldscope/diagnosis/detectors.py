@@ -272,9 +272,7 @@ def e_detector(score: Series, arl: float) -> Series:
 @cache
 def _nothing(n: int) -> Series:
     """So many entries that were not measured, made once."""
-    nothing = np.full(n, np.nan)
-    nothing.flags.writeable = False
-    return nothing
+    return np.broadcast_to(np.nan, n)
 
 
 def preceded(values: NDArray[Any], n: int) -> Series:

@@ -139,7 +139,6 @@ class Run:
 
         with self._lock:
             connection = self._contents.db.connection
-            insist_on_select(connection, query)
 
             def answer() -> _T:
                 self._contents.define()
@@ -147,6 +146,7 @@ class Run:
                     return fetch(connection)
 
             try:
+                insist_on_select(connection, query)
                 return self._contents.without_damaged(answer)
             except duckdb.Error as error:
                 # Without the stack of DuckDB or Python, which say nothing to who wrote the query.

@@ -146,7 +146,8 @@ def test_live_and_replayed_answers_are_the_same(series):
     for rule, alert in expected.items():  # it may become worse later, and not at a step before
         alarm = alarms[rule]
         assert (alarm.state, alarm.episodes) == (alert.state, alert.episodes)
-        assert alarm == alert if alert.step <= last else alarm.severity < alert.severity
+        is_same = repr(alarm) == repr(alert)  # NaN is not itself
+        assert is_same if alert.step <= last else alarm.severity < alert.severity
     assert {a.rule for a in live.pending} == {
         rule.id for rule in RULES
         if condition_met(e, rule)[cut - 1] and since_row(e, rule)[cut - 1] < 0

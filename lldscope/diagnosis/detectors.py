@@ -300,7 +300,10 @@ def _windows(series: Series, window: int) -> Series:
 def by_window(values: Series, window: int, statistic: Callable[[Series], Series]) -> Series:
     """A statistic of the last `window` entries up to each t. The function maps shape (N, window) to
     (N,) and is called for some t at a time, to bound memory."""
-    rows = trailing(values, window)
+    return _in_blocks(trailing(values, window), statistic)
+
+
+def _in_blocks(rows: Series, statistic: Callable[[Series], Series]) -> Series:
     parts = [statistic(rows[t : t + _BLOCK]) for t in range(0, len(rows), _BLOCK)]
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
 
@@ -339,8 +342,7 @@ def trailing_mean(values: Series, window: int, least: int) -> Series:
     n = measured[window:] - measured[:-window]
     rows = _windows(np.where(is_measured, series, 0.0), window)
     # Each row on its own: a running sum would keep what a large value has rounded away.
-    sums = [rows[t : t + _BLOCK].copy().sum(axis=1) for t in range(0, len(rows), _BLOCK)]
-    total = sums[0] if len(sums) == 1 else np.concatenate([np.empty(0), *sums])
+    total = _in_blocks(rows, lambda block: block.copy().sum(axis=1))
     return np.where(n >= least, total / np.maximum(n, 1), np.nan)
 
 

@@ -27,6 +27,7 @@ from phase_runs import (
     WELL,
     frame,
     paper_figure,
+    recorded_fault,
 )
 from rule_cases import simulate
 
@@ -83,17 +84,12 @@ def recorded(name: str) -> pd.DataFrame:
         return run.signals()
 
 
-def fault(path: Path) -> pd.DataFrame:
-    """A training into which a fault was put at step 35."""
-    return pd.read_csv(path, comment="#").reindex(columns=list(SIGNALS.names))
-
-
 SERIES = {
     "paper": paper_figure,
     "sample grpo": lambda: recorded("grpo"),
     "sample grpo-llds": lambda: recorded("grpo-llds"),
     **{name: lambda c=c: simulate(c, 1) for name, c in CASE.items()},
-    **{p.stem: lambda p=p: fault(p) for p in sorted((CASES / "faults").glob("*.csv"))},
+    **{p.stem: lambda p=p: recorded_fault(p.stem) for p in (CASES / "faults").glob("*.csv")},
 }
 LOST = ("delta_correct", "correct_logp", "reward", "entropy", "grad_norm")
 

@@ -12,11 +12,10 @@ import runpy
 from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from phase_runs import CASE, CASE_FILES, CASES
+from phase_runs import CASE, CASE_FILES, CASES, recorded_fault
 from rule_cases import frame, simulate
 
 from lldscope.core.numbers import short
@@ -161,9 +160,7 @@ def test_cases_name_existing_rules_and_look_alikes():
 
 @cache
 def recorded(name: str) -> Assessment:
-    """A training into which a fault was put at step 35; the file says with which command."""
-    table = pd.read_csv(CASES / "faults" / f"{name}.csv", comment="#")
-    return assess(table.reindex(columns=list(SIGNALS.names)))
+    return assess(recorded_fault(name))
 
 
 @pytest.mark.parametrize("fault", CAUSE)

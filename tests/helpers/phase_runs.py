@@ -10,6 +10,8 @@ import pandas as pd
 import yaml
 from rule_cases import frame
 
+from lldscope.core.schema import SIGNALS
+
 CASES = Path(__file__).parents[1] / "cases"
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 CASE_FILES: dict[str, list[dict[str, Any]]] = {
@@ -21,6 +23,12 @@ DYING = CASE["three phases with Δ measured"]
 WELL = CASE["healthy run, Δ around a small gain"]
 HARDER = CASE["the level falls because harder questions get solved, Δ stays positive"]
 RECOVERS = CASE["decay that recovers by itself"]
+
+
+def recorded_fault(name: str) -> pd.DataFrame:
+    """A training into which a fault was put at step 35; the file says with which command."""
+    table = pd.read_csv(CASES / "faults" / f"{name}.csv", comment="#")
+    return table.reindex(columns=list(SIGNALS.names))
 
 
 def paper_figure(every: int = 1, noise: float = 0.0, seed: int = 0) -> pd.DataFrame:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lldscope.core.palette import PHASES
+
 if TYPE_CHECKING:
     from .train import StepReport
 
@@ -75,7 +77,7 @@ def display(steps: int, first: int = 0, *, visible: bool = True) -> Iterator[Dis
 def summary(report: StepReport) -> str:
     """The step in half a line."""
     delta = "" if report.delta_correct is None else f"  Δ correct {report.delta_correct:+.2f}"
-    phase = f"  {report.phase}" if report.phase else ""
+    phase = f"  {PHASES[report.phase].word}" if report.phase else ""
     speed = f"  {report.tokens_per_second:.0f} tokens/s"
     return f"reward {report.reward:.2f}{delta}{speed}{phase}"
 

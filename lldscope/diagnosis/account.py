@@ -57,6 +57,9 @@ HELD_OUT = ("eval-gap", "eval-loss")
 OUTCOME = ("reward-crash", "reward-decline")
 """Rules that say that the outcome is lost, but not why."""
 
+PLUNGE = 20.0  # × the deviation of Δ before; with a dead tool Δ falls by up to 18
+PLUNGE_STEPS = 5  # before the loss of the outcome
+
 ALONGSIDE = {*OUTCOME, "step-change", "eval-gap", "eval-loss", "lld-decay", "lld-collapse"}
 """Rules of the fall itself, and rules that react later than the reward to a cause that began before
 it."""
@@ -165,11 +168,35 @@ def _best_before(e: Log, values: d.Series, turn: int, alarm_step: int) -> int:
     return int(max(e.step[best - window + 1], earliest))
 
 
+def _plunge(e: Log, fall: Fall | None) -> Plunge | None:
+    """The step about the loss of the outcome in which correct responses lost most likelihood, if
+    that is far more than Δ deviated before (median absolute deviation)."""
+    if fall is None:
+        return None
+    delta, rows = e.column("delta_correct"), e.between(fall.first - PLUNGE_STEPS, fall.latest)
+    before = delta[: rows.start][np.isfinite(delta[: rows.start])]
+    if len(before) < SMOOTH or np.isnan(delta[rows]).all():
+        return None
+    usual, row = float(np.median(before)), rows.start + int(np.nanargmin(delta[rows]))
+    deviation = 1.4826 * float(np.median(np.abs(before - usual)))
+    is_plunge = usual - delta[row] >= PLUNGE * deviation > 0.0
+    return Plunge(int(e.step[row]), float(delta[row]), usual) if is_plunge else None
+
+
 class Fall(NamedTuple):
     """A loss of the outcome: the best estimate of its first step, and the latest possible one."""
 
     first: int
     latest: int
+
+
+class Plunge(NamedTuple):
+    """A step in which correct responses lost likelihood: their mean Δ and the usual one, in nats
+    per response."""
+
+    step: int
+    delta: float
+    usual: float
 
 
 class Onset(NamedTuple):
@@ -190,7 +217,8 @@ class Explanation:
     the loss, with its step; without a cause, `restart` is the restart after which the run trained
     differently, or `with_it` is a change of the policy at the same time. `is_late`: the trouble
     began after the outcome was lost. `decay`: for a collapse, the step by which correct responses
-    were losing likelihood. `sound`: the last step before the steps that are spoiled.
+    were losing likelihood. `plunge`: the step in which they lost most, if nothing else led to the
+    loss. `sound`: the last step before the steps that are spoiled.
     """
 
     alarm: Alert
@@ -202,6 +230,7 @@ class Explanation:
     restart: int | None = None
     with_it: tuple[int, Alert] | None = None
     decay: int | None = None
+    plunge: Plunge | None = None
     sound: int | None = None
 
 
@@ -217,6 +246,7 @@ class Account:
     restarts: Restarts = field(default_factory=lambda: MappingProxyType({}))
     boundaries: Sequence[Boundary] = ()
     phases: Sequence[PhaseSpan] = ()
+    plunge: Plunge | None = None
 
     @classmethod
     def of(
@@ -226,7 +256,8 @@ class Account:
         """The account of all rows. Hindsight makes it slower than the alarms alone."""
         boundaries, phases = refine(log, timeline), [span for span, _ in timeline]
         events = events_of(log, alerts, boundaries)
-        return cls(alerts, events, causes, log.restarts, boundaries, phases)
+        account = cls(alerts, events, causes, log.restarts, boundaries, phases)
+        return replace(account, plunge=_plunge(log, account.fall()))
 
     @property
     def first_sign(self) -> int | None:
@@ -249,13 +280,15 @@ class Account:
             return None
         alarm = self._leading([a for a in firing if a.severity == firing[0].severity])
         step, sound = self.start(alarm), self.sound_step()
-        cause = restart = with_it = decay = None
+        cause = restart = with_it = decay = plunge = None
         if alarm.rule in OUTCOME:
             cause = next(iter(self.led_to_loss()), None)
             restart = None if cause else self.restart()
-            with_it = None if cause or restart is not None else self.came_with_it()
-        if restart is not None and sound is not None:
-            sound = min(sound, restart - 1)
+            if cause is None and restart is None:
+                with_it, plunge = self.came_with_it(), self.plunge
+        if sound is not None:
+            spoiled = restart if plunge is None else plunge.step
+            sound = sound if spoiled is None else min(sound, spoiled - 1)
         decays = [a for a in self.alerts if a.rule == "lld-decay"]
         if alarm.rule == "lld-collapse" and decays:
             step = alarm.start  # as the phases have it, which were seen live
@@ -265,7 +298,7 @@ class Account:
         event = self.event(alarm)
         return Explanation(
             alarm, step, event is not None and event.onset_step is not None,
-            alarm.rule in self.causes, is_late, cause, restart, with_it, decay, sound,
+            alarm.rule in self.causes, is_late, cause, restart, with_it, decay, plunge, sound,
         )
 
     def _leading(self, worst: Sequence[Alert]) -> Alert:

@@ -197,20 +197,24 @@ def families(e: Evidence) -> dict[str, Flags]:
 
 
 @once
-def lately(e: Evidence) -> dict[str, Flags]:
-    """Whether each of the `signs` has held within MEMORY steps."""
-    return {words: recently(e, holds, SIGN_STEPS) for words, (_, holds) in signs(e).items()}
+def lately(e: Evidence) -> dict[str, d.Series]:
+    """Rows since each of the `signs` last held, `inf` beyond MEMORY steps."""
+    return {words: rows_since(e, holds, SIGN_STEPS) for words, (_, holds) in signs(e).items()}
 
 
 def second_signs(e: Evidence, row: int) -> str:
-    """The signs that held within MEMORY steps, joined into words."""
-    return " and ".join(words for words, flags in lately(e).items() if flags[row])
+    """The signs that hold, joined into words, or else those that held within MEMORY steps."""
+    since = {words: rows[row] for words, rows in lately(e).items()}
+    if now := [words for words, rows in since.items() if rows == 0]:
+        return " and ".join(now)
+    earlier = " and ".join(words for words, rows in since.items() if np.isfinite(rows))
+    return earlier and f"in the last {MEMORY} steps {earlier}"
 
 
 @once
 def any_sign(e: Evidence) -> Flags:
     """Whether one of the `signs` held within MEMORY steps."""
-    return np.logical_or.reduce([*lately(e).values()])
+    return np.isfinite([*lately(e).values()]).any(axis=0)
 
 
 @once
@@ -222,11 +226,17 @@ def reward_crashed(e: Evidence) -> Flags:
     return alone | ((is_lost | outcome.slips(e)) & any_sign(e))
 
 
-def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:
-    """Whether the condition held for so many steps in a row within the last MEMORY steps."""
+def rows_since(e: Evidence, condition: Flags, for_steps: int) -> d.Series:
+    """Rows since the condition last held for so many steps in a row, `inf` beyond MEMORY steps."""
     is_met = steps_held(e, condition) >= e.cadence.rows(for_steps)
     ever = d.accumulated(np.logical_or, is_met)
-    return (steps_held(e, ~is_met) <= e.cadence.rows(MEMORY)) & ever
+    since = steps_held(e, ~is_met)
+    return np.where(ever & (since <= e.cadence.rows(MEMORY)), since, np.inf)
+
+
+def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:
+    """Whether the condition held for so many steps in a row within the last MEMORY steps."""
+    return np.isfinite(rows_since(e, condition, for_steps))
 
 
 def steps_held(e: Evidence, condition: Flags) -> Rows:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..core.numbers import percent
+from ..core.numbers import percent, short
 from ..core.safe_text import in_one_line
 from ..diagnosis.account import ALONGSIDE, BACK, Account, Explanation
 from ..diagnosis.assess import UNKNOWN, Course
@@ -94,6 +94,12 @@ def _action(t: Trouble, why: Explanation) -> tuple[str, str, str | None]:
     elif why.restart is not None:
         kind = RESTARTS[t.account.restarts[why.restart]]
         action = f"look at what changed at step {why.restart} ({kind})"
+    elif why.plunge is not None:
+        also = (
+            f"; in step {why.plunge.step} correct responses lost {short(-why.plunge.delta)} nats "
+            f"(usual Δ {why.plunge.usual:+.2f})"
+        )
+        action, remedy = "lower the learning rate or use LLDS", "lld-decay"
     elif why.with_it is not None:
         also = f"; with it, {_sentence(why.with_it[1].cause)} (step {why.with_it[0]})"
     elif why.is_late:

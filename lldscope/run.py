@@ -246,7 +246,7 @@ class Run:
         if not any(part.table == "scalars" for part in self._contents.parts.trusted()):
             return {}
         table = self.sql(_COMPONENTS).pivot(index="step", columns="name", values="value")
-        table = table.reindex(self._contents.db.columns()["step"].to_numpy())
+        table = table.reindex(self._contents.db.columns()["step"])
         return {name: table[name].to_numpy() for name in [*table][:MOST_COMPONENTS]}
 
     def estimators(self) -> dict[str, str | None]:

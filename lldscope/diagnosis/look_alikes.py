@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.numbers import short
 from . import detectors as d
-from .alarms import evaluate_rules, firings
+from .alarms import evaluate_rules, firings, since_row
 from .causes import LAG, explained_elsewhere, explaining, explains, explanations, falls, lead
 from .conditions import least_rows
 from .detectors import Series
@@ -140,11 +140,11 @@ def _attributed_to(e: Evidence, fall: Episode) -> str:
 
 @once
 def _was_late(e: Evidence, rule: Rule) -> bool:
-    """Whether a cause fired too late to explain a loss of the reward."""
+    """Whether a cause was too late to explain a loss of the reward when it became grave."""
     state, grave = d.cell(), rule.measure(e).grave
-    if state.value is None and grave is not None and (of := firings(e, rule)):
-        row = of[0].fired - e.start
-        state.value = bool((grave & ~explaining(e, rule))[row])
+    if state.value is None and grave is not None:
+        rows = np.flatnonzero(grave & (since_row(e, rule) >= 0))
+        state.value = not explaining(e, rule)[rows[0]] if len(rows) else None
     return bool(state.value)
 
 

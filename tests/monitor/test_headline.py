@@ -126,6 +126,13 @@ def test_a_failed_run_says_what_its_rows_say_and_resumes_from_before_that(tmp_pa
     assert state.alerts[0].advice.endswith("resume from checkpoint 100.")
 
 
+def test_a_run_of_scalars_without_a_step_can_be_checked(tmp_path) -> None:
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        recorder.scalars(step=0, name=["loss", "component/bonus"], value=[1.0, 0.5])
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert check(run).verdict == "insufficient"
+
+
 def test_the_trouble_began_with_the_held_out_score_where_that_fell_first() -> None:
     cut = alert("truncation", 40, "warning")
     event = Event("truncation", Severity.WARNING, "", 40, None, 33, 33, 34)

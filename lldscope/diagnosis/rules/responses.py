@@ -42,13 +42,15 @@ REPEATED_FIRST = 20  # measured steps that are the usual
 @once
 def truncation(e: Evidence) -> Measurement:
     """Info if responses were cut from the first step on; a warning if the share has risen, or if
-    truncation leaves no group a signal. Truncation does not explain an earlier loss, as long as far
-    fewer responses were cut than the reward had lost."""
+    truncation leaves no group a signal. Truncation does not explain a loss with which responses
+    became longer at once (no limit does that), nor an earlier one, as long as far fewer responses
+    were cut than the reward had lost."""
     what = "of the rollouts were cut by a length limit"
     cut = m.share_above(e, "truncated_share", c.CUT_STEPS, c.CUT, what)
     risen, more = c.truncation_risen(e), m.change(e, "truncated_share")
-    loss = 1 - m.reward_left(e)
-    uncut = m.reward_fell(e) & (loss > LOST) & (more.now - more.before < loss / TIMES_CUT)
+    loss, length = 1 - m.reward_left(e), m.change(e, "response_tokens")
+    by_policy = (more.now - more.before < loss / TIMES_CUT) | (length.now > GROWN * length.before)
+    uncut = (m.reward_fell(e) | c.reward_crashed(e)) & (loss > LOST) & by_policy
     explains = cut.holds & (starved(e) | (risen & ~c.recently(e, uncut, 1)))
     tokens = e.column("response_tokens")
     smooth = e.cadence.rows(SMOOTH)
@@ -189,7 +191,8 @@ RULES = (
         advice=f"{LONGER} If they have not grown, it is too low for the task.",
         confused_with="A policy that collapses and writes without end: what began first decides "
         f"(docs/alarms.md), or that the reward had lost {percent(LOST)} and {TIMES_CUT:g} × the "
-        "share of responses that were cut by then.",
+        f"share of responses that were cut by then, or that responses became {GROWN:g} × as long "
+        "while it was lost.",
     ),
     Rule(
         "mask-lint", measure=mask_lint,

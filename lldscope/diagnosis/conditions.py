@@ -224,6 +224,8 @@ def reward_crashed(e: Evidence) -> Flags:
 
 def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:
     """Whether the condition held for so many steps in a row within the last MEMORY steps."""
+    if not d.accumulated(np.logical_or, condition)[-1:].any():
+        return condition
     is_met = steps_held(e, condition) >= e.cadence.rows(for_steps)
     ever = d.accumulated(np.logical_or, is_met)
     return (steps_held(e, ~is_met) <= e.cadence.rows(MEMORY)) & ever

@@ -152,13 +152,13 @@ def fit(
     if not valid.any():
         return []
     curves = [(likelihood, n_breaks), *((curve, 1) for curve in others)]
-    correlation = [0.0] * len(curves)
+    breaks = at[:0]
     for _ in range(2):
+        correlation = [_correlation(c, breaks[-k:]) if len(breaks) else 0.0 for c, k in curves]
         costs = [_cost(c, at, k, r) for (c, k), r in zip(curves, correlation, strict=True)]
         total = np.where(valid, sum(costs), np.inf)  # other curves: the same for all first breaks
         best = np.unravel_index(int(np.argmin(total)), total.shape)
         breaks = at[list(best)]
-        correlation = [_correlation(c, breaks[-k:]) for c, k in curves]
     limit = JUMP if likelihood.jumps else KINK
     noise = _noise(likelihood, breaks)
     intervals = []

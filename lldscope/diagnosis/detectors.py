@@ -141,7 +141,7 @@ def floats(signals: Columns, name: str, start: int = 0, stop: int | None = None)
 
 def constant(value: float, like: Series) -> Series:
     """A read-only array of one value, as long as another series, in the memory of one number."""
-    return np.broadcast_to(np.float64(value), like.shape)
+    return np.ndarray(like.shape, np.float64, np.float64(value).tobytes(), strides=(0,) * like.ndim)
 
 
 def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
@@ -335,7 +335,6 @@ def _sums(rows: Series) -> Series:
 
 def trailing_mean(values: Series, window: int, least: int) -> Series:
     """Mean of the last `window` steps; NaN where fewer than `least` of them were measured."""
-
     series = preceded(values, window - 1)
     is_measured = ~np.isnan(series)
     measured = np.concatenate([[0], is_measured.cumsum()])
@@ -427,11 +426,11 @@ def shifted(values: NDArray[Any], steps: int) -> Series:
 def trailing_median(values: Series, window: int, least: int) -> Series:
     """Median of the last `window` steps; NaN where fewer than `least` of them were measured."""
     series = preceded(np.where(np.isinf(values), np.nan, values), window)
-    missing = np.isnan(series)
-    if missing.all():
+    measured, least = ~np.isnan(series), max(min(least, window), 1)
+    if np.count_nonzero(measured) < least:
         return constant(np.nan, values)
-    entries, least = series.tolist(), max(min(least, window), 1)
-    ordered = np.sort(series[:window][~missing[:window]]).tolist()
+    entries = series.tolist()
+    ordered = np.sort(series[:window][measured[:window]]).tolist()
     out = []
     for old, new in zip(entries, entries[window:], strict=False):
         if old == old:
@@ -505,7 +504,7 @@ def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
     if len(condition) == 1:  # as a live run asks, a few hundred times a step
         state.value = (state.value or 0) + 1 if condition[0] else 0
         return np.array([state.value])
-    if len(condition) and not condition.any():  # as nearly all conditions of a good run
+    if len(condition) and not np.count_nonzero(condition):  # as nearly all conditions of a good run
         state.value = 0
         return np.zeros(len(condition), dtype=np.int64)
     rows = np.arange(1, len(condition) + 1)
@@ -536,7 +535,7 @@ def on_measured(
     without_resets = resets is None or not len(resets)
     if without_resets and not is_measured.any():
         state.value = earlier, tape
-        out = np.broadcast_to(earlier, (len(earlier), n))
+        out = earlier.repeat(n, axis=1)
         return out if series else out[0]
     if without_resets and is_measured.all():
         with tape:

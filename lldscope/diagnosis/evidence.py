@@ -92,7 +92,7 @@ class Cadence:
     def rows(self, steps: int, fewest: int = FEWEST) -> int:
         """The number of rows in so many steps, but at least `fewest` (or `steps`, if that is
         smaller)."""
-        return max(-(-steps // self.stride), min(steps, fewest))
+        return steps if self.stride == 1 else max(-(-steps // self.stride), min(steps, fewest))
 
     def spans(self, steps: int) -> int:
         """The number of steps that `rows(steps)` cover, for messages."""
@@ -176,7 +176,7 @@ def observed_in(
     """The names of signals measured in rows from `start` to `stop`, except those in `but`."""
     names = [name for name in signals if name != "step" and name not in but]
     rows = {name: d.as_recorded(signals, name, start, stop) for name in names}
-    return frozenset(name for name, values in rows.items() if np.isfinite(values).any())
+    return frozenset(name for name, v in rows.items() if np.count_nonzero(np.isfinite(v)))
 
 
 def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]) -> Restarts:

@@ -18,7 +18,7 @@ no later one is, the probability of that for steps in any order is C(i, k) / C(n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import lgamma, log
 from statistics import NormalDist
@@ -142,11 +142,12 @@ def _judge(values: d.Series, e: Evidence) -> tuple[NDArray[Any], ...]:
         return np.where(np.isnan(earlier), first, earlier)
 
     z = _quantiles(number, smooth)
+    means = {w: d.trailing_mean(values, w, w) for w in windows}
     mean_level = d.trailing_mean(values, smooth, shortest)
     lowest = d.accumulated(np.fmin, mean_level)
     tops = {w: _without_one(values, w, np.max) for w in windows}
     lags = sorted({e.cadence.rows(lag) for lag in d.LAGS})
-    swings = _swings(values, lags, windows)
+    swings = _swings(means, lags)
     best, beyond, beside = np.full((3, len(values)), np.nan)  # the last two in units of the margin
     highest = {w: d.at_highest(top, noise, lowest) for w, top in tops.items()}
     for w, (top, its_noise, _) in highest.items():
@@ -172,8 +173,7 @@ def _judge(values: d.Series, e: Evidence) -> tuple[NDArray[Any], ...]:
     floor = np.fmin(highest[smooth][2], 0.0)
     height = _height(best, floor, z * np.sqrt(2 * noise / smooth))
     is_sharp = np.sqrt(noise / shortest) <= SHARP * height
-    sharp_level = d.trailing_mean(values, shortest, shortest)
-    level = np.where(is_sharp, sharp_level, mean_level)
+    level = np.where(is_sharp, means[shortest], mean_level)
     error = np.sqrt(noise / np.where(is_sharp, shortest, smooth))
     fallen, slipping = (
         d.consecutive(has_noise & over) >= e.cadence.rows(steps)
@@ -183,23 +183,19 @@ def _judge(values: d.Series, e: Evidence) -> tuple[NDArray[Any], ...]:
     unusual = best - level > DEEPER * _largest_recovered(mean_level, np.nan_to_num(by_noise))
     rises = np.zeros(len(values), dtype=bool)
     for w in sorted({e.cadence.rows(steps) for steps in RISE_WINDOWS}):
-        mean = d.trailing_mean(values, w, w)
         before = estimate(d.shifted(noise, w))
-        rises |= mean - d.shifted(mean, w) > RISES * np.sqrt(2 * before / w)
+        rises |= means[w] - d.shifted(means[w], w) > RISES * np.sqrt(2 * before / w)
     return (
         level, error, best, height, is_sharp, fallen, slipping, unusual, rises & has_noise,
         _stays_lowest(values),
     )
 
 
-def _swings(
-    values: d.Series, lags: Collection[int], windows: Sequence[int]
-) -> dict[int, d.Series]:
+def _swings(means: Mapping[int, d.Series], lags: Collection[int]) -> dict[int, d.Series]:
     """The variance of each window's mean, times its length, for dependent steps (for example few
     questions in the order of the data): the largest over its own and shorter windows."""
-    longest, out = np.full(len(values), np.nan), {}
-    for w in windows:
-        mean = d.trailing_mean(values, w, w)
+    longest, out = np.array(np.nan), {}
+    for w, mean in means.items():
         longest = np.fmax(longest, w * d.swings(mean, [lag for lag in lags if lag >= w]))
         out[w] = longest
     return out

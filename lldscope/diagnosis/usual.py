@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log, nan
 from typing import NamedTuple
@@ -122,7 +123,7 @@ class _Side:
     ordered: list[float] = field(default_factory=list)  # the steps of the usual level, by size
     order: deque[float] = field(default_factory=deque)  # the same, by time
     base: float = nan
-    errors: list[float] = field(default_factory=list)  # of the medians of the last steps
+    errors: Sequence[float] = ()  # of the medians of the last steps
     farthest: float = nan
     is_open: bool = False
     back: int = 0  # steps that the level has been back
@@ -137,13 +138,13 @@ class _Side:
             if len(self.order) > self.window:
                 del self.ordered[bisect_left(self.ordered, self.order.popleft())]
 
-    def departs(self, levels: list[float], errors: list[float], gain: float) -> bool:
+    def departs(self, levels: Sequence[float], errors: Sequence[float], gain: float) -> bool:
         """Whether a median of the last steps is beyond the limit and its noise."""
         if not self.is_open:
             if (n := len(self.ordered)) < LEAST:
                 return False
             self.base = (self.ordered[(n - 1) // 2] + self.ordered[n // 2]) / 2
-            self.errors = [error if error == error else inf for error in errors]
+            self.errors = errors
         for now, error in zip(levels, self.errors, strict=True):
             least = min(max(self.limit, CLEAR * error), MOST * self.limit)
             if self.sign * (now - self.base) >= least and (
@@ -185,26 +186,27 @@ def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Seri
     for level, w in zip(levels, windows, strict=True):
         swings = d.swings(level, lags)
         variance = np.where(np.isnan(swings), noise / w, swings)
-        spreads.append(np.sqrt(d.shifted(variance, windows[0])).tolist())
+        spreads.append(np.nan_to_num(np.sqrt(d.shifted(variance, windows[0])), nan=inf, posinf=inf))
     gap, window, back = cadence.rows(GAP), cadence.rows(scale.steps, 20), cadence.rows(BACK)
     state = d.cell()
     sides = state.value = state.value or [
         _Side(1.0, log(scale.high), gap, window), _Side(-1.0, -log(scale.low), gap, window)
     ]
-    out = np.full((6, len(logs)), np.nan)
-    series = (x.tolist() for x in (logs, *levels, rewards, errors))
-    for t, (value, now, smooth, reward, error) in enumerate(zip(*series, strict=True)):
-        for i, side in enumerate(sides):
-            departs = side.departs([now, smooth], [x[t] for x in spreads], gain)
+    out: list[list[float]] = []
+    series = (x.tolist() for x in (logs, *levels, *spreads, rewards, errors))
+    for value, now, smooth, *spread, reward, error in zip(*series, strict=True):
+        out.append([])
+        for side in sides:
+            departs = side.departs((now, smooth), spread, gain)
             holds = side.hold(now, smooth, departs, reward, back)
-            out[3 * i : 3 * i + 3, t] = now - side.base, side.base, holds
+            out[-1] += now - side.base, side.base, holds
         for side, other in (sides, sides[::-1]):
             is_learned = reward - other.reward > error
             if not side.is_open and (not other.is_open or is_learned):
                 side.absorb(value)
             elif other.is_open:
                 side.waiting.clear()
-    return out
+    return np.array(out).reshape(-1, 6).T
 
 
 @once

@@ -230,8 +230,6 @@ def reward_crashed(e: Evidence) -> Flags:
 
 def rows_since(e: Evidence, condition: Flags, for_steps: int) -> d.Series:
     """Rows since the condition last held for so many steps in a row, `inf` beyond MEMORY steps."""
-    if not d.accumulated(np.logical_or, condition)[-1:].any():
-        return np.full(len(condition), np.inf)
     is_met = steps_held(e, condition) >= e.cadence.rows(for_steps)
     ever = d.accumulated(np.logical_or, is_met)
     since = steps_held(e, ~is_met)

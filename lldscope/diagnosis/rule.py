@@ -234,12 +234,11 @@ def firing(holds: Flags, for_steps: int, clear_steps: int, back: Flags | None = 
     """For each row: the row since which an alarm has been firing, or -1. It fires after `for_steps`
     true rows and ends after `clear_steps` false rows that are `back`."""
     number, on, state = d.numbered(holds), d.consecutive(holds), d.cell()
+    over = d.consecutive(~holds if back is None else ~holds & back)
     out, t, since = np.full(len(holds), -1), 0, -1 if state.value is None else state.value
-    if since < 0 and not np.count_nonzero(on):  # counting to `clear_steps` begins with an alarm
+    if since < 0 and not np.count_nonzero(on):
         return out
-    over = ~holds if back is None else ~holds & back
-    fires = np.flatnonzero(on >= for_steps)
-    clears = np.flatnonzero(d.consecutive(over) >= clear_steps)
+    fires, clears = np.flatnonzero(on >= for_steps), np.flatnonzero(over >= clear_steps)
     while t < len(out):
         if since < 0:
             later = fires[np.searchsorted(fires, t) :]

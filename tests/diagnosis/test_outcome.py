@@ -280,7 +280,8 @@ def test_a_reward_of_any_size_is_judged_alike_and_its_messages_are_short(scale):
     usual, scaled = (assess(frame({"reward": x})).alerts for x in (reward, reward * scale))
     assert [(a.rule, a.episodes) for a in usual] == [(a.rule, a.episodes) for a in scaled] != []
     for alert in scaled:
-        assert "0.00" not in alert.message and len(alert.message) < 150, alert.message
+        assert "0.00" not in alert.message
+        assert len(alert.message) < 150
 
 
 # -- what is critical, and what is not ------------------------------------------------------------

@@ -274,6 +274,16 @@ def test_steps_that_grow_thirty_times_without_an_effect(last, reward, without):
     assert assess(frame(columns)).course.is_without_effect == without
 
 
+@pytest.mark.parametrize("scale", [2.0**-20, 2.0**80])
+def test_a_reward_of_any_size_is_judged_alike_and_its_messages_are_short(scale):
+    reward = np.repeat([0.8, 0.2], 60) + np.random.default_rng(1).normal(0, 0.05, 120)
+    usual, scaled = (assess(frame({"reward": x})).alerts for x in (reward, reward * scale))
+    assert [(a.rule, a.episodes) for a in usual] == [(a.rule, a.episodes) for a in scaled] != []
+    for alert in scaled:
+        assert "0.00" not in alert.message
+        assert len(alert.message) < 150
+
+
 # -- what is critical, and what is not ------------------------------------------------------------
 
 

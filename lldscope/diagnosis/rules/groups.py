@@ -133,7 +133,7 @@ def _kinds(e: Evidence, row: int) -> str:
     """In words: the share of groups without a signal that are all right or all wrong."""
     right, wrong = (mean(e, name, NO_SIGNAL_STEPS)[row] for name in KINDS)
     if np.isnan(right + wrong):
-        return f"the mean reward was {e.reward[row]:.2f}"
+        return f"the mean reward was {short(e.reward[row], 2)}"
     return f"{percent(right)} were all right and {percent(wrong)} all wrong"
 
 

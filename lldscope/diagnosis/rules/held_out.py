@@ -102,7 +102,7 @@ def gap(e: Evidence) -> Measurement:
             f"the held-out score is {short(now, 2)} at step {last:.0f} and was "
             f"{short(then, 2)} at step {before:.0f}, {value[row]:.1f} standard errors "
             f"higher (limit {limit[row]:.1f}), while {reward_name(e)} went from "
-            f"{rewards[0]:.2f} to {rewards[1]:.2f}"
+            f"{short(rewards[0], 2)} to {short(rewards[1], 2)}"
         )
 
     return Measurement(holds > 0, value, limit, message)

@@ -63,15 +63,16 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
             before = np.nanmean(values[: row + 1 - rows])
             return (
                 f"{m.reward_name(e)} has been {short(lowest)}, its lowest, for "
-                f"{rows * e.cadence.stride} steps, and was {before:.2f} in the mean before{also}"
+                f"{rows * e.cadence.stride} steps, and "
+                f"was {short(before, 2)} in the mean before{also}"
             )
         level, best = result.level[row], result.best[row]
-        now = f"{m.reward_name(e)} is {level:.2f} ± {short(result.error[row], 1)} over "
+        now = f"{m.reward_name(e)} is {short(level, 2)} ± {short(result.error[row], 1)} over "
         now += f"{result.steps(e, row)} steps"
         if result.floor[row] < 0:  # ratios of negative rewards are meaningless
-            return f"{now}, and was about {best:.2f} at its best{also}"
+            return f"{now}, and was about {short(best, 2)} at its best{also}"
         return (
-            f"{now}, {percent(max(share[row], 0.0))} of its best (about {best:.2f}; limit "
+            f"{now}, {percent(max(share[row], 0.0))} of its best (about {short(best, 2)}; limit "
             f"{percent(limits[row])}){also}"
         )
 
@@ -110,9 +111,9 @@ def step_change(e: Evidence) -> Measurement:
 def _went(e: Evidence, share: d.Series, row: int) -> str:
     before, now = m.change(e, "reward").before[row], m.change(e, "reward").now[row]
     if o.outcome(e).floor[row] < 0:  # ratios of negative rewards are meaningless
-        return f"{m.reward_name(e)} went from {before:.2f} to {now:.2f}"
+        return f"{m.reward_name(e)} went from {short(before, 2)} to {short(now, 2)}"
     left = f"to {percent(max(share[row], 0.0))} of what it was"
-    return f"{m.reward_name(e)} went {left} ({before:.2f} before, {now:.2f} now)"
+    return f"{m.reward_name(e)} went {left} ({short(before, 2)} before, {short(now, 2)} now)"
 
 
 def _in_one_step(values: d.Series, gain: d.Series, recent: int) -> Flags:

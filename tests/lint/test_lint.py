@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from lldscope_trainer.train import Trainer
 
 import lldscope
 from lldscope.lint import CHECKS, examine
+from lldscope.storage import layout
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 SETTINGS = [*SMALL, "steps=3", "top_p=1.0", "eval_questions=0"]
@@ -224,11 +226,13 @@ def test_the_page_lists_every_check():
         assert f"| `{check.id}` | {check.asks} | {check.needs} | {check.effect} |" in page
 
 
-def test_the_command_names_rows_effect_and_setting(tmp_path, lldscope_command):
-    path = record(tmp_path / "run", FAULTS["advantage-scale"])
+def test_the_command_names_rows_effect_and_setting(sound, tmp_path, lldscope_command):
+    path = shutil.copytree(sound, tmp_path / "run")
+    info = layout.read_run(path)
+    layout.write_run(path, info | {"config": info["config"] | {"advantage_std": False}})
     result = lldscope_command("lint", path)
     assert result.returncode == 10, result.stderr
-    for text in ("advantage-scale", "effect: ", "setting: advantage_std = True", "response_id"):
+    for text in ("advantage-scale", "effect: ", "setting: advantage_std = False", "response_id"):
         assert text in result.stdout
     answer = json.loads(lldscope_command("lint", path, "--json").stdout)
     assert [f["check"] for f in answer["findings"]] == ["advantage-scale"]

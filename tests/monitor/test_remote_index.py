@@ -11,7 +11,7 @@ import fsspec
 import pytest
 from flaky_store import FlakyStore
 from recorded_steps import record_steps
-from test_run_index import NAMES, read, read_index
+from test_run_index import NAMES, read, read_index, recorded
 from test_run_index import root as local
 
 import lldscope
@@ -20,7 +20,8 @@ from lldscope.core.errors import RunNotFound
 from lldscope.query.remote import find_remote
 from lldscope.storage.url import Url
 
-assert read, local  # fixtures: the names of the runs that were opened; the runs in a folder
+# Fixtures: the names of the runs that were opened; the runs in a folder.
+assert all((read, local, recorded))
 ROOT = Url("flaky://bucket/runs")
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_up_runs import write_run
@@ -89,7 +90,7 @@ def test_a_run_that_is_not_resumed_within_the_grace_period_is_over(tmp_path: Pat
     assert states.count(("stalled", True)) == 1, "while it waits nothing is said again"
 
 
-def test_a_run_that_died_long_ago_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_run_that_died_long_ago_is_not_waited_for(tmp_path: Path, lldscope_command: Any) -> None:
     run = write_run(tmp_path / "run", 20)
     kill(run)
     follower = Follower(run)
@@ -98,7 +99,7 @@ def test_a_run_that_died_long_ago_is_not_waited_for(tmp_path: Path) -> None:
     with lldscope.open_run(run) as reader:
         times = reader.signals()["time"]
     assert state.last_row_age_seconds == pytest.approx(time.time() - times.iloc[-1], abs=60)
-    assert watching(run, "--grace", 0.1).wait(120) == 12
+    assert lldscope_command("watch", run, "--grace", 0.1).returncode == 12
 
 
 def test_a_resumed_run_is_said_to_be_and_messages_lead_to_the_dashboard(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,13 +31,19 @@ from lldscope.storage.notes import write_about
 NAMES = ["a", "b", "c"]
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    for name, steps in zip(NAMES, (30, 6, 6), strict=True):
+        with lldscope.Recorder(folder / name) as recorder:
+            record_steps(recorder, range(steps))
+    return folder
+
+
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in NAMES:
-        with lldscope.Recorder(tmp_path / "runs" / name) as recorder:
-            record_steps(recorder, range(30))
-    return tmp_path / "runs"
+    return shutil.copytree(recorded, tmp_path / "runs")
 
 
 @pytest.fixture
@@ -100,30 +107,33 @@ def record_more(run: Path, steps: range, **options: Any) -> None:
         record_steps(recorder, steps)
 
 
-@pytest.mark.parametrize("unreadable", [False, True])
+KINDS: dict[str, Callable[[Path], None]] = {
+    "imported": _imported, "resumed": lambda run: record_more(run, range(9)),
+    "empty": lambda run: lldscope.Recorder(run).close(), "two": _of_two_ranks,
+    "small": _without_tokens, "lost": lambda run: record_more(run, range(7, 13)),
+    "unreadable": lambda run: record_more(run, range(4)),
+}
+
+
+@pytest.mark.parametrize("kinds", [[*KINDS][:-1], ["small", "unreadable"]])
 def test_runs_that_are_read_together_say_what_each_says_alone(
-    root: Path, unreadable: bool
+    root: Path, kinds: list[str]
 ) -> None:
-    others = {
-        "imported": _imported, "resumed": lambda run: record_more(run, range(9)),
-        "empty": lambda run: lldscope.Recorder(run).close(), "two": _of_two_ranks,
-        "small": _without_tokens, "lost": lambda run: record_more(run, range(7, 13)),
-        **({"unreadable": lambda run: record_more(run, range(4))} if unreadable else {}),
-    }
-    for name, make in others.items():
-        make(root / name)
-    _resumed(root / "resumed")
-    _lost_part(root / "lost")
-    if unreadable:
-        make_unreadable(root / "unreadable")
-    names = [*NAMES, *others]
+    for kind in kinds:
+        KINDS[kind](root / kind)
+    for kind, change in {
+        "resumed": _resumed, "lost": _lost_part, "unreadable": make_unreadable
+    }.items():
+        if kind in kinds:
+            change(root / kind)
+    names = ["a", *kinds]
     with closing(RunBatch(root)) as batch:
         runs = {name: lldscope.runs.open_run(root / name, root, batch=batch) for name in names}
         waiting = {name for name, run in runs.items() if not run.has_signals}
         assert waiting == {*names} - {"empty", "resumed"}
         batch.compute()
     assert {name for name, run in runs.items() if not run.has_signals} == (
-        waiting if unreadable else set()
+        waiting if "unreadable" in kinds else set()
     )
     for name, run in runs.items():
         run.refresh()

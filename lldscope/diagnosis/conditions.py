@@ -216,7 +216,7 @@ def second_signs(e: Evidence, row: int) -> str:
 @once
 def any_sign(e: Evidence) -> Flags:
     """Whether one of the `signs` held within MEMORY steps."""
-    return np.isfinite([*lately(e).values()]).any(axis=0)
+    return np.logical_or.reduce([np.isfinite(rows) for rows in lately(e).values()])
 
 
 @once

@@ -350,7 +350,7 @@ class Account:
             return []
         signs = []
         for a in self.alerts:
-            is_cause = a.rule in self.causes or (a.rule == "lld-decay" and "lld" in self.causes)
+            is_cause = a.rule in self.causes or (a.rule in PHASES and "lld" in self.causes)
             may_be = is_cause or a.rule == "step-change" or a.rule in OF_THE_POLICY - {*LOOK_ALIKES}
             if not (may_be or (not supported and a.rule in LOOK_ALIKES)) or a.severity == "info":
                 continue

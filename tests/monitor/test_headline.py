@@ -65,6 +65,8 @@ def test_what_began_before_a_loss_is_what_to_change_and_what_began_after_it_is_n
     assert headline(trouble(crash, info)).action.startswith("look for what broke first, and ")
     first = replace(before, step=48, episodes=((40, None),))  # a warning only later
     assert "sharply, step 40)" in headline(trouble(crash, first)).action
+    collapse = trouble(crash, alert("lld-collapse", 40, "warning"), causes={"lld"})
+    assert "lost likelihood, and the policy breaks, step 40)" in headline(collapse).action
     for alerts, causes in (((crash, after), ()), ((crash, outage, before), {"tool-outage"})):
         result = headline(trouble(*alerts, causes=causes)).action
         assert "learning rate" not in result

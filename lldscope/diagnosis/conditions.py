@@ -20,7 +20,7 @@ LARGEST_LOSS = 5.0  # × the largest gain: losses above it are cut in means of �
 CUT = 0.33  # of the rollouts: truncation
 CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen, if also by
 CLEAR_RISE = 4.0  # standard errors, as long as a share can exceed them
-NEARLY_ALL = 0.9
+NEARLY_ALL = 0.9  # of what a share can rise by
 CUT_STEPS = 5
 ENTROPY_FLOOR = 0.05  # × the entropy of the first SMOOTH steps: nearly none
 NO_ENTROPY = 1e-4  # nats/token: none, whatever it was at first
@@ -117,8 +117,8 @@ def gradient_surges(e: Evidence) -> Flags:
 @once
 def against_first(e: Evidence, name: str, steps: int, first: int, least: float) -> d.Series:
     """Trailing mean of a share, mean of its first steps, and the limit: `least` above the first
-    mean and beyond the largest noise so far (near a share of 1 there is little noise); NEARLY_ALL
-    is a rise whatever the noise, which may be that of the rise itself. Shape (3, N)."""
+    mean and beyond the largest noise so far, or by NEARLY_ALL of the rest: the noise may be that
+    of the rise itself (near a share of 1 there is little). Shape (3, N)."""
     now, early = e.cadence.rows(steps), e.cadence.rows(first)
 
     def statistics(values: d.Series) -> d.Series:
@@ -126,8 +126,8 @@ def against_first(e: Evidence, name: str, steps: int, first: int, least: float) 
         start = np.where(d.numbered(values) < early, np.nan, start)
         noise = d.accumulated(np.fmax, d.shifted(outcome.upper_noise(values), now))
         error = np.sqrt(noise * (1 / early + 1 / now))
-        limit = start + np.fmax(least, CLEAR_RISE * error)
-        limit = np.minimum(limit, np.maximum(start + least, NEARLY_ALL))
+        clear = np.minimum(CLEAR_RISE * error, NEARLY_ALL * (1.0 - start))
+        limit = start + np.fmax(least, clear)
         return np.stack([d.trailing_mean(values, now, 1), start, limit])
 
     return on_measured(e.column(name), statistics, e.data, series=3)

@@ -108,8 +108,8 @@ def test_the_planned_length_decides_whether_the_floor_is_reached():
 
 @pytest.mark.parametrize(
     ("before", "after", "words"),
-    [(0.1, -0.6, "the reward went from 0.10 to -0.60"),
-     (0.6, 0.3, "the reward went to 50 % of what it was (0.60 before, 0.30 now)")],
+    [(0.1, -0.6, "the reward went from 0.1 to -0.6"),
+     (0.6, 0.3, "the reward went to 50 % of what it was (0.6 before, 0.3 now)")],
 )
 def test_no_share_is_taken_of_a_reward_that_was_under_zero(before, after, words):
     line = np.interp(np.arange(200), [0, 60, 100, 101], [after, before, before, after])

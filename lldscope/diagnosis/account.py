@@ -178,7 +178,7 @@ def _plunge(e: Log, fall: Fall | None) -> Plunge | None:
     if len(before) < SMOOTH or np.isnan(delta[rows]).all():
         return None
     usual, row = float(np.median(before)), rows.start + int(np.nanargmin(delta[rows]))
-    deviation = 1.4826 * float(np.median(np.abs(before - usual)))
+    deviation = float(np.median(np.abs(before - usual))) / d.MEDIAN_OF_NORMAL
     is_plunge = usual - delta[row] >= PLUNGE * deviation > 0.0
     return Plunge(int(e.step[row]), float(delta[row]), usual) if is_plunge else None
 

@@ -47,15 +47,14 @@ def alarm(e: Evidence, rule: Rule) -> tuple[Alert | None, Alert | None]:
     """The alarm of a rule with the worst severity it has had, and the pending alarm at the last
     row."""
     holds, of, since = condition_met(e, rule), firings(e, rule), since_row(e, rule)
-    on, ranks, state = d.consecutive(holds), _ranks(rule, e, since), d.cell()
-    alert, pending = state.value or (None, None)
-    if alert is pending is None and not np.count_nonzero(holds):  # as for nearly all rules
-        return None, None
+    on, ranks = d.consecutive(holds), _ranks(rule, e, since)
     levels = [s for s in Severity if s <= rule.severity]
     fired = {
         s: d.consecutive(holds & (ranks >= s.rank)) >= e.cadence.rows(rule.for_steps)
         for s in levels
     }
+    state = d.cell()
+    alert, pending = state.value or (None, None)
     with d.without_memory():
         for severity in reversed(levels):
             if alert is not None and severity <= alert.severity:

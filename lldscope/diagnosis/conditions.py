@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..core.numbers import percent
 from . import detectors as d
 from . import outcome, usual
 from .evidence import SMOOTH, Evidence, Flags, Rows, is_observed, on_measured, once
@@ -19,8 +20,9 @@ LARGEST_GAIN = 4.0  # × the median size: gains above it are cut in means of Δ
 LARGEST_LOSS = 5.0  # × the largest gain: losses above it are cut in means of Δ
 CUT = 0.33  # of the rollouts: truncation
 CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen, if also by
-CLEAR_RISE = 4.0  # standard errors, as long as a share can exceed them
+CLEAR_RISE = 4.0  # standard errors
 NEARLY_ALL = 0.9  # of what a share can rise by
+RISEN = f"{CLEAR_RISE:g} standard errors or {percent(NEARLY_ALL)} of the rest"
 CUT_STEPS = 5
 ENTROPY_FLOOR = 0.05  # × the entropy of the first SMOOTH steps: nearly none
 NO_ENTROPY = 1e-4  # nats/token: none, whatever it was at first

@@ -22,12 +22,11 @@ from .causes import LAG, explained_elsewhere, explaining, explains, explanations
 from .conditions import least_rows
 from .detectors import Series
 from .evidence import Evidence, is_observed, once
-from .registry import CAUSES, RULES
+from .registry import BY_ID, CAUSES
 from .rule import Alert, CauseRank, Episode, Rule
 from .rules import lld
 from .rules.measures import EARLIER_MAXIMUM, percent
 
-_RULE = {rule.id: rule for rule in RULES}
 Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
 
 
@@ -196,7 +195,7 @@ def _brought_about_by(
             ("grad-explosion", of.begin, "the gradient norm, which surged"),
         ]
     for name, limit, what in troubles:
-        for trouble in reversed(firings(e, _RULE[name])):
+        for trouble in reversed(firings(e, BY_ID[name])):
             if trouble.fired < limit and trouble.lasts(of.begin):
                 return f"{what} at step {trouble.span[0]}"
     return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from .rule import Declaration, Rule, Severity
 from .rules import groups, held_out, lld, numerics, policy, responses, reward
 
-__all__ = ["CAUSES", "LABELS", "LOOK_ALIKES", "RULES", "STALLED", "Rule"]
+__all__ = ["BY_ID", "CAUSES", "LABELS", "LOOK_ALIKES", "RULES", "STALLED", "Rule"]
 
 _FAMILIES = (lld, policy, reward, held_out, groups, responses, numerics)
 RULES: tuple[Rule, ...] = tuple(rule for family in _FAMILIES for rule in family.RULES)
+BY_ID = {rule.id: rule for rule in RULES}
 CAUSES = tuple(rule for rule in RULES if rule.rank is not None)
 LOOK_ALIKES: tuple[str, ...] = ("lld", *(rule.id for rule in CAUSES))
 LABELS = {"lld": "Lazy Likelihood Displacement", **{rule.id: rule.cause for rule in CAUSES}}

@@ -233,12 +233,11 @@ class Alert:
 def firing(holds: Flags, for_steps: int, clear_steps: int, back: Flags | None = None) -> Rows:
     """For each row: the row since which an alarm has been firing, or -1. It fires after `for_steps`
     true rows and ends after `clear_steps` false rows that are `back`."""
-    number, on, state = d.numbered(holds), d.consecutive(holds), d.cell()
-    over = d.consecutive(~holds if back is None else ~holds & back)
+    over = ~holds if back is None else ~holds & back
+    fires = np.flatnonzero(d.consecutive(holds) >= for_steps)
+    clears = np.flatnonzero(d.consecutive(over) >= clear_steps)
+    number, state = d.numbered(holds), d.cell()
     out, t, since = np.full(len(holds), -1), 0, -1 if state.value is None else state.value
-    if since < 0 and not np.count_nonzero(on):
-        return out
-    fires, clears = np.flatnonzero(on >= for_steps), np.flatnonzero(over >= clear_steps)
     while t < len(out):
         if since < 0:
             later = fires[np.searchsorted(fires, t) :]
@@ -259,8 +258,6 @@ def episodes(e: Evidence, holds: Flags, since: Rows) -> list[Episode]:
     on, state = d.consecutive(holds), d.cell()
     of: list[Episode]
     of, before = ([], -1) if state.value is None else state.value
-    if before < 0 and not np.count_nonzero(since >= 0):
-        return of
     for row in np.flatnonzero(since != np.concatenate([[before], since])[:-1]).tolist():
         now, step = e.start + row, int(e.step[row])
         if since[row] >= 0:

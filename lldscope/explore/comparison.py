@@ -245,11 +245,11 @@ def _compared(name: str, unit: str, step: d.Series, x: d.Series, y: d.Series) ->
 
 def _noise(x: d.Series) -> float:
     """The standard deviation of a signal around its own course, robust against its jumps."""
-    steps = 1.4826 * float(np.median(np.abs(np.diff(x)))) / math.sqrt(2)
+    steps = float(np.median(np.abs(np.diff(x)))) / math.sqrt(2)
     half = AROUND // 2
     series = np.pad(x, half, mode="edge")
     medians = np.median(np.lib.stride_tricks.sliding_window_view(series, AROUND), axis=1)
-    return max(steps, 1.4826 * float(np.median(np.abs(x - medians))))
+    return max(steps, float(np.median(np.abs(x - medians)))) / d.MEDIAN_OF_NORMAL
 
 
 def _first(z: d.Series) -> int | None:

@@ -12,7 +12,7 @@ from ..diagnosis.account import ALONGSIDE, BACK, Account, Explanation
 from ..diagnosis.assess import UNKNOWN, Course
 from ..diagnosis.conditions import LEAST
 from ..diagnosis.outcome import DECLINED
-from ..diagnosis.registry import STALLED
+from ..diagnosis.registry import BY_ID, STALLED
 from ..importers.reading import listing
 from ..storage.events import checkpoint_number, last_checkpoint
 from .alerts import AnyAlert
@@ -99,7 +99,7 @@ def _action(t: Trouble, why: Explanation) -> tuple[str, str, str | None]:
             f"; in step {why.plunge.step} correct responses lost {short(-why.plunge.delta)} nats "
             f"(usual Δ {why.plunge.usual:+.2f})"
         )
-        action, remedy = "lower the learning rate or use LLDS", "lld-decay"
+        action, remedy = BY_ID["lld-decay"].action, "lld-decay"
     elif why.with_it is not None:
         also = f"; with it, {_sentence(why.with_it[1].cause)} (step {why.with_it[0]})"
     elif why.is_late:

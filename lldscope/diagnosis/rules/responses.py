@@ -172,7 +172,7 @@ RULES = (
         meaning="Responses have begun to loop, or to copy what they said before.",
         evidence="Share of 4-grams of tokens that a response has had before (seq-rep-4): the "
         f"mean of {SMOOTH} steps is {percent(REPEATED)} above that of the first "
-        f"{REPEATED_FIRST}, and {c.CLEAR_RISE:g} standard errors.",
+        f"{REPEATED_FIRST}, and {c.RISEN}.",
         advice="Fix a reward that pays for length or does not see the end, and go back to a "
         "checkpoint from before.",
         confused_with="Longer responses with a fixed form, such as one more search each: look at "
@@ -186,8 +186,7 @@ RULES = (
         meaning=f"More than {percent(c.CUT)} of the rollouts are cut by a length limit. Info if "
         "this was so from the start, a warning if it has risen, or if it leaves no group a signal.",
         evidence=f"Share of rollouts cut by a length limit, mean over {c.CUT_STEPS} steps; risen "
-        f"where it is {percent(c.CUT_RISE)} and {c.CLEAR_RISE:g} standard errors above that of the "
-        f"first {SMOOTH} steps.",
+        f"where it is {percent(c.CUT_RISE)} above that of the first {SMOOTH} steps, and {c.RISEN}.",
         advice=f"{LONGER} If they have not grown, it is too low for the task.",
         confused_with="A policy that collapses and writes without end: what began first decides "
         f"(docs/alarms.md), or that the reward had lost {percent(LOST)} and {TIMES_CUT:g} × the "

@@ -78,6 +78,8 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool) -> None:
     homes = (root / f"demo-{number}" for number in count(1))
     home = next(home for home in homes if not home.exists())
     home.mkdir(parents=True)
+    for ended in (signal.SIGTERM, signal.SIGHUP):  # its children end, too
+        signal.signal(ended, lambda number, _: sys.exit(128 + number))
     click.echo(INTRO, err=True)
     with contextlib.ExitStack() as children:
         arms = []

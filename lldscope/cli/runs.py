@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import NO_RUNS, RunPath, here, print_json, print_table, verdict_text
+from .shared import NO_RUNS, RunPath, here, print_json, print_table, progress, verdict_text
 
 if TYPE_CHECKING:
     from ..monitor.summary import Summary
@@ -60,12 +60,15 @@ def rows_below(root: Any) -> list[dict[str, Any]]:
     return [row for row in rows.values() if row is not None]
 
 
-def _read(places: dict[str, Any], root: Any) -> Iterable[Summary]:
+def _read(places: dict[str, Any], root: Any) -> Iterator[Summary]:
     if not places:
-        return []
-    from ..monitor.summary import read_summaries  # which judges: the index is read without
+        return
+    from ..monitor.summary import read_many  # which judges: the index is read without
 
-    return read_summaries(places, root)
+    with progress(length=len(places)) as bar:
+        for summary in read_many(places, root):
+            yield summary
+            bar.update(1)
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import starmap
+from functools import partial
+from itertools import repeat, starmap
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,7 @@ from .health import RunState, check
 
 LAST = tuple(signals_in("list"))
 LATE = 20  # steps over which the list's order by reward and Δ is taken
+SHARE, READERS = 50, 8  # runs that a process reads at a time, and processes at most
 MOST_POINTS = 40  # of a line; a hundred pictures are sent with the list
 Line = Sequence[tuple[float, float]]
 
@@ -86,9 +92,31 @@ def read_summary(name: str, path: Any, root: Any) -> Summary:
     return summary
 
 
+def read_many(places: Mapping[str, Any], root: Any) -> Iterator[Summary]:
+    """The summaries of several runs by name, in any order; of more than two SHAREs, by a process on
+    each core. Judging a run is mostly Python, so threads would not help."""
+    names = [*places]
+    shares = [{n: places[n] for n in names[i : i + SHARE]} for i in range(0, len(names), SHARE)]
+    workers = min(os.cpu_count() or 1, len(shares) - 1, READERS)
+    if workers < 2:
+        yield from read_summaries(places, root)
+        return
+    # Ctrl-C reaches all processes of a terminal: this one ends the others.
+    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), ignore)
+    try:
+        for summaries in pool.map(_read_share, shares, repeat(root)):
+            yield from summaries
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _read_share(places: Mapping[str, Any], root: Any) -> list[Summary]:
+    return [*read_summaries(places, root)]
+
+
 def read_summaries(places: Mapping[str, Any], root: Any) -> Iterator[Summary]:
-    """The same for several runs by name, in any order: signals of short runs are computed
-    together."""
+    """The same in this process: signals of short runs are computed together."""
     from ..query.contents import RunBatch
 
     folder = root if isinstance(root, Path) else Path(tempfile.gettempdir())  # of remote copies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -56,6 +57,25 @@ def test_ctrl_c_stops_the_demo(tmp_path):
     for run in runs:
         assert layout.read_run(run)["status"] == "stopped"
         assert heartbeats.read_heartbeats(run)[0]["closed"]
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_ended_ends_its_trainings(tmp_path, end):
+    training = "import os, time; print(os.getpid(), flush=True); time.sleep(300)"
+    code = f"""
+from lldscope.cli import demo
+demo.LLDSCOPE = ({sys.executable!r}, "-c", {training!r})
+demo.demo.main(["--no-dash", "--root", {str(tmp_path)!r}])
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    logs = [tmp_path / "demo-1" / f"{name}.log" for name in demo.ARMS]
+    wait_until(lambda: all(log.exists() and log.read_text().endswith("\n") for log in logs))
+    process.send_signal(end)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + end
+    for log in logs:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(log.read_text().split()[0]), 0)
 
 
 def test_a_busy_port_is_said_before_anything_is_trained(lldscope_command, tmp_path):

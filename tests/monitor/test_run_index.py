@@ -20,10 +20,11 @@ from sealed_runs import make_unreadable
 
 import lldscope
 from lldscope.cli.runs import rows_below
+from lldscope.monitor import summary as summary_room
 from lldscope.monitor.health import check
 from lldscope.monitor.run_index import RunIndex, fingerprint
 from lldscope.monitor.summary import Summary
-from lldscope.monitor.summary import read_summaries as summaries_of
+from lldscope.monitor.summary import read_many as in_processes
 from lldscope.query.contents import RunBatch
 from lldscope.storage import cache
 from lldscope.storage.notes import write_about
@@ -53,9 +54,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def note(places: dict[str, Any], place: Any) -> Any:
         names.extend(places)
-        return summaries_of(places, place)
+        return in_processes(places, place)
 
-    monkeypatch.setattr("lldscope.monitor.summary.read_summaries", note)
+    monkeypatch.setattr(summary_room, "read_many", note)
     return names
 
 
@@ -147,8 +148,13 @@ def test_runs_that_are_read_together_say_what_each_says_alone(
             assert states[0] == states[1]
 
 
-def test_what_a_list_says_is_what_check_says(root: Path, read: list[str]) -> None:
+def test_what_a_list_says_is_what_check_says(
+    root: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary_room, "SHARE", 1)
+    monkeypatch.setattr(summary_room.os, "cpu_count", lambda: 2)  # two processes read
     read_index(root)
+    assert read == NAMES
     for row, summary in zip(rows_below(root), read_summaries(root), strict=True):
         with lldscope.open_run(root / summary.name) as run:
             state = check(run)

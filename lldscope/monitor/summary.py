@@ -28,7 +28,7 @@ from .health import RunState, check
 
 LAST = tuple(signals_in("list"))
 LATE = 20  # steps over which the list's order by reward and Δ is taken
-SHARE, READERS = 50, 8  # runs that a process reads at a time, and processes at most
+SHARE, READERS = 20, 8  # runs that a process reads at a time, and processes at most
 MOST_POINTS = 40  # of a line; a hundred pictures are sent with the list
 Line = Sequence[tuple[float, float]]
 

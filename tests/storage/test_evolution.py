@@ -57,11 +57,10 @@ def test_columns_and_tables_of_a_later_version_are_ignored(make_run):
 
     rewrite(path, widen)
     manifest = manifest_path(path, 1, 0)
-    for entry in json_files.read_lines(manifest)[0]:
-        entry["parts"]["dreams"] = {"file": "a1-r0-000001.parquet", "anything": "else"}
-        with open(manifest, "ab") as file:
-            file.write(json_files.with_checksum(json_files.to_json(entry)))
-        break
+    entry = json_files.read_lines(manifest)[0][0]
+    entry["parts"] = {"dreams": {"file": "a1-r0-000001.parquet", "anything": "else"}}
+    with open(manifest, "ab") as file:
+        file.write(json_files.with_checksum(json_files.to_json(entry)))
     (path / "dreams").mkdir()
     (path / "dreams" / "a1-r0-000001.parquet").write_bytes(b"?")
     (path / "of_tomorrow.json").write_text("{}")

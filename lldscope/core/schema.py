@@ -281,8 +281,6 @@ signals: one row per RL step; NULL where nothing was measured
     n_delta_correct         count response     Denominator of delta_correct.
     lld_share               float share        Share of those correct responses with Δ ≤ 0 (LLD of
         the response, Def. 4.1 with ϵ = 0).
-    delta_correct_trim      float nat/response Mean of Δ over those correct responses, each clipped
-        to [−1, 1] nat.
     step_kl                 float nat/token    Mean over the action tokens of mixed groups of
         log π_old − log π_post: estimates KL(π_old ‖ π_post), how far the step moved the policy.
     displaced_share         float share        Share of mixed groups whose re-scored correct
@@ -387,7 +385,6 @@ _ROLES: dict[str, tuple[str, str]] = {
     "correct_logp": ("list check compare report", "log π correct"),
     "incorrect_logp": ("report", ""),
     "delta_correct": ("list check compare report", "Δ correct, nats"),
-    "delta_correct_trim": ("report", ""),
     "delta_incorrect": ("report", ""),
     "lld_share": ("compare report", ""),
     "displaced_share": ("report", ""),

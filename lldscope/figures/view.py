@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
@@ -14,9 +13,6 @@ from ..diagnosis.phases import PhaseSpan
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from ..runs import Run, title
-from .series import floats
-
-TRIMMED = "delta_correct_trim"
 
 
 @dataclass(frozen=True)
@@ -54,8 +50,6 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
     """The input of charts for a run with this state."""
     evidence = run.assess().evidence
     table = run.signals().assign(**{EVIDENCE: evidence.decay.evidence})
-    if not np.isfinite(floats(table, TRIMMED)).any():  # no single responses are recorded
-        table[TRIMMED] = table["delta_correct"]
     table = _with_actions(table, run.action_signals())
     label = title(run.info, name)
     fields = (state.phases, state.alerts, run.events(), state.arl, label)

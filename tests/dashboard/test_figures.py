@@ -112,7 +112,7 @@ def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
 
 def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
     bare = Subject(
-        "bare", dying.table.assign(delta_correct_trim=np.nan, evidence=np.nan), [], [], [], 2000
+        "bare", dying.table.assign(delta_correct=np.nan, evidence=np.nan), [], [], [], 2000
     )
     figure = make_chart(DELTA, bare, View())
     (note,) = figure["layout"]["annotations"]

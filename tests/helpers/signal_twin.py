@@ -270,7 +270,6 @@ def likelihood(s: Step) -> Row:
             row["delta_correct_sum"] = sum(deltas) if deltas else None
             row["delta_correct_rounding"] = rounding(s)
             row["lld_share"] = mean(d <= 0 for d in deltas)
-            row["delta_correct_trim"] = mean(min(1, max(-1, d)) for d in deltas)
     row["step_kl"] = step_kl(s)
     levels = row["correct_logp"], row["incorrect_logp"]
     row["logp_gap"] = None if None in levels else levels[0] - levels[1]

@@ -12,8 +12,6 @@ SELECT
     avg(d)                                                  AS delta_correct,
     avg(e)                                                  AS delta_incorrect,
     avg((d <= 0)::INT)                                      AS lld_share,
-    avg(CASE WHEN d > 1 THEN 1 WHEN d < -1 THEN -1 ELSE d END)
-                                                            AS delta_correct_trim,
     -(avg(d) * count(CASE WHEN correct AND mixed THEN 1 END)
       + avg(e) * count(CASE WHEN NOT correct AND mixed THEN 1 END))
         / any_value(mixed_tokens)                           AS step_kl,

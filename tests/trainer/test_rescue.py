@@ -23,7 +23,7 @@ import lldscope
 from lldscope.diagnosis.account import Onset
 from lldscope.explore.experiments import experiments
 
-SETTINGS = [*SMALL, "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=1", "eval_questions=16",
+SETTINGS = [*SMALL, "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=1", "eval_questions=4",
             "checkpoints_kept=5", "seed=1", "warmup_steps=0"]
 ONSET = Onset("reward-decline", 2, 0)
 

@@ -178,7 +178,7 @@ def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) ->
     return stats
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("micro_tokens", [1, 40, 10**6])
 @pytest.mark.parametrize(
     "settings",
@@ -214,7 +214,7 @@ def test_parts_add_up_to_the_whole(settings, micro_tokens, size):
     assert max(s[0].ratio_max for s in stats) == pytest.approx(alone[0][0].ratio_max)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("most", [1, 20, 40, 10**6])
 def test_parts_by_tokens_add_up_to_the_whole(most, size):
     config = configured(micro_tokens=most, optimizer="deepspeed")

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
+import torch
 from lldscope_trainer import loop
 from lldscope_trainer.algorithms.update import Updater, UpdateStats
 from lldscope_trainer.config import TrainConfig
@@ -65,6 +66,19 @@ def train(
     """Train as configured, from the start or from `checkpoint`; for `options` see `loop.run`."""
     trainer = Trainer(config, recorder, processes=processes, checkpoint=checkpoint)
     return loop.run(trainer, recorder, **options)
+
+
+def batch_of(
+    ids: torch.Tensor, mask: torch.Tensor, lengths: list[int], advantages: torch.Tensor,
+    **known: torch.Tensor,
+) -> RolloutBatch:
+    """Made-up rollouts; what a step measures is 0 where it is not `known`."""
+    names = ("old", "entropy", "error_norm", "inner", "post")
+    measured = {name: torch.zeros(ids.shape, device=ids.device) for name in names} | known
+    rescored = torch.zeros(len(ids), dtype=torch.bool)
+    return RolloutBatch(
+        ids=ids, mask=mask, lengths=lengths, advantages=advantages, rescored=rescored, **measured
+    )
 
 
 def one_step(

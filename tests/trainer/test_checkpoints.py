@@ -133,7 +133,7 @@ def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
 @pytest.fixture(scope="module")
 def two_checkpoints(tmp_path_factory):
     run = tmp_path_factory.mktemp("checkpoints")
-    config = load_config("tiny", [*BRIEF, "checkpoint_every=1", "steps=2"])
+    config = load_config("tiny", [*SMALL, "checkpoint_every=1", "steps=2"])
     train(config, Keeper(), run_dir=run)
     return run
 

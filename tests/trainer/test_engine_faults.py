@@ -19,10 +19,8 @@ import lldscope
 from lldscope.diagnosis.evidence import gather
 from lldscope.diagnosis.rules.numerics import engine_mismatch
 
-STEPS = 4
 SETTINGS = ["prompts=4", "group_size=8", "updates=4", "lr=4e-4", "warmup_steps=0", "top_p=1",
-            "max_turns=1", "turn_tokens=24", "rescore_share=0", "eval_questions=0", "tokens_every=0",
-            "retention=0", "device=cpu"]
+            "eval_questions=0", "tokens_every=0", "retention=0", "device=cpu"]
 KINDS = {
     "top-p": "cut off (top-p, top-k, min-p) at ",
     "stale": "older weights",
@@ -77,7 +75,7 @@ class Engine:
         return rollouts
 
 
-def recorded(path, kind, steps=STEPS):
+def recorded(path, kind, steps):
     torch.set_num_threads(1)
     with lldscope.Recorder(path) as recorder:
         trainer = Trainer(load_config("tiny", SETTINGS), recorder)
@@ -92,8 +90,9 @@ def recorded(path, kind, steps=STEPS):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_message_names_what_was_injected(kind, tmp_path):
-    table = recorded(tmp_path / "run", kind)
-    message = engine_mismatch(gather(table, 2000)).message(STEPS - 1)
+    steps = 6 if kind in ("stale", "temperature") else 3
+    table = recorded(tmp_path / "run", kind, steps)
+    message = engine_mismatch(gather(table, 2000)).message(steps - 1)
     columns = table[["engine_gap", "engine_k3", "engine_ratio", "engine_far_share", "step_kl"]]
     assert KINDS[kind] in message, f"{message}\n{columns.to_string()}"
 

@@ -33,7 +33,8 @@ def plain() -> Keeper:
 
 @pytest.fixture(scope="module")
 def preserved() -> Keeper:
-    return run("llds=action", "kl_coefficient=0.01", "lr=1e-3", "eval_every=1", "eval_questions=2")
+    return run("llds=action", "kl_coefficient=0.01", "lr=1e-3", "eval_every=1", "eval_questions=2",
+               "rescore_share=0.5")
 
 
 def test_columns_are_those_of_the_registry(plain, preserved):
@@ -46,9 +47,11 @@ def test_columns_are_those_of_the_registry(plain, preserved):
         for t in plain.tables
     }
     missing = {t: set(TABLES[t].names) - names[t] - {"attempt", "rank"} for t in names}
-    # The recorder stamps the time; a sampler that is the policy itself is no engine beside it.
+    # The recorder stamps the time; a sampler that is the policy itself is no engine beside it; no
+    # probe is of an action.
     assert {t: m for t, m in missing.items() if m} == {
         "steps": {"time"},
+        "probes": {"action_index"},
         "actions": {"engine_k3_sum", "engine_ratio_sq_sum", "n_tokens_engine_far"},
     }
     assert all(a["logp_behaviour_sum"] is None for a in plain.rows("actions"))
@@ -122,24 +125,23 @@ def test_sums_agree_between_the_grains(plain):
     assert sum(u["n_tokens"] for u in updates) == sum(s["n_tokens"] for s in steps)
 
 
-def test_rescoring_measures_mixed_groups_only(plain):
+def test_rescoring_measures_mixed_groups_only(plain, preserved):
     """A share of 1 measures everything, less than 1 responses of groups with both classes."""
     assert all(a["logp_post_sum"] is not None for a in plain.rows("actions"))
-    sampled = run("rescore_share=0.5", steps=3)
     classes: dict[tuple, list[bool]] = {}
     group_of = {}
-    for r in sampled.rows("responses"):
+    for r in preserved.rows("responses"):
         group_of[r["step"], r["response_id"]] = (r["step"], r["group_id"])
         classes.setdefault((r["step"], r["group_id"]), []).append(bool(r["correct"]))
     results: dict[tuple, bool] = {}
-    for action in sampled.rows("actions"):
+    for action in preserved.rows("actions"):
         facts, at = action["logp_post_sum"] is not None, (action["step"], action["response_id"])
         assert results.setdefault(at, facts) == facts
         for name in ("n_tokens_down", "drop_sum"):
             assert (action[name] is None) == (not facts)
     groups = [group_of[at] for at, facts in results.items() if facts]
     assert all(len(set(classes[group])) == 2 for group in groups)
-    for step in range(3):
+    for step in range(2):
         mixed = [mine for (s, _), mine in classes.items() if s == step and len(set(mine)) == 2]
         assert sum(s == step for s, _ in groups) == min(8, sum(map(len, mixed)))
     assert groups

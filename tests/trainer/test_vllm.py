@@ -22,8 +22,8 @@ from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Completion, Sampling
 from plain_engine import write_turns
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tiny_policy import byte_tokenizer
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import lldscope
 
@@ -33,11 +33,7 @@ CPU = torch.device("cpu")
 
 def untied_policy(directory: Path) -> str:
     """A Llama with random weights and a head of its own; its tokens are bytes, and no tag."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    core = Tokenizer(models.BPE(vocab={x: i for i, x in enumerate([*letters, "<eos>"])}, merges=[]))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    core.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>")
+    tokenizer = byte_tokenizer("<eos>")
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2,

@@ -62,11 +62,9 @@ def says(*turns: list[int]) -> ScriptedEngine:
     return ScriptedEngine(lambda call, row, context: turns[call] if call < len(turns) else [])
 
 
-@pytest.mark.parametrize(
-    ("n", "limits"), [(16, {}), (8, {"turn_tokens": 12, "sequence_tokens": 120})]
-)
-def test_greedy_play_is_the_samplers(tiny, world, environment, n, limits):
-    questions = world.questions(random.Random(2), n)
+@pytest.mark.parametrize("limits", [{}, {"turn_tokens": 12, "sequence_tokens": 120}])
+def test_greedy_play_is_the_samplers(tiny, world, environment, limits):
+    questions = world.questions(random.Random(2), 8)
     sampling = Sampling(temperature=0.0, **limits)
     expected = Sampler(tiny, sampling).play(environment, questions, torch.Generator())
     engine = PlainEngine(tiny)

@@ -70,14 +70,14 @@ def train(
 
 def batch_of(
     ids: torch.Tensor, mask: torch.Tensor, lengths: list[int], advantages: torch.Tensor,
-    **known: torch.Tensor,
+    **measurements: torch.Tensor,
 ) -> RolloutBatch:
-    """Made-up rollouts; what a step measures is 0 where it is not `known`."""
+    """Made-up rollouts; what a step measures is 0 without one."""
     names = ("old", "entropy", "error_norm", "inner", "post")
-    measured = {name: torch.zeros(ids.shape, device=ids.device) for name in names} | known
+    values = {name: torch.zeros(ids.shape, device=ids.device) for name in names} | measurements
     rescored = torch.zeros(len(ids), dtype=torch.bool)
     return RolloutBatch(
-        ids=ids, mask=mask, lengths=lengths, advantages=advantages, rescored=rescored, **measured
+        ids=ids, mask=mask, lengths=lengths, advantages=advantages, rescored=rescored, **values
     )
 
 

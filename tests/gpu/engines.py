@@ -53,6 +53,7 @@ def tied(place: Place) -> tuple[str, Figures]:
 
 @check("vLLM: log-probabilities after syncs, a head of its own", rank=3)
 def untied(place: Place) -> tuple[str, Figures]:
+    place.need_cuda("a second model")  # on the CPU, in tests/trainer/test_vllm.py
     return agreement(place, False)
 
 

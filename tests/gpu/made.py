@@ -18,7 +18,7 @@ from lldscope_trainer.train import Trainer
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.trl import Listed, OneTurn, draw_questions
-from tests.helpers.keeper import one_step
+from tests.helpers.keeper import batch_of, one_step
 
 from .checks import Place
 
@@ -92,12 +92,7 @@ def batch(place: Place, model: Any, n: int, *, seed: int = 0, long: bool = False
     ids, mask, lengths = long_rollouts(place, n) if long else rollouts(place, n, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     advantages = torch.randn(n, generator=generator).to(place.device)
-    nothing = torch.zeros(ids.shape, device=place.device)
-    sample = RolloutBatch(
-        ids=ids, mask=mask, old=nothing, entropy=nothing, error_norm=nothing, advantages=advantages,
-        lengths=lengths, inner=nothing.clone(), post=nothing.clone(),
-        rescored=torch.zeros(n, dtype=torch.bool),
-    )
+    sample = batch_of(ids, mask, lengths, advantages)
     with torch.no_grad():
         old = sample.score(model, range(n), 1 if long else 10**6)
     sample.old = old + 0.1 * torch.randn(ids.shape, generator=generator).to(place.device) * mask

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
+import torch
 from lldscope_trainer import loop
 from lldscope_trainer.algorithms.update import Updater, UpdateStats
 from lldscope_trainer.config import TrainConfig
@@ -65,6 +66,19 @@ def train(
     """Train as configured, from the start or from `checkpoint`; for `options` see `loop.run`."""
     trainer = Trainer(config, recorder, processes=processes, checkpoint=checkpoint)
     return loop.run(trainer, recorder, **options)
+
+
+def batch_of(
+    ids: torch.Tensor, mask: torch.Tensor, lengths: list[int], advantages: torch.Tensor,
+    **measurements: torch.Tensor,
+) -> RolloutBatch:
+    """Made-up rollouts; what a step measures is 0 without one."""
+    names = ("old", "entropy", "error_norm", "inner", "post")
+    values = {name: torch.zeros(ids.shape, device=ids.device) for name in names} | measurements
+    rescored = torch.zeros(len(ids), dtype=torch.bool)
+    return RolloutBatch(
+        ids=ids, mask=mask, lengths=lengths, advantages=advantages, rescored=rescored, **values
+    )
 
 
 def one_step(

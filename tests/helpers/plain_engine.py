@@ -1,4 +1,4 @@
-"""Engines for tests: one that samples plainly, one that follows a script, one that writes a token
+"""Engines for tests: a greedy one, one that follows a script, one that writes a token
 at a time. And how to have any engine write turns without an environment."""
 
 from __future__ import annotations
@@ -28,43 +28,32 @@ class InTests:
 
 
 class PlainEngine(InTests):
-    """Draws one token at a time, one context after the other, each from a forward pass over
-    everything so far. `stop` False goes on behind a closing tag, to the limit or the end."""
+    """Writes the likeliest token, one context after the other, each from a forward pass over
+    everything so far."""
 
-    def __init__(self, policy: Policy, *, temperature: float = 1.0, stop: bool = True) -> None:
+    def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.temperature = temperature
-        self.stop = stop
-        self.requests: list[tuple[int, list[int], int, int]] = []
+        self.requests: list[tuple[int, list[int], int]] = []
 
     def submit(self, row, context, limit, seed, sampling) -> None:
-        self.requests.append((row, list(context), limit, seed))
+        self.requests.append((row, list(context), limit))
 
     def step(self) -> list[tuple[int, Completion]]:
         requests, self.requests = self.requests, []
         return [(row, self._turn(*request)) for row, *request in requests]
 
     @torch.inference_mode()
-    def _turn(self, context: list[int], limit: int, seed: int) -> Completion:
-        generator = torch.Generator().manual_seed(seed)
+    def _turn(self, context: list[int], limit: int) -> Completion:
         ids: list[int] = []
         logps: list[float] = []
         while len(ids) < limit:
-            logits = self.policy.model(torch.tensor([context + ids])).logits[0, -1].float()
-            if self.temperature == 0:
-                token = int(logits.argmax())
-            else:
-                probs = (logits / self.temperature).softmax(-1)
-                token = int(torch.multinomial(probs, 1, generator=generator))
-            ids.append(token)
-            logps.append(float(logits.log_softmax(-1)[token]))
+            scores = self.policy.model(torch.tensor([context + ids])).logits[0, -1].log_softmax(-1)
+            ids.append(int(scores.argmax()))
+            logps.append(float(scores.max()))
             text = self.policy.decode(ids)
-            if token == self.policy.eos_id or (self.stop and _closed(text)):
+            if ids[-1] == self.policy.eos_id or any(tag in text for tag in CLOSING):
                 return Completion(ids, logps, False)
         return Completion(ids, logps, True)
-
-    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        self.policy.model.load_state_dict(dict(weights), strict=False)
 
 
 class ScriptedEngine(InTests):
@@ -95,8 +84,8 @@ class SteppingEngine(InTests):
     """Writes one token of every turn under way in a step, as a real one does; a turn is
     `script(context)`. Remembers what began and ended, and the tokens it held at most."""
 
-    def __init__(self, script: Callable[[list[int]], list[int]], capacity: int = 10**9) -> None:
-        self.script, self.capacity = script, capacity
+    def __init__(self, script: Callable[[list[int]], list[int]]) -> None:
+        self.script = script
         self.writing: dict[int, tuple[list[int], list[int], int]] = {}
         self.log: list[tuple[str, int]] = []
         self.n_steps = self.most_rows = 0
@@ -128,7 +117,3 @@ def write_turns(engine, contexts, limits, seed: int, sampling: Sampling) -> list
     while len(turns) < len(contexts):
         turns |= dict(engine.step())
     return [turns[row] for row in range(len(contexts))]
-
-
-def _closed(text: str) -> bool:
-    return any(tag in text for tag in CLOSING)

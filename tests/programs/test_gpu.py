@@ -16,6 +16,7 @@ from tests.gpu import checks, scoring  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 GPU_ONLY = {
+    "vLLM: log-probabilities after syncs, a head of its own",
     "vLLM: sleep gives memory back",
     "peak memory of a pass does not grow with vocabulary × length",
 }

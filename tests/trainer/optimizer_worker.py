@@ -18,7 +18,7 @@ from lldscope_trainer.rollout.batch import RolloutBatch
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
-from keeper import one_step
+from keeper import batch_of, one_step
 
 ROWS = 12
 """Rollouts of all ranks together."""
@@ -34,19 +34,7 @@ def make_batch(policy: Policy, processes: Processes) -> RolloutBatch:
         mask[row, 6 : length // 2] = mask[row, length // 2 + 3 : length] = 1
     advantages = torch.randn(ROWS, generator=generator)
     mine = list(range(processes.rank, ROWS, processes.size))
-    zeros = torch.zeros(len(mine), ids.shape[1])
-    batch = RolloutBatch(
-        ids=ids[mine],
-        mask=mask[mine],
-        old=zeros,
-        entropy=zeros,
-        error_norm=zeros,
-        advantages=advantages[mine],
-        lengths=[lengths[i] for i in mine],
-        inner=zeros.clone(),
-        post=zeros.clone(),
-        rescored=torch.zeros(len(mine), dtype=torch.bool),
-    )
+    batch = batch_of(ids[mine], mask[mine], [lengths[i] for i in mine], advantages[mine])
     with torch.no_grad():
         batch.old = batch.score(policy.model, range(len(mine)), 10**6)
     return batch

@@ -12,8 +12,7 @@ from lldscope_trainer.environment.reward import ANSWER
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.batch import answer_mask
 from lldscope_trainer.rollout.tokens import Rollout
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from tiny_policy import byte_tokenizer
 
 PIECES = ["a ", "é", "日本", "😀", "<think>", "</think>", "Chad", " ", "\n"]
 
@@ -27,13 +26,7 @@ def twin(policy: Policy, ids: list[int]) -> list[int]:
 
 
 def byte_policy() -> Policy:
-    """Its tokens are bytes: characters and tags are spelled in many."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    core = Tokenizer(models.BPE(vocab={x: i for i, x in enumerate(letters)}, merges=[]))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    core.decoder = decoders.ByteLevel()
-    model = load_policy("tiny", torch.device("cpu")).model
-    return Policy(model, PreTrainedTokenizerFast(tokenizer_object=core))
+    return Policy(load_policy("tiny", torch.device("cpu")).model, byte_tokenizer())
 
 
 def turn(rng: random.Random) -> str:

@@ -33,30 +33,34 @@ def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
 @pytest.mark.parametrize(
     "settings",
     [
-        ["llds=action", "kl_coefficient=0.01", "entropy_coefficient=0.001", "warmup_steps=5"],
-        ["importance_sampling=token_truncate", "head_dtype=bfloat16"],
+        ["llds=action", "kl_coefficient=0.01", "entropy_coefficient=0.001", "warmup_steps=5",
+         "probes_every=1", "eval_questions=8"],
+        ["importance_sampling=token_truncate", "head_dtype=bfloat16", "eval_questions=2",
+         "eval_every=1"],
     ],
     ids=["every term", "another policy samples"],
 )
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
-    evaluation = ["eval_questions=2", "eval_every=1"]
-    config = load_config("tiny", [*SMALL, "steps=2", "checkpoint_every=1", *evaluation, *settings])
+    config = load_config("tiny", [*SMALL, "steps=2", "checkpoint_every=1", *settings])
     straight, resumed = Keeper(), Keeper()
     train(config, straight, run_dir=tmp_path)
     train(config, resumed, run_dir=tmp_path, checkpoint=find_checkpoint(tmp_path, 1))
     for table in ("steps", "updates", "responses", "actions", "tokens", "evals"):
         assert rows(resumed, table, 1) == rows(straight, table, 1), table
-    assert {row["step"] for row in resumed.rows("evals")} == {1, 2}
+    if config.probes_every:
+        assert rows(resumed, "probes", 1) == rows(straight, "probes", 1)
+        assert "probe_set_logp" in {row["probe"] for row in rows(resumed, "probes", 1)}
+    else:
+        assert {row["step"] for row in resumed.rows("evals")} == {1, 2}
     assert len(rows(resumed, "steps", 0)) == 1
 
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_is_resumed_from_the_command_line(lldscope_command, tmp_path):
     run = tmp_path / "run"
-    settings = [*SMALL, "eval_questions=0", "checkpoint_every=2"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "lldscope", "train", "tiny", *settings, "steps=500",
-         "--run", str(run)],
+        [sys.executable, "-m", "lldscope", "train", "tiny", *BRIEF, "checkpoint_every=2",
+         "steps=5000", "--run", str(run)],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )
     try:

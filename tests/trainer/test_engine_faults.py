@@ -19,7 +19,6 @@ import lldscope
 from lldscope.diagnosis.evidence import gather
 from lldscope.diagnosis.rules.numerics import engine_mismatch
 
-STEPS = 6
 SETTINGS = ["prompts=4", "group_size=8", "updates=4", "lr=4e-4", "warmup_steps=0", "top_p=1",
             "eval_questions=0", "tokens_every=0", "retention=0", "device=cpu"]
 KINDS = {
@@ -76,12 +75,12 @@ class Engine:
         return rollouts
 
 
-def recorded(path, kind):
+def recorded(path, kind, steps):
     torch.set_num_threads(1)
     with lldscope.Recorder(path) as recorder:
         trainer = Trainer(load_config("tiny", SETTINGS), recorder)
         engine = Engine(trainer, kind)
-        for step in range(STEPS):
+        for step in range(steps):
             engine.beside.stale = kind == "stale" and step > 0
             trainer.step(step)
         trainer.close()
@@ -91,14 +90,15 @@ def recorded(path, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_message_names_what_was_injected(kind, tmp_path):
-    table = recorded(tmp_path / "run", kind)
-    message = engine_mismatch(gather(table, 2000)).message(STEPS - 1)
+    steps = 6 if kind in ("stale", "temperature") else 3
+    table = recorded(tmp_path / "run", kind, steps)
+    message = engine_mismatch(gather(table, 2000)).message(steps - 1)
     columns = table[["engine_gap", "engine_k3", "engine_ratio", "engine_far_share", "step_kl"]]
     assert KINDS[kind] in message, f"{message}\n{columns.to_string()}"
 
 
 @pytest.mark.slow
 def test_an_engine_with_the_same_weights_is_close(tmp_path):
-    table = recorded(tmp_path / "run", "none")
+    table = recorded(tmp_path / "run", "none", 2)
     assert table["engine_gap"].abs().max() < 1e-5
     assert table["engine_ess"].min() > 0.999

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from keeper import Keeper
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import INVALID, Environment, Episode, Scoring
@@ -51,15 +52,8 @@ class Echo:
         ]
 
 
-class Keeper(lldscope.NullRecorder):
-    def __init__(self) -> None:
-        self.rows: list[dict] = []
-
-    def evals(self, **columns):
-        self.rows.append(columns)
-
-    def values(self) -> dict[tuple[str, str], tuple[float, int]]:
-        return {(r["data_source"], r["metric"]): (r["value"], r["n"]) for r in self.rows}
+def values(keeper: Keeper) -> dict[tuple[str, str], tuple[float, int]]:
+    return {(r["data_source"], r["metric"]): (r["value"], r["n"]) for r in keeper.rows("evals")}
 
 
 def questions_of(source: str, *pairs: tuple[str, str]) -> list[Question]:
@@ -74,13 +68,13 @@ def test_scores_of_each_source_do_not_depend_on_the_reward():
     keeper = Keeper()
     mean = evaluate(Echo(), questions, None, keeper, 7, ALONE)
     assert mean == pytest.approx(2 / 4)
-    assert keeper.values() == {
+    assert values(keeper) == {
         ("a", "em_greedy"): (pytest.approx(1 / 3), 3),
         ("a", "f1_greedy"): (pytest.approx((1 + 2 / 3) / 3), 3),
         ("b", "em_greedy"): (1, 1),
         ("b", "f1_greedy"): (1, 1),
     }
-    assert {r["step"] for r in keeper.rows} == {7}
+    assert {r["step"] for r in keeper.rows("evals")} == {7}
 
 
 def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
@@ -89,20 +83,12 @@ def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
     evaluate(Echo(), questions, None, whole, 0, ALONE, name="sampled")
     monkeypatch.setattr(evaluation, "BATCH", 4)
     player = Echo()
-    evaluate(
-        player,
-        questions,
-        None,
-        parts,
-        0,
-        ALONE,
-        name="sampled",
-        on_batch=lambda done, of: info.append((done, of)),
-    )
+    evaluate(player, questions, None, parts, 0, ALONE, name="sampled",
+             on_batch=lambda done, of: info.append((done, of)))
     assert player.sizes == [4, 4, 2]
     assert info == [(4, 10), (8, 10), (10, 10)]
-    assert parts.rows == whole.rows
-    assert whole.values()["a", "em_sampled"] == (0.4, 10)
+    assert parts.rows("evals") == whole.rows("evals")
+    assert values(whole)["a", "em_sampled"] == (0.4, 10)
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -134,16 +120,11 @@ def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
     for thread in threads:
         thread.join()
     assert means == [mean] + [None] * (size - 1)
-    assert keepers[0].rows == alone.rows
-    assert not any(keeper.rows for keeper in keepers[1:])
+    assert keepers[0].rows("evals") == alone.rows("evals")
+    assert not any(keeper.tables for keeper in keepers[1:])
     sizes = [sum(player.sizes) for player in players]
     assert sum(sizes) == 8
     assert max(sizes) - min(sizes) <= 1
-
-
-@pytest.fixture
-def environment() -> Environment:
-    return Environment(Bm25Retriever(World.real().documents), max_turns=2)
 
 
 def test_the_averages_of_the_page_count_each_benchmark_once(tmp_path):

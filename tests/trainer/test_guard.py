@@ -75,11 +75,9 @@ def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     assert all(torch.equal(saved[name], final[name]) for name in saved)
 
     going_on = Keeper()
-    train(
-        load_config("tiny", [*settings, "steps=6"]), going_on, run_dir=tmp_path / "b",
-        monitor=Script(look5=[alarm()]),
-    )
-    before, after = going_on.rows("steps")[4], going_on.rows("steps")[5]
+    config = load_config("tiny", [*settings, "steps=6"])
+    train(config, going_on, checkpoint=find_checkpoint(tmp_path))
+    before, (after,) = keeper.rows("steps")[4], going_on.rows("steps")
     assert before["loss_llds"] is None
     assert after["loss_llds"] is not None, "the guard switched LLDS on"
     assert after["policy_version"] == before["policy_version"], "the weights are those of step 4"

@@ -23,8 +23,9 @@ import lldscope
 from lldscope.diagnosis.account import Onset
 from lldscope.explore.experiments import experiments
 
-SETTINGS = [*SMALL, "updates=2", "lr=1e-3", "steps=3", "checkpoint_every=1", "eval_questions=16",
-            "checkpoints_kept=5", "seed=1", "warmup_steps=0"]
+SETTINGS = [*SMALL, "prompts=2", "max_turns=1", "updates=2", "lr=1e-3", "steps=3",
+            "checkpoint_every=1", "eval_questions=4", "checkpoints_kept=5", "seed=1",
+            "warmup_steps=0"]
 ONSET = Onset("reward-decline", 2, 0)
 
 
@@ -99,11 +100,10 @@ def test_forks_are_compared_and_the_run_goes_on_with_the_best(copy, monkeypatch)
         (experiment,) = experiments(source)
         assert experiment.sentence == answer["sentence"]
         assert [row[0] for row in experiment.rows] == list(arms)
-        rows = source.rows("SELECT reward_sum FROM steps WHERE step IN (1, 2) ORDER BY step").rows
+        measured = "SELECT reward_sum, entropy_sum FROM steps WHERE step IN (1, 2) ORDER BY step"
+        rows = source.rows(measured).rows
     with lldscope.open_run(copy / "rescue" / "step-1" / "as-it-was") as same:
-        assert same.rows("SELECT reward_sum FROM steps ORDER BY step").rows[:2] == rows, (
-            "the fork as it was repeats the run"
-        )
+        assert same.rows(measured).rows == rows, "the fork as it was repeats the run"
 
     path = copy / "rescue" / "step-1.json"
     path.write_text(json.dumps(answer | {"winner": "half-rate", "settings": {"lr": 5e-4}}))

@@ -26,7 +26,6 @@ from lldscope.core.errors import UsageError
 
 CITIES = ["Oslo", "Lima", "Paris", "Rome", "Quito", "Cairo"]
 TEXTS = [f"{city} is a capital.\nIt lies by water {i}." for i, city in enumerate(CITIES)]
-RUN = [sys.executable, "-m", "lldscope", "retriever"]
 
 
 @pytest.fixture(scope="module")
@@ -40,33 +39,15 @@ def corpus(tmp_path_factory) -> Path:
     return path
 
 
-def start(corpus: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]:
-    """A server process that answers, and its port."""
-    process = subprocess.Popen(
-        [*RUN, str(corpus), "--port", str(port)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    message = ""
-    for line in process.stderr:
-        message += line
-        if "documents at http" in line:
-            return process, int(line.partition("127.0.0.1:")[2].partition("/")[0])
-    raise AssertionError(message)
-
-
-def stop(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    process.stderr.close()
-
-
 @pytest.fixture(scope="module")
 def port(corpus) -> Iterator[int]:
-    """The port of a server that runs for all tests of this module."""
-    process, port = start(corpus)
-    yield port
-    stop(process)
+    """The port of a server process that runs for all tests of this module."""
+    command = [sys.executable, "-m", "lldscope", "retriever", str(corpus), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        lines = iter(process.stderr.readline, "")
+        ready = next(line for line in lines if "documents at http" in line)
+        yield int(ready.partition("127.0.0.1:")[2].partition("/")[0])
+        process.kill()
 
 
 @pytest.fixture(autouse=True)

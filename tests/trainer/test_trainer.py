@@ -20,21 +20,21 @@ from lldscope.core.schema import TABLES
 
 def run(*overrides: str, steps: int = 2) -> Keeper:
     keeper = Keeper()
-    train(load_config("tiny", [*SMALL, f"steps={steps}", *overrides]), keeper)
+    keeper.reports = []
+    config = load_config("tiny", [*SMALL, f"steps={steps}", *overrides])
+    train(config, keeper, on_step=keeper.reports.append)
     return keeper
-
-
-PRESERVED = ("llds=action", "kl_coefficient=0.01", "lr=1e-3")
 
 
 @pytest.fixture(scope="module")
 def plain() -> Keeper:
-    return run("rescore_share=1", "eval_questions=8")
+    return run("rescore_share=1", "eval_questions=24", "probes_every=1")
 
 
 @pytest.fixture(scope="module")
 def preserved() -> Keeper:
-    return run(*PRESERVED)
+    return run("llds=action", "kl_coefficient=0.01", "lr=1e-3", "eval_every=1", "eval_questions=2",
+               "rescore_share=0.5")
 
 
 def test_columns_are_those_of_the_registry(plain, preserved):
@@ -43,12 +43,15 @@ def test_columns_are_those_of_the_registry(plain, preserved):
             for columns in calls:
                 assert set(columns) <= set(TABLES[table].names), table
     names = {
-        t: set(plain.tables[t][0]) | set(preserved.tables.get(t, [{}])[0]) for t in plain.tables
+        t: {name for k in (plain, preserved) for call in k.tables.get(t, []) for name in call}
+        for t in plain.tables
     }
     missing = {t: set(TABLES[t].names) - names[t] - {"attempt", "rank"} for t in names}
-    # The recorder stamps the time; a sampler that is the policy itself is no engine beside it.
+    # The recorder stamps the time; a sampler that is the policy itself is no engine beside it; no
+    # probe is of an action.
     assert {t: m for t, m in missing.items() if m} == {
         "steps": {"time"},
+        "probes": {"action_index"},
         "actions": {"engine_k3_sum", "engine_ratio_sq_sum", "n_tokens_engine_far"},
     }
     assert all(a["logp_behaviour_sum"] is None for a in plain.rows("actions"))
@@ -75,6 +78,33 @@ def test_retention_is_what_the_policy_says_after_the_step():
                 assert r["logp_post_sum"] == pytest.approx(logps[there].sum().item(), abs=1e-4)
 
 
+def test_a_step_records_what_it_cost(preserved):
+    for row, report in zip(preserved.rows("steps"), preserved.reports, strict=True):
+        whole = row["seconds_rollout"] + row["seconds_update"] + row["seconds_record"]
+        whole += row["seconds_evaluation"]
+        assert sum(report.seconds.values()) == pytest.approx(whole)
+        parts = [row[f"seconds_{part}"] for part in ("score", "reference", "sync")]
+        assert all(0 <= part < row["seconds_update"] for part in parts)
+        assert row["seconds_reference"] > 0
+        assert row["seconds_evaluation"] > 0, "of the evaluation before it"
+        assert row["memory_peak"] is None, "of a CPU nothing is known"
+
+
+def test_the_fixed_set_is_the_correct_ones_of_the_first_evaluation(plain):
+    values: dict[int, dict[int, float]] = {}
+    for r in plain.rows("probes"):
+        if r["probe"] == "probe_set_logp":
+            assert "group_id" not in r
+            values.setdefault(r["step"], {})[r["response_id"]] = r["value"]
+    em = [r for r in plain.rows("evals") if r["step"] == 0 and r["metric"] == "em_greedy"]
+    n_correct = round(sum(r["value"] * r["n"] for r in em))
+    assert 0 < n_correct < 24
+    assert all(set(v) == set(range(n_correct)) for v in values.values())
+    first, last = values[0], values[1]
+    assert all(-60 < value < 0 for value in first.values())
+    assert first != last, "the policy has moved, the set has not"
+
+
 def test_sums_agree_between_the_grains(plain):
     steps, responses, actions = (plain.rows(t) for t in ("steps", "responses", "actions"))
     for step in steps:
@@ -95,24 +125,23 @@ def test_sums_agree_between_the_grains(plain):
     assert sum(u["n_tokens"] for u in updates) == sum(s["n_tokens"] for s in steps)
 
 
-def test_rescoring_measures_mixed_groups_only(plain):
+def test_rescoring_measures_mixed_groups_only(plain, preserved):
     """A share of 1 measures everything, less than 1 responses of groups with both classes."""
     assert all(a["logp_post_sum"] is not None for a in plain.rows("actions"))
-    sampled = run("rescore_share=0.5", steps=3)
     classes: dict[tuple, list[bool]] = {}
     group_of = {}
-    for r in sampled.rows("responses"):
+    for r in preserved.rows("responses"):
         group_of[r["step"], r["response_id"]] = (r["step"], r["group_id"])
         classes.setdefault((r["step"], r["group_id"]), []).append(bool(r["correct"]))
     results: dict[tuple, bool] = {}
-    for action in sampled.rows("actions"):
+    for action in preserved.rows("actions"):
         facts, at = action["logp_post_sum"] is not None, (action["step"], action["response_id"])
         assert results.setdefault(at, facts) == facts
         for name in ("n_tokens_down", "drop_sum"):
             assert (action[name] is None) == (not facts)
     groups = [group_of[at] for at, facts in results.items() if facts]
     assert all(len(set(classes[group])) == 2 for group in groups)
-    for step in range(3):
+    for step in range(2):
         mixed = [mine for (s, _), mine in classes.items() if s == step and len(set(mine)) == 2]
         assert sum(s == step for s, _ in groups) == min(8, sum(map(len, mixed)))
     assert groups
@@ -216,14 +245,12 @@ def test_command_stopped_by_the_user(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "stopped"
 
 
-def test_recording_changes_nothing_in_the_training():
+def test_recording_changes_nothing_in_the_training(plain):
     """With and without re-score, tokens and probes: the same rollouts and updates, to the bit."""
-    bare = run("rescore_share=0", "tokens_every=0", steps=2)
-    full = run("rescore_share=1", "tokens_every=1", "probes_every=1", "eval_questions=2", steps=2)
-    assert full.rows("probes")
+    bare = run("rescore_share=0", "tokens_every=0")
     for table, names in (("responses", ("reward", "n_tokens")), ("updates", ("grad_norm",))):
         for name in names:
-            values = [[row[name] for row in k.rows(table)] for k in (bare, full)]
+            values = [[row[name] for row in k.rows(table)] for k in (bare, plain)]
             assert values[0] == values[1], name
 
 

@@ -19,8 +19,7 @@ from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout, Sampling
 from plain_engine import PlainEngine, ScriptedEngine, SteppingEngine
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from tiny_policy import byte_tokenizer
 
 LIMA = Question("What is the capital of Peru?", ("Lima",), "test", "7")
 STORY = st.lists(st.lists(st.integers(0, 255), max_size=12), min_size=1, max_size=6)
@@ -49,12 +48,7 @@ def tiny() -> Policy:
 @pytest.fixture(scope="module")
 def bytewise() -> Policy:
     """No model: a tokenizer of single bytes that does not know the tags, but ">\\n" as one."""
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    tokens = {letter: i for i, letter in enumerate([*sorted(letters), ">Ċ", "<eos>"])}
-    tokenizer = Tokenizer(models.BPE(vocab=tokens, merges=[(">", "Ċ")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return Policy(None, PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>"))
+    return Policy(None, byte_tokenizer(">Ċ", "<eos>", merges=((">", "Ċ"),)))
 
 
 def play(policy, engine, environment, questions=(LIMA,), seed=0, **settings) -> list[Rollout]:
@@ -68,14 +62,12 @@ def says(*turns: list[int]) -> ScriptedEngine:
     return ScriptedEngine(lambda call, row, context: turns[call] if call < len(turns) else [])
 
 
-@pytest.mark.parametrize(
-    ("n", "limits"), [(16, {}), (8, {"turn_tokens": 12, "sequence_tokens": 120})]
-)
-def test_greedy_play_is_the_samplers(tiny, world, environment, n, limits):
-    questions = world.questions(random.Random(2), n)
+@pytest.mark.parametrize("limits", [{}, {"turn_tokens": 12, "sequence_tokens": 120}])
+def test_greedy_play_is_the_samplers(tiny, world, environment, limits):
+    questions = world.questions(random.Random(2), 8)
     sampling = Sampling(temperature=0.0, **limits)
     expected = Sampler(tiny, sampling).play(environment, questions, torch.Generator())
-    engine = PlainEngine(tiny, temperature=0.0)
+    engine = PlainEngine(tiny)
     results = play(tiny, engine, environment, questions, temperature=0.0, **limits)
     assert len({len(e.episode.actions) for e in expected}) > 1
     assert any(e.truncated for e in expected) == bool(limits)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from keeper import one_step
+from keeper import batch_of, one_step
 from lldscope_trainer.algorithms import update
 from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.config import TrainConfig
@@ -91,18 +91,10 @@ def made_up_batch(n: int = 10, seed: int = 0) -> RolloutBatch:
         mask[row, 2] = 1
     spread = torch.randn(2, n, width, generator=generator, dtype=torch.float64) * mask
     old = Bigrams().forward(ids, mask).logp.detach() + 0.3 * spread[0]
-    nothing = torch.zeros(n, width, dtype=torch.float64)
-    return RolloutBatch(
-        ids=ids,
-        mask=mask,
+    return batch_of(
+        ids, mask, lengths, torch.randn(n, generator=generator),
         old=old,
-        entropy=nothing,
-        error_norm=nothing,
-        advantages=torch.randn(n, generator=generator),
-        lengths=lengths,
         inner=old.clone(),
-        post=old.clone(),
-        rescored=torch.zeros(n, dtype=torch.bool),
         ref=old + 0.2 * spread[1],
         behaviour=old + 0.4 * spread[1].flip(0) * mask,
         answer_mask=(torch.rand(n, width, generator=generator) < 0.3).long() * mask,
@@ -178,7 +170,7 @@ def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) ->
     return stats
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("micro_tokens", [1, 40, 10**6])
 @pytest.mark.parametrize(
     "settings",
@@ -214,7 +206,7 @@ def test_parts_add_up_to_the_whole(settings, micro_tokens, size):
     assert max(s[0].ratio_max for s in stats) == pytest.approx(alone[0][0].ratio_max)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("most", [1, 20, 40, 10**6])
 def test_parts_by_tokens_add_up_to_the_whole(most, size):
     config = configured(micro_tokens=most, optimizer="deepspeed")
@@ -346,8 +338,8 @@ def with_constant_groups(n: int = 12) -> RolloutBatch:
     return batch
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("micro_tokens", [1, 40, 10**6])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("micro_tokens", [1, 10**6])
 @pytest.mark.parametrize(
     "settings",
     [{}, {"aggregation": "sequence-mean"}, {"aggregation": "dr-grpo", "objective": "gspo"}],

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +21,10 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 from browsing import CHROMIUM, FLAGS, WAIT
+from installation import ROOT, environment_with, wheel_of
 
 import lldscope
 
-ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "docs" / "deploy"
 TOKEN = "of-the-dashboard-alone"
 SAMPLES = ROOT / "sample_runs"
@@ -125,14 +124,8 @@ def test_the_image_s_commands_serve_runs(tmp_path):
         copy = shutil.copytree if (ROOT / line[1:]).is_dir() else shutil.copy
         source.mkdir(exist_ok=True)
         copy(ROOT / line[1:], source / line[1:])
-    pip = [sys.executable, "-m", "pip", "-q"]
-    wheels = tmp_path / "wheels"
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, source], check=True)
-    (wheel,) = wheels.glob("*.whl")
-    venv.create(tmp_path / "venv")
-    bin_ = tmp_path / "venv" / "bin"
-    what = ["--no-compile", "-c", ROOT / "constraints.txt", f"{wheel}[{extras}]"]
-    subprocess.run([*pip, "--python", bin_ / "python", "install", *what], check=True)
+    wheel = wheel_of(source, tmp_path / "wheels")
+    bin_ = environment_with(tmp_path / "venv", [f"{wheel}[{extras}]"]).parent
 
     port, last = free_port(), dict(instructions())
     (name,) = json.loads(last["ENTRYPOINT"])

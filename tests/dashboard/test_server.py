@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -24,7 +25,7 @@ import pytest
 from browsing import BEARER
 from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
-from lldscope_dashboard.data.run_registry import RunRegistry
+from lldscope_dashboard.data.run_registry import Reading, RunRegistry
 from lldscope_dashboard.pages.frame import address as address_of
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
@@ -32,7 +33,7 @@ from open_page import CALLBACKS, Open
 from page_content import texts
 
 import lldscope
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 from lldscope.monitor.follow import link_to
 from lldscope.run import Run
 
@@ -172,12 +173,11 @@ def test_what_is_not_there_is_404(root: Path, path: str) -> None:
     assert "Traceback" not in answer.get_data(as_text=True)
 
 
-@pytest.mark.parametrize("query", ["/responses/dying", "/response/dying?step=3&id=0"])
 def test_a_run_that_is_deleted_while_a_page_reads_it_gives_words(
-    tmp_path: Path, monkeypatch: Any, query: str
+    tmp_path: Path, monkeypatch: Any
 ) -> None:
     """At every third statement in turn."""
-    run, ask, url = write_run(tmp_path / "one" / "dying", 10), Run._ask, urlsplit(query)
+    run, ask = write_run(tmp_path / "one" / "dying", 10), Run._ask
     asked = after = 0
 
     def answer(*arguments: Any) -> Any:
@@ -191,11 +191,23 @@ def test_a_run_that_is_deleted_while_a_page_reads_it_gives_words(
     for after in range(0, 40, 3):
         asked = 0
         shutil.copytree(run, tmp_path / "two" / "dying")
-        assert texts(page(RunRegistry(tmp_path / "two"), url.path, url.query))
+        assert texts(page(RunRegistry(tmp_path / "two"), "/response/dying", "step=3&id=0"))
         if asked <= after:
             break
         shutil.rmtree(tmp_path / "two", ignore_errors=True)
     assert 4 < after < 39, "the page was read to its end"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(FileNotFoundError(), "This page cannot be shown now"), (Reading("long"), "Loading this run"),
+     (RunNotFound(), "Waiting for"), (LldscopeError("why"), "This run cannot be shown")],
+)
+def test_what_goes_wrong_while_a_page_is_made_is_said(
+    root: Path, monkeypatch: Any, error: Exception, words: str
+) -> None:
+    monkeypatch.setattr(RunRegistry, "snapshot", Mock(side_effect=error))
+    assert words in texts(page(RunRegistry(root), "/run/dying", ""))
 
 
 def test_slow_clients_and_many_tabs_leave_a_page_its_time(address: str) -> None:

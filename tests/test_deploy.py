@@ -10,8 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import pytest
 import yaml
 from browsing import CHROMIUM, FLAGS, WAIT
 from installation import ROOT, environment_with, wheel_of
+from recorded_steps import wait_until
 
 import lldscope
 
@@ -43,13 +43,6 @@ def free_port() -> int:
         return int(place.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
 def is_open(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
@@ -60,7 +53,7 @@ def process(*command: Any, port: int, **environment: str) -> Iterator[None]:
     """A server, until it listens and to the end of the block."""
     server = subprocess.Popen([*map(str, command)], env=os.environ | environment)
     try:
-        wait_for(lambda: server.poll() is not None or is_open(port))
+        wait_until(lambda: server.poll() is not None or is_open(port), 300)
         assert server.poll() is None
         yield
     finally:
@@ -251,5 +244,5 @@ def test_the_prolog_watches_the_job_s_run_and_is_silent(tmp_path):
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
         if watches:
-            wait_for(lambda: log.exists() and "step 0" in log.read_text())  # noqa: B023
+            wait_until(lambda: log.exists() and "step 0" in log.read_text(), 300)  # noqa: B023
         assert log.exists() == watches

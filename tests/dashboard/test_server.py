@@ -39,7 +39,7 @@ from lldscope.run import Run
 
 PLOTLY = "/assets/plotly/plotly-basic.min.js"
 TOKEN = "not-to-be-guessed"
-MUTANTS = 60
+MUTANTS = 30
 WORDS: list[Any] = [
     None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x", "\0", "../..", "\ud800", [], {},
     [[]], [None], {"a": 1}, "a" * 5000, [1, "2", None], {"x": ["step"], "zoom": [1]}, "note", "..",

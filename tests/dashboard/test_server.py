@@ -125,7 +125,7 @@ def test_what_is_no_question_gets_a_sentence(root: Path, body: bytes, caplog: An
     answer = client(root).post(CALLBACKS, data=body, content_type="application/json")
     assert answer.status_code == 400
     assert answer.get_data(as_text=True).count("\n") == 1
-    assert not caplog.records
+    assert "ERROR" not in [record.levelname for record in caplog.records]
 
 
 def test_a_fault_of_ours_inside_a_callback_is_logged_as_one(
@@ -141,7 +141,7 @@ def test_a_fault_of_ours_inside_a_callback_is_logged_as_one(
     answer = browser.post(CALLBACKS, json=request)
     assert answer.status_code == 500
     assert answer.get_data(as_text=True).count("\n") == 1
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
 
 
 def test_runs_of_any_name_have_their_pages(tmp_path: Path) -> None:

@@ -178,21 +178,21 @@ def test_a_run_that_is_deleted_while_a_page_reads_it_gives_words(
 ) -> None:
     """At every third statement in turn."""
     run, ask = write_run(tmp_path / "one" / "dying", 10), Run._ask
-    asked = after = 0
+    count = after = 0
 
     def answer(*arguments: Any) -> Any:
-        nonlocal asked
-        if asked == after:
+        nonlocal count
+        if count == after:
             shutil.rmtree(tmp_path / "two")
-        asked += 1
+        count += 1
         return ask(*arguments)
 
     monkeypatch.setattr(Run, "_ask", answer)
     for after in range(0, 40, 3):
-        asked = 0
+        count = 0
         shutil.copytree(run, tmp_path / "two" / "dying")
         assert texts(page(RunRegistry(tmp_path / "two"), "/response/dying", "step=3&id=0"))
-        if asked <= after:
+        if count <= after:
             break
         shutil.rmtree(tmp_path / "two", ignore_errors=True)
     assert 4 < after < 39, "the page was read to its end"

@@ -10,9 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,10 +20,11 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 from browsing import CHROMIUM, FLAGS, WAIT
+from installation import ROOT, environment_with, wheel_of
+from recorded_steps import wait_until
 
 import lldscope
 
-ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "docs" / "deploy"
 TOKEN = "of-the-dashboard-alone"
 SAMPLES = ROOT / "sample_runs"
@@ -44,13 +43,6 @@ def free_port() -> int:
         return int(place.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
 def is_open(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
@@ -61,7 +53,7 @@ def process(*command: Any, port: int, **environment: str) -> Iterator[None]:
     """A server, until it listens and to the end of the block."""
     server = subprocess.Popen([*map(str, command)], env=os.environ | environment)
     try:
-        wait_for(lambda: server.poll() is not None or is_open(port))
+        wait_until(lambda: server.poll() is not None or is_open(port), 300)
         assert server.poll() is None
         yield
     finally:
@@ -125,14 +117,8 @@ def test_the_image_s_commands_serve_runs(tmp_path):
         copy = shutil.copytree if (ROOT / line[1:]).is_dir() else shutil.copy
         source.mkdir(exist_ok=True)
         copy(ROOT / line[1:], source / line[1:])
-    pip = [sys.executable, "-m", "pip", "-q"]
-    wheels = tmp_path / "wheels"
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, source], check=True)
-    (wheel,) = wheels.glob("*.whl")
-    venv.create(tmp_path / "venv")
-    bin_ = tmp_path / "venv" / "bin"
-    what = ["--no-compile", "-c", ROOT / "constraints.txt", f"{wheel}[{extras}]"]
-    subprocess.run([*pip, "--python", bin_ / "python", "install", *what], check=True)
+    wheel = wheel_of(source, tmp_path / "wheels")
+    bin_ = environment_with(tmp_path / "venv", [f"{wheel}[{extras}]"]).parent
 
     port, last = free_port(), dict(instructions())
     (name,) = json.loads(last["ENTRYPOINT"])
@@ -258,5 +244,5 @@ def test_the_prolog_watches_the_job_s_run_and_is_silent(tmp_path):
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
         if watches:
-            wait_for(lambda: log.exists() and "step 0" in log.read_text())  # noqa: B023
+            wait_until(lambda: log.exists() and "step 0" in log.read_text(), 300)  # noqa: B023
         assert log.exists() == watches

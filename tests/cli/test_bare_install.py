@@ -6,16 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
+from installation import ROOT, environment_with, wheel_of
 
-ROOT = Path(__file__).parents[2]
 TENSORBOARD = ROOT / "tests" / "fixtures" / "tensorboard" / "plain"
-
-PIP = [sys.executable, "-m", "pip", "-q"]
 
 # Command → (exit code, what stderr says); RUN and FOLDER are replaced.
 COMMANDS = {
@@ -50,20 +46,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run([*PIP, "wheel", "--no-deps", "-w", folder, ROOT], check=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
-def environment_with(folder: Path, *installations: list[object]) -> Path:
-    """The interpreter of an environment with these and nothing else."""
-    venv.create(folder)
-    python = folder / "bin" / "python"
-    options = ["--python", python, "install", "--no-compile", "-c", ROOT / "constraints.txt"]
-    for what in installations:
-        subprocess.run([*PIP, *options, *what], check=True)
-    return python
+    return wheel_of(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

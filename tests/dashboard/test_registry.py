@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from lldscope_dashboard.data import run_summaries as lines
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
 from page_content import texts
+from recorded_steps import wait_until
 
 import lldscope
-from lldscope.core.errors import RunNotFound
 from lldscope.figures.chart_figures import CHARTS, make_chart
 from lldscope.figures.view import View
 
@@ -31,29 +30,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _until(holds: Any, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if holds():
-                return
-        except RunNotFound:
-            pass
-        time.sleep(0.1)
-    raise AssertionError("waited in vain")
-
-
 def test_the_version_changes_with_rows_and_only_then(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(registry, "FRESH_SECONDS", 0.0)
     runs = registry.RunRegistry(tmp_path)
     with lldscope.Recorder(tmp_path / "r") as recorder:
         recorder.step(step=0, reward_sum=1.0, n_responses=2)
-        _until(lambda: runs.snapshot("r").state.last_step == 0)
+        recorder.flush()
         first = runs.snapshot("r")
+        assert first.state.last_step == 0
         assert runs.snapshot("r").version == first.version
         recorder.step(step=1, reward_sum=1.0, n_responses=2)
-        _until(lambda: runs.snapshot("r").state.last_step == 1)
+        recorder.flush()
         assert runs.snapshot("r").version != first.version
+        assert runs.snapshot("r").state.last_step == 1
 
 
 @pytest.mark.slow
@@ -95,7 +84,7 @@ def test_a_run_that_takes_long_to_open_is_announced_and_opens(
     assert "Loading 225 rows for the first time" in texts(page(runs, "/run/r", ""))
     assert lines.RunSummaries(runs).now(0.5) == [lines.Summary("r", "r")]
     go_on.set()
-    _until(lambda: "made-up numbers" in texts(page(runs, "/run/r", "")))
+    wait_until(lambda: "made-up numbers" in texts(page(runs, "/run/r", "")))
 
 
 def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypatch: Any) -> None:

@@ -1,17 +1,14 @@
-"""From an alarm to the tokens that lost likelihood: questions against slow twins, pages, and all of
-it once in a browser."""
+"""From an alarm to the tokens that lost likelihood: questions against slow twins. In a browser:
+test_browser.py."""
 
 from __future__ import annotations
 
 import math
-import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import open_page, served, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.router import page
 from page_content import texts
@@ -28,10 +25,6 @@ from lldscope.explore.trajectories import (
 )
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
-HOSTILE = (
-    "<script>window.hit=1</script>\x1b[31mred\u202egnp\x00'\"><img src=x onerror=window.hit=2>"
-)
-LONG = "A" * 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -56,33 +49,6 @@ def rows(sample: Any) -> list[dict[str, Any]]:
         delta = sum(deltas.get(key, [math.nan]))
         result.append(row | {"delta": None if math.isnan(delta) else delta, "told": key in keys})
     return result
-
-
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose tokens are hostile, long, unmeasured and not finite; one group, two classes."""
-    path = tmp_path_factory.mktemp("hostile") / "hostile"
-    texts = ["asked: ", HOSTILE, LONG, None, "nan", "tool <b>answer</b>", "end\n"]
-    with lldscope.Recorder(path, name="<i>hostile</i>") as recorder:
-        for number, correct in ((0, True), (1, False)):
-            recorder.tokens(
-                step=3, response_id=number, position=list(range(7)), token_id=list(range(7)),
-                action_index=[None, 0, 0, 0, 0, None, 1],
-                text=[*texts[:6], texts[6] if correct else "other"],
-                logp_old=[None, -0.5, -1.0, None, math.nan, None, -0.1],
-                logp_post=[None, -3.5, -0.5, None, -1.0, None, -0.1],
-                entropy=[None, 1.0, 0.5, None, 0.1, None, 0.2],
-            )
-            recorder.actions(
-                step=3, response_id=number, action_index=[0, 1], kind=["search", HOSTILE],
-                n_tokens=[4, 1], logp_old_sum=[-1.5, -0.1], logp_post_sum=[-4.0, -0.1],
-            )
-        recorder.responses(
-            step=3, response_id=[0, 1], group_id=0, data_source=HOSTILE, correct=[True, False],
-            reward=[1.0, 0.0], n_actions=2, n_tokens=5, text=[HOSTILE, LONG],
-        )
-        recorder.step(step=3, n_responses=2, n_correct=1, reward_sum=1.0, time=time.time())
-    return path
 
 
 # -- questions ------------------------------------------------------------------------------------
@@ -206,64 +172,11 @@ def test_the_pair_is_the_one_that_begins_most_alike(sample: Any) -> None:
 # -- pages ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "query", ["", "?step=x&id=1", "?step=3&id=99", "?step=99999999999&id=0", "?step=3&id=0&rank=7"]
-)
-def test_an_address_without_a_response_gives_words(hostile: Path, query: str) -> None:
-    text = texts(page(RunRegistry(hostile.parent), "/response/hostile", query))
-    assert "All runs" in text
+def test_an_address_without_a_response_gives_words() -> None:
+    runs = RunRegistry(SAMPLES)
+    nowhere = ("", "?step=x&id=1", "?step=3&id=9999", "?step=99999999999&id=0",
+               "?step=3&id=0&rank=7")
+    for query in nowhere:
+        assert "All runs" in texts(page(runs, "/response/grpo", query)), query
     for kind in ("responses", "response"):
-        assert "Waiting for “nope”" in texts(
-            page(RunRegistry(hostile.parent), f"/{kind}/nope", "?step=1&id=1")
-        )
-
-
-# -- in a browser ---------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, hostile: Path) -> Iterator[str]:
-    root = tmp_path_factory.mktemp("runs")
-    shutil.copytree(SAMPLES / "grpo", root / "grpo")
-    shutil.copytree(hostile, root / "hostile")
-    with served(root, tmp_path_factory.mktemp("cache")) as address:
-        yield address
-
-
-@pytest.fixture
-def tab(chromium: Any, server: str) -> Iterator[Any]:
-    """A fresh tab; the test fails on console errors and on requests to other hosts."""
-    with open_page(chromium, server, also=("file:",)) as tab:
-        yield tab
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-def test_two_clicks_lead_from_an_alarm_to_the_tokens_that_lost(tab: Any) -> None:
-    tab.goto("/run/grpo#alarm-lld-decay")
-    alarm = tab.locator("#alarm-lld-decay")
-    alarm.get_by_text("Responses that lost most likelihood at step 54").click()
-    tab.locator(".grid tbody .run-link").first.click()
-    token = tab.locator(".tok.lost.heavy[role=option]")
-    token.first.wait_for()
-    status = tab.locator("#token-status")
-    token.first.hover()
-    for word in ("Δ −", "log π old −", "post −", "entropy", "action"):
-        assert word in status.inner_text()
-    assert tab.locator(".tool").first.inner_text().startswith("tool text")
-    assert tab.get_by_text("Beside it: response").count() == 1
-
-
-@pytest.mark.browser
-def test_hostile_tokens_do_nothing_in_a_browser(tab: Any) -> None:
-    for address in ("/response/hostile?step=3&id=0", "/responses/hostile", "/run/hostile?step=3"):
-        tab.goto(address)
-        tab.locator("h1").wait_for()
-        until(tab, "[...document.images].every((image) => image.complete)")
-        assert tab.evaluate("window.hit") is None
-        assert tab.evaluate("document.querySelectorAll('main script, main img[src=x]').length") == 0
-    tab.goto("/response/hostile?step=3&id=0")
-    tab.locator(".words .tok").first.wait_for()
-    text = tab.locator(".words").first.inner_text()
-    assert "<script>window.hit=1</script>␛[31mred⟨U+202E⟩gnp␀" in text
-    assert "(1,000,000 characters)" in text
+        assert "Waiting for “nope”" in texts(page(runs, f"/{kind}/nope", "?step=1&id=1"))

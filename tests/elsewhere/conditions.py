@@ -14,17 +14,9 @@ DECISIVE = (
     "tests/trainer/test_reward.py",
     "tests/trainer/test_rollout.py",
     "tests/losses",
-    "tests/diagnosis/test_cadence.py",
-    "tests/diagnosis/test_changepoints.py",
-    "tests/diagnosis/test_decay.py",
-    "tests/diagnosis/test_detectors.py",
-    "tests/diagnosis/test_outcome.py",
-    "tests/diagnosis/test_phases.py",
     "tests/diagnosis/test_rules.py",
-    "tests/query/test_signals.py",
     "tests/evaluation/test_bank.py::test_evaluate_counts_the_alarms_of_the_rules",
     "tests/recording/test_recorder.py",
-    "tests/storage/test_compaction.py",
     "tests/importers/test_import.py",
     "tests/importers/test_import_stores.py",
     "tests/report/test_report.py",
@@ -35,9 +27,10 @@ DECISIVE = (
     "tests/dashboard/test_pages.py::test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence",
     "tests/dashboard/test_pages.py::test_the_list_is_sorted_filtered_and_grouped_as_the_address_says",
 )
-"""What decides something or writes it down: searches, losses, signals, detectors, phases, alarms,
-verdicts of recorded runs, the recorder, imports, reports, the command line, the dashboard's words
-and figures. No test of these trains, takes more than a few seconds or needs a browser."""
+"""What decides something or writes it down: searches, losses, rules, verdicts of recorded runs, the
+recorder, imports, reports, the command line, the dashboard's words and figures. Detectors, phases
+and signals are numbers alone, which test_anywhere.py compares between instruction sets. No test of
+these trains, takes more than a few seconds or needs a browser."""
 
 
 WRITTEN = tuple(

@@ -70,12 +70,9 @@ def show_token(context: Any, address: str) -> None:
 
 
 @contextmanager
-def open_page(
-    browser: Any, address: str, height: int = 900, also: tuple[str, ...] = ()
-) -> Iterator[Any]:
-    """A fresh tab. Its `faults` are console errors and requests to anybody but the server (`also`:
-    what else may be asked), and at its end there must be none; `unanswered` are its requests for
-    which no answer has come yet."""
+def open_page(browser: Any, address: str, height: int = 900) -> Iterator[Any]:
+    """A fresh tab. Its `faults` are console errors and requests to anybody but the server, and at
+    its end there must be none; `unanswered` are its requests for which no answer has come yet."""
     context = browser.new_context(viewport={"width": 1280, "height": height}, base_url=address)
     context.set_default_timeout(WAIT)
     show_token(context, address)
@@ -86,7 +83,7 @@ def open_page(
         tab.on(end, lambda r: tab.unanswered.discard(r))
     faults: list[str] = []
     tab.faults = faults
-    local = (address, "data:", "blob:", *also)
+    local = (address, "data:", "blob:")
     tab.on("console", lambda m: faults.append(m.text) if m.type in ("error", "warning") else None)
     tab.on("pageerror", lambda e: faults.append(str(e)))
     tab.on("request", lambda r: None if r.url.startswith(local) else faults.append(r.url))

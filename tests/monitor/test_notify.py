@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from made_up_runs import write_run, write_step
 from recorded_steps import wait_until
+from test_watch import watching
 
 import lldscope
 from lldscope.cli import main
@@ -267,14 +268,6 @@ def test_the_documented_addresses_are_understood(address):
 
 
 # -- the whole way ---------------------------------------------------------------------------------
-
-
-def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "lldscope", "watch", str(run), "--interval", "0.2",
-         *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
-    )
 
 
 @pytest.mark.slow

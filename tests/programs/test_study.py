@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,13 +174,20 @@ def block(page: str, name: str) -> str:
     return page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- end of {name} -->")[0]
 
 
+def by_run(folder: Path, table: str, *columns: str) -> dict[str, pd.DataFrame]:
+    """The rows of a file of the bank, read at once."""
+    rows = pd.read_parquet(folder / f"{table}.parquet", columns=["run", *columns])
+    return dict(iter(rows.groupby("run")))
+
+
 def test_every_line_of_the_index_has_its_files():
     """The bank in the repository is whole, and its outcomes are those of the rule."""
+    signals, windows = by_run(arms.BANK, "signals", "reward"), by_run(arms.BANK, "windows")
     for name, line in bank.index().items():
-        reward = bank.exported_signals(name)["reward"].to_numpy(float)
+        reward = signals[name]["reward"].to_numpy(float)
         assert line["outcome"] == outcome(reward), name
         assert len(reward) == line["steps"]
-        assert not bank.exported_windows(name).empty
+        assert name in windows
         assert line["split"] == arms.split(line["seed"])
         assert json.dumps(line["settings"])
 
@@ -188,14 +196,15 @@ def test_every_line_of_the_index_has_its_files():
     ("folder", "snapshots"), [(arms.ALARM_BANK, 1), (arms.SEED_BANK, arms.SNAPSHOTS)]
 )
 def test_runs_judged_by_evaluations_have_their_label(folder, snapshots):
+    signals, evaluations = by_run(folder, "signals"), by_run(folder, "evaluations", "step", "right")
     for name, line in bank.index(folder).items():
-        data = bank.exported_evaluations(name, folder)
+        data = evaluations[name]
         expected = label(data["step"], np.stack(data["right"]), snapshots)
         assert (line["outcome"], line["degraded_step"]) == (expected.verdict, expected.step), name
         exact = {str(s): float(np.mean(r)) for s, r in zip(data["step"], data["right"],
                  strict=True)}
         assert line["em_greedy"] == pytest.approx(exact, abs=5.1e-5)  # kept to four digits
-        assert len(bank.exported_signals(name, folder)) == line["steps"]
+        assert len(signals[name]) == line["steps"]
 
 
 def test_frozen_risk_score_is_causal_and_never_falls() -> None:

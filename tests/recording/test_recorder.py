@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
-import subprocess
-import sys
+import os
+import signal
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from crash import has_ended, in_child
 from recorded_steps import wait_until
 
 import lldscope
 from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.core.schema import TABLES
 from lldscope.recording import calls, sealer, writer
-from lldscope.storage import compaction, heartbeats, json_files, layout
+from lldscope.storage import compaction, heartbeats, json_files, layout, part
 
 
 def rows(path: Path, table: str) -> list[dict]:
@@ -154,24 +156,31 @@ def test_small_parts_are_merged_and_rows_counted_once(tmp_path, monkeypatch):
     assert len(list((path / "steps").iterdir())) == 1
 
 
-def test_a_disk_that_refuses_costs_no_row_and_is_logged_once(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.ENOTDIR, "Check its file system"), (errno.EDQUOT, "within the disk quota"),
+     (errno.EROFS, "Mount its file system for writing"), (errno.EACCES, "Make it writable"),
+     (errno.EPERM, "Make it writable"), (errno.ENOENT, "Put the directory back")],
+)
+def test_a_disk_that_refuses_costs_no_row_and_is_logged_once(
+    tmp_path, monkeypatch, caplog, number, advice
+):
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number))
+
     path = tmp_path / "r"
-    r = lldscope.Recorder(path)
-    (path / "steps").write_text("a file where the folder should be")
-    for step in range(5):
-        r.step(step=step)
-        r.flush()
-    (path / "steps").unlink()
-    r.event("checkpoint", step=5)
-    r.step(step=5)
-    r.close()
-    assert [x["step"] for x in rows(path, "steps")] == list(range(6))
+    with lldscope.Recorder(path) as r:
+        with monkeypatch.context() as patch:
+            patch.setattr(part, "write_part", refuse)
+            for step in range(3):
+                r.step(step=step)
+                r.flush()
+        r.event("checkpoint", step=3)
+        r.step(step=3)
+    assert [x["step"] for x in rows(path, "steps")] == list(range(4))
     assert r.dropped == {}
-    logged = [m for m in caplog.messages if "accepts no rows" in m]
-    assert len(logged) == 1
-    assert "Training goes on" in logged[0]
-    assert str(path) in logged[0]
+    (logged,) = [m for m in caplog.messages if "accepts no rows" in m]
+    assert all(words in logged for words in (str(path), "Training goes on", advice))
     assert any("accepts rows again" in m for m in caplog.messages)
 
 
@@ -292,23 +301,25 @@ def test_a_bad_start_raises_with_the_reason(tmp_path):
 
 
 def test_what_was_flushed_survives_a_kill(tmp_path):
-    """The process ends with `os._exit` right after the flush, long before a seal was due."""
-    program = (
-        "import lldscope, os, sys\n"
-        "r = lldscope.Recorder(sys.argv[1])\n"
-        "for step in range(3): r.step(step=step, n_responses=4)\n"
-        "r.updates(step=0, update=0)\n"  # late
-        "r.evals(step=3, data_source='d', metric='em', value=0.5)\n"
-        "r.responses(step=3, response_id=[0], group_id=[0])\n"  # of a step that is not complete
-        "r.flush()\n"
-        "r.responses(step=3, response_id=[1], group_id=[0])\n"
-        "os._exit(9)\n"
-    )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "r")], check=False)
-    run = lldscope.open_run(tmp_path / "r")
+    """The process ends right after the flush, long before a seal was due."""
+    path = tmp_path / "r"
+
+    def record() -> None:
+        r = lldscope.Recorder(path)
+        for step in range(3):
+            r.step(step=step, n_responses=4)
+        r.updates(step=0, update=0)  # late
+        r.evals(step=3, data_source="d", metric="em", value=0.5)
+        r.responses(step=3, response_id=[0], group_id=[0])  # of a step that is not complete
+        r.flush()
+        r.responses(step=3, response_id=[1], group_id=[0])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert has_ended(in_child(record, path))
+    run = lldscope.open_run(path)
     assert run.signals()["step"].tolist() == [0, 1, 2]
     assert run.damaged == {}
-    counts = {t: len(rows(tmp_path / "r", t)) for t in ("evals", "updates", "responses")}
+    counts = {t: len(rows(path, t)) for t in ("evals", "updates", "responses")}
     assert counts == {"evals": 1, "updates": 1, "responses": 0}
 
 

@@ -1,8 +1,8 @@
 """Damage to a run, kind by kind: what readers, `check` and the doctor say of it, what a repair
 brings back, and that runs which an earlier version wrote are read as they always were.
 
-tests/fixtures/make_damaged.py wrote damaged.tar.gz, a run for each kind, and what is read of them (it
-is never to make those anew). Every way for lines to get lost is tried on a run of this version.
+tests/fixtures/make_damaged.py wrote damaged.tar.gz, a run for each kind, and what is read of it; it
+is never to make those anew. Every way for lines to get lost is tried on a run of this version.
 """
 
 from __future__ import annotations

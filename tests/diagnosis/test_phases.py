@@ -65,11 +65,11 @@ def test_the_papers_curve_has_its_three_phases():
 
 @pytest.mark.parametrize("noise", [0.02, 0.04])
 def test_the_papers_curve_with_noise(noise):
-    steps = [first_steps(assess(paper_figure(noise=noise, seed=seed))) for seed in range(15)]
+    steps = [first_steps(assess(paper_figure(noise=noise, seed=seed))) for seed in range(8)]
     assert all(f["decay"] >= 60 for f in steps)
     assert all(115 <= f["collapse"] < 145 for f in steps)  # the explosion
-    assert sum(f["collapse"] <= 140 for f in steps) >= 13
-    assert sum(f["decay"] <= 95 for f in steps) >= 13
+    assert sum(f["collapse"] <= 140 for f in steps) >= 7
+    assert sum(f["decay"] <= 95 for f in steps) >= 7
 
 
 def test_every_second_likelihood_of_the_papers_curve_is_enough_for_its_collapse():
@@ -151,8 +151,8 @@ def test_live_and_replayed_answers_are_the_same(series):
     assert all(a.state == "pending" and not a.episodes for a in live.pending)
 
 
-@given(damaged_series(), st.lists(st.integers(1, 60), min_size=1), st.integers(0, 100))
-@settings(max_examples=15)
+@given(damaged_series(), st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(0, 100))
+@settings(max_examples=10)
 def test_answers_do_not_depend_on_when_somebody_looked(series, blocks, late):
     """Look after so many rows each, cut into other blocks, and have the last rows replaced once."""
     table, restarts, last = series

@@ -28,7 +28,7 @@ from lldscope.storage import json_files
 from lldscope.storage.manifest import manifest_path
 
 SEED = 20251204
-EACH = 4  # times each kind of damage is done
+EACH = 2  # times each kind of damage is done
 SMALL = ("run.json", "manifest/*.jsonl", "heartbeat/*.json", "*.jsonl")
 ODD_VALUES = [
     None, True, -1, 0.5, 1e308, 10**40, 2**40, "", "x" * 5000, "\x1b[2J\u202e\0", [], {}, [[]],

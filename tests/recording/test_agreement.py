@@ -98,7 +98,7 @@ def test_rows_given_ahead_wait_for_their_own_step(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.01)
     path = tmp_path / "r"
     with lldscope.Recorder(path) as r:
-        for step in range(4):  # the next step's rollouts are there before this one's update
+        for step in range(2):  # the next step's rollouts are there before this one's update
             r.responses(step=step + 1, response_id=[0, 1])
             r.actions(step=[step, step + 1], response_id=0, action_index=0)
             r.step(step=step)
@@ -108,8 +108,8 @@ def test_rows_given_ahead_wait_for_their_own_step(tmp_path, monkeypatch):
                         for t in ("steps", "responses", "actions")]
             assert ends[0] == step
             assert max(ends) == step
-    assert rows(path, "SELECT count(*) FROM responses") == [(8,)]
-    assert rows(path, "SELECT count(*) FROM actions") == [(8,)]
+    assert rows(path, "SELECT count(*) FROM responses") == [(4,)]
+    assert rows(path, "SELECT count(*) FROM actions") == [(4,)]
 
 
 def _child(recorder: lldscope.Recorder, queue: Any) -> None:

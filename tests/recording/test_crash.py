@@ -162,35 +162,6 @@ def test_losses_of_an_earlier_attempt_are_still_reported(tmp_path):
 # -- resuming -------------------------------------------------------------------------------------
 
 
-def test_a_rank_that_resumes_late(tmp_path):
-    """Rank 1 joins the second attempt steps after rank 0; each step is complete in the end."""
-    path = tmp_path / "run"
-    with (
-        lldscope.Recorder(path, world_size=2) as a,
-        lldscope.Recorder(path, rank=1, world_size=2, attempt=1) as b,
-    ):
-        for step in range(6):
-            for r in (a, b):
-                r.step(step=step, n_responses=1)
-    with lldscope.Recorder(path, world_size=2, resume=True) as a:
-        followed = lldscope.open_run(path)
-        for step in range(4, 8):
-            a.step(step=step, n_responses=10)
-            a.flush()
-            followed.refresh()
-        with lldscope.Recorder(path, rank=1, world_size=2, attempt=a.attempt) as b:
-            for step in range(4, 8):
-                b.step(step=step, n_responses=5)
-                b.flush()
-                followed.refresh()
-    followed.refresh()
-    with lldscope.open_run(path) as fresh:
-        assert fresh.signals()["n_responses"].tolist() == [2] * 4 + [15] * 4
-        assert followed.signals()["n_responses"].tolist() == [2] * 4 + [15] * 4
-        old = fresh.sql("SELECT step FROM all_steps WHERE attempt = 1 ORDER BY ALL")
-        assert old["step"].tolist() == sorted([*range(6), *range(6)])
-
-
 def test_late_rows_of_the_last_step_are_read(tmp_path):
     path = tmp_path / "run"
     r = lldscope.Recorder(path)

@@ -36,11 +36,14 @@ def test_a_fall_between_two_evaluations_is_seen_at_the_second():
     assert alarm.episodes == ((100, None),), "the next evaluation is no better"
 
 
-@pytest.mark.parametrize("steps", [1, 100])
-def test_neither_rise_nor_fall_is_the_noise_of_scores_whose_questions_are_not_counted(steps):
+@pytest.mark.parametrize(
+    ("steps", "scale", "questions"), [(1, 1, NAN), (100, 1, NAN), (1, 10, 128)]
+)
+def test_scores_that_are_no_shares_of_questions_are_judged_by_their_noise(steps, scale, questions):
     at = np.arange(0, 300, 10)
-    scores = 0.3 + 0.2 * (1 - np.exp(-at / 60)) - 0.35 * np.clip((at - 150) / steps, 0, 1)
-    result = evaluated(dict(zip(at, scores, strict=True)), np.linspace(0.3, 0.8, 300), np.nan)
+    shares = 0.3 + 0.2 * (1 - np.exp(-at / 60)) - 0.35 * np.clip((at - 150) / steps, 0, 1)
+    scores = dict(zip(at, scale * shares, strict=True))
+    result = evaluated(scores, np.linspace(0.3, 0.8, 300), questions)
     assert alert(result, "eval-gap").step <= 200
     assert alert(result, "eval-loss").step <= 250
 

@@ -71,6 +71,29 @@ def test_consecutive_counts_runs_of_true():
     assert d.consecutive(np.zeros(0, dtype=bool)).tolist() == []
 
 
+STATISTICS = {
+    "consecutive": lambda x: d.consecutive(x > 0.5),
+    "mean": lambda x: d.trailing_mean(x, 10, 4),
+    "t": lambda x: d.trailing_t(x, 10, 4),
+    "rise": lambda x: d.rise(x, 10),
+    "median": lambda x: d.trailing_median(x, 20, 6),
+    "loss score": d.loss_score,
+    "on measured rows": lambda x: d.on_measured(x, d.total),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_statistic_of_blocks_is_that_of_the_whole(name):
+    """Among them single rows, rows of which none is measured, and rows none of which is high."""
+    x = series(2)
+    x[40:50], x[50:55], x[55] = NAN, -0.1, 1.0
+    tape, parts = d.Tape(), []
+    for block in np.split(x, [3, 30, 31, 32, 40, 50, 55]):
+        with tape:
+            parts.append(STATISTICS[name](block))
+    np.testing.assert_allclose(np.concatenate(parts), STATISTICS[name](x), rtol=1e-9)
+
+
 def scores_in_a_loop(delta, restarts=()) -> list[float]:
     """Step by step: unit and correlation are those of up to a hundred measured steps before."""
     out, past = [], []

@@ -22,7 +22,6 @@ from phase_runs import (
     CASES,
     DYING,
     HARDER,
-    RECOVERS,
     SAMPLES,
     WELL,
     frame,
@@ -287,16 +286,19 @@ def slow_acceleration(gain: list[float]) -> bool:
     return losses[1] < 0 and losses[1] < losses[0]
 
 
-@pytest.mark.parametrize("case", [DYING, RECOVERS], ids=["dying", "recovers"])
-def test_acceleration_agrees_with_a_loop(case):
+@pytest.mark.parametrize(("case", "signal"), [(DYING, "delta_correct"), (HARDER, "correct_logp")])
+def test_acceleration_agrees_with_a_loop(case, signal):
+    """By Δ, and without it by what the level gained since it was measured last."""
     table = simulate(case, 2)
-    holes = np.random.default_rng(0).random(len(table)) < 0.3
-    table.loc[holes, "delta_correct"] = np.nan
+    table.loc[np.random.default_rng(0).random(len(table)) < 0.3, signal] = np.nan
+    if signal == "correct_logp":
+        table = without(table, DELTA)
+    gains = table[signal] if signal in DELTA else table[signal] - table[signal].ffill().shift()
     e = assess(table).evidence
-    faster, mask = accelerates(e), e.has_delta
+    faster, mask = accelerates(e), e.has_delta if signal in DELTA else e.has_level
     for t in range(len(table)):
-        delta = table["delta_correct"].tolist()[: t + 1]
-        assert faster[t] == (bool(mask[t]) and slow_acceleration(delta)), t
+        expected = bool(mask[t]) and slow_acceleration(gains.tolist()[: t + 1])
+        assert faster[t] == expected, t
     assert faster.any()
 
 

@@ -179,28 +179,25 @@ def test_a_gradient_that_comes_now_and_then_has_not_vanished(every, fires):
 # -- groups without a signal ----------------------------------------------------------------------
 
 
-def without_signal(right: float, wrong: float, **more: np.ndarray) -> Assessment:
-    n = 80
-    shares = {
-        "zero_signal_share": right + wrong,
-        "all_right_share": right,
-        "all_wrong_share": wrong,
-    }
-    columns = {name: np.full(n, share) for name, share in shares.items()}
-    return assess(frame({"reward": np.full(n, 0.5), **columns, **more}))
-
-
 @pytest.mark.parametrize(
-    ("right", "wrong", "advice"),
+    ("right", "wrong", "reward", "advice"),
     [
-        (0.97, 0.02, groups.RIGHT.advice),
-        (0.0, 1.0, groups.WRONG.advice),
-        (0.5, 0.48, groups.BOTH.advice),
-        (NAN, NAN, groups.BOTH.advice),
+        (0.97, 0.02, 0.5, groups.RIGHT.advice),
+        (0.0, 1.0, 0.5, groups.WRONG.advice),
+        (0.5, 0.48, 0.5, groups.BOTH.advice),
+        (NAN, NAN, 0.5, groups.BOTH.advice),
+        (NAN, NAN, 0.9, groups.RIGHT.advice),
+        (NAN, NAN, 0.1, groups.WRONG.advice),
+        (NAN, NAN, -0.5, groups.WRONG.advice),
+        (NAN, NAN, 3.0, groups.BOTH.advice),
     ],
 )
-def test_what_is_advised_goes_by_which_groups_they_are(right, wrong, advice):
-    more = {"zero_signal_share": np.full(80, 0.99)} if right != right else {}
-    alarm = alert(without_signal(right, wrong, **more), "zero-signal")
+def test_what_is_advised_goes_by_which_groups_they_are(right, wrong, reward, advice):
+    columns = {
+        "reward": reward, "zero_signal_share": 0.99, "all_right_share": right,
+        "all_wrong_share": wrong,
+    }
+    result = assess(frame({name: np.full(80, value) for name, value in columns.items()}))
+    alarm = alert(result, "zero-signal")
     assert alarm is not None
     assert alarm.advice == advice

@@ -7,7 +7,10 @@ from keeper import train
 from lldscope_trainer.config import TrainConfig
 
 import lldscope
-from lldscope.core.schema import TABLES, arrow_schema
+from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
+from lldscope.core.schema import SIGNALS, TABLES, arrow_schema
+from lldscope.figures.chart_figures import CHARTS as ON_THE_DASHBOARD
+from lldscope.report.charts import CHARTS as IN_REPORTS
 
 # Columns that this run cannot fill, and why.
 NOT_WRITTEN = {
@@ -29,27 +32,23 @@ NOT_WRITTEN = {
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> tuple[lldscope.Run, lldscope.Recorder]:
+def run(tmp_path_factory) -> lldscope.Run:
     """A short real training of the shipped policy, every optional loss switched on."""
     path = tmp_path_factory.mktemp("schema") / "run"
     config = TrainConfig(
-        steps=4, prompts=4, group_size=4, updates=2, lr=1e-4, kl_coefficient=0.01, llds="action",
-        rescore_share=1.0, tokens_every=1, eval_questions=4, probes_every=1,
+        steps=3, prompts=4, group_size=4, updates=2, lr=1e-4, kl_coefficient=0.01, llds="action",
+        rescore_share=1.0, tokens_every=1, eval_questions=2, probes_every=1,
     )
     with lldscope.Recorder(path) as recorder:
         train(config, recorder)
-    return lldscope.open_run(path), recorder
-
-
-@pytest.mark.slow
-def test_nothing_undeclared_is_written(run):
-    assert run[1].dropped == {}
+    assert recorder.dropped == {}, "nothing undeclared is written"
+    return lldscope.open_run(path)
 
 
 @pytest.mark.parametrize("table", [t for t in TABLES if t != "scalars"])  # test_import.py's
 def test_everything_declared_is_written(run, table):
     counts = ", ".join(f'count("{c}") AS "{c}"' for c in TABLES[table].names)
-    (row,) = run[0].sql(f"SELECT {counts} FROM {table}").to_dict("records")
+    (row,) = run.sql(f"SELECT {counts} FROM {table}").to_dict("records")
     empty = {f"{table}.{name}" for name, n in row.items() if n == 0}
     assert empty == {name for name in NOT_WRITTEN if name.startswith(f"{table}.")}
 
@@ -60,3 +59,9 @@ def test_names_are_unique_and_every_column_says_what_it_means():
         assert arrow_schema(table.name).names == list(table.names)
         for column in table.columns:
             assert column.meaning.endswith("."), f"{table.name}.{column.name}"
+
+
+def test_every_line_of_a_chart_is_a_signal_or_computed_by_the_dashboard():
+    computed = {EVIDENCE, *(DELTA_OF_ACTION.format(i) for i in range(ACTIONS_SHOWN))}
+    for chart in (*ON_THE_DASHBOARD, *IN_REPORTS):
+        assert {line.column for line in chart.lines} <= {*SIGNALS.names, *computed}, chart.id

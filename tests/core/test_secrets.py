@@ -61,7 +61,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for n in range(2):
         config = {"lr": n, "hub_token": SECRET + str(n), "db": f"postgres://me:{SECRET}@db"}
         with lldscope.Recorder(root / f"r{n}", config=config) as recorder:
-            for step in range(30):
+            for step in range(12):
                 write_step(recorder, step, dies=False, at=1.0e9 + step)
     return root
 

@@ -244,6 +244,8 @@ def test_too_few_steps_have_no_boundary():
     short = Curve("made up", t, t, -1)
     assert fit(short, [], 2) == []
     assert len(fit(short, [], 1)) == 1
+    flat = Curve("made up", np.arange(40.0), np.zeros(40), -1)
+    assert fit(flat, [], 1) == [(5, 5, 35)], "any step, where nothing is left to fit"
 
 
 def test_long_runs_are_searched_on_a_grid():

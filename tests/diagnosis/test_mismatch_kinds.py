@@ -18,8 +18,8 @@ from lldscope.diagnosis.rules.numerics import engine_mismatch
 from lldscope.recording.batch import Batch
 from lldscope.recording.columns import record
 
-SHAPE = (48, 64)
-VOCABULARY = 24
+SHAPE = (32, 48)
+VOCABULARY = 16
 STEPS = 8
 
 

@@ -152,24 +152,25 @@ def test_a_new_kind_of_data_forgets_the_best():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "phi", "most"),
-    [(0.2, 0.0, 0), (0.33, 0.3, 2), (0.5, 0.0, 1)],
+    [(0.2, 0.0, 0), (0.33, 0.3, 1), (0.5, 0.0, 1)],
 )
 def test_healthy_noise_is_not_called_a_crash(share, phi, most):
-    """Even with gradient spikes, which open the looser limits: of 40 runs, where the level is 1 %
+    """Even with gradient spikes, which open the looser limits: of 20 runs, where the level is 1 %
     for independent steps."""
     make = noise.healthy(share, phi, 0.02)
     count = 0
-    for seed in range(40):
+    for seed in range(20):
         alerts = assess(make(np.random.default_rng([1, seed]))).alerts
         count += any(a.rule == "reward-crash" for a in alerts)
     assert count <= most
 
 
 @pytest.mark.slow
-def test_no_run_that_held_is_called_critical_at_32_rollouts_a_step():
+def test_no_run_that_held_is_called_critical_at_32_rollouts_a_step(monkeypatch):
+    monkeypatch.setattr(noise, "DRAWS", 1)
     runs = [(fall, s) for fall, s in noise.labelled(noise.BANK, "all") if fall is None]
     counts, _ = noise.measure(runs, noise.CONDITIONS["32 rollouts"])
-    assert counts["held"].runs == noise.DRAWS * len(runs)
+    assert counts["held"].runs == len(runs)
     assert counts["held"].critical == 0
 
 
@@ -393,18 +394,18 @@ NULLS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", NULLS)
 def test_independent_steps_seldom_seem_to_fall(kind):
-    """At LEVEL of 1 % three or more of 60 have a probability of 2 %; the seeds are fixed."""
+    """At LEVEL of 1 % two or more of 30 have a probability of 4 %; the seeds are fixed."""
     make = NULLS[kind]
-    rewards = (make(np.random.default_rng([8, seed])) for seed in range(60))
+    rewards = (make(np.random.default_rng([8, seed])) for seed in range(30))
     outcomes = [o.outcome(gather(frame({"reward": r}), 2000.0)) for r in rewards]
-    assert sum(x.fallen.any() for x in outcomes) <= 2
+    assert sum(x.fallen.any() for x in outcomes) <= 1
 
 
-@pytest.mark.parametrize(("rollouts", "chance"), [(8, 0.3), (16, 0.3), (64, 0.1)])
+@pytest.mark.parametrize(("rollouts", "chance"), [(8, 0.3), (64, 0.1)])
 def test_a_small_run_that_dies_early_is_critical(rollouts, chance):
     """From step 20 of 80 on every group is wrong and the entropy is nearly gone."""
     delays = []
-    for seed in range(10):
+    for seed in range(6):
         rng, dead = np.random.default_rng(seed), np.arange(80) >= 20
         reward = rng.binomial(rollouts, np.where(dead, 0.0, chance)) / rollouts
         entropy = np.where(dead, 5e-4, 0.4) * np.exp(0.1 * rng.standard_normal(80))
@@ -413,7 +414,7 @@ def test_a_small_run_that_dies_early_is_critical(rollouts, chance):
         critical = [a.step for a in assess(frame(signals)).alerts if a.severity == "critical"]
         delays.append(min(critical, default=math.inf) - 20)
     assert max(delays) < 60, delays
-    assert sorted(delays)[5] <= 30, delays
+    assert sorted(delays)[3] <= 30, delays
 
 
 def gathered(reward: np.ndarray):
@@ -456,5 +457,5 @@ def test_the_chance_of_a_stretch_at_the_lowest_is_that_of_all_orders(n: int) -> 
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.3])
 def test_rewards_in_any_order_are_seldom_gone(share: float) -> None:
     rng = np.random.default_rng(3)
-    series = (rng.random((1000, 200)) < share).astype(float)
+    series = (rng.random((400, 200)) < share).astype(float)
     assert np.mean([o._stays_lowest(values).any() for values in series]) <= o.LEVEL

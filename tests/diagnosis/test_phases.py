@@ -22,7 +22,6 @@ from phase_runs import (
     CASES,
     DYING,
     HARDER,
-    RECOVERS,
     SAMPLES,
     WELL,
     frame,
@@ -65,11 +64,11 @@ def test_the_papers_curve_has_its_three_phases():
 
 @pytest.mark.parametrize("noise", [0.02, 0.04])
 def test_the_papers_curve_with_noise(noise):
-    steps = [first_steps(assess(paper_figure(noise=noise, seed=seed))) for seed in range(15)]
+    steps = [first_steps(assess(paper_figure(noise=noise, seed=seed))) for seed in range(8)]
     assert all(f["decay"] >= 60 for f in steps)
     assert all(115 <= f["collapse"] < 145 for f in steps)  # the explosion
-    assert sum(f["collapse"] <= 140 for f in steps) >= 13
-    assert sum(f["decay"] <= 95 for f in steps) >= 13
+    assert sum(f["collapse"] <= 140 for f in steps) >= 7
+    assert sum(f["decay"] <= 95 for f in steps) >= 7
 
 
 def test_every_second_likelihood_of_the_papers_curve_is_enough_for_its_collapse():
@@ -151,8 +150,8 @@ def test_live_and_replayed_answers_are_the_same(series):
     assert all(a.state == "pending" and not a.episodes for a in live.pending)
 
 
-@given(damaged_series(), st.lists(st.integers(1, 60), min_size=1), st.integers(0, 100))
-@settings(max_examples=15)
+@given(damaged_series(), st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(0, 100))
+@settings(max_examples=10)
 def test_answers_do_not_depend_on_when_somebody_looked(series, blocks, late):
     """Look after so many rows each, cut into other blocks, and have the last rows replaced once."""
     table, restarts, last = series
@@ -287,16 +286,19 @@ def slow_acceleration(gain: list[float]) -> bool:
     return losses[1] < 0 and losses[1] < losses[0]
 
 
-@pytest.mark.parametrize("case", [DYING, RECOVERS], ids=["dying", "recovers"])
-def test_acceleration_agrees_with_a_loop(case):
+@pytest.mark.parametrize(("case", "signal"), [(DYING, "delta_correct"), (HARDER, "correct_logp")])
+def test_acceleration_agrees_with_a_loop(case, signal):
+    """By Δ, and without it by what the level gained since it was measured last."""
     table = simulate(case, 2)
-    holes = np.random.default_rng(0).random(len(table)) < 0.3
-    table.loc[holes, "delta_correct"] = np.nan
+    table.loc[np.random.default_rng(0).random(len(table)) < 0.3, signal] = np.nan
+    if signal == "correct_logp":
+        table = without(table, DELTA)
+    gains = table[signal] if signal in DELTA else table[signal] - table[signal].ffill().shift()
     e = assess(table).evidence
-    faster, mask = accelerates(e), e.has_delta
+    faster, mask = accelerates(e), e.has_delta if signal in DELTA else e.has_level
     for t in range(len(table)):
-        delta = table["delta_correct"].tolist()[: t + 1]
-        assert faster[t] == (bool(mask[t]) and slow_acceleration(delta)), t
+        expected = bool(mask[t]) and slow_acceleration(gains.tolist()[: t + 1])
+        assert faster[t] == expected, t
     assert faster.any()
 
 

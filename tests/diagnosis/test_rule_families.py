@@ -36,11 +36,14 @@ def test_a_fall_between_two_evaluations_is_seen_at_the_second():
     assert alarm.episodes == ((100, None),), "the next evaluation is no better"
 
 
-@pytest.mark.parametrize("steps", [1, 100])
-def test_neither_rise_nor_fall_is_the_noise_of_scores_whose_questions_are_not_counted(steps):
+@pytest.mark.parametrize(
+    ("steps", "scale", "questions"), [(1, 1, NAN), (100, 1, NAN), (1, 10, 128)]
+)
+def test_scores_that_are_no_shares_of_questions_are_judged_by_their_noise(steps, scale, questions):
     at = np.arange(0, 300, 10)
-    scores = 0.3 + 0.2 * (1 - np.exp(-at / 60)) - 0.35 * np.clip((at - 150) / steps, 0, 1)
-    result = evaluated(dict(zip(at, scores, strict=True)), np.linspace(0.3, 0.8, 300), np.nan)
+    shares = 0.3 + 0.2 * (1 - np.exp(-at / 60)) - 0.35 * np.clip((at - 150) / steps, 0, 1)
+    scores = dict(zip(at, scale * shares, strict=True))
+    result = evaluated(scores, np.linspace(0.3, 0.8, 300), questions)
     assert alert(result, "eval-gap").step <= 200
     assert alert(result, "eval-loss").step <= 250
 
@@ -78,10 +81,10 @@ def test_other_questions_in_training_are_not_compared():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.1, 0.5])
 def test_scores_that_do_not_fall_seldom_seem_to(share):
     """Questions drawn anew for each of twenty evaluations."""
-    runs, false = 100, 0
+    runs, false = 60, 0
     for seed in range(runs):
         counts = np.random.default_rng(seed).binomial(128, share, 20) / 128
         scores = dict(zip(range(0, 200, 10), counts.tolist(), strict=True))
@@ -117,18 +120,6 @@ def test_no_share_is_taken_of_a_reward_that_was_under_zero(before, after, words)
     alarm = alert(assess(frame({"reward": line, "response_tokens": length})), "step-change")
     assert alarm is not None
     assert words in alarm.message
-
-
-@pytest.mark.slow
-def test_noise_of_the_entropy_is_no_surge():
-    """As noisy as with few rollouts a step; the rule that knew no noise fired in most of these."""
-    false = 0
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        entropy = np.linspace(0.4, 0.2, 400) * np.exp(rng.normal(0, 0.3, 400))
-        table = frame({"reward": rng.normal(0.5, 0.02, 400), "entropy": entropy})
-        false += alert(assess(table), "entropy-surge") is not None
-    assert false <= 5
 
 
 def test_a_large_surge_is_one_however_much_the_entropy_fluctuated():
@@ -188,28 +179,25 @@ def test_a_gradient_that_comes_now_and_then_has_not_vanished(every, fires):
 # -- groups without a signal ----------------------------------------------------------------------
 
 
-def without_signal(right: float, wrong: float, **more: np.ndarray) -> Assessment:
-    n = 80
-    shares = {
-        "zero_signal_share": right + wrong,
-        "all_right_share": right,
-        "all_wrong_share": wrong,
-    }
-    columns = {name: np.full(n, share) for name, share in shares.items()}
-    return assess(frame({"reward": np.full(n, 0.5), **columns, **more}))
-
-
 @pytest.mark.parametrize(
-    ("right", "wrong", "advice"),
+    ("right", "wrong", "reward", "advice"),
     [
-        (0.97, 0.02, groups.RIGHT.advice),
-        (0.0, 1.0, groups.WRONG.advice),
-        (0.5, 0.48, groups.BOTH.advice),
-        (NAN, NAN, groups.BOTH.advice),
+        (0.97, 0.02, 0.5, groups.RIGHT.advice),
+        (0.0, 1.0, 0.5, groups.WRONG.advice),
+        (0.5, 0.48, 0.5, groups.BOTH.advice),
+        (NAN, NAN, 0.5, groups.BOTH.advice),
+        (NAN, NAN, 0.9, groups.RIGHT.advice),
+        (NAN, NAN, 0.1, groups.WRONG.advice),
+        (NAN, NAN, -0.5, groups.WRONG.advice),
+        (NAN, NAN, 3.0, groups.BOTH.advice),
     ],
 )
-def test_what_is_advised_goes_by_which_groups_they_are(right, wrong, advice):
-    more = {"zero_signal_share": np.full(80, 0.99)} if right != right else {}
-    alarm = alert(without_signal(right, wrong, **more), "zero-signal")
+def test_what_is_advised_goes_by_which_groups_they_are(right, wrong, reward, advice):
+    columns = {
+        "reward": reward, "zero_signal_share": 0.99, "all_right_share": right,
+        "all_wrong_share": wrong,
+    }
+    result = assess(frame({name: np.full(80, value) for name, value in columns.items()}))
+    alarm = alert(result, "zero-signal")
     assert alarm is not None
     assert alarm.advice == advice

@@ -33,7 +33,7 @@ ALL_CASES = list(CASE.values())
 NAMES = list(CASE)
 ANSWERS = CASES / "answers.txt"
 RECORDED = sorted((CASES / "faults").glob("*.csv"))
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+SEEDS = [0, pytest.param(1, marks=pytest.mark.slow)]
 RULE = {rule.id: rule for rule in RULES}
 
 
@@ -64,9 +64,13 @@ def test_case(index, seed):
     assert not set(case.get("never", ())) & set(phases), phases
     remaining = iter(phases)
     assert all(phase in remaining for phase in case.get("phases", ())), phases
-    for name, answer in case.get("look_alikes", {}).items():
-        finding = result.look_alikes()[name]
-        assert finding.answer == answer, (name, finding)
+    for name, finding in result.look_alikes().items():
+        assert case.get("look_alikes", {}).get(name, finding.answer) == finding.answer, finding
+        assert finding.evidence
+        assert "nan" not in finding.evidence, finding
+    for alert in (*result.alerts, *result.pending):
+        assert re.fullmatch(r".*\d.*[^.]", alert.message), "with numbers, without its stop"
+        assert "nan" not in alert.message
     if not seed:
         assert answers(result) == written_answers()[case["name"]]
 
@@ -135,16 +139,15 @@ OF_EVENTS = {
 def test_an_alarm_lasts_as_long_as_the_state_that_it_saw(rule):
     """However long that is: it does not become the usual."""
     cases = [case for case in CASE_FILES[rule] if rule in case.get("fires", ())]
-    states = [state_in_the_end(case, rule) for case in cases]
-    assert "firing" in states, states
+    assert any(stays(case, rule) for case in cases)
 
 
-def state_in_the_end(case: dict, rule: str) -> str:
-    """What has become of an alarm 300 steps after the end of a case, if nothing changes then."""
-    end = max(points[-1][0] for points in case["signals"].values()) + 300
+def stays(case: dict, rule: str) -> bool:
+    """Whether an alarm is the same 500 steps after the end of a case, if nothing changes then."""
+    end = max(points[-1][0] for points in case["signals"].values()) + 500
     signals = {name: [*points, [end, points[-1][1]]] for name, points in case["signals"].items()}
     alerts = assess(simulate(case | {"signals": signals}, 0), restarts=case.get("restarts")).alerts
-    return next(a.state for a in alerts if a.rule == rule)
+    return any(a.rule == rule and len(a.episodes) == 1 and a.state == "firing" for a in alerts)
 
 
 def test_cases_name_existing_rules_and_look_alikes():
@@ -320,19 +323,6 @@ def test_every_alarm_is_fully_described():
     for rule in (*RULES, STALLED):
         for text in (rule.meaning, rule.evidence, rule.advice, rule.confused_with):
             assert text.endswith((".", "?")), (rule.id, text)
-
-
-@pytest.mark.parametrize("index", range(len(ALL_CASES)), ids=NAMES)
-def test_messages_are_one_sentence_with_numbers(index):
-    result = judge_case(index, 0)
-    for alert in (*result.alerts, *result.pending):
-        assert any(c.isdigit() for c in alert.message), alert
-        assert "nan" not in alert.message
-        assert "\n" not in alert.message
-        assert not alert.message.endswith(".")
-    for finding in result.look_alikes().values():
-        assert finding.evidence
-        assert "nan" not in finding.evidence, finding
 
 
 def test_messages_have_numbers_up_to_a_million_without_exponent():

@@ -22,7 +22,6 @@ CASE = {case["name"]: case for cases in CASE_FILES.values() for case in cases}
 DYING = CASE["three phases with Δ measured"]
 WELL = CASE["healthy run, Δ around a small gain"]
 HARDER = CASE["the level falls because harder questions get solved, Δ stays positive"]
-RECOVERS = CASE["decay that recovers by itself"]
 
 
 def recorded_fault(name: str) -> pd.DataFrame:

@@ -28,7 +28,7 @@ from lldscope.storage import json_files
 from lldscope.storage.manifest import manifest_path
 
 SEED = 20251204
-EACH = 4  # times each kind of damage is done
+EACH = 2  # times each kind of damage is done
 SMALL = ("run.json", "manifest/*.jsonl", "heartbeat/*.json", "*.jsonl")
 ODD_VALUES = [
     None, True, -1, 0.5, 1e308, 10**40, 2**40, "", "x" * 5000, "\x1b[2J\u202e\0", [], {}, [[]],
@@ -149,14 +149,14 @@ FACES = [
 
 def record(path: Path, seed: int) -> Path:
     """Two attempts of two ranks, in several parts, with events."""
-    for start in (0, 12):
+    for start in (0, 6):
         first = lldscope.Recorder(path, resume=start > 0, world_size=2)
         second = lldscope.Recorder(path, rank=1, resume=True, attempt=first.attempt)
         with first, second:
-            for step in range(start, start + 16):
+            for step in range(start, start + 8):
                 record_steps(first, range(step, step + 1), seed=seed, groups=2)
                 record_steps(second, range(step, step + 1), seed=seed + 100, groups=2)
-                if step % 6 == 0:
+                if step % 3 == 0:
                     first.event("lr change", step=step, lr=0.1)
                     first.flush()
     return path

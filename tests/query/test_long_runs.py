@@ -19,17 +19,12 @@ from lldscope.query import part_index as ranges
 from lldscope.query.database import MOST_CHUNKS, Database
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import open_run
-from lldscope.storage.part import Part
-
-
-def part(first: int, last: int, rows: int, table: str = "actions") -> Part:
-    return Part(table, f"a1-r0-{first:06d}.parquet", 1, 0, rows, 1, first, last)
 
 
 def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch: Any) -> None:
-    path = write_run(tmp_path / "r", 60)
+    path = write_run(tmp_path / "r", 20)
     at_once = open_run(path)
-    monkeypatch.setattr(ranges.step_ranges, "__defaults__", (800,))
+    monkeypatch.setattr(ranges.step_ranges, "__defaults__", (250,))
     assert len(ranges.step_ranges(at_once._contents.parts.parts, 0)) > 3
     cut = open_run(path)
     pd.testing.assert_frame_equal(cut.signals(), at_once.signals())
@@ -55,17 +50,17 @@ def computed(monkeypatch: Any) -> list[int]:
 def test_kept_signals_are_not_computed_again_and_new_steps_alone_are_added(
     tmp_path: Path, computed: list[int]
 ) -> None:
-    path, cache = write_run(tmp_path / "r", 30), SignalCache(tmp_path / "cache")
+    path, cache = write_run(tmp_path / "r", 12), SignalCache(tmp_path / "cache")
     fresh = open_run(path, cache=cache).signals()
     computed.clear()
     again = open_run(path, cache=cache)
     assert computed == []
     pd.testing.assert_frame_equal(again.signals(), fresh)
-    assert again.assess().last_step == 29
+    assert again.assess().last_step == 11
     with lldscope.Recorder(path, resume=True) as recorder:
-        write_step(recorder, 30, dies=False, at=1e9)
+        write_step(recorder, 12, dies=False, at=1e9)
     longer = open_run(path, cache=cache)
-    assert computed == [30]
+    assert computed == [12]
     pd.testing.assert_frame_equal(longer.signals(), open_run(path).signals())
 
 

@@ -67,18 +67,19 @@ def in_memory(schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([rows_of(schema, seal) for seal in range(len(SEALS))])
 
 
-def differences(
-    db: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema, every: int
-) -> Iterator[str]:
-    """The SELECTs that a table answers otherwise than the same rows in memory; of a column one in
-    `every` is asked."""
+EVERY = 5
+
+
+def differences(db: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema) -> Iterator[str]:
+    """The SELECTs that a table answers otherwise than the same rows in memory; a column is asked
+    one in EVERY."""
     with duckdb.connect(":memory:") as memory:
         memory.register("arrow", in_memory(schema))
         memory.execute("CREATE TABLE t AS FROM arrow")
         floats = [field.name for field in schema if pa.types.is_floating(field.type)]
         assert floats or table == "eval_questions"
         for i, name in enumerate(floats):
-            for select in SELECTS[i % every :: every]:
+            for select in SELECTS[i % EVERY :: EVERY]:
                 here = db.execute(select.format(c=name, t=table)).fetchall()
                 there = memory.execute(select.format(c=name, t="t")).fetchall()
                 # Signals are sorted by their first columns, which may make 0 of −0.
@@ -106,7 +107,7 @@ def test_every_comparison_answers_as_in_memory(path, table):
     with lldscope.open_run(path) as run:
         run.rows("SELECT 1")  # the tables are defined as soon as somebody queries
         db = run._contents.db.connection
-        assert not [*differences(db, table, arrow_schema(table), every=1)]
+        assert not [*differences(db, table, arrow_schema(table))]
 
 
 @pytest.mark.slow
@@ -117,7 +118,7 @@ def test_signals_answer_as_in_memory(tmp_path, name):
     with duckdb.connect(":memory:") as db:
         schema = db.execute(f"CREATE TABLE t ({columns})").sql("FROM t").to_arrow_table().schema
     database.put(name, in_memory(schema))
-    assert not [*differences(database.connection, name, schema, every=5)]
+    assert not [*differences(database.connection, name, schema)]
 
 
 def counts(table: str, column: str) -> dict[str, int]:

@@ -11,7 +11,6 @@ from recorded_steps import record_steps
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunNotFound
-from lldscope.recording import writer
 from lldscope.runs import find_runs
 from lldscope.storage import json_files, layout
 from lldscope.storage.url import Url, plain_errors
@@ -98,11 +97,10 @@ def test_credentials_and_addresses_stay_secret(s3, lldscope_command):
     assert SECRET not in str(raised.value)
 
 
-def test_a_live_run_is_followed_from_afar(s3, tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
+def test_a_live_run_is_followed_from_afar(s3, tmp_path):
     path = tmp_path / "live"
     recorder = lldscope.Recorder(path)
-    record_steps(recorder, range(5))
+    record_steps(recorder, range(3))
     recorder.flush()
 
     def upload() -> None:
@@ -112,13 +110,13 @@ def test_a_live_run_is_followed_from_afar(s3, tmp_path, monkeypatch):
 
     upload()
     with lldscope.open_run("s3://bucket/live") as run:
-        assert len(run.signals()) == 5
+        assert len(run.signals()) == 3
         assert not run.refresh()
-        record_steps(recorder, range(5, 9))
+        record_steps(recorder, range(3, 5))
         recorder.flush()
         upload()
         assert run.refresh()
-        assert len(run.signals()) == 9
+        assert len(run.signals()) == 5
         recorder.close()
         upload()
         assert run.refresh()
@@ -141,7 +139,7 @@ def test_tables_that_signals_do_not_need_are_fetched_when_they_are_asked_for(mem
 
 
 def test_what_is_missing_or_damaged_afar_is_named_and_may_still_come(memory, make_run):
-    path = make_run()
+    path = make_run(steps=range(5))
     memory.put(str(path), "/root/r", recursive=True)
     part = next(p for p in layout.read_manifest(path).parts if p.table == "actions")
     content = memory.cat(f"/root/r/actions/{part.file}")
@@ -158,10 +156,10 @@ def test_what_is_missing_or_damaged_afar_is_named_and_may_still_come(memory, mak
         assert list(run.damaged) == [f"actions/{part.file}"]
 
 
-@pytest.mark.parametrize("content", [None, b"{", b'{"a": 1}'])
+@pytest.mark.parametrize("content", [None, b'{"a": 1}'])
 def test_a_run_afar_that_lost_its_run_json_opens_and_says_so(memory, make_run, content):
     """Like one in a folder (tests/query/test_runs.py)."""
-    path = make_run("root/r")
+    path = make_run("root/r", steps=range(5))
     memory.put(str(path), "/root/r", recursive=True)
     whole = memory.cat("/root/r/run.json")
     memory.rm("/root/r/run.json")
@@ -177,7 +175,7 @@ def test_a_run_afar_that_lost_its_run_json_opens_and_says_so(memory, make_run, c
         assert run.damaged["run.json"] == message
         assert run.name == here.name == "r"
         pd.testing.assert_frame_equal(run.signals(), here.signals())
-        assert len(run.signals()) == 30
+        assert len(run.signals()) == 5
         memory.pipe("/root/r/run.json", whole)
         assert run.refresh()
         assert run.damaged == {}
@@ -204,7 +202,7 @@ def test_names_from_afar_cannot_leave_the_copy(memory, make_run):
 
 def test_commands_that_change_a_run_refuse_an_address(s3, make_run, lldscope_command):
     place = "s3://bucket/examined"
-    path = make_run("examined")
+    path = make_run("examined", steps=range(1))
     s3.put(str(path), "bucket/", recursive=True)
     for command in (["compact"], ["annotate", "--name", "x"], ["acknowledge"], ["doctor"]):
         more = ["lld-decay"] if command == ["acknowledge"] else []

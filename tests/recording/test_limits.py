@@ -129,7 +129,7 @@ def test_nothing_raises_into_training_whatever_it_is_given(tmp_path):
     run = lldscope.Recorder(tmp_path / "r")
     columns = st.dictionaries(st.sampled_from(COLUMNS), VALUES, max_size=4)
 
-    @settings(suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(TABLE_CALLS), columns, VALUES, VALUES, VALUES)
     def call(table, columns, first, second, third):
         getattr(run, table)(**columns)

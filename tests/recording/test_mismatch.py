@@ -41,9 +41,7 @@ def signals(path: Path, data: Batch) -> dict[str, float]:
     return lldscope.open_run(path).signals().iloc[0].to_dict()
 
 
-@pytest.mark.parametrize(
-    ("scale", "far"), [(1e-3, False), (0.02, False), (0.3, False), (0.1, True)]
-)
+@pytest.mark.parametrize(("scale", "far"), [(1e-3, False), (0.3, False), (0.1, True)])
 def test_signals_are_the_metrics_of_verl(scale, far, tmp_path):
     old, rollout, mask = dump(3, scale, far)
     row, expected = signals(tmp_path / "run", batch(old, rollout, mask)), twin(old, rollout, mask)

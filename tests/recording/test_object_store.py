@@ -67,7 +67,7 @@ def rows(place) -> dict[str, int]:
 def test_a_run_on_a_store_answers_as_the_directory_does(here):
     for place in (PLACE, here / "local"):
         with lldscope.Recorder(place, name="one", config={"lr": 1e-4}) as recorder:
-            record_steps(recorder, range(12))
+            record_steps(recorder, range(5))
             recorder.event("checkpoint", step=3)
     send()
     assert find_runs("flaky://bucket") == [Url(PLACE)]
@@ -83,7 +83,7 @@ def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):
     (sender,) = senders()
     FlakyStore.faults = 1.0
     store = FlakyStore()
-    for step in range(20):
+    for step in range(6):
         record_steps(recorder, range(step, step + 1), groups=1)
         recorder.flush()
     with pytest.raises(LldscopeError, match="cannot be written"):
@@ -91,7 +91,7 @@ def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):
     store.late.clear()
     FlakyStore.faults = 0.0
     sender.round()
-    assert rows(PLACE)["steps"] == 20
+    assert rows(PLACE)["steps"] == 6
     assert not recorder.dropped
     recorder.close()
 
@@ -139,16 +139,16 @@ def test_a_directory_that_was_copied_to_a_store_is_a_run_there(here):
 def test_parts_are_merged_and_what_they_replace_is_removed():
     recorder = lldscope.Recorder(PLACE)
     (sender,) = senders()
-    for step in range(20):
+    for step in range(8):
         record_steps(recorder, range(step, step + 1), groups=1)
         recorder.flush()
         sender.round()
     recorder.close()
     send()
-    assert rows(PLACE)["steps"] == 20
+    assert rows(PLACE)["steps"] == 8
     files = FlakyStore().find("/bucket")
     assert len([f for f in files if "/steps/" in f]) == 1
-    assert len(files) < 30
+    assert len(files) < 15
 
 
 def test_the_next_recorder_sends_what_the_one_before_left(monkeypatch):

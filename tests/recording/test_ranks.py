@@ -23,23 +23,22 @@ def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
-def test_two_machines_record_one_run(tmp_path):
+def two_machines(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Two torchruns of one process each, as one per machine, that meet at an address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    run, machines = tmp_path / "run", []
+    machines = []
     for number in (0, 1):
         meet = ["--nnodes", "2", "--node_rank", str(number), "--nproc_per_node", "1",
                 "--master_addr", "127.0.0.1", "--master_port", str(port)]
-        train = ["lldscope", "train", "tiny", *SMALL, "eval_questions=4", "steps=2", "--run", run]
         machines.append(subprocess.Popen(
-            [*RANKS[:3], *meet, "-m", "--", *map(str, train)], stderr=subprocess.PIPE, text=True
+            [*RANKS[:3], *meet, "-m", "--", "lldscope", "train", *map(str, arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ))
-    outputs = [machine.communicate(timeout=300)[1] for machine in machines]
-    assert [machine.returncode for machine in machines] == [0, 0], outputs
-    assert_complete(run, 2, {0: 2, 1: 2})
+    (out, err), (_, more) = (machine.communicate(timeout=300) for machine in machines)
+    codes = [machine.returncode for machine in machines]
+    return subprocess.CompletedProcess([], max(codes, key=abs), out, err + more)
 
 
 def assert_complete(run: Path, steps: int, ranks_of: dict[int, int]) -> None:
@@ -61,19 +60,19 @@ def assert_complete(run: Path, steps: int, ranks_of: dict[int, int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings",
+    ("ranks", "settings"),
     [
-        [],
+        (two_machines, []),
         pytest.param(
-            ["optimizer=deepspeed", "zero_stage=3", "kl_coefficient=0.01"],
+            torchrun, ["optimizer=deepspeed", "zero_stage=3", "kl_coefficient=0.01"],
             marks=pytest.mark.engine("deepspeed"),
         ),
     ],
-    ids=["torch", "zero 3"],
+    ids=["two machines", "zero 3"],
 )
-def test_two_ranks_train_and_one_resumes(tmp_path, lldscope_command, settings):
+def test_two_ranks_train_and_one_resumes(tmp_path, lldscope_command, ranks, settings):
     run = tmp_path / "run"
-    done = torchrun(
+    done = ranks(
         "tiny", *SMALL, *settings, "eval_questions=4", "llds=action", "checkpoint_every=1",
         "steps=2", "--run", run,
     )

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
-import subprocess
-import sys
+import os
+import signal
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from crash import has_ended, in_child
 from recorded_steps import wait_until
 
 import lldscope
 from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.core.schema import TABLES
 from lldscope.recording import calls, sealer, writer
-from lldscope.storage import compaction, heartbeats, json_files, layout
+from lldscope.recording.recorder import FailOpen
+from lldscope.storage import compaction, heartbeats, json_files, layout, part
 
 
 def rows(path: Path, table: str) -> list[dict]:
     """All rows that the manifest lists, read without lldscope's own reader."""
     parts = [p for p in layout.read_manifest(path).parts if p.table == table]
     return [row for p in parts for row in pq.read_table(p.path(path)).to_pylist()]
+
+
+def steps_of(path: Path, table: str = "steps") -> list[int]:
+    return [row["step"] for row in rows(path, table)]
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    return json_files.read_lines(path / layout.EVENTS_FILE)[0]
 
 
 def test_values_arrive_as_they_were_given(tmp_path):
@@ -61,7 +73,7 @@ def test_arrays_of_any_type_arrive(tmp_path, dtype):
         pass
 
     def column(step: int, n: int) -> np.ndarray:
-        kind = ("plain", "strided", "masked", "subclass")[step // 5]
+        kind = ("plain", "strided", "masked", "subclass")[step // 2]
         values = (np.arange(2 * n) % 5 + step % 2).astype(dtype)
         if kind == "strided":
             return values[::2]
@@ -69,7 +81,7 @@ def test_arrays_of_any_type_arrive(tmp_path, dtype):
             return np.ma.array(values[:n], mask=np.arange(n) % 3 == step % 3)
         return values[:n].view(Special) if kind == "subclass" else values[:n]
 
-    lengths = [1 + (7 * step) % 40 for step in range(20)]
+    lengths = [1 + (7 * step) % 40 for step in range(8)]
     with lldscope.Recorder(tmp_path / "r") as r:
         for step, n in enumerate(lengths):
             data = column(step, n)
@@ -82,7 +94,7 @@ def test_arrays_of_any_type_arrive(tmp_path, dtype):
     for row in rows(tmp_path / "r", "actions"):
         assert row["n_tokens"] == row["logp_min"] == row["response_id"]
         columns.setdefault(row["step"], []).append(row["logp_old_sum"])
-    assert [len(columns[step]) for step in range(20)] == lengths
+    assert [len(columns[step]) for step in range(8)] == lengths
     if dtype == "m8[s]":
         assert any(name.startswith("actions.logp_old_sum") for name in r.dropped)
         return
@@ -150,28 +162,35 @@ def test_small_parts_are_merged_and_rows_counted_once(tmp_path, monkeypatch):
     assert sorted(x["step"] for x in rows(path, "steps")) == list(range(50))
     assert len(while_running) <= 4 * 3  # fan-in 4: fewer than four parts in each of three tiers
     r.close()
-    assert [x["step"] for x in rows(path, "steps")] == list(range(50))
+    assert steps_of(path) == list(range(50))
     assert len(list((path / "steps").iterdir())) == 1
 
 
-def test_a_disk_that_refuses_costs_no_row_and_is_logged_once(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.ENOTDIR, "Check its file system"), (errno.EDQUOT, "within the disk quota"),
+     (errno.EROFS, "Mount its file system for writing"), (errno.EACCES, "Make it writable"),
+     (errno.EPERM, "Make it writable"), (errno.ENOENT, "Put the directory back")],
+)
+def test_a_disk_that_refuses_costs_no_row_and_is_logged_once(
+    tmp_path, monkeypatch, caplog, number, advice
+):
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number))
+
     path = tmp_path / "r"
-    r = lldscope.Recorder(path)
-    (path / "steps").write_text("a file where the folder should be")
-    for step in range(5):
-        r.step(step=step)
-        r.flush()
-    (path / "steps").unlink()
-    r.event("checkpoint", step=5)
-    r.step(step=5)
-    r.close()
-    assert [x["step"] for x in rows(path, "steps")] == list(range(6))
+    with lldscope.Recorder(path) as r:
+        with monkeypatch.context() as patch:
+            patch.setattr(part, "write_part", refuse)
+            for step in range(3):
+                r.step(step=step)
+                r.flush()
+        r.event("checkpoint", step=3)
+        r.step(step=3)
+    assert steps_of(path) == list(range(4))
     assert r.dropped == {}
-    logged = [m for m in caplog.messages if "accepts no rows" in m]
-    assert len(logged) == 1
-    assert "Training goes on" in logged[0]
-    assert str(path) in logged[0]
+    (logged,) = [m for m in caplog.messages if "accepts no rows" in m]
+    assert all(words in logged for words in (str(path), "Training goes on", advice))
     assert any("accepts rows again" in m for m in caplog.messages)
 
 
@@ -190,7 +209,7 @@ def test_while_the_disk_refuses_rows_of_the_largest_table_are_dropped_first(tmp_
     losses = r.dropped["responses: rows lost because the disk refuses them"]
     assert losses > 0
     assert losses + len(rows(path, "responses")) == 640
-    assert [x["step"] for x in rows(path, "steps")] == list(range(10))
+    assert steps_of(path) == list(range(10))
     assert heartbeats.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
 
 
@@ -292,23 +311,25 @@ def test_a_bad_start_raises_with_the_reason(tmp_path):
 
 
 def test_what_was_flushed_survives_a_kill(tmp_path):
-    """The process ends with `os._exit` right after the flush, long before a seal was due."""
-    program = (
-        "import lldscope, os, sys\n"
-        "r = lldscope.Recorder(sys.argv[1])\n"
-        "for step in range(3): r.step(step=step, n_responses=4)\n"
-        "r.updates(step=0, update=0)\n"  # late
-        "r.evals(step=3, data_source='d', metric='em', value=0.5)\n"
-        "r.responses(step=3, response_id=[0], group_id=[0])\n"  # of a step that is not complete
-        "r.flush()\n"
-        "r.responses(step=3, response_id=[1], group_id=[0])\n"
-        "os._exit(9)\n"
-    )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "r")], check=False)
-    run = lldscope.open_run(tmp_path / "r")
+    """The process ends right after the flush, long before a seal was due."""
+    path = tmp_path / "r"
+
+    def record() -> None:
+        r = lldscope.Recorder(path)
+        for step in range(3):
+            r.step(step=step, n_responses=4)
+        r.updates(step=0, update=0)  # late
+        r.evals(step=3, data_source="d", metric="em", value=0.5)
+        r.responses(step=3, response_id=[0], group_id=[0])  # of a step that is not complete
+        r.flush()
+        r.responses(step=3, response_id=[1], group_id=[0])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert has_ended(in_child(record, path))
+    run = lldscope.open_run(path)
     assert run.signals()["step"].tolist() == [0, 1, 2]
     assert run.damaged == {}
-    counts = {t: len(rows(tmp_path / "r", t)) for t in ("evals", "updates", "responses")}
+    counts = {t: len(rows(path, t)) for t in ("evals", "updates", "responses")}
     assert counts == {"evals": 1, "updates": 1, "responses": 0}
 
 
@@ -358,3 +379,83 @@ def test_a_writer_that_is_always_behind_still_seals(tmp_path, monkeypatch):
                 step += 1
         assert time.monotonic() < until
         assert waiting
+
+
+# -- what is unusual ----------------------------------------------------------------------------
+
+
+class Unconvertible:
+    """Like some tensors: every conversion raises."""
+
+    def _refuse(self, *arguments: object) -> Any:
+        raise RuntimeError("not now")
+
+    item = tolist = __str__ = __repr__ = _refuse
+
+
+def circle() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["self"] = value
+    return value
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"in": value}
+    return value
+
+
+def test_a_detail_that_cannot_become_json_costs_only_its_line(tmp_path):
+    details = [Unconvertible(), circle(), nested(100_000), 10**5000]
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.step(step=0)
+        for detail in details:
+            r.event("lr_change", step=0, values=detail)
+        r.flush()
+        r.step(step=1)
+        r.event("checkpoint", step=1)
+    assert steps_of(tmp_path / "r") == [0, 1]
+    assert [e["kind"] for e in events_of(tmp_path / "r")] == ["checkpoint"]
+    reasons = [why.startswith("events.jsonl: a line that cannot become JSON") for why in r.dropped]
+    assert all(reasons)
+    assert sum(r.dropped.values()) == len(details)
+    assert heartbeats.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(r.dropped)
+
+
+def test_an_evaluation_is_sealed_before_the_next_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        r.step(step=0)
+        r.responses(step=1, response_id=[0])
+        r.evals(step=1, data_source="d", metric="em", value=0.5)
+        wait_until(lambda: steps_of(path, "evals") == [1])
+        assert steps_of(path, "responses") == []  # the step under way
+
+
+def test_a_run_whose_attempts_are_invalid_can_be_resumed(make_run):
+    path = make_run(steps=range(3))
+    file = path / layout.RUN_FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"attempts": [{"started": "then"}]}))
+    with lldscope.Recorder(path, resume=True) as r:
+        assert r.attempt == 2
+        r.step(step=3)
+    info = layout.read_run(path)
+    assert [a["attempt"] for a in info["attempts"]] == [2]
+    assert info["status"] == "finished"
+
+
+def test_an_adapters_errors_are_counted_each_and_said_once(tmp_path, caplog):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        fail_open = FailOpen(r, "mine")
+        for _ in range(2):
+            with fail_open("a step"), fail_open("its rewards"):
+                raise ValueError("no rewards")
+            fail_open.missing("the entropy", "it is not computed")
+        assert fail_open.take() == fail_open.seconds > 0 == fail_open.take()
+    assert r.dropped == {"mine: its rewards: ValueError: no rewards": 2}
+    events = [(e["what"], e["failed"]) for e in events_of(tmp_path / "r")]
+    assert events == [("its rewards", True), ("the entropy", False)]
+    levels = [record.levelname for record in caplog.records if "recorded" in record.message]
+    assert levels == ["ERROR", "WARNING"]

@@ -43,20 +43,24 @@ def run(tmp_path_factory):
     return path
 
 
+CHECK, COMPACT = ["check", "{}"], ["compact", "{}"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command",
+    ("most", "command"),
     [
-        ["check", "{}"],
-        ["doctor", "{}"],
-        ["query", "{}", "SELECT max(length(text)) FROM responses"],
-        ["query", "{}", "SELECT list(text) FROM responses"],
-        ["export", "{}", "--to", "{}-exported", "--tables", "responses"],
-        ["compact", "{}"],
+        (ENOUGH_TO_SPEAK, CHECK),
+        (ENOUGH_TO_SPEAK, ["doctor", "{}"]),
+        (ENOUGH_TO_SPEAK, ["query", "{}", "SELECT max(length(text)) FROM responses"]),
+        (ENOUGH_TO_SPEAK, ["query", "{}", "SELECT list(text) FROM responses"]),
+        (ENOUGH_TO_SPEAK, ["export", "{}", "--to", "{}-exported", "--tables", "responses"]),
+        (ENOUGH_TO_SPEAK, COMPACT),
+        (TOO_LITTLE, CHECK),
+        (TOO_LITTLE, COMPACT),
     ],
-    ids=lambda words: " ".join(words)[:40],
+    ids=str,
 )
-@pytest.mark.parametrize("most", [ENOUGH_TO_SPEAK, TOO_LITTLE])
 def test_commands_work_or_end_with_a_sentence_in_little_memory(run, command, most):
     words = [word.replace("{}", str(run)) for word in command]
     done = subprocess.run(

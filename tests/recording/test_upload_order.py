@@ -83,10 +83,10 @@ def store(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in (1, 2, 3))]
+    "block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in (1, 2))]
 )
 def test_no_order_of_late_double_and_refused_requests_loses_anything(block, store):
-    for seed in range(25 * block, 25 * block + 25):
+    for seed in range(20 * block, 20 * block + 20):
         choose = random.Random(seed)
         FlakyStore.reset(seed)
         run, faults = HandMadeRun(), choose.choice((0.2, 0.5, 0.9))
@@ -123,3 +123,21 @@ def test_a_part_that_comes_while_the_manifest_is_read_is_sent_with_it(store, mon
     monkeypatch.setattr(sender, "_look", lambda: run.step() or look())
     sender.round()
     assert read() == ("running", 1, 1, 1)
+
+
+def test_what_has_not_changed_is_not_sent_again(store, monkeypatch):
+    monkeypatch.setattr(upload, "AGAIN_SECONDS", 600.0)
+    run, names, write = HandMadeRun(), [], FlakyStore.pipe_file
+    sender = Sender(run.path)
+    sender.round()
+
+    def counted(self, path, *arguments, **options):
+        names.append(path.rsplit("/", 2)[1])
+        write(self, path, *arguments, **options)
+
+    monkeypatch.setattr(FlakyStore, "pipe_file", counted)
+    sender.round()
+    assert names == []
+    run.beat()
+    sender.round()
+    assert names == ["heartbeat"]

@@ -74,11 +74,13 @@ def ended(tmp_path):
 
 def test_compact_loses_no_row_and_leaves_no_file_behind(ended, lldscope_command):
     before = sorted(values(ended))
+    size = sum(p.size for p in layout.read_manifest(ended).parts)
     (ended / "responses/a1-r0-000021.parquet.77.inprogress").write_bytes(b"half")
     done = json.loads(lldscope_command("compact", ended, "--json").stdout)
     assert (done["files_before"], done["files_after"], done["files_removed"]) == (20, 1, 21)
     assert sorted(values(ended)) == before
     (part,) = (ended / "responses").iterdir()
+    assert (done["bytes_before"], done["bytes_after"]) == (size, part.stat().st_size)
     whole = part.name, part.stat().st_mtime_ns
     assert part.name == "a1-r0-000001-000020.parquet"
     assert "1 parts" in lldscope_command("compact", ended).stdout  # and again: nothing to do

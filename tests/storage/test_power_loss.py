@@ -137,7 +137,7 @@ def record(run: Path, disk: Disk, steps: int) -> None:
 
 def test_what_was_sealed_is_there_after_a_power_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(compaction, "FAN_IN", 2)
-    run, steps = tmp_path / "runs" / "run", 3
+    run, steps = tmp_path / "runs" / "run", 2
     run.parent.mkdir()
     disk = Disk(monkeypatch, run.parent, tmp_path / "attic")
     record(run, disk, steps)

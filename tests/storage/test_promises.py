@@ -3,15 +3,11 @@ the test that fails if it is untrue: in the row of its table, or in tests/cases/
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import promises
 import pytest
-
-import lldscope
-from lldscope.storage import json_files
 
 ROOT = Path(__file__).parents[2]
 END_OF_SENTENCE = re.compile(r"(?<=[.:;])\s+(?=[A-Z`])")
@@ -76,35 +72,3 @@ def test_no_line_that_keeps_a_promise_can_be_taken_out():
     """By the table of what was tried; `python -m tests.promises --left` tries what is not in it."""
     left = [m for m in promises.mutations() if not promises.has_failure(m)]
     assert left == []
-
-
-def test_a_part_is_durable_before_it_is_listed(tmp_path, monkeypatch):
-    """What can be tested of a power cut: the contents are flushed, then renamed, then listed."""
-    order: list[str] = []
-    sync, rename, append = os.fsync, os.replace, json_files.append_line
-
-    def path_of(handle: int) -> Path:
-        return Path(os.readlink(f"/proc/self/fd/{handle}"))
-
-    def fsync(handle: int) -> None:
-        order.append(f"flush {path_of(handle).name.split('.')[0]}")
-        sync(handle)
-
-    def replace(source: Path, target: Path) -> None:
-        order.append(f"rename {Path(target).name.split('.')[0]}")
-        rename(source, target)
-
-    def append_line(path: Path, value: object) -> None:
-        order.append(f"list {path.parent.name}")
-        append(path, value)
-
-    with lldscope.Recorder(tmp_path / "r") as recorder:
-        monkeypatch.setattr(os, "fsync", fsync)
-        monkeypatch.setattr(os, "replace", replace)
-        monkeypatch.setattr(json_files, "append_line", append_line)
-        recorder.step(step=0)
-        recorder.flush()
-        part = "a1-r0-000001"
-        of_part = [what for what in order if not what.endswith(" r0")]  # without the heartbeat
-        assert of_part[:4] == [f"flush {part}", f"rename {part}", "list manifest", "flush a1-r0"]
-        monkeypatch.undo()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -36,78 +37,75 @@ from lldscope.storage import json_files
 from lldscope.storage.manifest import manifest_path
 
 ROOT = Path(__file__).parent.parent
-SOURCES = [
-    p for folder in ("lldscope", "trainer", "dashboard") for p in (ROOT / folder).rglob("*.py")
-]
 
 # -- code -----------------------------------------------------------------------------------------
 
 _UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 # The command of --on-alert is the user's own shell line.
-_SHELL = {"lldscope/monitor/notify.py"}
+_SHELL = {ROOT / "lldscope/monitor/notify.py"}
+_CALLS = {"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load"}
 
 
-def calls(path: Path) -> list[tuple[str, ast.Call]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [(ast.unparse(n.func), n) for n in ast.walk(tree) if isinstance(n, ast.Call)]
-
-
-def argument(call: ast.Call, name: str) -> Any:
-    return next((ast.unparse(k.value) for k in call.keywords if k.arg == name), None)
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_code_runs_what_it_reads(path):
-    """No pickle in any form, no eval or exec, no YAML that builds objects, no shell."""
+def dangers(path: Path) -> Iterator[str]:
+    """Pickle in any form, eval or exec, YAML that builds objects, a shell."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            assert not {a.name.split(".")[0] for a in node.names} & _UNSAFE_MODULES
-        if isinstance(node, ast.ImportFrom) and node.module:
-            assert node.module.split(".")[0] not in _UNSAFE_MODULES
-    for name, call in calls(path):
-        assert name not in (
-            "eval",
-            "exec",
-            "os.system",
-            "os.popen",
-            "yaml.load",
-            "yaml.unsafe_load",
-        )
-        assert not name.endswith(("read_pickle", "to_pickle")), name
-        if name == "torch.load":
-            assert argument(call, "weights_only") == "True"
-        if name in ("np.load", "numpy.load"):
-            assert argument(call, "allow_pickle") in (None, "False")
-        if argument(call, "shell") not in (None, "False"):
-            assert str(path.relative_to(ROOT)) in _SHELL, name
+            modules = [alias.name for alias in node.names]
+        else:
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        yield from {name.split(".")[0] for name in modules} & _UNSAFE_MODULES
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        options = {k.arg: ast.unparse(k.value) for k in node.keywords}
+        pickles, shell = (options.get(key, "False") != "False" for key in ("allow_pickle", "shell"))
+        if (
+            name in _CALLS
+            or name.endswith(("read_pickle", "to_pickle"))
+            or (name == "torch.load" and options.get("weights_only") != "True")
+            or (name in ("np.load", "numpy.load") and pickles)
+            or (shell and path not in _SHELL)
+        ):
+            yield ast.unparse(node)
+
+
+def test_no_code_runs_what_it_reads():
+    dangerous = {
+        path: items
+        for folder in ("lldscope", "trainer", "dashboard")
+        for path in (ROOT / folder).rglob("*.py")
+        if (items := [*dangers(path)])
+    }
+    assert dangerous == {}
 
 
 # -- names ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("table", "file"),
-    [
-        ("steps", "../../secret.parquet"),
-        ("steps", "/etc/passwd"),
-        ("../steps", "a1-r0-000001.parquet"),
-        ("/etc", "a1-r0-000001.parquet"),
-        ("steps", "a1-r0-000001.parquet\0"),
-        ("steps", "a1-r0-000001.parquet\n"),
-        ("steps", "a9-r0-000001.parquet"),
-        ("steps/../steps", "a1-r0-000001.parquet"),
-    ],
-)
-def test_a_manifest_entry_cannot_leave_the_run(make_run, tmp_path, table, file):
+OUTSIDE = [
+    ("steps", "../../secret.parquet"),
+    ("steps", "/etc/passwd"),
+    ("../steps", "a1-r0-000001.parquet"),
+    ("/etc", "a1-r0-000001.parquet"),
+    ("steps", "a1-r0-000001.parquet\0"),
+    ("steps", "a1-r0-000001.parquet\n"),
+    ("steps", "a9-r0-000001.parquet"),
+    ("steps/../steps", "a1-r0-000001.parquet"),
+]
+
+
+def test_a_manifest_entry_cannot_leave_the_run(make_run, tmp_path):
     path = make_run(steps=range(3))
     before = lldscope.open_run(path).signals()
     (tmp_path / "secret.parquet").write_bytes(next((path / "steps").glob("*.parquet")).read_bytes())
-    entry = {"file": file, "rows": 3, "bytes": 1, "steps": [0, 2]}
-    line = json_files.with_checksum(json.dumps({"time": 1, "parts": {table: entry}}))
     with open(manifest_path(path, 1, 0), "ab") as manifest:
-        manifest.write(line)
+        for table, file in OUTSIDE:
+            entry = {"file": file, "rows": 3, "bytes": 1, "steps": [0, 2]}
+            line = json.dumps({"time": 1, "parts": {table: entry}})
+            manifest.write(json_files.with_checksum(line))
     run = lldscope.open_run(path)
-    assert run.damaged["manifest/a1-r0.jsonl"].startswith("1 line cannot be read (line 3: ")
+    message = f"{len(OUTSIDE)} lines cannot be read (line 3: "
+    assert run.damaged["manifest/a1-r0.jsonl"].startswith(message)
     assert run.signals().equals(before)
 
 
@@ -207,12 +205,12 @@ def strings(tree: Any) -> list[str]:
     return strings(tree.get("label")) if isinstance(tree, dict) else []
 
 
-@pytest.fixture(params=["long", "all others"])
-def evil_run(request, tmp_path):
+@pytest.fixture(scope="module", params=["long", "all others"])
+def evil_run(request, tmp_path_factory):
     """A run all of whose texts are evil."""
     others = " ".join(text for name, text in EVIL.items() if name != "long")
     text = EVIL.get(request.param, others)
-    path = tmp_path / "runs" / "evil"
+    path = tmp_path_factory.mktemp("runs") / "evil"
     value = text.encode("utf-8", "replace").decode()
     recorder = lldscope.Recorder(path, name=value, group=value, trainer=value)
     for step in range(3):
@@ -225,11 +223,11 @@ def evil_run(request, tmp_path):
     (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
     info = json.loads((path / "run.json").read_text())
     (path / "run.json").write_text(json.dumps(info | {"name": text, "reason": text}))
-    return path, text
+    return path
 
 
 def test_pages_show_evil_text_as_text(evil_run):
-    path, _ = evil_run
+    path = evil_run
     runs = shelf.RunRegistry(path.parent)
     of_the_run = ("run", "config", "responses", "response")
     addresses = [("/", ""), ("/", "?by=group"), ("/compare", "?run=evil&average=group")]
@@ -268,39 +266,12 @@ def test_pages_show_evil_text_as_text(evil_run):
     ],
     ids=lambda a: " ".join(x for x in a if "{" not in x)[:30],
 )
-def test_terminals_are_told_nothing_that_they_obey(evil_run, arguments):
-    path, _ = evil_run
-    filled = [a.format(run=path, root=path.parent) for a in arguments]
-    done = _as_a_user(filled)
-    assert not _OBEYED.search(done.replace("\r\n", "\n")), ascii(_OBEYED.search(done))
-    assert "\nlldscope: all is well" not in done
-
-
-def _as_a_user(arguments: list[str]) -> str:
-    """Standard output and error of `lldscope.cli.main`, in this process."""
-    import io
-    from contextlib import redirect_stderr, redirect_stdout
-    from unittest import mock
-
-    from lldscope.cli import main
-
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with (
-        mock.patch.object(sys, "argv", ["lldscope", *arguments]),
-        mock.patch("signal.signal"),
-        redirect_stdout(out),
-        redirect_stderr(out),
-        pytest.raises(SystemExit) if arguments[0] in ("check", "watch") else _maybe_exit(),
-    ):
-        main()
-    out.flush()
-    return out.buffer.getvalue().decode("utf-8")
-
-
-class _maybe_exit:
-    def __enter__(self) -> None: ...
-    def __exit__(self, kind: Any, *_: object) -> bool:
-        return kind is not None and issubclass(kind, SystemExit)
+def test_terminals_are_told_nothing_that_they_obey(evil_run, arguments, lldscope_command):
+    filled = [a.format(run=evil_run, root=evil_run.parent) for a in arguments]
+    done = lldscope_command(*filled)
+    output = done.stdout + done.stderr
+    assert not _OBEYED.search(output.replace("\r\n", "\n")), ascii(_OBEYED.search(output))
+    assert "\nlldscope: all is well" not in output
 
 
 def test_visible_text_is_short_and_harmless():
@@ -313,14 +284,12 @@ def test_visible_text_is_short_and_harmless():
 # -- the server -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def served(make_run):
-    def client(token: str | None = None, host: str = "127.0.0.1") -> Any:
-        app = make_app(shelf.RunRegistry(make_run(f"r/{token}", steps=range(2)).parent))
-        server.guard(app.server, host, 8050, token)
-        return app.server.test_client()
-
-    return client
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A client of the dashboard of a folder without runs."""
+    app = make_app(shelf.RunRegistry(tmp_path_factory.mktemp("runs")))
+    server.guard(app.server, "127.0.0.1", 8050, None)
+    return app.server.test_client()
 
 
 PATHS = ["/", "/run/x", "/_dash-layout", "/_dash-dependencies", "/assets/style.css", "/nothing"]
@@ -328,7 +297,7 @@ PATHS = ["/", "/run/x", "/_dash-layout", "/_dash-dependencies", "/assets/style.c
 
 @pytest.mark.parametrize("path", PATHS)
 def test_pages_of_other_origins_can_read_nothing(served, path):
-    answer = served().get(
+    answer = served.get(
         path, headers={"Host": "localhost:8050", "Origin": "https://evil.example"}
     )
     headers = answer.headers
@@ -353,7 +322,7 @@ def test_pages_of_other_origins_can_read_nothing(served, path):
 )
 @pytest.mark.parametrize("method", ["get", "post", "options"])
 def test_names_that_were_rebound_to_this_machine_are_refused(served, name, method):
-    answer = getattr(served(), method)("/_dash-layout", headers={"Host": name})
+    answer = getattr(served, method)("/_dash-layout", headers={"Host": name})
     assert answer.status_code in (400, 403), answer.status_code
     assert b"props" not in answer.get_data()
 
@@ -364,7 +333,7 @@ def test_names_that_were_rebound_to_this_machine_are_refused(served, name, metho
      "/_dash-component-suites/dash/../../../etc/passwd", "/_dash-component-suites/os/path.py"],
 )
 def test_no_address_gives_a_file_of_the_machine(served, path):
-    answer = served().get(path, headers={"Host": "localhost"})
+    answer = served.get(path, headers={"Host": "localhost"})
     body = answer.get_data(as_text=True)
     assert "root:x:0" not in body
     assert "def serve" not in body

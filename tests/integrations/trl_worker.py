@@ -1,5 +1,5 @@
 """One rank of a TRL training with LLDS, for test_trl.py: is the gradient that of the mean over the
-preserving set of both ranks?"""
+preserving set of both ranks? The node has no DuckDB: it only records."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 
 import torch
 from accelerate.utils import gather_object
-from test_trl import plain_llds, without_and_with_llds
 
 
 def main() -> None:
+    sys.modules["duckdb"] = None  # type: ignore[assignment]
+    from test_trl import plain_llds, without_and_with_llds
+
     folder = Path(sys.argv[1])
     trainer, results, fresh = without_and_with_llds(folder, ddp_backend="gloo")
     parts = gather_object(trainer._buffered_inputs[2:4])

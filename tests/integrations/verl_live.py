@@ -15,7 +15,6 @@ import verl_tiny
 from transformers import LlamaConfig, LlamaForCausalLM
 
 HELPERS = Path(__file__).parents[1] / "helpers"
-PRECISE = ("+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:fp32}",)
 CHAT = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
 

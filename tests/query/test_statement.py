@@ -330,8 +330,8 @@ def test_a_statement_is_stopped_from_another_thread(place):
             query.result()
 
 
-# Ten seconds or so of one thread, and no more, if nobody stops it.
-LONG = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 200000) FROM r"
+# Ten seconds of one fast processor, and at most minutes of a slow one, if nobody stops it.
+LONG = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 3000000) FROM r"
 
 
 @pytest.mark.parametrize(

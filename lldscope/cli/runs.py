@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..monitor.summary import Summary
 
 
+FEW = 20  # runs that are read without a bar, in a second or so
+
+
 @click.command()
 @click.argument("root", type=RunPath(), required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
@@ -65,7 +68,7 @@ def _read(places: dict[str, Any], root: Any) -> Iterator[Summary]:
         return
     from ..monitor.summary import read_many  # which judges: the index is read without
 
-    with progress(length=len(places)) as bar:
+    with progress(length=len(places), hidden=len(places) <= FEW) as bar:
         for summary in read_many(places, root):
             yield summary
             bar.update(1)

@@ -142,9 +142,11 @@ def print_table(
     console(wide=wide).print(table, soft_wrap=wide)
 
 
-def progress(items: Sequence[Any] | None = None, length: int | None = None) -> Any:
+def progress(
+    items: Sequence[Any] | None = None, length: int | None = None, hidden: bool = False
+) -> Any:
     """click's bar over the items or up to a length, on stderr where that is a terminal."""
-    hidden = not sys.stderr.isatty()
+    hidden = hidden or not sys.stderr.isatty()
     return click.progressbar(items, length, file=sys.stderr, hidden=hidden)
 
 

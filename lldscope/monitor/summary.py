@@ -8,12 +8,9 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import repeat, starmap
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +98,12 @@ def read_many(places: Mapping[str, Any], root: Any) -> Iterator[Summary]:
     if workers < 2:
         yield from read_summaries(places, root)
         return
+    from concurrent.futures import ProcessPoolExecutor  # which few lists need
+    from multiprocessing import get_context
+
     # Ctrl-C reaches all processes of a terminal: this one ends the others.
-    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), ignore)
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, ignore)
     try:
         for summaries in pool.map(_read_share, shares, repeat(root)):
             yield from summaries

@@ -72,7 +72,8 @@ WITH worst AS (
     WHERE r.correct AND r.mixed AND t.action_index IS NOT NULL AND t.step BETWEEN $1 AND $2
         AND isfinite(t.logp_old) AND isfinite(t.logp_post) AND t.logp_post < t.logp_old
     QUALIFY row_number() OVER (
-        PARTITION BY t.step, r.data_source, coalesce(r.group_id, -1 - t.response_id)
+        PARTITION BY t.step, r.data_source, r.group_id,
+            CASE WHEN r.group_id IS NULL THEN (t.rank, t.response_id) END
         ORDER BY t.logp_post - t.logp_old, t.rank, t.response_id, t.position
     ) = 1
     ORDER BY delta, t.step, t.rank, t.response_id LIMIT $3

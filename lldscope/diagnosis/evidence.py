@@ -84,10 +84,12 @@ class Cadence:
 
     @classmethod
     def of(cls, step: NDArray[np.int64]) -> Cadence:
-        """The smaller of the first two differences of `step`. The third row settles it for good, so
-        live and replayed answers agree."""
-        first = np.diff(step[:3])
-        return cls(max(int(first.min()), 1) if len(first) else 1)
+        """The smaller of the first two differences of `step`; the second if the log began with a
+        step 1 of its own (1, 10, 20, as by `logging_first_step` of transformers). The third row
+        settles it for good, so live and replayed answers agree."""
+        apart = np.diff(step[:3]).tolist() or [1]
+        is_extra = step[:1].tolist() == [1] and apart[1:] == [apart[0] + 1]
+        return cls(max(apart[1] if is_extra else min(apart), 1))
 
     def rows(self, steps: int, fewest: int = FEWEST) -> int:
         """The number of rows in so many steps, but at least `fewest` (or `steps`, if that is

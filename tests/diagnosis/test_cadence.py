@@ -32,7 +32,8 @@ def test_a_sparse_log_is_judged_over_the_same_steps(every):
 
 @pytest.mark.parametrize(
     ("step", "stride"),
-    [([], 1), ([7], 1), ([0, 10], 10), ([1, 10, 20], 9), ([0, 1, 11], 1), ([5, 10, 15, 16], 5)],
+    [([], 1), ([7], 1), ([0, 10], 10), ([1, 10], 9), ([1, 10, 20], 10), ([1, 10, 19], 9),
+     ([0, 1, 11], 1), ([5, 10, 15, 16], 5)],
 )
 def test_the_stride_is_that_of_the_first_rows(step, stride):
     assert Cadence.of(np.array(step, dtype=np.int64)) == Cadence(stride)

@@ -229,7 +229,7 @@ class Run:
             judge, n_cuts, before, answer = self._judges.pop(arguments, new)
             basis = self._contents.parts.version, n_steps, self._events
             if answer is None or basis != before:
-                columns = db.columns()
+                columns = self._contents.trained_columns()
                 replaced = min(db.cuts[n_cuts:], default=None)
                 if self._remote is None:  # all of its tables would have to be fetched
                     columns |= self.components()

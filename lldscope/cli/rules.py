@@ -58,7 +58,6 @@ def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
     """Check the rules in FILE, and show where they fire in recorded RUNs. Exit code 1 if one looks
     at later steps or cannot be evaluated."""
     from ..core.errors import UsageError
-    from ..diagnosis.assess import assess
     from ..runs import open_run
     from ..user_rules.user_rules import load, looks_ahead
 
@@ -67,16 +66,16 @@ def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
     for place in runs:
         with open_run(place) as run:
             signals = run.signals()
-        for rule, query in declared.items():
-            try:
-                cut = looks_ahead(query, signals) if len(signals) else None
-                error = None if cut is None else f"looks at later steps than the first {cut} rows"
-            except UsageError as problem:
-                error = str(problem)
-            has_failed |= error is not None
-            alerts = [a for a in assess(signals, rules=[rule]).alerts if a.state != "pending"]
-            episodes = [span for alert in alerts for span in alert.episodes]
-            results.append({"rule": rule.id, "run": place, "episodes": episodes, "error": error})
+            for rule, query in declared.items():
+                try:
+                    cut = looks_ahead(query, signals) if len(signals) else None
+                    error = cut and f"looks at later steps than the first {cut} rows"
+                except UsageError as problem:
+                    error = str(problem)
+                has_failed |= error is not None
+                alerts = [a for a in run.assess(rules=[rule]).alerts if a.state != "pending"]
+                spans = [span for alert in alerts for span in alert.episodes]
+                results.append({"rule": rule.id, "run": place, "episodes": spans, "error": error})
     if as_json:
         rule_ids = [rule.id for rule in declared]
         print_json({"schema": RULES_SCHEMA, "rules": rule_ids, "results": results})

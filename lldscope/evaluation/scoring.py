@@ -75,7 +75,8 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
 
     if run.path.is_dir():  # includes the changes that were declared while it ran
         with open_run(run.path) as reader:
-            signals, assessment = reader.signals(), reader.assess(arl)
+            assessment, signals = reader.assess(arl), reader.signals()
+            signals = signals[: assessment.rows]  # without an evaluation after the last step
     else:
         signals = run.signals()
         assessment = assess(signals, arl, planned_steps=run.planned_steps)

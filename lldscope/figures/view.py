@@ -48,8 +48,9 @@ class Subject:
 
 def subject_of(name: str, run: Run, state: RunState) -> Subject:
     """The input of charts for a run with this state."""
-    evidence = run.assess().evidence
-    table = run.signals().assign(**{EVIDENCE: evidence.decay.evidence})
+    evidence = pd.Series(run.assess().evidence.decay.evidence)  # up to the last trained step
+    table = run.signals().assign(**{EVIDENCE: evidence})
+    table["time"] = table["time"].ffill()  # of an evaluation after the last step
     table = _with_actions(table, run.action_signals())
     label = title(run.info, name)
     fields = (state.phases, state.alerts, run.events(), state.arl, label)

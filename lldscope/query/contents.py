@@ -14,7 +14,7 @@ from ..storage.manifest import Manifest
 from .database import Database
 from .part_index import PartIndex, step_ranges
 from .signal_engine import SignalEngine
-from .starts import Starts, sizes_of
+from .starts import Starts, last_trained, sizes_of
 from .views import SIGNAL_TABLES
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Contents:
         self._starts: tuple[object, Starts] = None, starts  # as of a state of the parts
         # The last step that has signals, if all went well.
         self._last = max((p.last_step for p in self.parts.parts), default=-(2**31))
+        self._last_trained = last_trained(self.parts.parts, starts.limits)
 
     def close(self) -> None:
         self.db.close()
@@ -98,6 +99,8 @@ class Contents:
     def _compute(self) -> None:
         """Signals from the first dirty step on, from the parts that hold such steps."""
         first_step = self.parts.dirty_from or 0
+        if (n := self._rows_trained()) < len(steps := self.db.columns()["step"]):
+            first_step = min(first_step, steps[n].as_py())
         if first_step <= self._last:
             self.db.forget_signals(first_step)
         engine, self._engine = self._engine or SignalEngine(self.run), None
@@ -115,18 +118,37 @@ class Contents:
             if rows < CACHE_ROWS:  # a live run: it hardly keeps any memory
                 stack.pop_all()
                 self._engine = engine
-        self.parts.dirty_from = None
+        self._settle()
         self._uncached_rows += rows
         if self._cache is not None and self._uncached_rows >= CACHE_ROWS and not self.parts.damaged:
             self._cache.store(self._id, self.parts.parts, self.db)
             self._uncached_rows = 0
+
+    def _settle(self) -> None:
+        self.parts.dirty_from = None
+        self._last_trained = last_trained(self.parts.trusted(), self.starts().limits)
+
+    def _rows_trained(self) -> int:
+        """The number of rows of signals up to the last step that was trained."""
+        steps = self.db.columns()["step"]
+        n = len(steps)
+        while n and steps[n - 1].as_py() > self._last_trained:
+            n -= 1
+        return n
+
+    def trained_columns(self) -> dict[str, Any]:
+        """The signals up to the last step that was trained: an evaluation after it says nothing of
+        a step."""
+        columns, n = self.db.columns(), self._rows_trained()
+        is_all = n == len(columns["step"])
+        return columns if is_all else {name: column[:n] for name, column in columns.items()}
 
     def accept(self, tables: Mapping[str, pa.Table]) -> None:
         """Take the signals of all rows, which a batch has computed."""
         for name, table in tables.items():
             self.db.put(name, table)
         self._last = max((p.last_step for p in self.parts.parts), default=self._last)
-        self.parts.dirty_from = None
+        self._settle()
 
     def starts(self) -> Starts:
         """The recorders of the run, as of now."""

@@ -22,7 +22,7 @@ from ..core.schema import SIGNALS, VIEWS
 from ..storage.part import Part
 from .database import DUCKDB_2, create_empty, in_columns, queries_of, scan, stored_columns
 from .sandbox import confine, quote
-from .starts import Starts
+from .starts import Starts, last_trained
 from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
 FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
@@ -48,6 +48,7 @@ class SignalEngine:
         self._db.execute(view_sql("macros"))
         # A parameter of a statement would have it planned again.
         self._db.execute("CREATE TABLE earlier AS SELECT NULL::DOUBLE AS tokens")
+        self._db.execute("CREATE TABLE ends (last BIGINT, before_next BIGINT)")
         self._was_few = False  # the range whose rows the tables hold
         self._kinds: dict[str, str] = {}  # of the tables: TABLE or VIEW
         self._filled: set[str] = set()  # tables that may have rows
@@ -69,13 +70,14 @@ class SignalEngine:
 
         `parts` are the valid ones of the run, `tokens_before` the tokens of earlier steps.
         """
+        end = last_trained(parts, starts.limits)
         parts = [p for p in parts if p.last_step >= first and p.first_step <= last]
 
         def rows_of(table: str) -> str:
             _, counted = queries_of(self._run, table, parts, starts)
             return f"FROM ({counted}) WHERE step BETWEEN {first} AND {last}"
 
-        return self._signals(parts, rows_of, tokens_before)
+        return self._signals(parts, rows_of, tokens_before, [end])
 
     def signals_of(
         self, runs: Sequence[tuple[Path, Sequence[Part]]]
@@ -100,10 +102,11 @@ class SignalEngine:
             return in_columns(table, f"{rows} USING (filename)")
 
         answer: list[dict[str, pa.Table]] = [{} for _ in runs]
-        for name, table in self._signals(parts, rows_of, None):
+        ends = [last_trained(of_run, {}) for _, of_run in runs]
+        for name, table in self._signals(parts, rows_of, None, ends):
             moved = table["step"].to_numpy()
-            ends = np.searchsorted(moved, STEPS * np.arange(len(runs) + 1) - STEPS // 2)
-            for number, (start, end) in enumerate(pairwise(ends.tolist())):
+            bounds = np.searchsorted(moved, STEPS * np.arange(len(runs) + 1) - STEPS // 2)
+            for number, (start, end) in enumerate(pairwise(bounds.tolist())):
                 of_run = table.slice(start, end - start)
                 steps = pa.array(moved[start:end] - STEPS * number, "int32")
                 of_run = of_run.set_column(0, "step", steps)
@@ -113,7 +116,8 @@ class SignalEngine:
         return answer
 
     def _signals(
-        self, parts: Sequence[Part], rows_of: Callable[[str], str], tokens_before: float | None
+        self, parts: Sequence[Part], rows_of: Callable[[str], str], tokens_before: float | None,
+        ends: Sequence[int],
     ) -> Iterator[tuple[str, pa.Table]]:
         few = sum(p.rows for p in parts) <= FEW_ROWS
         follows, self._was_few = few and self._was_few, False
@@ -128,6 +132,8 @@ class SignalEngine:
             self._put(table, rows, follows, has_rows, "VIEW" if is_large else "TABLE")
         before = "NULL" if tokens_before is None else repr(tokens_before)
         self._db.execute(f"UPDATE earlier SET tokens = {before}")
+        of_runs = (f"({end + i * STEPS}, {i * STEPS + STEPS // 2})" for i, end in enumerate(ends))
+        self._db.execute(f"DELETE FROM ends; INSERT INTO ends VALUES {', '.join(of_runs)}")
         for view in (*ROLLOUT_VIEWS, *STEP_VIEWS):
             sql = view_sql(view)
             has_rows = any(table in sql for table in self._filled)  # that it reads

@@ -125,6 +125,13 @@ class Starts:
         }
 
 
+def last_trained(parts: Iterable[Part], limits: Mapping[tuple[int, int], int]) -> int:
+    """The last step that was trained; later rows that count are of evaluations or scalars."""
+    steps = [p for p in parts if p.table == "steps"]
+    lasts = (min(p.last_step, limits.get((p.attempt, p.rank), 2**31) - 1) for p in steps)
+    return max(lasts, default=-(2**31))
+
+
 def _ranks(ranks: Iterable[int]) -> str:
     names = [str(rank) for rank in sorted(set(ranks))]
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""

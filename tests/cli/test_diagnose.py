@@ -25,7 +25,7 @@ VERL = {"reward": "critic/score/mean", "entropy": "actor/entropy", "grad_norm": 
 def rows() -> list[dict[str, float]]:
     """The sample run that collapses, as its means."""
     with lldscope.open_run(ROOT / "sample_runs" / "grpo") as run:
-        return run.signals()[["step", *VERL]].to_dict("records")
+        return run.signals()[["step", *VERL]].dropna().to_dict("records")
 
 
 @pytest.fixture

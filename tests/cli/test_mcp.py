@@ -70,7 +70,7 @@ def test_an_agent_finds_reads_and_diagnoses(answers):
     assert run["cause"] == state["cause"]
     assert "lld-collapse" in {alert["rule"] for alert in state["alerts"]}
     assert signals["columns"] == ["step", "reward", "delta_correct"]
-    assert [row[0] for row in signals["rows"]] == list(range(10, 130))
+    assert [row[0] for row in signals["rows"]] == list(range(10, 131))
     deltas = [r["delta"] for r in responses["responses"] if r["delta"] is not None]
     assert deltas == sorted(deltas)
     assert all(r["correct"] and r["step"] == 60 for r in responses["responses"])

@@ -109,7 +109,9 @@ def signals(tables: Tables) -> list[Row]:
     tables = visible(tables)
     rows = []
     total = None
-    for number in sorted({r["step"] for r in tables["steps"]}):
+    steps = {r["step"] for r in tables["steps"]}
+    evaluated = {r["step"] for r in tables["evals"] if evaluation([r], r["step"])["eval_score"]}
+    for number in sorted(steps | {step for step in evaluated if step > max(steps)}):
         s = Step(tables, number)
         row = {"step": number} | totals(s) | updates(s) | likelihood(s) | groups(s) | conduct(s)
         row |= retention(s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,8 @@ class Log:
                 for rank in range(self.ranks):
                     self._write(attempt, rank, step)
             first = max(0, last - int(self.rng.integers(0, 3)))
+        if self.other.random() < 0.5:  # when the training has ended
+            self._evaluate({"step": last, "attempt": attempt, "rank": 0}, METRICS)
         if self.bad and ("steps", "reward_sum") not in self.missing:
             self.tables["steps"][-1]["reward_sum"] = math.nan
 
@@ -101,15 +103,19 @@ class Log:
             self._add("probes", stamp | {"probe": str(probe)}, {
                 "group_id": 0, "response_id": 0, "action_index": None, "value": rng.normal(),
             })
-        for metric in self.other.choice(METRICS, self.other.integers(0, 3), replace=False):
-            source = str(self.other.choice(["nq", "hotpotqa"]))
-            self._add("evals", stamp | {"metric": str(metric)}, {
-                "data_source": source, "value": self.other.random(), "n": self.other.integers(1, 9),
-            })
+        some = self.other.integers(0, 3)
+        self._evaluate(stamp, self.other.choice(METRICS, some, replace=False))
         self.tables["scalars"] += [
             stamp | {"name": str(name), "value": self.other.choice(self.values), "estimator": None}
             for name in self.other.choice([*SIGNALS.names, "foreign/name"], 5)
         ]
+
+    def _evaluate(self, stamp: dict[str, int], metrics: Iterable[str]) -> None:
+        for metric in metrics:
+            source = str(self.other.choice(["nq", "hotpotqa"]))
+            self._add("evals", stamp | {"metric": str(metric)}, {
+                "data_source": source, "value": self.other.random(), "n": self.other.integers(1, 9),
+            })
 
     def _rollout(self, stamp: dict[str, int]) -> None:
         rng = self.rng
@@ -173,7 +179,7 @@ class Log:
             ]
             mine = {t: [r for r in rows if r["attempt"] == attempt]
                     for t, rows in self.tables.items()}
-            for step in sorted({r["step"] for r in mine["steps"]}):
+            for step in sorted({r["step"] for r in (*mine["steps"], *mine["evals"])}):
                 for rank, recorder in enumerate(recorders):
                     for table in (*OF_A_STEP, "steps"):
                         rows = [r for r in mine[table] if (r["step"], r["rank"]) == (step, rank)]
@@ -332,3 +338,22 @@ def test_a_response_with_one_unmeasured_action_has_no_delta(tmp_path):
     (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
     assert pd.isna(row["delta_correct"])
     assert row["n_delta_correct"] == 0
+
+
+def test_an_evaluation_after_the_last_step_is_shown_but_not_judged(tmp_path):
+    """If training goes on at a later step, it has no row any more."""
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        for step in (0, 10, 20, 30):
+            recorder.step(step=step, reward_sum=1.0, n_responses=4)
+            if step == 20:
+                recorder.evals(step=25, metric="em_greedy", value=0.75, n=64)
+            recorder.flush()
+            if step == 0:
+                run = lldscope.open_run(tmp_path / "run")
+            run.refresh()
+            with lldscope.open_run(tmp_path / "run") as fresh:
+                pd.testing.assert_frame_equal(run.signals(), fresh.signals())
+            rows = run.signals()["step"].tolist()
+            assert rows == {0: [0], 10: [0, 10], 20: [0, 10, 20, 25], 30: [0, 10, 20, 30]}[step]
+            assert (run.assess().last_step, run.assess().rows) == (step, step // 10 + 1)
+            assert run.signals()["eval_score"].dropna().tolist() == [0.75] * (step == 20)

@@ -35,7 +35,7 @@ def test_two_runs_have_their_verdicts_values_and_settings():
     with lldscope.open_run(SAMPLES / "grpo") as a, lldscope.open_run(SAMPLES / "grpo-llds") as b:
         answer = compare([a, b])
         content = document(answer, [("grpo", [a]), ("grpo-llds", [b])])
-        last = [run.signals()["reward"].astype(float)[-10:].mean() for run in (a, b)]
+        last = [run.signals()["reward"].dropna().astype(float)[-10:].mean() for run in (a, b)]
     text, page = markdown(content), html(content)
     assert text.startswith("# grpo and grpo-llds compared\n\n- grpo: Collapsed at step 69;")
     assert "- lld-decay fired at step 54 in grpo; never in grpo-llds.\n" in text

@@ -1,6 +1,7 @@
 -- Grain: one row per step. Each step depends on its own rows only, so a reader that follows a live run
 -- computes the new steps alone; to tokens_seen it adds those of the steps before, earlier.tokens.
--- Runs that are read together have each a range of 2³² steps.
+-- Runs that are read together have each a range of 2³² steps. An evaluation after the last step of
+-- a run, of which there is no other row, has a row, too.
 -- The means that another trainer's log has are filled in where the run's own rows have none.
 SELECT
     * EXCLUDE before REPLACE ({means} n_nonfinite::BIGINT AS n_nonfinite),
@@ -25,7 +26,11 @@ FROM (
         UNION ALL BY NAME FROM step_evals
         UNION ALL BY NAME FROM step_scalars
     )
-    SEMI JOIN step_totals USING (step)
+    SEMI JOIN (
+        SELECT step FROM step_totals
+        UNION ALL
+        SELECT step FROM step_evals JOIN ends ON step > last AND step < before_next
+    ) USING (step)
     GROUP BY step
 )
 CROSS JOIN (SELECT tokens AS before FROM earlier)

@@ -55,7 +55,7 @@ BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 # here serves others.
 ALONE = (
     "candidates", "dashboard", "engines", "growth", "long_run", "many_remote_runs", "noise",
-    "object_store", "options", "ray_job", "recall", "retrieval", "slow_clients", "slow_disk",
+    "object_store", "options", "ray_job", "recall", "retrieval", "slow_disk",
 )
 
 

@@ -122,6 +122,15 @@ def test_no_share_is_taken_of_a_reward_that_was_under_zero(before, after, words)
     assert words in alarm.message
 
 
+@pytest.mark.parametrize(("delta", "words"), [(0.3, "the step gain: "), (-0.3, "the step do: ")])
+def test_retention_loss_calls_no_loss_a_gain(delta, words):
+    rows = np.arange(100)
+    own, kept = np.where(rows < 50, 0.3, delta), np.where(rows < 50, 0.02, -0.8)
+    alarm = alert(assess(frame({"delta_correct": own, "retention_delta": kept})), "retention-loss")
+    assert alarm is not None
+    assert words in alarm.message
+
+
 def test_a_large_surge_is_one_however_much_the_entropy_fluctuated():
     """A spike that is over, and 50 times the entropy within six steps."""
     rng, level = np.random.default_rng(1), np.full(46, 0.1)

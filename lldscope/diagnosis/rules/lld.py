@@ -57,11 +57,13 @@ def retention(e: Evidence) -> Measurement:
     change = mean(e, "retention_delta", SMOOTH)
 
     def message(row: int) -> str:
+        losses = "lose likelihood, as those of the step do"
+        if e.delta[row] > 0:
+            losses = "lose more than half of what those of the step gain"
         return (
-            "correct responses of earlier steps lose more than half of what those of the step "
-            f"gain: {change[row]:+.2f} against Δ {e.delta[row]:+.2f} nats per response and step, "
-            f"means over {e.cadence.spans(SMOOTH)} steps (evidence {evidence[row]:,.0f} ≥ "
-            f"{e.arl:,.0f})"
+            f"correct responses of earlier steps {losses}: {change[row]:+.2f} against Δ "
+            f"{e.delta[row]:+.2f} nats per response and step, means over "
+            f"{e.cadence.spans(SMOOTH)} steps (evidence {evidence[row]:,.0f} ≥ {e.arl:,.0f})"
         )
 
     return Measurement(evidence >= e.arl, evidence, e.arl, message)

@@ -1,8 +1,9 @@
 """What went wrong in a run: when each trouble began, when it was seen, and what led to the loss of
 the outcome.
 
-*Seen* is the step at which the alarm fired live. If it fired several times, the last time counts,
-unless a milder alarm of the same trouble has fired without a gap since earlier.
+*Seen* is the step at which the alarm first fired live after the trouble began. If the beginning is
+unknown, the last time counts, unless a milder alarm of the same trouble has fired without a gap
+since earlier.
 
 *Began* is, in hindsight, the break of the best broken line through the steps around
 (`changepoints`), with its 95 % interval. The line begins where the signal was best: otherwise the
@@ -104,7 +105,11 @@ def events_of(
             continue
         pair = [alarm, *(a for a in alerts if GRAVER.get(a.rule) == alarm.rule)]
         event = Event(alarm.rule, alarm.severity, alarm.cause, _first_sight(step, pair), end)
-        events.append(_dated(event, e, boundaries))
+        event = _dated(event, e, boundaries)
+        firings = [start for a in pair for start, _ in a.episodes if start >= event.start]
+        seen = min(firings, default=event.alarm_step)
+        high = None if event.high is None else min(event.high, seen)
+        events.append(replace(event, alarm_step=seen, high=high))
     return sorted(events, key=lambda event: (event.start, -event.severity.rank, event.alarm_step))
 
 

@@ -228,7 +228,7 @@ def test_the_box_on_top_has_cause_action_cost_and_confidence(lldscope_command) -
     run = SAMPLES / "retriever-dies"
     with lldscope.open_run(run) as reader:
         facts = post_mortem(reader)
-        signals = reader.signals()
+        signals = reader.signals().dropna(subset="time")
     after = signals[signals["step"] >= 32]
     cost = facts.cost
     assert (cost.rule, cost.step, cost.steps) == ("entropy-surge", 32, len(after))

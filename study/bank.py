@@ -85,7 +85,7 @@ def export(
     `about` says, and settings, status, times, outcome and evaluations from the record. With
     `snapshots` the outcome is that of the evaluations (`label.py`)."""
     with open_run(folder) as run:
-        signals = run.signals()
+        signals = run.signals().dropna(subset="time")  # steps, not an evaluation after them
         if signals.empty:
             raise LldscopeError(f"{folder} has no steps: nothing to keep")
         line = {**about, **_facts(run, signals)}

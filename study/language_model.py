@@ -165,7 +165,7 @@ def report(folder: Path) -> None:
         if not (path / "run.json").is_file():
             continue
         opened = lldscope.open_run(path)
-        signals = opened.signals()
+        signals = opened.signals().dropna(subset="time")
         turns = events(signals)
         reward = signals["reward"].to_numpy(float)
         scores = opened.sql("SELECT value FROM evals WHERE metric = 'em_greedy' ORDER BY step")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import tempfile
@@ -158,13 +157,13 @@ def summarize(
 ) -> Summary:
     """The summary of a run from its parts."""
     reward, delta = floats(signals, "reward"), floats(signals, "delta_correct")
-    times = floats(signals, "time")[-1:].tolist()
+    times = last_measured({"time": floats(signals, "time")})
     return Summary(
         name,
         title(info, name),
         info.get("group"),
         replace(state, alerts=state.firing, pending=(), phases=(), look_alike_evidence={}),
-        times[0] if times and not math.isnan(times[0]) else None,
+        times.get("time"),
         _late(reward),
         _late(delta),
         (thin(reward), thin(delta)),

@@ -38,6 +38,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, steps in zip(NAMES, (30, 6, 6), strict=True):
         with lldscope.Recorder(folder / name) as recorder:
             record_steps(recorder, range(steps))
+            recorder.evals(step=steps, metric="em_greedy", value=0.5, n=4)
     return folder
 
 
@@ -165,6 +166,7 @@ def test_what_a_list_says_is_what_check_says(
     for row, summary in zip(rows_below(root), read_summaries(root), strict=True):
         with lldscope.open_run(root / summary.name) as run:
             state = check(run)
+            assert summary.last_time == run.signals()["time"].max()
         assert summary.state is not None
         assert summary.state.verdict == state.verdict
         assert summary.state.firing == state.firing

@@ -53,9 +53,9 @@ def test_evaluate_counts_the_alarms_of_the_rules(bank, lldscope_command):
     result = json.loads(done.stdout)
     with lldscope.open_run(SAMPLES / "grpo") as run:
         first_steps = {a.rule: a.episodes[0][0] for a in run.assess().alerts}
-        dying, steps = first_steps, len(run.signals())
+        dying, steps = first_steps, run.assess().rows
     with lldscope.open_run(SAMPLES / "grpo-llds") as run:
-        good, healthy = {a.rule: a.episodes for a in run.assess().alerts}, len(run.signals())
+        good, healthy = {a.rule: a.episodes for a in run.assess().alerts}, run.assess().rows
     assert steps == healthy
     assert result["labels"] == {"collapsed": 1, "held": 1, "lr-jump": 1}  # the test run is not seen
     assert result["healthy_steps"] == healthy

@@ -126,6 +126,7 @@ def sample_bank(tmp_path_factory) -> Path:
 def test_an_exported_run_is_judged_like_the_recorded_one(sample_bank, name):
     with open_run(SAMPLES / name) as run:
         recorded, assessed, actions = run.signals(), run.assess(), run.action_signals()
+    recorded = recorded[: assessed.rows]  # the last evaluation is in the index
     stored = bank.exported_signals(name, sample_bank)
     for column in SIGNALS.names:
         np.testing.assert_allclose(

@@ -107,9 +107,9 @@ def events_of(
         event = Event(alarm.rule, alarm.severity, alarm.cause, _first_sight(step, pair), end)
         event = _dated(event, e, boundaries)
         firings = [start for a in pair for start, _ in a.episodes if start >= event.start]
-        seen = min(firings, default=event.alarm_step)
-        high = None if event.high is None else min(event.high, seen)
-        events.append(replace(event, alarm_step=seen, high=high))
+        sight = min(firings, default=event.alarm_step)
+        high = None if event.high is None else min(event.high, sight)
+        events.append(replace(event, alarm_step=sight, high=high))
     return sorted(events, key=lambda event: (event.start, -event.severity.rank, event.alarm_step))
 
 

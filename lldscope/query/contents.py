@@ -14,7 +14,7 @@ from ..storage.manifest import Manifest
 from .database import Database
 from .part_index import PartIndex, step_ranges
 from .signal_engine import SignalEngine
-from .starts import Starts, last_trained, sizes_of
+from .starts import Starts, last_training_step, sizes_of
 from .views import SIGNAL_TABLES
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Contents:
         self._starts: tuple[object, Starts] = None, starts  # as of a state of the parts
         # The last step that has signals, if all went well.
         self._last = max((p.last_step for p in self.parts.parts), default=-(2**31))
-        self._last_trained = last_trained(self.parts.parts, starts.limits)
+        self._last_training_step = last_training_step(self.parts.parts, starts.limits)
 
     def close(self) -> None:
         self.db.close()
@@ -99,7 +99,7 @@ class Contents:
     def _compute(self) -> None:
         """Signals from the first dirty step on, from the parts that hold such steps."""
         first_step = self.parts.dirty_from or 0
-        if (n := self._rows_trained()) < len(steps := self.db.columns()["step"]):
+        if (n := self._training_rows()) < len(steps := self.db.columns()["step"]):
             first_step = min(first_step, steps[n].as_py())
         if first_step <= self._last:
             self.db.forget_signals(first_step)
@@ -126,20 +126,20 @@ class Contents:
 
     def _settle(self) -> None:
         self.parts.dirty_from = None
-        self._last_trained = last_trained(self.parts.trusted(), self.starts().limits)
+        self._last_training_step = last_training_step(self.parts.trusted(), self.starts().limits)
 
-    def _rows_trained(self) -> int:
+    def _training_rows(self) -> int:
         """The number of rows of signals up to the last step that was trained."""
         steps = self.db.columns()["step"]
         n = len(steps)
-        while n and steps[n - 1].as_py() > self._last_trained:
+        while n and steps[n - 1].as_py() > self._last_training_step:
             n -= 1
         return n
 
     def trained_columns(self) -> dict[str, Any]:
         """The signals up to the last step that was trained: an evaluation after it says nothing of
         a step."""
-        columns, n = self.db.columns(), self._rows_trained()
+        columns, n = self.db.columns(), self._training_rows()
         is_all = n == len(columns["step"])
         return columns if is_all else {name: column[:n] for name, column in columns.items()}
 

@@ -125,7 +125,7 @@ class Starts:
         }
 
 
-def last_trained(parts: Iterable[Part], limits: Mapping[tuple[int, int], int]) -> int:
+def last_training_step(parts: Iterable[Part], limits: Mapping[tuple[int, int], int]) -> int:
     """The last step that was trained; later rows that count are of evaluations or scalars."""
     steps = [p for p in parts if p.table == "steps"]
     lasts = (min(p.last_step, limits.get((p.attempt, p.rank), 2**31) - 1) for p in steps)

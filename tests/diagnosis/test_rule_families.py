@@ -124,9 +124,9 @@ def test_no_share_is_taken_of_a_reward_that_was_under_zero(before, after, words)
 
 @pytest.mark.parametrize(("delta", "words"), [(0.3, "the step gain: "), (-0.3, "the step do: ")])
 def test_retention_loss_calls_no_loss_a_gain(delta, words):
-    rows = np.arange(100)
-    own, kept = np.where(rows < 50, 0.3, delta), np.where(rows < 50, 0.02, -0.8)
-    alarm = alert(assess(frame({"delta_correct": own, "retention_delta": kept})), "retention-loss")
+    signals = {"delta_correct": (0.3, delta), "retention_delta": (0.02, -0.8)}
+    table = {name: np.where(np.arange(100) < 50, *levels) for name, levels in signals.items()}
+    alarm = alert(assess(frame(table)), "retention-loss")
     assert alarm is not None
     assert words in alarm.message
 

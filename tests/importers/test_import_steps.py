@@ -27,7 +27,7 @@ Row = dict[str, float]
 def rows() -> list[Row]:
     """The sample run that degrades, as if each of its steps were the fifth of a trainer."""
     with lldscope.open_run(ROOT / "sample_runs" / "grpo") as run:
-        signals = run.signals()[["reward", "entropy", "grad_norm"]].to_dict("records")
+        signals = run.signals()[["reward", "entropy", "grad_norm"]].dropna().to_dict("records")
     return [{"step": EVERY * (i + 1), **row} for i, row in enumerate(signals)]
 
 

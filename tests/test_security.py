@@ -97,6 +97,10 @@ OUTSIDE = [
 def test_a_manifest_entry_cannot_leave_the_run(make_run, tmp_path):
     path = make_run(steps=range(3))
     before = lldscope.open_run(path).signals()
+    with open(manifest_path(path, 1, 0), "ab") as manifest:
+        manifest.write(json_files.with_checksum('{"time": "none"}'))
+    (why,) = lldscope.open_run(path).damaged.values()
+    assert why.startswith("1 line cannot be read (line 3: ")
     (tmp_path / "secret.parquet").write_bytes(next((path / "steps").glob("*.parquet")).read_bytes())
     with open(manifest_path(path, 1, 0), "ab") as manifest:
         for table, file in OUTSIDE:
@@ -104,7 +108,7 @@ def test_a_manifest_entry_cannot_leave_the_run(make_run, tmp_path):
             line = json.dumps({"time": 1, "parts": {table: entry}})
             manifest.write(json_files.with_checksum(line))
     run = lldscope.open_run(path)
-    message = f"{len(OUTSIDE)} lines cannot be read (line 3: "
+    message = f"{1 + len(OUTSIDE)} lines cannot be read (line 3: "
     assert run.damaged["manifest/a1-r0.jsonl"].startswith(message)
     assert run.signals().equals(before)
 

@@ -31,6 +31,8 @@ def test_the_error_is_that_of_rounding(kind):
     assert np.allclose(np.sqrt(12 * errors[inside]), spacing.double().abs().numpy()[inside])
     error = (exact - rounded.double()).square().mean().item()
     assert errors.mean() == pytest.approx(error, rel=0.05)
+    with_others = np.append(rounded.double().numpy(), [np.nan, 0.0])
+    assert rounding_error_sq(with_others)[[0, -1]].tolist() == [errors[0], 0.0]
 
 
 def test_finer_numbers_and_too_few_are_left_alone():

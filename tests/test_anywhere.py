@@ -103,7 +103,7 @@ def test_signals_do_not_depend_on_the_order_of_rows_or_on_threads(tmp_path, monk
     monkeypatch.setattr(signal_engine.duckdb, "connect", connect)
     with (open_run(ROOT / "sample_runs" / "grpo") as run, open_run(shuffled) as other):
         expected, signals = run.signals(), other.signals()
-    assert len(expected) == 130
+    assert len(expected) == 131
     assert expected["delta_correct"].count() > 120
     for name in expected:
         values = [frame[name].to_numpy(float, na_value=np.nan) for frame in (signals, expected)]

@@ -32,10 +32,11 @@ _CALM = (palette.VERDICTS["healthy"].color, 9)  # no alarm, where most checks ar
 
 def step_bar(snapshot: Snapshot) -> list[Any]:
     """The bar, with the data by which the browser finds a step; empty before the first step."""
-    table = snapshot.subject.table
-    steps = table["step"].to_numpy(float)
-    if not len(steps):
+    table, last = snapshot.subject.table, snapshot.state.last_step
+    if last is None:
         return []
+    table = table[table["step"] <= last]  # without an evaluation after it
+    steps = table["step"].to_numpy(float)
     rank, firing = _judged(snapshot, steps)
     width = -(-len(steps) // MOST_CELLS)
     starts = np.arange(0, len(steps), width)

@@ -69,7 +69,8 @@ def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
             for rule, query in declared.items():
                 try:
                     cut = looks_ahead(query, signals) if len(signals) else None
-                    error = cut and f"looks at later steps than the first {cut} rows"
+                    ahead = f"looks at later steps than the first {cut} rows"
+                    error = None if cut is None else ahead
                 except UsageError as problem:
                     error = str(problem)
                 has_failed |= error is not None

@@ -14,7 +14,7 @@ from ..storage.manifest import Manifest
 from .database import Database
 from .part_index import PartIndex, step_ranges
 from .signal_engine import SignalEngine
-from .starts import Starts, last_training_step, sizes_of
+from .starts import Starts, sizes_of
 from .views import SIGNAL_TABLES
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Contents:
         self._starts: tuple[object, Starts] = None, starts  # as of a state of the parts
         # The last step that has signals, if all went well.
         self._last = max((p.last_step for p in self.parts.parts), default=-(2**31))
-        self._last_training_step = last_training_step(self.parts.parts, starts.limits)
+        self._last_training_step = starts.last_training_step  # that the signals rest on
 
     def close(self) -> None:
         self.db.close()
@@ -126,7 +126,7 @@ class Contents:
 
     def _settle(self) -> None:
         self.parts.dirty_from = None
-        self._last_training_step = last_training_step(self.parts.trusted(), self.starts().limits)
+        self._last_training_step = self.starts().last_training_step
 
     def _training_rows(self) -> int:
         """The number of rows of signals up to the last step that was trained."""

@@ -22,7 +22,7 @@ from ..core.schema import SIGNALS, VIEWS
 from ..storage.part import Part
 from .database import DUCKDB_2, create_empty, in_columns, queries_of, scan, stored_columns
 from .sandbox import confine, quote
-from .starts import Starts, last_training_step
+from .starts import Starts
 from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
 FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
@@ -70,14 +70,13 @@ class SignalEngine:
 
         `parts` are the valid ones of the run, `tokens_before` the tokens of earlier steps.
         """
-        end = last_training_step(parts, starts.limits)
         parts = [p for p in parts if p.last_step >= first and p.first_step <= last]
 
         def rows_of(table: str) -> str:
             _, counted = queries_of(self._run, table, parts, starts)
             return f"FROM ({counted}) WHERE step BETWEEN {first} AND {last}"
 
-        return self._signals(parts, rows_of, tokens_before, [end])
+        return self._signals(parts, rows_of, tokens_before, [starts.last_training_step])
 
     def signals_of(
         self, runs: Sequence[tuple[Path, Sequence[Part]]]
@@ -102,7 +101,7 @@ class SignalEngine:
             return in_columns(table, f"{rows} USING (filename)")
 
         answer: list[dict[str, pa.Table]] = [{} for _ in runs]
-        ends = [last_training_step(of_run, {}) for _, of_run in runs]
+        ends = [Starts(of_run, {}).last_training_step for _, of_run in runs]
         for name, table in self._signals(parts, rows_of, None, ends):
             moved = table["step"].to_numpy()
             bounds = np.searchsorted(moved, STEPS * np.arange(len(runs) + 1) - STEPS // 2)

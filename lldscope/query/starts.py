@@ -38,9 +38,12 @@ class Starts:
     resumes   attempt → its first step, of those in which the run began or resumed
     limits    (attempt, rank) → the step from which on its rows were given up
     unclear   attempt → the ranks that were in the run before and are not in it
+
+    `last_training_step` is the last step that was trained (−2³¹ if none was): later rows that count
+    are of evaluations or scalars.
     """
 
-    def __init__(self, parts: Iterable[Part], sizes: Mapping[int, int]) -> None:
+    def __init__(self, parts: Sequence[Part], sizes: Mapping[int, int]) -> None:
         spans: dict[Owner, tuple[int, int]] = {}
         for p in (p for p in parts if p.table in STEP_TABLES):
             first, last = spans.get(p.name.owner, (p.first_step, p.last_step))
@@ -70,6 +73,11 @@ class Starts:
             leavers = {r: min(of_ranks.values()) for r in ranks if r >= sizes.get(attempt, r + 1)}
             for rank, first in (leavers | of_ranks).items():
                 limits[rank] = min(first, limits.get(rank, first))
+        ends = (
+            min(p.last_step, self.limits.get((p.attempt, p.rank), 2**31) - 1)
+            for p in parts if p.table == "steps"
+        )
+        self.last_training_step = max(ends, default=-(2**31))
 
     def groups(self, table: str, parts: Sequence[Part]) -> Iterator[Group]:
         """The parts of a table with rows that count, by which of their rows do.
@@ -123,13 +131,6 @@ class Starts:
             for attempt, absent in self.unclear.items()
             for owners in [present[attempt]]
         }
-
-
-def last_training_step(parts: Iterable[Part], limits: Mapping[tuple[int, int], int]) -> int:
-    """The last step that was trained; later rows that count are of evaluations or scalars."""
-    steps = [p for p in parts if p.table == "steps"]
-    lasts = (min(p.last_step, limits.get((p.attempt, p.rank), 2**31) - 1) for p in steps)
-    return max(lasts, default=-(2**31))
 
 
 def _ranks(ranks: Iterable[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -48,7 +49,8 @@ def content(path):
 def answer(run):
     before = content(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lldscope_trainer.blame.answer.LEAST_DRAWS", 2)
+        for module in ("answer", "experiment"):
+            patch.setattr(f"lldscope_trainer.blame.{module}.LEAST_DRAWS", 2)
         answer = blame(run, 2, 2)
     assert content(run) == before
     return answer
@@ -112,18 +114,24 @@ def test_measures_are_sums_over_tokens(trainer, run):
     trainer.restore(find_checkpoint(run, 2))
 
 
-def test_the_interval_is_students():
+def test_the_interval_is_students(run):
     mean, low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     assert mean == 4.5
     assert (high - low) / 2 == pytest.approx(2.364624 * 6**0.5 / 8**0.5, abs=2e-3)
     assert interval([1.0] * 5) is None
+    with pytest.raises(LldscopeError, match="at least 6 new batches, not 5"):
+        blame(run, 2, 5)
 
 
 @pytest.mark.slow
 def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypatch):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
-    monkeypatch.setattr("lldscope_trainer.blame.experiment.blame", lambda *_: answer)
+    answers = iter([replace(answer, draws=0), answer, answer])
+    monkeypatch.setattr("lldscope_trainer.blame.experiment.blame", lambda *_: next(answers))
+    done = CliRunner().invoke(command, [str(copy), "--draws", "0"])
+    assert "No new batches were drawn" in done.stdout
+    assert "[95 %]" not in done.stdout
     done = CliRunner().invoke(command, [str(copy), "--step", "2"])
     assert done.exit_code == 0, done.output
     text = done.stdout.replace("\n", " ")

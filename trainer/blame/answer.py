@@ -48,6 +48,8 @@ class BlameAnswer:
         """What lowers the likelihood of correct responses, over the draws, in a sentence."""
         results = {r.name: r for r in self.variants}
         was = results[AS_IT_WAS].delta
+        if not self.draws:
+            return "No new batches were drawn: these are the numbers of one batch."
         if was is None:
             return (
                 f"Fewer than {LEAST_DRAWS} draws have a correct response in a mixed group: "

@@ -23,8 +23,9 @@ FOLDER = "blame"
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--step", type=click.IntRange(min=0),
               help="By default the one with the lowest Δ after a checkpoint.")
-@click.option("--draws", type=click.IntRange(min=6), default=8, show_default=True,
-              help="New batches to sample with the same weights, for the intervals.")
+@click.option("--draws", type=click.IntRange(min=0), default=8, show_default=True,
+              help="New batches to sample with the same weights, for the intervals: at least 6, or "
+                   "0 for a quick look at the recorded batch.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def blame(run: Path, step: int | None, draws: int, as_json: bool) -> None:
     """Run one recorded update again, each time with one thing changed.
@@ -76,10 +77,11 @@ def _show(answer: BlameAnswer) -> None:
     for r in answer.variants:
         cells = "".join(f"{_number(r.measures[name], name):>{n}}" for _, name, n in columns)
         click.echo(f"{r.name:{width}}{cells}")
-    heads = f"  {'Δ correct [95 %]':22}  difference [95 %]"
-    click.echo(f"\n{f'{answer.draws} new batches':{width}}{heads}")
-    for r in answer.variants:
-        click.echo(f"{r.name:{width}}  {_interval(r.delta):22}  {_interval(r.change)}")
+    if answer.draws:
+        heads = f"  {'Δ correct [95 %]':22}  difference [95 %]"
+        click.echo(f"\n{f'{answer.draws} new batches':{width}}{heads}")
+        for r in answer.variants:
+            click.echo(f"{r.name:{width}}  {_interval(r.delta):22}  {_interval(r.change)}")
     click.echo("\n" + fill(answer.sentence))
 
 

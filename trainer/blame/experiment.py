@@ -14,7 +14,7 @@ from lldscope.core.errors import UsageError
 
 from ..checkpoint import Checkpoint, Checkpoints, find_checkpoint
 from ..train import Sample, Trainer
-from .answer import BlameAnswer, Result, interval
+from .answer import LEAST_DRAWS, BlameAnswer, Result, interval
 from .recorded import last_checkpoint, recorded_settings, refuse_changes
 from .variants import correct_rows, delta_correct, measure, probe_set, update, variants
 
@@ -28,10 +28,12 @@ def blame(
 ) -> BlameAnswer:
     """Repeat the update of a step with changes; the run is only read.
 
-    `draws`: new batches to sample with the same weights and the step's questions. `advance`
+    `draws`: new batches to sample with the same weights and the step's questions, or 0. `advance`
     receives the current task, its progress and its total. Raises UsageError if the run, the step or
     the checkpoint does not allow it.
     """
+    if 0 < draws < LEAST_DRAWS:
+        raise UsageError(f"An interval needs at least {LEAST_DRAWS} new batches, not {draws}.")
     run = open_run(path)
     config = recorded_settings(run)
     step = _step(run, path) if step is None else step

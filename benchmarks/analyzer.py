@@ -25,6 +25,12 @@ from .long_run import write_long_run, write_steps
 from .memory import resident
 
 LIVE = (500, 500, 4)  # steps, responses and actions of the run that is followed
+JOIN = """SELECT count(correct) FROM '{run}/actions/*.parquet'
+    LEFT JOIN '{run}/responses/*.parquet' USING (step, rank, response_id)"""
+BY_RESPONSE = """SELECT step, rank, response_id, count(*), sum(n_tokens), sum(logp_old_sum::DOUBLE),
+        sum(logp_post_sum::DOUBLE), count(logp_post_sum), sum(rounding_sq_sum::DOUBLE)
+    FROM '{run}/actions/*.parquet' GROUP BY ALL"""
+"""What any Δ of responses by class rests on."""
 FOLLOWED = 30  # steps that are added to it, one by one
 
 
@@ -40,6 +46,9 @@ def main(run: Path | None = None) -> None:
         print(
             f"plain aggregate in DuckDB   {scan:.2f} s (all that signals need of actions, by step)"
         )
+        for what, of in (("joined with responses", JOIN), ("six sums by response", BY_RESPONSE)):
+            query = of.format(run=run)
+            print(f"{what:27} {least(lambda query=query: duckdb.execute(query)):.2f} s in DuckDB")
         # In a process of its own: what it needs at most is told of a whole process.
         code = f"from benchmarks.analyzer import signals; signals({str(run)!r}, {scan})"
         subprocess.run([sys.executable, "-c", code], check=True)

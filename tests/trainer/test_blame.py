@@ -75,8 +75,8 @@ def test_the_replay_is_the_record_to_the_bit(answer):
 @pytest.mark.slow
 def test_every_variant_is_measured_and_changes_what_it_says(answer, run):
     results = {r.name: r for r in answer.variants}
-    assert {"as it was", "LLDS, action gate", "KL 0.05", "without shared prefixes",
-            "one update instead of 2"} <= set(results)
+    assert {"as it was", "LLDS, action gate", "momentum alone", "KL 0.05",
+            "without shared prefixes", "one update instead of 2"} <= set(results)
     was = results["as it was"]
     assert was.change[0] == 0
     assert all(r.measures["kl"] > 0 and r.measures["entropy"] > 0 for r in answer.variants)
@@ -111,6 +111,24 @@ def test_measures_are_sums_over_tokens(trainer, run):
     assert values["delta_correct"] == pytest.approx(sum(delta[r] for r in right) / len(right), 1e-3)
     assert values["kl"] == pytest.approx(kl / n, rel=1e-2)
     assert values["entropy"] == pytest.approx(entropy / n, rel=1e-3)
+    trainer.restore(find_checkpoint(run, 2))
+
+
+def test_momentum_alone_is_adamw_with_a_gradient_of_0(trainer, run):
+    trainer.restore(find_checkpoint(run, 2))
+    adamw = trainer.updater._optimizer._adamw
+    (group,) = adamw.param_groups
+    weight, (b1, b2) = group["params"][0], group["betas"]
+    state, expected = adamw.state[weight], weight.detach().clone()
+    m, v, t = state["exp_avg"].clone(), state["exp_avg_sq"].clone(), int(state["step"])
+    (momentum,) = (one for one in variants.variants(trainer.config, trainer.updater.cures)
+                   if one.name == "momentum alone")
+    update(trainer, trainer.sample(2), momentum)
+    for n in range(t + 1, t + 3):  # Loshchilov and Hutter 2019, Alg. 2
+        m, v = b1 * m, b2 * v
+        expected *= 1 - group["lr"] * group["weight_decay"]
+        expected -= group["lr"] * (m / (1 - b1**n)) / ((v / (1 - b2**n)).sqrt() + group["eps"])
+    torch.testing.assert_close(weight.detach(), expected)
     trainer.restore(find_checkpoint(run, 2))
 
 

@@ -10,7 +10,7 @@ from statistics import NormalDist, fmean, stdev
 from lldscope.storage import json_files
 
 AS_IT_WAS, POSITIVE, HALF_RATE = "as it was", "only positive advantages", "half the learning rate"
-LLDS, NO_LLDS = "LLDS, action gate", "without LLDS"
+LLDS, NO_LLDS, MOMENTUM = "LLDS, action gate", "without LLDS", "momentum alone"
 LEAST_DRAWS = 6
 """The least number of batches for an interval."""
 

@@ -18,7 +18,7 @@ from ..guard import Cures
 from ..policy.logprobs import action_scores, by_tokens
 from ..rollout.batch import RolloutBatch
 from ..train import Sample, Trainer
-from .answer import AS_IT_WAS, HALF_RATE, LLDS, NO_LLDS, POSITIVE
+from .answer import AS_IT_WAS, HALF_RATE, LLDS, MOMENTUM, NO_LLDS, POSITIVE
 
 KL = 0.05
 """KL coefficient for the variant with KL, if the run has none."""
@@ -44,6 +44,8 @@ def variants(config: TrainConfig, cures: Cures) -> list[Variant]:
         Variant(AS_IT_WAS),
         Variant(POSITIVE, _negative),
         Variant("only negative advantages", _positive),
+        Variant(MOMENTUM, _every, cures={"llds": "off"},
+                settings={"kl_coefficient": 0.0, "entropy_coefficient": 0.0}),
         Variant("without unlikely negatives", _unlikely_negative),
         Variant("without shared prefixes", _shared_prefix),
         Variant(LLDS, cures={"llds": "action"}) if cures.llds == "off"
@@ -75,6 +77,10 @@ def update(trainer: Trainer, sample: Sample, variant: Variant) -> RolloutBatch:
     finally:
         updater.config = config
     return batch
+
+
+def _every(sample: Sample) -> Tensor:
+    return torch.ones_like(sample.batch.advantages[:, None], dtype=torch.bool)
 
 
 def _negative(sample: Sample) -> Tensor:

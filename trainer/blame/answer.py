@@ -64,8 +64,8 @@ class BlameAnswer:
         if was[0] < 0 < was[2]:
             parts.append("chance may explain it")
         others = {
-            POSITIVE: "without negative advantages", LLDS: "with LLDS", NO_LLDS: "without LLDS",
-            HALF_RATE: "at half the learning rate",
+            POSITIVE: "without negative advantages", MOMENTUM: "by momentum alone",
+            LLDS: "with LLDS", NO_LLDS: "without LLDS", HALF_RATE: "at half the learning rate",
         }
         for name, words in others.items():
             if was[0] < 0 and name in results and (delta := results[name].delta):

@@ -346,9 +346,9 @@ class Account:
             return Fall(step - SMOOTH, step)
         return Fall(event.onset_step, event.high)
 
-    def led_to_loss(self, supported: bool = True) -> list[tuple[int, Alert]]:
+    def led_to_loss(self) -> list[tuple[int, Alert]]:
         """Possible causes of the current loss of the outcome, with the step at which each began,
-        most certain first. `supported` restricts look-alikes to those that the log supports.
+        most certain first. Of look-alikes only those count that the log supports.
         Resolved alarms count too: in a broken run, broken values become the usual ones after a
         while."""
         if (fall := self.fall()) is None:
@@ -357,7 +357,7 @@ class Account:
         for a in self.alerts:
             is_cause = a.rule in self.causes or (a.rule in PHASES and "lld" in self.causes)
             may_be = is_cause or a.rule == "step-change" or a.rule in OF_THE_POLICY - {*LOOK_ALIKES}
-            if not (may_be or (not supported and a.rule in LOOK_ALIKES)) or a.severity == "info":
+            if not may_be or a.severity == "info":
                 continue
             for fired, resolved in a.episodes:
                 began = self.start(a) if fired == a.start else fired
@@ -404,7 +404,7 @@ class Account:
         beginning is not known exactly, only steps from SMOOTH before the alarm count."""
         led_to = ("lld-decay", "lld-collapse") if alarm.rule == "lld-collapse" else (alarm.rule,)
         alarms = [a for a in self.alerts if a.rule in led_to]
-        signs = [a for _, a in self.led_to_loss(supported=False)] if alarm.rule in OUTCOME else []
+        signs = [a for _, a in self.led_to_loss()] if alarm.rule in OUTCOME else []
         return min(self._before(a) for a in (*alarms, *signs))
 
     def _before(self, alarm: Alert) -> int:

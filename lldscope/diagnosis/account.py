@@ -286,11 +286,11 @@ class Account:
         alarm = self._leading([a for a in firing if a.severity == firing[0].severity])
         step, sound = self.start(alarm), self.sound_step()
         cause = restart = with_it = decay = plunge = None
-        if alarm.rule in OUTCOME:
+        if alarm.rule in OUTCOME and (fall := self.fall()):
             cause = next(iter(self.led_to_loss()), None)
-            restart = None if cause else self.restart()
+            restart = None if cause else self.restart(fall)
             if cause is None and restart is None:
-                with_it, plunge = self.came_with_it(), self.plunge
+                with_it, plunge = self.came_with_it(fall), self.plunge
         if sound is not None:
             spoiled = restart if plunge is None else plunge.step
             sound = sound if spoiled is None else min(sound, spoiled - 1)
@@ -377,19 +377,15 @@ class Account:
         is_from_outside = alarm.rule in FROM_OUTSIDE or at_once
         return high < fall.first or (is_from_outside and began <= fall.latest)
 
-    def came_with_it(self) -> tuple[int, Alert] | None:
+    def came_with_it(self, fall: Fall) -> tuple[int, Alert] | None:
         """The first change of the policy at about the step at which the loss began."""
-        if (fall := self.fall()) is None:
-            return None
         alarms = [a for a in self.alerts if a.rule in OF_THE_POLICY and a.severity != "info"]
         signs = [(start, a) for a in alarms if fall.first - SMOOTH < (start := self.start(a))]
         during = [sign for sign in signs if sign[0] <= max(fall.latest, fall.first + SMOOTH)]
         return min(during, key=lambda sign: sign[0], default=None)
 
-    def restart(self) -> int | None:
+    def restart(self, fall: Fall) -> int | None:
         """The restart at which the outcome was lost."""
-        if (fall := self.fall()) is None:
-            return None
         return max((s for s in self.restarts if fall.first - LAG <= s <= fall.latest), default=None)
 
     def sound_step(self) -> int | None:

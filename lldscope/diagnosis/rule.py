@@ -248,7 +248,7 @@ def firing(holds: Flags, for_steps: int, clear_steps: int, back: Flags | None = 
         later = clears[np.searchsorted(clears, t) :]
         end = int(later[0]) if len(later) else len(out)
         out[t:end] = since
-        t, since = end, since if end == len(out) and not len(later) else -1
+        t, since = end, -1 if len(later) else since
     state.value = since
     return out
 

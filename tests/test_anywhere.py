@@ -141,9 +141,9 @@ def test_of_rollouts_that_lost_as_much_the_first_are_read():
     batch = Batch(
         step=0, mask=mask, prompt_ids=[[1]] * n, completion_ids=[[1] * 3] * n,
         rewards=correct.astype(float), correct=correct.tolist(), group_ids=np.zeros(n, int),
-        old=Scores(old, every), post=Scores(post, every),
+        old=Scores(old, every), post=Scores(post, np.arange(n) != 8),
     )
-    assert largest_drops(batch, 4) == [2, 5, 8, 14]
+    assert largest_drops(batch, 4) == [2, 5, 14, 20]
 
 
 def test_the_decisive_tests_are_there():

@@ -286,11 +286,11 @@ class Account:
         alarm = self._leading([a for a in firing if a.severity == firing[0].severity])
         step, sound = self.start(alarm), self.sound_step()
         cause = restart = with_it = decay = plunge = None
-        if alarm.rule in OUTCOME:
+        if alarm.rule in OUTCOME and (fall := self.fall()):
             cause = next(iter(self.led_to_loss()), None)
-            restart = None if cause else self.restart()
+            restart = None if cause else self.restart(fall)
             if cause is None and restart is None:
-                with_it, plunge = self.came_with_it(), self.plunge
+                with_it, plunge = self.came_with_it(fall), self.plunge
         if sound is not None:
             spoiled = restart if plunge is None else plunge.step
             sound = sound if spoiled is None else min(sound, spoiled - 1)
@@ -346,9 +346,9 @@ class Account:
             return Fall(step - SMOOTH, step)
         return Fall(event.onset_step, event.high)
 
-    def led_to_loss(self, supported: bool = True) -> list[tuple[int, Alert]]:
+    def led_to_loss(self) -> list[tuple[int, Alert]]:
         """Possible causes of the current loss of the outcome, with the step at which each began,
-        most certain first. `supported` restricts look-alikes to those that the log supports.
+        most certain first. Of look-alikes only those count that the log supports.
         Resolved alarms count too: in a broken run, broken values become the usual ones after a
         while."""
         if (fall := self.fall()) is None:
@@ -357,7 +357,7 @@ class Account:
         for a in self.alerts:
             is_cause = a.rule in self.causes or (a.rule in PHASES and "lld" in self.causes)
             may_be = is_cause or a.rule == "step-change" or a.rule in OF_THE_POLICY - {*LOOK_ALIKES}
-            if not (may_be or (not supported and a.rule in LOOK_ALIKES)) or a.severity == "info":
+            if not may_be or a.severity == "info":
                 continue
             for fired, resolved in a.episodes:
                 began = self.start(a) if fired == a.start else fired
@@ -377,19 +377,15 @@ class Account:
         is_from_outside = alarm.rule in FROM_OUTSIDE or at_once
         return high < fall.first or (is_from_outside and began <= fall.latest)
 
-    def came_with_it(self) -> tuple[int, Alert] | None:
+    def came_with_it(self, fall: Fall) -> tuple[int, Alert] | None:
         """The first change of the policy at about the step at which the loss began."""
-        if (fall := self.fall()) is None:
-            return None
         alarms = [a for a in self.alerts if a.rule in OF_THE_POLICY and a.severity != "info"]
         signs = [(start, a) for a in alarms if fall.first - SMOOTH < (start := self.start(a))]
         during = [sign for sign in signs if sign[0] <= max(fall.latest, fall.first + SMOOTH)]
         return min(during, key=lambda sign: sign[0], default=None)
 
-    def restart(self) -> int | None:
+    def restart(self, fall: Fall) -> int | None:
         """The restart at which the outcome was lost."""
-        if (fall := self.fall()) is None:
-            return None
         return max((s for s in self.restarts if fall.first - LAG <= s <= fall.latest), default=None)
 
     def sound_step(self) -> int | None:
@@ -404,7 +400,7 @@ class Account:
         beginning is not known exactly, only steps from SMOOTH before the alarm count."""
         led_to = ("lld-decay", "lld-collapse") if alarm.rule == "lld-collapse" else (alarm.rule,)
         alarms = [a for a in self.alerts if a.rule in led_to]
-        signs = [a for _, a in self.led_to_loss(supported=False)] if alarm.rule in OUTCOME else []
+        signs = [a for _, a in self.led_to_loss()] if alarm.rule in OUTCOME else []
         return min(self._before(a) for a in (*alarms, *signs))
 
     def _before(self, alarm: Alert) -> int:

@@ -84,11 +84,11 @@ def since_row(e: Evidence, rule: Rule) -> Rows:
 
 
 def _ranks(rule: Rule, e: Evidence, since: Rows) -> NDArray[np.int64]:
-    ranks = np.where(solved(e) & rule.inside, 0, rule.severity.rank)
+    ranks = np.full(len(since), rule.severity.rank)
     if (grave := rule.measure(e).grave) is not None:
-        ranks[~grave & (ranks > 0)] -= 1
+        ranks -= ~grave
     if rule.inside:
-        ranks = np.where(outcome(e).rises | _risen_since(e, since), 0, ranks)
+        ranks[solved(e) | outcome(e).rises | _risen_since(e, since)] = 0
     return ranks
 
 

@@ -177,7 +177,7 @@ def _brought_about_by(
     causes = [
         (cause.begin, f"{rule.id}, which fired at step {cause.span[0]}")
         for rule in CAUSES
-        if (rule.rank or 0) < (consequence.rank or 0)
+        if rule.rank < consequence.rank
         for cause in explanations(e, rule)
         if cause.begin <= of.begin + e.cadence.rows(LAG) and cause.lasts(of.begin)
     ]

@@ -10,7 +10,7 @@ __all__ = ["BY_ID", "CAUSES", "LABELS", "LOOK_ALIKES", "RULES", "STALLED", "Rule
 _FAMILIES = (lld, policy, reward, held_out, groups, responses, numerics)
 RULES: tuple[Rule, ...] = tuple(rule for family in _FAMILIES for rule in family.RULES)
 BY_ID = {rule.id: rule for rule in RULES}
-CAUSES = tuple(rule for rule in RULES if rule.rank is not None)
+CAUSES = tuple(rule for rule in RULES if rule.rank)
 LOOK_ALIKES: tuple[str, ...] = ("lld", *(rule.id for rule in CAUSES))
 LABELS = {"lld": "Lazy Likelihood Displacement", **{rule.id: rule.cause for rule in CAUSES}}
 """Look-alike → its display name."""

@@ -143,10 +143,10 @@ class Rule(Declaration):
     """An alarm computed from the signals.
 
     `phase`: the rule holds in this phase only. `inhibited`: the rule does not hold while another
-    cause explains a fall of the likelihood. `rank` is set if the rule names a cause other than LLD.
-    `fires_below`: values below the threshold are the bad ones. `guarantee` replaces `promise` for
-    one row. `inside`: a sign of the policy, not of the outcome; it is information while the reward
-    clearly rises.
+    cause explains a fall of the likelihood. `rank`: the `CauseRank` if the rule names a cause other
+    than LLD, else 0. `fires_below`: values below the threshold are the bad ones. `guarantee`
+    replaces `promise` for one row. `inside`: a sign of the policy, not of the outcome; it is
+    information while the reward clearly rises.
     """
 
     measure: Callable[[Evidence], Measurement]
@@ -155,7 +155,7 @@ class Rule(Declaration):
     clear_steps: int = 20
     phase: str | None = None
     inhibited: bool = False
-    rank: CauseRank | None = None
+    rank: int = 0
     fires_below: bool = False
     guarantee: Callable[[Evidence, int], str] | None = None
     inside: bool = False
@@ -248,7 +248,7 @@ def firing(holds: Flags, for_steps: int, clear_steps: int, back: Flags | None = 
         later = clears[np.searchsorted(clears, t) :]
         end = int(later[0]) if len(later) else len(out)
         out[t:end] = since
-        t, since = end, since if end == len(out) and not len(later) else -1
+        t, since = end, -1 if len(later) else since
     state.value = since
     return out
 

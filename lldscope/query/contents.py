@@ -139,9 +139,8 @@ class Contents:
     def trained_columns(self) -> dict[str, Any]:
         """The signals up to the last step that was trained: an evaluation after it says nothing of
         a step."""
-        columns, n = self.db.columns(), self._training_rows()
-        is_all = n == len(columns["step"])
-        return columns if is_all else {name: column[:n] for name, column in columns.items()}
+        n = self._training_rows()
+        return {name: column[:n] for name, column in self.db.columns().items()}
 
     def accept(self, tables: Mapping[str, pa.Table]) -> None:
         """Take the signals of all rows, which a batch has computed."""

@@ -68,7 +68,7 @@ class Starts:
         limits: dict[int, int] = {}  # of the ranks, in attempts before the one that is looked at
         for attempt, of_ranks in reversed(firsts.items()):
             self.limits |= {(attempt, rank): limit for rank, limit in limits.items()}
-            if attempt in self.unclear or attempt == min(firsts):
+            if attempt in self.unclear:
                 continue
             leavers = {r: min(of_ranks.values()) for r in ranks if r >= sizes.get(attempt, r + 1)}
             for rank, first in (leavers | of_ranks).items():
@@ -144,7 +144,6 @@ def sizes_of(info: Mapping[str, Any]) -> dict[int, int]:
     attempts = info.get("attempts") or []
     sizes = {a.get("attempt"): a.get("world_size") for a in attempts}
     if attempts:
-        sizes.setdefault(attempts[-1].get("attempt"), None)
         last = attempts[-1].get("attempt")
         sizes[last] = sizes[last] or info.get("world_size")
     return {a: n for a, n in sizes.items() if type(a) is int and type(n) is int and n > 0}

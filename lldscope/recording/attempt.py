@@ -73,12 +73,12 @@ def next_owner(
     are those of the run so far; `claim` creates the claim of an owner and returns whether it is
     new.
     """
-    last = max((owner.attempt for owner in owners), default=0)
+    last = max((owner.attempt for owner in owners), default=1)
     is_behind = all(owner.attempt < last for owner in owners if owner.rank == rank)
     joins = attempt is not None or is_behind or _sisters_record(beats, rank, last)
     is_told, beat = attempt is not None, beats.get(rank, {})
     if attempt is None:
-        attempt = max(1, last if joins else last + 1) if resume else 1
+        attempt = (last if joins else last + 1) if resume else 1
     candidate = Owner(attempt, rank)
     while not claim(candidate):
         runs = heartbeats.is_of(beat, candidate) and heartbeats.process_runs(beat)

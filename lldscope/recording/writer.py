@@ -133,10 +133,8 @@ class Writer(threading.Thread):
             else:
                 self._guarded(kind, self._process, kind, value)
             time.sleep(0)  # yields to a training thread that waits for the interpreter
-            many = self._sealer.bytes >= SEAL_BYTES or self._open_bytes > OPEN_STEP_BYTES
-            if many or self._sealer.age >= SEAL_SECONDS:
-                # On a busy machine there may always be another call.
-                self._guarded("writer", self._tick)
+            # On a busy machine there may always be another call.
+            self._guarded("writer", self._tick)
 
     def _process(self, kind: str, value: Any) -> None:
         if kind not in TABLES:

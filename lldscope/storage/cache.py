@@ -86,4 +86,4 @@ def _installed(name: str) -> str:
     import."""
     spec = PathFinder.find_spec(name)
     folder = Path(spec.origin).parents[1] if spec and spec.origin else Path()
-    return " ".join(sorted(path.name for path in folder.glob(f"{name}-*.dist-info"))) or name
+    return " ".join(sorted(path.name for path in folder.glob(f"{name}-*.dist-info")))

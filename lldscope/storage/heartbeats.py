@@ -86,7 +86,7 @@ def is_of(beat: Mapping[str, Any], owner: Owner) -> bool:
 def process_runs(beat: Mapping[str, Any]) -> bool:
     """True only if the heartbeat's process is known to run on this machine."""
     here = beat.get("space") == pid_namespace() is not None
-    return here and not beat.get("closed") and not process_exited(beat)
+    return here and not process_exited(beat)
 
 
 def may_run(beat: Mapping[str, Any]) -> bool:

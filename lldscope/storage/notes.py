@@ -44,8 +44,8 @@ def _append(run: Path, note: dict[str, Any]) -> None:
     try:
         json_files.append_line(run / NOTES_FILE, {"time": json_files.now(), **note})
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise LldscopeError(f"{run / NOTES_FILE} cannot be written: {why}.") from None
+        why = f"{run / NOTES_FILE} cannot be written: {error.strerror}."
+        raise LldscopeError(why) from None
 
 
 def is_note(value: Any) -> bool:

@@ -14,7 +14,7 @@ from rule_cases import frame
 from benchmarks import noise
 from lldscope.diagnosis import detectors as d
 from lldscope.diagnosis import outcome as o
-from lldscope.diagnosis.assess import assess
+from lldscope.diagnosis.assess import Judge, assess
 from lldscope.diagnosis.evidence import gather
 
 
@@ -424,7 +424,10 @@ def gathered(reward: np.ndarray):
 def test_a_reward_that_was_noisy_and_few_is_gone_once_it_stays_at_its_lowest() -> None:
     """Twelve steps of 16 rollouts, of which means cannot say that they were above 0, and then 0."""
     first = [0.38, 0.12, 0.06, 0.56, 0.06, 0.88, 0.25, 0.12, 0.0, 0.25, 0.0, 0.0, 0.06]
-    e = gathered(np.array([*first, *[0.0] * 40]))
+    reward = np.array([*first, *[0.0] * 40])
+    e, judge = gathered(reward), Judge()
+    live = [judge.look(frame({"reward": reward[:n]})) for n in (20, len(reward))]
+    assert live[1].alerts == assess(frame({"reward": reward})).alerts
     crashed = np.flatnonzero(o.halved(e))
     assert len(first) + 5 <= crashed[0] <= len(first) + 15
     assert o.halved(e)[crashed[0] :].all()

@@ -139,8 +139,8 @@ def test_a_forked_child_says_so_and_waits_for_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"rank": -1}, {"rank": "0"}, {"world_size": 0}, {"attempt": 0}, {"name": ["x"]},
-     {"group": {"a": 1}}, {"correct_rule": object()}],
+    [{"rank": -1}, {"rank": "0"}, {"rank": 1.5}, {"rank": 2**31}, {"world_size": 0},
+     {"attempt": 0}, {"name": ["x"]}, {"group": {"a": 1}}, {"correct_rule": object()}],
 )
 def test_what_no_reader_would_take_is_refused_before_anything_is_created(tmp_path, wrong):
     with pytest.raises(UsageError):

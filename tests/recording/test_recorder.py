@@ -257,8 +257,8 @@ class MuteExit(SystemExit):
         (SystemExit(None), "finished", None),
         (SystemExit(0), "finished", None),
         (SystemExit(143), "stopped", "signal 15"),
-        (SystemExit(1), "failed", "SystemExit: 1"),
-        (SystemExit(255), "failed", "SystemExit: 255"),
+        (SystemExit(128), "failed", "SystemExit: 128"),
+        (SystemExit(193), "failed", "SystemExit: 193"),
         (SystemExit("no data"), "failed", "SystemExit: no data"),
     ],
 )

@@ -60,7 +60,7 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
             values = e.so_far(o.reward_signal(e), row)
             lowest = np.nanmin(values)
             rows = int(d.consecutive(~(values > lowest))[-1])
-            before = float(np.nanmean(values[: row + 1 - rows]))
+            before = float(np.nanmean(values[:-rows]))
             return (
                 f"{m.reward_name(e)} has been {short(lowest)}, its lowest, for "
                 f"{rows * e.cadence.stride} steps, and "

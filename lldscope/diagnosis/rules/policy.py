@@ -50,6 +50,11 @@ def _sign(
 
         def message(row: int) -> str:
             times, base = float(ratio[row]), float(level[row])
+            if not (times >= limit if limit > 1 else times <= limit):
+                return (
+                    f"{what} went beyond {bound} the usual {short(base)}{unit} and is not back for "
+                    f"good (now {short(base * times)})"
+                )
             return (
                 f"{what} is {short(base * times)}{unit}, {short(times, 2)} × the usual "
                 f"{short(base)} (limit {bound})"

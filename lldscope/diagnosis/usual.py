@@ -52,6 +52,7 @@ KL_RECENT = 5  # steps whose median is compared
 KL_EARLIER = 30  # steps, at first a third of those so far
 KL_LEAST = 90  # steps before which a KL under KL_EARLY is small whatever it was before
 KL_EARLY = 1.0  # nats
+KL_SMALL = 0.01  # nats: a KL under it is small at any time, however much it has grown
 KL_FAR = 100.0  # nats, from the first step on: more than whole responses differ by
 
 
@@ -247,7 +248,8 @@ def kl_explosion(e: Evidence) -> Departure:
                 before = waiting.popleft()
                 if before > 0 and not is_open and not before <= largest:
                     largest = before
-            grows = now >= KL_EXPLOSION * largest and (t >= least or now >= KL_EARLY)
+            grows = now >= KL_EXPLOSION * largest
+            grows &= now >= (KL_SMALL if t >= least else KL_EARLY)
             departs = grows or now >= KL_FAR
             if departs and not is_open:
                 is_open, farthest = True, now

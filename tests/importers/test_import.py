@@ -159,6 +159,13 @@ def test_a_table_of_several_runs_is_read_one_run_at_a_time(run_import, text):
     assert run_import(resumed, to="resumed").steps == 3  # one run, under another id since step 3
 
 
+def test_rows_after_a_configuration_with_a_long_text(run_import, text):
+    settings = json.dumps({"type": "config", "lr": 1e-5, "command": "x" * 300})
+    rows = [json.dumps({"step": s, "mean_reward": s / 8}) for s in (1, 2, 3)]
+    outcome = run_import(text("\n".join([settings, *rows]) + "\n", "log.jsonl"))
+    assert [row["reward"] for row in signals(outcome).values()] == [0.125, 0.25, 0.375]
+
+
 def test_a_mean_under_the_name_of_a_signal_decides_the_grade_of_evidence(run_import, text):
     """As docs/importing.md says; Δ falls from step 20 on."""
     for name, grade in (

@@ -151,7 +151,7 @@ def test_a_table_with_names_of_ones_own(run_import, text):
 def test_a_table_of_several_runs_is_read_one_run_at_a_time(run_import, text):
     lines = [f"{arm},{seed},{s},0.{s}{seed}" for arm in "ab" for seed in (0, 1) for s in (1, 2, 3)]
     path = text("\n".join(["arm,seed,step,reward", *lines]) + "\n", "runs.csv")
-    with pytest.raises(UsageError, match="runs.csv holds 4 runs; .*: a 0, a 1, b 0, b 1"):
+    with pytest.raises(UsageError, match=r"holds 4 runs; .*: a 0, a 1, b 0, b 1"):
         run_import(path, to="all")
     rows = signals(run_import(path, to="one", run="b 1"))
     assert [rows[s]["reward"] for s in (1, 2, 3)] == [0.11, 0.21, 0.31]

@@ -158,9 +158,10 @@ def entropy_left(e: Evidence) -> d.Series:
 @once
 def entropy_gone(e: Evidence) -> Flags:
     """The entropy is nearly gone relative to the first steps, or nearly 0."""
-    rows = e.cadence.rows(usual.RECENT)
-    level = on_measured(e.column("entropy"), lambda v: d.trailing_median(v, rows, rows))
-    return (entropy_left(e) <= 0.0) | (level <= NO_ENTROPY)
+    entropy, rows = e.column("entropy"), e.cadence.rows(usual.RECENT)
+    level = on_measured(entropy, lambda v: d.trailing_median(v, rows, rows))
+    is_measured = d.accumulated(np.fmax, entropy) > 0  # some loops log 0 where they measure none
+    return (entropy_left(e) <= 0.0) | ((level <= NO_ENTROPY) & is_measured)
 
 
 def nonfinite(e: Evidence) -> Flags:

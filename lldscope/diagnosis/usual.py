@@ -7,7 +7,8 @@ until the level is back, the usual level and its noise are those from before. So
 never becomes the usual one, and its end is no alarm in the other direction, unless the reward has
 clearly risen meanwhile (a gain may be lost again). A trend is not noise (`detectors.swings`).
 However noisy a signal is, at most MOST limits are required; they are also required while little is
-known of the noise.
+known of the noise. A signal may have two usual levels, as the lengths of an agent that calls tools
+in some tasks: where OFTEN of the usual steps are beyond the limit, that level counts.
 
 Ratios need a signal with a true zero.
 """
@@ -33,6 +34,7 @@ LEAST = 5  # measured steps of the usual level
 RECENT = 3  # steps whose median is compared; SMOOTH if it is noisy
 CLEAR = 5.0  # standard errors
 MOST = 3.0  # times the limit, in logarithms: the most that noise asks for
+OFTEN = 0.25  # of the usual steps: where so many are beyond the limit, it is another usual level
 NEAR = 2.0  # standard errors of the usual level that count as back, up to half of the limit
 BACK = 20  # steps in a row that the level is back before an episode is over
 NUMERIC_ZERO = 1e-6  # × the largest gradient norm so far: what rounding leaves of no gradient
@@ -50,6 +52,7 @@ KL_RECENT = 5  # steps whose median is compared
 KL_EARLIER = 30  # steps, at first a third of those so far
 KL_LEAST = 90  # steps before which a KL under KL_EARLY is small whatever it was before
 KL_EARLY = 1.0  # nats
+KL_SMALL = 0.01  # nats: a KL under it is small at any time, however much it has grown
 KL_FAR = 100.0  # nats, from the first step on: more than whole responses differ by
 
 
@@ -123,6 +126,7 @@ class _Side:
     ordered: list[float] = field(default_factory=list)  # the steps of the usual level, by size
     order: deque[float] = field(default_factory=deque)  # the same, by time
     base: float = nan
+    other: float = nan  # the usual level in this direction, of a signal that has two
     errors: Sequence[float] = ()  # of the medians of the last steps
     farthest: float = nan
     is_open: bool = False
@@ -144,10 +148,15 @@ class _Side:
             if (n := len(self.ordered)) < LEAST:
                 return False
             self.base = (self.ordered[(n - 1) // 2] + self.ordered[n // 2]) / 2
+            beyond = max(int(OFTEN * n), 1)  # a single step is no level
+            self.other = self.ordered[n - 1 - beyond if self.sign > 0 else beyond]
+            if self.sign * (self.other - self.base) < self.limit:
+                self.other = self.base
             self.errors = errors
         for now, error in zip(levels, self.errors, strict=True):
             least = min(max(self.limit, CLEAR * error), MOST * self.limit)
-            if self.sign * (now - self.base) >= least and (
+            away, farther = self.sign * (now - self.base), self.sign * (now - self.other)
+            if away >= least and farther >= self.limit and (
                 gain == 0.0 or self.sign < 0
                 or exp(now) - exp(self.base) >= min(gain, exp(self.base))
             ):
@@ -239,7 +248,8 @@ def kl_explosion(e: Evidence) -> Departure:
                 before = waiting.popleft()
                 if before > 0 and not is_open and not before <= largest:
                     largest = before
-            grows = now >= KL_EXPLOSION * largest and (t >= least or now >= KL_EARLY)
+            grows = now >= KL_EXPLOSION * largest
+            grows &= now >= (KL_SMALL if t >= least else KL_EARLY)
             departs = grows or now >= KL_FAR
             if departs and not is_open:
                 is_open, farthest = True, now

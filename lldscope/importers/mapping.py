@@ -64,7 +64,8 @@ _WORDS: dict[str, str] = {
     words: signal
     for signal, names in {
         "reward": "reward|rewards|reward total|total reward|total rewards|reward score|ep rew|"
-                  "episode reward|reward selected|score|performance",
+                  "episode reward|reward selected|score|performance|group return|"
+                  "episode return|ep return",
         "reward_sd": "reward std|rewards std|reward sd|std reward|total rewards std",
         "success": "success|success rate|accuracy|acc|pass rate|solve rate|correct|correct rate|"
                    "fraction correct|correct fraction|solved",
@@ -75,7 +76,7 @@ _WORDS: dict[str, str] = {
         "loss_policy": "loss|total loss|pg loss|gradient loss|surrogate loss",
         "lr": "lr|learning rate",
         "response_tokens": "|".join(
-            f"{text} {unit}" for text in ("completion", "response", "output", "generation")
+            f"{text} {unit}" for text in ("completion", "response", "output", "generation", "gen")
             for unit in ("length", "len", "tokens")
         ),
         "truncated_share": "truncation rate|truncated rate|truncation share|truncated ratio|"

@@ -16,10 +16,19 @@ from typing import Any
 
 from ..core.errors import UsageError
 from .mapping import meaning
-from .reading import as_step, is_lost_to_rounding, natural_key, number, of_one_run, seconds_of
+from .reading import (
+    as_step,
+    choose_run,
+    head,
+    is_lost_to_rounding,
+    natural_key,
+    number,
+    of_one_run,
+    seconds_of,
+)
 from .rollouts import is_rollout
-from .rows import Candidate, first_rows, rows_of
-from .source import NO_NUMBER, Findings, Scalars, in_attempts
+from .rows import Candidate, Row, first_rows, form, rows_of
+from .source import HEAD_BYTES, NO_NUMBER, Findings, Scalars, in_attempts
 
 PROGRESS = "global_step/max_steps"  # ms-swift's: "3/200"
 # The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
@@ -32,6 +41,8 @@ STEPS = (
 _EVALUATED = "eval/global_step"  # of a row of evaluations, and of no other
 _LOGGERS = "_step"  # the logger's own count
 COUNTERS = ("iter", "update", "episode", "epoch")  # where no row has a step
+# Columns of a table that say which run a row is of.
+_RUNS = ("run", "run_id", "run_name", "arm", "experiment", "variant", "method", "algorithm", "seed")
 TIMES = ("time", "timestamp", "_timestamp", "ts")
 _SUMMARY = "train_runtime"  # marks the row that the Trainer adds at the end
 _LONG = 200  # characters; rows with longer texts are rollouts or questions
@@ -48,7 +59,8 @@ class Metrics:
         rows = file.rows
         if not rows or is_rollout(rows[0], file.columns):
             return False
-        if any(isinstance(v, str) and len(v) >= _LONG for v in rows[0].values()):
+        texts = [any(isinstance(v, str) and len(v) >= _LONG for v in r.values()) for r in rows]
+        if 2 * sum(texts) > len(texts):  # a note on the run, in its first row, is one
             return False
         column = file.columns.get("step")
         if any(StepReader(column).of(row) is not None for row in rows):
@@ -69,11 +81,34 @@ class Metrics:
 
 
 def _means(path: Path, findings: Findings) -> Iterator[Scalars]:
-    for row, key, step in _with_steps(rows_of(path, findings), path, findings):
+    for row, key, step in _with_steps(_rows_of_one_run(path, findings), path, findings):
         if planned := as_step(str(row.get(PROGRESS)).partition("/")[2]):
             findings.planned_steps = planned
         if values := numbers(inner(row), findings, {key, "epoch", *TIMES}):
             yield Scalars(step, values, time_of(row))
+
+
+def _rows_of_one_run(path: Path, findings: Findings) -> Iterator[Row]:
+    """The rows of a file; of a table of several runs those of the requested one. Runs that a column
+    tells apart begin at the same step; one that resumes goes on from a later step. Raises
+    UsageError like `choose_run`."""
+    rows, is_table = rows_of(path, findings), form(path, head(path, HEAD_BYTES)) == "csv"
+    columns = [n for n in next(iter(first_rows(path)), {}) if is_table and n.lower() in _RUNS]
+    if not columns:
+        return rows
+
+    def run_of(row: Row) -> str:
+        return " ".join(str(row[n]) for n in columns if n in row)
+
+    begins: dict[str, int] = {}
+    steps = StepReader(findings.request.columns.get("step"))
+    for row in rows_of(path, Findings()):
+        if pair := steps.of(row):
+            begins.setdefault(run_of(row), pair[1])
+    if len(set(begins.values())) == len(begins):
+        return rows
+    run = choose_run(findings.request.run, {name: name for name in begins}, path)
+    return (row for row in rows if run_of(row) == run)
 
 
 def _refuse_several_runs(paths: Sequence[Path]) -> None:

@@ -148,6 +148,24 @@ def test_a_table_with_names_of_ones_own(run_import, text):
         run_import(path, to="none", columns={"step": "nothing"})
 
 
+def test_a_table_of_several_runs_is_read_one_run_at_a_time(run_import, text):
+    lines = [f"{arm},{seed},{s},0.{s}{seed}" for arm in "ab" for seed in (0, 1) for s in (1, 2, 3)]
+    path = text("\n".join(["arm,seed,step,reward", *lines]) + "\n", "runs.csv")
+    with pytest.raises(UsageError, match=r"holds 4 runs; .*: a 0, a 1, b 0, b 1"):
+        run_import(path, to="all")
+    rows = signals(run_import(path, to="one", run="b 1"))
+    assert [rows[s]["reward"] for s in (1, 2, 3)] == [0.11, 0.21, 0.31]
+    resumed = text("run_id,step,reward\nx,1,0.1\nx,2,0.2\ny,3,0.3\n", "resumed.csv")
+    assert run_import(resumed, to="resumed").steps == 3  # one run, under another id since step 3
+
+
+def test_rows_after_a_configuration_with_a_long_text(run_import, text):
+    settings = json.dumps({"type": "config", "lr": 1e-5, "command": "x" * 300})
+    rows = [json.dumps({"step": s, "mean_reward": s / 8}) for s in (1, 2, 3)]
+    outcome = run_import(text("\n".join([settings, *rows]) + "\n", "log.jsonl"))
+    assert [row["reward"] for row in signals(outcome).values()] == [0.125, 0.25, 0.375]
+
+
 def test_a_mean_under_the_name_of_a_signal_decides_the_grade_of_evidence(run_import, text):
     """As docs/importing.md says; Δ falls from step 20 on."""
     for name, grade in (

@@ -50,6 +50,11 @@ def _sign(
 
         def message(row: int) -> str:
             times, base = float(ratio[row]), float(level[row])
+            if not (times >= limit if limit > 1 else times <= limit):
+                return (
+                    f"{what} went beyond {bound} the usual {short(base)}{unit} and is not back for "
+                    f"good (now {short(base * times)})"
+                )
             return (
                 f"{what} is {short(base * times)}{unit}, {short(times, 2)} × the usual "
                 f"{short(base)} (limit {bound})"
@@ -144,7 +149,7 @@ def kl_explosion(e: Evidence) -> Measurement:
             return f"the KL to the reference is {short(now, 2)} (limit {usual.KL_FAR:g})"
         return (
             f"the KL to the reference over {steps} steps is {short(ratio[row] * largest[row], 2)}, "
-            f"{ratio[row]:.1f} × the largest before (limit {usual.KL_EXPLOSION:g} ×)"
+            f"{short(ratio[row], 2)} × the largest before (limit {usual.KL_EXPLOSION:g} ×)"
         )
 
     return Measurement(holds, ratio, usual.KL_EXPLOSION, message)
@@ -299,8 +304,8 @@ RULES = (
         meaning="The KL to the reference grows much faster than before.",
         evidence=f"Median KL of {usual.KL_RECENT} steps: at least {usual.KL_EXPLOSION:g} × the "
         f"largest up to {usual.KL_EARLIER} steps before (at first a third of the steps so far; "
-        f"before step {usual.KL_LEAST} only from {usual.KL_EARLY:g} nats on); or "
-        f"{usual.KL_FAR:g} nats, at any time.",
+        f"before step {usual.KL_LEAST} only from {usual.KL_EARLY:g} nats on, later from "
+        f"{usual.KL_SMALL:g}); or {usual.KL_FAR:g} nats, at any time.",
         advice="Read responses of these steps: what does the reward pay for? Lower the learning "
         "rate, or raise the KL coefficient.",
         confused_with="A reference that was replaced, or a KL coefficient that was lowered.",

@@ -32,7 +32,7 @@ READ = "read responses to see what the reward pays for"
 POLICY = ("entropy", "response_tokens", "valid_searches", "tool_calls", "answered_share")
 # Names of components that say whether the answer is right, and not what it looks like.
 _RIGHT = re.compile(
-    r"(?!.*(format|tag|length))"
+    r"(?!.*(format|tag|length|penal|incorrect|inacc|mismatch))"
     r".*(acc|correct|answer|match|solve|success|pass|result|outcome|verif|em\b)", re.I
 )
 
@@ -153,8 +153,9 @@ def flat_score(e: Evidence) -> Measurement:
     holds, flat = np.zeros(len(e.step), dtype=bool), np.full(len(e.step), -1)
     for i, name in enumerate(names):
         score = e.column(name)
-        highest = np.fmax(d.accumulated(np.fmax, score), 1.0)
-        solved = m.mean(e, name, SCORE_STEPS) >= NEARLY_ALL * highest
+        highest, lowest = d.accumulated(np.fmax, score), d.accumulated(np.fmin, score)
+        solved = m.mean(e, name, SCORE_STEPS) >= NEARLY_ALL * np.fmax(highest, 1.0)
+        solved |= (highest > 0) & (highest == lowest)  # every response has had all of it
         apart = ~np.isclose(e.column("reward"), score, equal_nan=True) & ~solved
         one = ((rises >= SCORE_RISE) & (gains(name) <= o.FLAT)).any(axis=0) & apart
         flat[one & ~holds] = i

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import LldscopeError, interrupted, missing_package
+from ..core.terminal import plain
 from ..core.version import __version__
 
 if TYPE_CHECKING:
@@ -149,8 +150,6 @@ def cli(ctx: click.Context) -> None:
 
 def _printable(error: object) -> str:
     """A message without control characters: it quotes names and values of runs."""
-    from ..core.terminal import plain
-
     return "\n  ".join(plain(line) for line in str(error).split("\n"))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..storage.layout import read_run
 from .shared import LocalRun, print_json
 
 COMPACT_SCHEMA = 1
@@ -21,7 +22,6 @@ def compact(run: Path, as_json: bool) -> None:
     A running recorder's files are left alone. No row is ever deleted.
     """
     from ..storage.compaction import compact as merge
-    from ..storage.layout import read_run
 
     read_run(run)
     done = merge(run)

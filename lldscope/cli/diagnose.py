@@ -14,6 +14,7 @@ import click
 from ..core.errors import LldscopeError, SeveralRuns
 from ..core.palette import SEVERITIES
 from ..core.safe_text import counted_in
+from ..core.terminal import console, paragraph, plain
 from ..core.version import __version__
 from ..importers.addresses import is_address, is_fetched
 from ..importers.reading import listing
@@ -102,8 +103,8 @@ def _judge_all(
     if as_json:
         print_json(rows)
         return max(codes)
-    cells = ((row["run"], verdict_text(row["verdict"], row["verdict_word"]),
-              "–" if row["last_step"] is None else row["last_step"], row["cause"]) for row in rows)
+    cells = ((row["run"], verdict_text(row["verdict"], row["verdict_word"]), row["last_step"],
+              row["cause"]) for row in rows)
     print_table(("run", "verdict", "step", "what is wrong"), cells, right=(2,), wide=False)
     return max(codes)
 
@@ -133,7 +134,6 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
 def _show(answer: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from ..core.terminal import console, paragraph, plain
     from ..report.facts import Cost
     from ..report.ordinary import in_words
     from ..report.sentences import spending

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.terminal import console, paragraph, plain
 from .shared import LocalRun, print_json
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ def doctor(run: Path, repair: bool, as_json: bool) -> None:
 
 def _show(summary: str, findings: list[Finding]) -> None:
     from rich.text import Text
-
-    from ..core.terminal import console, paragraph, plain
 
     out = console()
     out.print(paragraph(out, summary))

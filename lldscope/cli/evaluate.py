@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import LldscopeError
+from ..core.terminal import console, paragraph, plain
 from .shared import arl_option, print_json, print_table, progress
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ def evaluate(
     row and those before: the higher, the more alarming. Held-out scores are left out where they
     define the label. Three controls that must fail are ranked as well.
     """
-    from ..core.errors import LldscopeError
     from ..diagnosis.assess import DEFAULT_ARL
     from ..diagnosis.registry import RULES
     from ..evaluation.bank import read_bank
@@ -97,8 +98,6 @@ def _about(evaluation: EvaluatedRun) -> dict[str, Any]:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from ..core.terminal import console, paragraph, plain
-
     labels = [name for name in LABELS if name in answer["labels"]]
     if len(labels) < len(answer["labels"]):
         labels.append(FAULTS)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.terminal import console, paragraph
+from ..runs import open_run
 from .shared import RunPath, print_json, warn_of_damage
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ def lint(run: Path, as_json: bool) -> None:
     Exit code: 0 nothing found, 10 findings; 1 internal or I/O error, 2 wrong usage.
     """
     from ..lint.examine import examine
-    from ..runs import open_run
 
     with open_run(run) as source:
         result = examine(source)
@@ -44,8 +45,6 @@ def lint(run: Path, as_json: bool) -> None:
 
 
 def _show(result: Result) -> None:
-    from ..core.terminal import console, paragraph
-
     out = console()
     for finding in result.findings:
         out.print(finding.check, style="bold yellow")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.terminal import console
+from ..storage.json_files import to_json
 from .check import exit_code
 from .shared import RunPath, arl_option, fail_on_option, rules_option, warn_of_damage
 
@@ -85,7 +87,6 @@ def watch(
     On a terminal: a status block with sparklines; otherwise a line per change. Alarms of severity
     info are shown but not sent. Exit codes are those of check; 130 after Ctrl-C.
     """
-    from ..core.terminal import console
     from ..diagnosis.registry import STALLED
     from ..monitor.follow import Follower
     from ..monitor.notify import Notifier
@@ -149,7 +150,6 @@ def _updates(
 def _json_lines() -> Show:
     """Print a line of type `waiting`, `alert` or `status` when it differs from the line before."""
     from ..monitor.health import CHECK_SCHEMA
-    from ..storage.json_files import to_json
 
     last: dict[str, Any] | None = None
 
@@ -175,7 +175,6 @@ def _json_lines() -> Show:
 
 def _plain_lines() -> Show:
     """For logs: print a line for each alarm, and when verdict, phase or life change."""
-    from ..core.terminal import console
     from .views import alert_text, status_line
 
     out = console()
@@ -210,7 +209,6 @@ def _live() -> Iterator[Show]:
     from rich.live import Live
     from rich.text import Text
 
-    from ..core.terminal import console
     from .views import alert_text, live_block
 
     with Live(console=console(live=True), auto_refresh=False) as screen:

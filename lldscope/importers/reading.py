@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from io import BufferedReader
@@ -16,9 +14,10 @@ from ..core.errors import SeveralRuns, UsageError
 from ..storage.json_files import parse
 from .source import Findings
 
-PACKED = (".gz", ".zst")
+PACKED = {".gz": "gzip", ".zst": "zstd"}
 _BLOCK = 1 << 20
-MAX_NOTEBOOK = 64 << 20  # bytes
+MAX_DOCUMENT = 64 << 20  # bytes of a JSON document or notebook, and …
+MAX_CONTAINERS = 1_000_000  # … its lists and objects
 MAX_LINE = 16 << 20  # bytes; a rollout with its token ids has some hundred KB
 _CELL = re.compile(r"<t[hd][^>]{0,200}>(.*?)</t[hd]>", re.S)
 _ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
@@ -26,13 +25,13 @@ _ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.
 
 def open_file(path: Path) -> BinaryIO:
     """The content of a file, unpacked if it is a .gz or .zst."""
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    if path.suffix == ".zst":
-        import pyarrow as pa
+    file = path.open("rb")
+    if path.suffix not in PACKED:
+        return file
+    import pyarrow as pa
 
-        return BufferedReader(pa.CompressedInputStream(pa.PythonFile(path.open("rb")), "zstd"))
-    return open(path, "rb")
+    unpacked = pa.CompressedInputStream(pa.PythonFile(file), PACKED[path.suffix])
+    return BufferedReader(unpacked)
 
 
 def bare_name(path: Path) -> str:
@@ -47,7 +46,7 @@ def head(path: Path, size: int) -> bytes:
     try:
         with open_file(path) as file:
             return file.read(size)
-    except (OSError, EOFError, zlib.error):
+    except OSError:
         return b""
 
 
@@ -80,7 +79,7 @@ def lines(
                         findings.advance(len(line))
                 elif mark in line:
                     yield line.removesuffix(b"\n"), line.endswith(b"\n")
-    except (OSError, EOFError, zlib.error) as error:
+    except OSError as error:
         why = getattr(error, "strerror", None) or error
         findings.skip(f"files that cannot be read to their end ({why})")
     findings.advance(size)
@@ -96,15 +95,10 @@ def text_lines(path: Path, findings: Findings, longest: int) -> Iterator[tuple[b
         yield from lines(path, findings, longest=longest)
         return
     try:
-        with open_file(path) as file:
-            content = file.read(MAX_NOTEBOOK + 1)
-        cells = parse(content)["cells"] if len(content) <= MAX_NOTEBOOK else None
-        outputs = [output for cell in cells or () for output in cell.get("outputs", ())]
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError):
-        cells = None
-    if cells is None:
-        findings.skip(f"notebooks that are damaged, or of more than {MAX_NOTEBOOK >> 20} MB")
-        return
+        cells = document(path, findings)["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    except (TypeError, KeyError, AttributeError):
+        outputs = []
     for output in filter(lambda value: isinstance(value, dict), outputs):
         data = output.get("data") if isinstance(output.get("data"), dict) else {}
         html = _joined(data.get("text/html"))
@@ -115,6 +109,23 @@ def text_lines(path: Path, findings: Findings, longest: int) -> Iterator[tuple[b
         for line in text.split("\n"):
             if len(line) <= longest:
                 yield line.encode("utf-8", "replace"), True
+
+
+def document(path: Path, findings: Findings) -> Any:
+    """The value of a JSON file; None (and counted) if it is invalid."""
+    try:
+        with open_file(path) as file:
+            text = file.read(MAX_DOCUMENT + 1)
+        findings.advance(len(text))
+        if len(text) > MAX_DOCUMENT or text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
+            findings.skip(
+                f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
+            )
+            return None
+        return parse(text)
+    except (OSError, ValueError):
+        findings.skip("JSON documents that are damaged or half written")
+        return None
 
 
 def _joined(value: Any) -> str:

@@ -436,7 +436,7 @@ def test_following_waits_for_the_first_step(text, tmp_path, monkeypatch, capsys)
     writes = ["starting Ray\n", "starting Ray\n" + verl_line(1)]
     monkeypatch.setattr(import_.time, "sleep", lambda seconds: text(writes.pop(0)))
     task, outcome = import_.imported((path,), tmp_path / "run", ImportRequest(), None, follow=True)
-    assert (outcome.steps, task.groups[0].source.name) == (1, "console")
+    assert (outcome.steps, next(iter(task.sources)).name) == (1, "console")
     assert capsys.readouterr().err.count("waiting") == 1  # said once
 
 

@@ -10,8 +10,6 @@ import click
 from ..storage.layout import read_run
 from .shared import LocalRun, print_json
 
-COMPACT_SCHEMA = 1
-
 
 @click.command()
 @click.argument("run", type=LocalRun("Recorders merge themselves what they write there."))
@@ -26,7 +24,7 @@ def compact(run: Path, as_json: bool) -> None:
     read_run(run)
     done = merge(run)
     if as_json:
-        print_json({"schema": COMPACT_SCHEMA, "run": str(run), **asdict(done)})
+        print_json({"schema": 1, "run": str(run), **asdict(done)})
     else:
         click.echo(
             f"{done.files_before} parts of {done.bytes_before / 1e6:.1f} MB → "

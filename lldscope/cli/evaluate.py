@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..evaluation.ranking import Ranking
     from ..evaluation.scoring import EvaluatedRun
 
-EVALUATE_SCHEMA = 1
 LABELS = ("held", "recovered", "declined", "collapsed", "grey", "degraded")
 FAULTS = "faults"  # column of the table; --json tells them apart
 
@@ -68,7 +67,7 @@ def evaluate(
     scores = score(evaluations, [*(rule.id for rule in RULES), *ANY])
     rankings = rank(runs, scorer)
     answer = {
-        "schema": EVALUATE_SCHEMA,
+        "schema": 1,
         "bank": str(bank),
         "split": split,
         "arl": arl,

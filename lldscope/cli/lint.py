@@ -16,7 +16,6 @@ from .shared import RunPath, print_json, warn_of_damage
 if TYPE_CHECKING:
     from ..lint.examine import Finding, Result
 
-LINT_SCHEMA = 1
 FINDINGS = 10  # exit code
 
 
@@ -37,7 +36,7 @@ def lint(run: Path, as_json: bool) -> None:
         result = examine(source)
         damaged = source.damaged
     if as_json:
-        print_json({"schema": LINT_SCHEMA, "run": str(run), **asdict(result)})
+        print_json({"schema": 1, "run": str(run), **asdict(result)})
     else:
         _show(result)
     warn_of_damage(damaged)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 import click
@@ -59,9 +61,6 @@ def _show(selection: dict[str, Any]) -> None:
 
 def _show_metrics(trainer: str, as_json: bool) -> None:
     """What the metrics of a trainer are."""
-    from dataclasses import asdict
-    from itertools import groupby
-
     metrics = of_trainer(trainer)
     if not metrics:
         raise UsageError(f"The atlas knows no {trainer}; it has: {', '.join(trainers())}.")
@@ -73,10 +72,10 @@ def _show_metrics(trainer: str, as_json: bool) -> None:
         out.print(source, style="bold")
         for m in group:
             stands = f"  → {m.signal}" if m.signal else ""
-            out.print(f"  {m.key}{stands}", style="bold", highlight=False)
+            out.print(f"  {m.key}{stands}", style="bold")
             for text in (
                 ", over ".join(filter(None, (m.quantity, m.over))) + (m.unit and f" [{m.unit}]"),
                 m.differs, m.caution,
             ):
                 if text:
-                    out.print(f"    {text}", style="dim", highlight=False, markup=False)
+                    out.print(f"    {text}", style="dim")

@@ -43,12 +43,12 @@ class ImportSummary:
     """The result of an import."""
 
     run: Path
+    findings: Findings
     formats: dict[str, int]  # format → its paths
     rows: dict[str, int] = field(default_factory=dict)  # table → rows
     steps: int = 0
     attempts: int = 0
     unchanged: bool = False
-    findings: Findings = field(default_factory=Findings)
 
 
 class Import:
@@ -238,11 +238,12 @@ class Import:
 
     def _summary(self, unchanged: bool = False) -> ImportSummary:
         formats = {source.name: len(paths) for source, paths in self.sources.items()}
-        summary = ImportSummary(self.run, formats, unchanged=unchanged, findings=self.findings)
-        if not unchanged:
-            w = self._writer
-            summary.rows, summary.steps, summary.attempts = dict(w.rows), w.steps, len(w.attempts)
-        return summary
+        if unchanged:
+            return ImportSummary(self.run, self.findings, formats, unchanged=True)
+        w = self._writer
+        return ImportSummary(
+            self.run, self.findings, formats, dict(w.rows), w.steps, len(w.attempts)
+        )
 
 
 def _without_open_ends(items: Iterable[Scalars | Rows]) -> Iterator[Scalars | Rows]:

@@ -25,6 +25,7 @@ from itertools import chain
 from pathlib import Path
 
 from .mapping import meaning
+from .metrics import SUMMARY
 from .reading import is_notebook, text_lines
 from .records import Reader, Record
 from .rows import Candidate
@@ -35,7 +36,6 @@ SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of 
 _SURVEYED = 1000  # records with a signal that are looked at before a file is read
 _MOST_SHAPES, _MOST_NAMES = 1000, 20_000  # that are surveyed
 _LONGEST_UNKNOWN = 0.05  # of the records of a shape without a signal whose step may go back
-_SUMMARY = "train_runtime"  # of what the Trainer prints at its end
 _VERLS = frozenset(("verl",))  # beside which other lines that name a step are noise
 _PER_RESPONSE = re.compile(rb"loss_agg_mode\W+(seq-mean-token-sum)")  # verl's and ROLL's setting
 ROWS = "rows"  # the unit if a text does not tell its steps
@@ -166,7 +166,7 @@ class _Layout:
     def accepts(self, record: Record, findings: Findings) -> bool:
         if record.shape not in self.accepted or (record.step is None) != self.is_unnamed:
             return False
-        if _SUMMARY in record.values:
+        if SUMMARY in record.values:
             return False
         if self.is_unnamed:
             if _is_other(record):
@@ -181,7 +181,7 @@ class _Layout:
 
 def _is_other(record: Record) -> bool:
     """Whether a row is the Trainer's summary or an evaluation."""
-    return _SUMMARY in record.values or any(n.startswith("eval_") for n in record.values)
+    return SUMMARY in record.values or any(n.startswith("eval_") for n in record.values)
 
 
 def _survey(path: Path, most: int) -> _Layout:
@@ -268,7 +268,7 @@ def _steps(path: Path, layout: _Layout, findings: Findings) -> list[int]:
     places, epochs, rates = list[int](), list[float](), list[float]()
     for record in reader.records(text_lines(path, nothing, _LONGEST)):
         values = record.values
-        if _SUMMARY in values and record.step is None:
+        if SUMMARY in values and record.step is None:
             reader.bars.end = values.get("epoch", reader.bars.end)
         elif layout.accepts(record, nothing):
             places.append(record.place)

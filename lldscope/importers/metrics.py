@@ -33,7 +33,7 @@ _EVALUATED = "eval/global_step"  # of a row of evaluations, and of no other
 _LOGGERS = "_step"  # the logger's own count
 COUNTERS = ("iter", "update", "episode", "epoch")  # where no row has a step
 TIMES = ("time", "timestamp", "_timestamp", "ts")
-_SUMMARY = "train_runtime"  # marks the row that the Trainer adds at the end
+SUMMARY = "train_runtime"  # marks the row that the Trainer adds at the end
 _LONG = 200  # characters; rows with longer texts are rollouts or questions
 _PART = re.compile(r"_\d+\.runhistory\.parquet$")  # one of several files of a run of W&B
 _PEEK = 5  # rows that say whether a file has steps
@@ -134,7 +134,7 @@ def _with_steps(
     steps = StepReader(column)
     for count, row in enumerate(chain(first, rows), start=1):
         pair = ("", count) if column == "" else steps.of(row)
-        if _SUMMARY in row:
+        if SUMMARY in row:
             continue
         if pair is None:
             findings.skip("rows without a step")

@@ -20,7 +20,6 @@ MAX_DOCUMENT = 64 << 20  # bytes of a JSON document or notebook, and …
 MAX_CONTAINERS = 1_000_000  # … its lists and objects
 MAX_LINE = 16 << 20  # bytes; a rollout with its token ids has some hundred KB
 _CELL = re.compile(r"<t[hd][^>]{0,200}>(.*?)</t[hd]>", re.S)
-_ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -159,11 +158,6 @@ def first_object(start: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def strip_ansi(line: bytes) -> bytes:
-    """A line of terminal output without control sequences."""
-    return _ESCAPES.sub(b"", line) if b"\x1b" in line else line
 
 
 def number(value: Any) -> float | None:

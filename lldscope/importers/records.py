@@ -13,11 +13,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ..core.terminal import ESCAPES
 from ..storage.json_files import parse
 from .mapping import meaning
 from .metrics import StepReader, inner, numbers
 from .progress_bar import Bars
-from .reading import is_lost_to_rounding, number, strip_ansi
+from .reading import is_lost_to_rounding, number
 from .source import Findings
 
 MAX_TEXT = 1 << 20  # characters of a record that is wrapped
@@ -208,7 +209,7 @@ class Reader:
                     continue
             elif total := _TOTAL.search(line):
                 self._findings.planned_steps = int(total[1])
-            for part in strip_ansi(line).decode("utf-8", "replace").split("\r"):
+            for part in ESCAPES.sub("", line.decode("utf-8", "replace")).split("\r"):
                 yield from self._line(part, is_complete)
         yield from self._verl_done()
         yield from self._close()
@@ -471,7 +472,7 @@ class Reader:
         if not bare or len(bare) > 4000:
             return None
         if "|" in text:
-            cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
+            cells = _cells(text)
             if len(cells) == 2 and not cells[1] and cells[0][:1].isalpha():
                 return [(cells[0], None)]
             if len(cells) % 2 == 0 and all(cell[:1].isalpha() for cell in cells[::2]):

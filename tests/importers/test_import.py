@@ -343,7 +343,7 @@ def test_errors_of_the_one_who_asks(run_import, tmp_path):
 
 
 def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text, monkeypatch):
-    monkeypatch.setattr("lldscope.importers.means.MAX_NAMES", 3)
+    monkeypatch.setattr("lldscope.importers.run_writer.MAX_NAMES", 3)
     lines = [{"step": s, "a": s, f"b{s}": s} for s in range(6)]
     outcome = run_import(text("".join(json.dumps(line) + "\n" for line in lines), "m.jsonl"))
     names = query(outcome, "SELECT name, count(*) FROM scalars GROUP BY name ORDER BY name")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,25 +16,18 @@ from ..runs import find_runs
 from ..storage.json_files import to_json
 from ..storage.url import Url, place_of
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
 NAME_WIDTH = 32  # characters of names that stand in one line
 
 
-class RunPath(click.ParamType):
-    """A folder, or an address that fsspec knows, such as s3://bucket/run."""
+class RunPath(click.Path):
+    """A folder, or an address that fsspec knows, such as s3://bucket/run. The shell completes the
+    names of folders."""
 
-    name = "path"
+    def __init__(self) -> None:
+        super().__init__(file_okay=False)
 
     def convert(self, value: Any, param: Any, context: Any) -> Any:
         return place_of(value)
-
-    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        """The shell completes names of folders."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(incomplete, type="dir")]
 
 
 NO_RUNS = """\
@@ -48,8 +41,6 @@ Or train a tiny policy here, in front of the dashboard: lldscope demo"""
 def here(root: Any) -> Any:
     """The folder of runs if none is named: `runs`, or the current one if it holds runs. Raises
     LldscopeError, which says what to type, if there is neither."""
-    from pathlib import Path
-
     if root is not None:
         return root
     if Path("runs").is_dir():
@@ -63,6 +54,7 @@ class LocalRun(RunPath):
     """A folder. An address is refused; the message says what the command would do there."""
 
     def __init__(self, why: str) -> None:
+        super().__init__()
         self._why = why
 
     def convert(self, value: Any, param: Any, context: Any) -> Path:

@@ -19,6 +19,8 @@ from .check import exit_code
 from .shared import RunPath, arl_option, fail_on_option, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..monitor.follow import Follower, RunUpdate
     from ..monitor.health import RunState
 
@@ -175,7 +177,7 @@ def _json_lines() -> Show:
 
 def _plain_lines() -> Show:
     """For logs: print a line for each alarm, and when verdict, phase or life change."""
-    from .views import alert_text, status_line
+    from .views import status_line
 
     out = console()
     last: tuple[Any, ...] | None = None
@@ -196,8 +198,7 @@ def _plain_lines() -> Show:
                 again = over and not update.state.over
                 out.print("resumed" if again else "", status_line(update.state), sep="  " * again)
         over = update is not None and update.state.over
-        for event in update.events if update else ():
-            out.print(alert_text(out, event.alert, event.state.silenced, event.state.counted[:-1]))
+        _print_alerts(out, update)
         sys.stdout.flush()
 
     return show
@@ -209,15 +210,12 @@ def _live() -> Iterator[Show]:
     from rich.live import Live
     from rich.text import Text
 
-    from .views import alert_text, live_block
+    from .views import live_block
 
     with Live(console=console(live=True), auto_refresh=False) as screen:
 
         def show(follower: Follower, update: RunUpdate | None) -> None:
-            for event in update.events if update else ():
-                out = screen.console
-                state = event.state
-                out.print(alert_text(out, event.alert, state.silenced, state.counted[:-1]))
+            _print_alerts(screen.console, update)
             if update is None or follower.run is None:
                 screen.update(Text(_waiting(follower), "dim"), refresh=True)
             else:
@@ -225,6 +223,13 @@ def _live() -> Iterator[Show]:
                 screen.update(live_block(follower.run, update.state, width), refresh=True)
 
         yield show
+
+
+def _print_alerts(out: Console, update: RunUpdate | None) -> None:
+    from .views import alert_text
+
+    for event in update.events if update else ():
+        out.print(alert_text(out, event.alert, event.state.silenced, event.state.counted[:-1]))
 
 
 def _waiting(follower: Follower) -> str:

@@ -31,7 +31,6 @@ from .records import Reader, Record
 from .rows import Candidate
 from .source import Findings, Scalars, in_attempts
 
-_LONGEST = 1 << 20  # bytes of a line
 SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
 _SURVEYED = 1000  # records with a signal that are looked at before a file is read
 _MOST_SHAPES, _MOST_NAMES = 1000, 20_000  # that are surveyed
@@ -97,7 +96,7 @@ class Console:
 
 def _settings_seen(path: Path, findings: Findings) -> Iterator[tuple[bytes, bool]]:
     """The lines of a file; notes how metrics are averaged, if a line says so."""
-    for line, is_complete in text_lines(path, findings, _LONGEST):
+    for line, is_complete in text_lines(path, findings):
         if not findings.aggregation and (match := _PER_RESPONSE.search(line)):
             findings.aggregation = match[1].decode()
             findings.note("Entropy, KL and losses are sums over responses, no means over tokens "
@@ -192,7 +191,7 @@ def _survey(path: Path, most: int) -> _Layout:
 
     def lines() -> Iterator[tuple[bytes, bool]]:
         nonlocal size
-        for line, is_complete in text_lines(path, findings, _LONGEST):
+        for line, is_complete in text_lines(path, findings):
             size += len(line)
             if size > SEARCH_BYTES:
                 return
@@ -266,7 +265,7 @@ def _steps(path: Path, layout: _Layout, findings: Findings) -> list[int]:
     nothing = Findings()
     reader = Reader(nothing, layout.mark)
     places, epochs, rates = list[int](), list[float](), list[float]()
-    for record in reader.records(text_lines(path, nothing, _LONGEST)):
+    for record in reader.records(text_lines(path, nothing)):
         values = record.values
         if SUMMARY in values and record.step is None:
             reader.bars.end = values.get("epoch", reader.bars.end)

@@ -19,6 +19,7 @@ _BLOCK = 1 << 20
 MAX_DOCUMENT = 64 << 20  # bytes of a JSON document or notebook, and …
 MAX_CONTAINERS = 1_000_000  # … its lists and objects
 MAX_LINE = 16 << 20  # bytes; a rollout with its token ids has some hundred KB
+MAX_TEXT_LINE = 1 << 20  # of what a trainer prints
 _CELL = re.compile(r"<t[hd][^>]{0,200}>(.*?)</t[hd]>", re.S)
 
 
@@ -58,11 +59,10 @@ def file_states(path: Path) -> list[list[Any]]:
 
 
 def lines(
-    path: Path, findings: Findings, mark: bytes = b"", longest: int | None = None
+    path: Path, findings: Findings, longest: int | None = None
 ) -> Iterator[tuple[bytes, bool]]:
-    """The lines of a file that contain `mark`, without line ends, and whether each is complete: the
-    last one may be half written. Lines of more than `longest` bytes (None: MAX_LINE) are
-    counted."""
+    """The lines of a file, without line ends, and whether each is complete: the last one may be
+    half written. Lines of more than `longest` bytes (None: MAX_LINE) are counted."""
     longest = longest or MAX_LINE
     size = 0
     try:
@@ -76,7 +76,7 @@ def lines(
                     findings.skip(f"lines of more than {longest >> 20} MB")
                     while (line := file.readline(_BLOCK)) and not line.endswith(b"\n"):
                         findings.advance(len(line))
-                elif mark in line:
+                else:
                     yield line.removesuffix(b"\n"), line.endswith(b"\n")
     except OSError as error:
         why = getattr(error, "strerror", None) or error
@@ -88,10 +88,10 @@ def is_notebook(path: Path) -> bool:
     return Path(bare_name(path)).suffix == ".ipynb"
 
 
-def text_lines(path: Path, findings: Findings, longest: int) -> Iterator[tuple[bytes, bool]]:
+def text_lines(path: Path, findings: Findings) -> Iterator[tuple[bytes, bool]]:
     """The lines of a text, like `lines`; for a notebook, the output of its cells."""
     if not is_notebook(path):
-        yield from lines(path, findings, longest=longest)
+        yield from lines(path, findings, MAX_TEXT_LINE)
         return
     try:
         cells = document(path, findings)["cells"]
@@ -106,7 +106,7 @@ def text_lines(path: Path, findings: Findings, longest: int) -> Iterator[tuple[b
             yield " | ".join(names).encode("utf-8", "replace"), True
         text = _joined(output.get("text")) or ("" if html else _joined(data.get("text/plain")))
         for line in text.split("\n"):
-            if len(line) <= longest:
+            if len(line) <= MAX_TEXT_LINE:
                 yield line.encode("utf-8", "replace"), True
 
 

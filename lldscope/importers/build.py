@@ -61,9 +61,10 @@ class Import:
         self.findings = Findings(request)
         self.sources = by_format(paths, format_id, self.findings)
         self._writer: RunWriter
-        # Items in the run by format, and by file where those of a format are read one by one …
+        # By format, and by file if a format's files are read one by one: items in the run so far,
+        # and the last of them.
         self._ingested: Counter[tuple[str, Path | None]] = Counter()
-        self._last: dict[tuple[str, Path | None], Scalars | Rows] = {}  # … and the last of them
+        self._last: dict[tuple[str, Path | None], Scalars | Rows] = {}
         self._info: dict[str, Any] = {}
         self._is_growing = False  # so that the last rows may be of a step that is half written
 

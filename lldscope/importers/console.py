@@ -1,7 +1,7 @@
 """What trainers print.
 
-`records` says what a record is; here is decided which of the shapes in a file are its metrics, and
-what the steps are of those that do not name theirs. Among them
+`records` reads records. This module decides which shapes of a file are its metrics, and finds the
+steps of rows that do not name theirs. Known shapes, among others:
 
 - verl (0.2 to 0.9.1, `utils/logger/aggregate_logger.py`): `step:12 - actor/entropy:0.53 - …`, with
   `np.float64(0.53)` on numpy 2, anywhere in what Ray collects from many processes.
@@ -145,9 +145,9 @@ class _Shape:
 class _Layout:
     """The shapes of a file's metrics.
 
-    every       steps of a shape that are one of the others: updates of a rollout
-    is_unnamed  whether its rows do not name their steps, …
-    has_epochs  … but epochs
+    every       shape → how many of its steps make one of the others: updates of a rollout
+    is_unnamed  whether the rows do not name their steps
+    has_epochs  whether such rows name their epochs
     """
 
     accepted: frozenset[str] = frozenset()

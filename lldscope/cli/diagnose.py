@@ -17,7 +17,7 @@ from ..core.safe_text import counted_in
 from ..core.terminal import console, paragraph, plain
 from ..core.version import __version__
 from ..importers.addresses import is_address, is_fetched
-from ..importers.reading import listing
+from ..importers.reading import choose_run
 from ..importers.source import ImportRequest
 from ..runs import find_runs, open_run
 from ..storage.cache import cache_dir
@@ -114,14 +114,11 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
     Raises SeveralRuns if the source holds several runs and none is named."""
     if len(sources) == 1 and not is_fetched(sources[0]):
         place = place_of(sources[0])
-        if place.is_dir() and (several := find_runs(place)):
-            if len(several) == 1:
-                return several[0]
-            runs = {run.relative_to(place).as_posix(): run for run in several}
-            if request.run in runs:
-                return runs[request.run]
-            some = listing(list(runs), 5)
-            raise SeveralRuns(f"{place} holds runs; diagnose one of them: {some}.", [*runs])
+        if place.is_dir():
+            runs = {run.relative_to(place).as_posix(): run for run in find_runs(place)}
+            wanted = request.run if len(runs) > 1 else None
+            if name := choose_run(wanted, {one: one for one in runs}, place):
+                return runs[name]
     paths, request = local_paths(sources, request, follow=False)
     key = "\0".join([__version__, *map(os.path.abspath, paths), repr(request)])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()

@@ -116,8 +116,8 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
         place = place_of(sources[0])
         if place.is_dir():
             runs = {run.relative_to(place).as_posix(): run for run in find_runs(place)}
-            wanted = request.run if len(runs) > 1 else None
-            if name := choose_run(wanted, {one: one for one in runs}, str(place)):
+            query = request.run if len(runs) > 1 else None
+            if name := choose_run(query, {one: one for one in runs}, str(place)):
                 return runs[name]
     paths, request = local_paths(sources, request, follow=False)
     key = "\0".join([__version__, *map(os.path.abspath, paths), repr(request)])

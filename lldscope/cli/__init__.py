@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import LldscopeError, interrupted, missing_package
+from ..core.terminal import plain
 from ..core.version import __version__
 
 if TYPE_CHECKING:
@@ -94,18 +95,6 @@ class _Commands(click.Group):
         module = f"{name}_" if name == "import" else name
         return getattr(import_module(f".{module}", __name__), module)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], COMMANDS, 1)
-            words = [error.message, *(f"Did you mean '{name}'?" for name in near)]
-            raise click.UsageError(" ".join(words), ctx) from None
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in GROUPS.items():
             with formatter.section(title):
@@ -132,6 +121,7 @@ def _onset(run: Run) -> Onset | None:
 
 @click.group(
     cls=_Commands,
+    commands=dict.fromkeys(COMMANDS),  # their names, among which click finds the one that was meant
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog='Tab completion: eval "$(_LLDSCOPE_COMPLETE=bash_source lldscope)", or zsh_source, '
     "fish_source.",
@@ -149,8 +139,6 @@ def cli(ctx: click.Context) -> None:
 
 def _printable(error: object) -> str:
     """A message without control characters: it quotes names and values of runs."""
-    from ..core.terminal import plain
-
     return "\n  ".join(plain(line) for line in str(error).split("\n"))
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import click
 
+from ..core.errors import UsageError
+from ..runs import open_run
+from ..storage.notes import write_note
 from .shared import LocalRun
 
 
@@ -34,10 +37,7 @@ def acknowledge(run: Path, rule: str, hours: float | None, undo: bool) -> None:
     It keeps firing and counts in the verdict; the dashboard marks it as acknowledged. When it is
     resolved and fires again, notifications resume. Stored in the run's notes.jsonl.
     """
-    from ..core.errors import UsageError
     from ..monitor.health import check
-    from ..runs import open_run
-    from ..storage.notes import write_note
 
     if undo and hours is not None:
         raise click.UsageError("--undo and --for exclude each other.")

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from ..core.terminal import plain
+from ..runs import open_run
+from ..storage.notes import write_about
 from .shared import LocalRun
 
 
@@ -23,10 +26,6 @@ def annotate(
     Stored in the run's notes.jsonl. The name appears in lists, pages, messages and reports; the
     dashboard filters its list by tags.
     """
-    from ..core.terminal import plain
-    from ..runs import open_run
-    from ..storage.notes import write_about
-
     with open_run(run) as reader:
         edits = [("name", name), *(("tag", t) for t in tags), *(("untag", t) for t in untags),
                 ("note", note)]

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.errors import LldscopeError
+from ..core.terminal import plain
+from ..runs import open_run
 from .shared import RunPath, arl_option, fail_on_option, print_json, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
@@ -46,10 +49,8 @@ def check(
     1 internal or I/O error, 2 wrong usage. With --exit-style nagios one line, and 3 for every
     error.
     """
-    from ..core.errors import LldscopeError
     from ..monitor.health import check as check_run
     from ..query.signal_cache import user_cache
-    from ..runs import open_run
     from ..user_rules.user_rules import all_rules
 
     try:
@@ -88,6 +89,4 @@ def nagios_line(state: RunState, code: int) -> str:
 
 def _clean(text: str) -> str:
     """Nagios takes what follows a bar for performance data, and a second line for long output."""
-    from ..core.terminal import plain
-
     return plain(text).replace("|", "/")

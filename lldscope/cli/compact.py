@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
+from ..storage.layout import read_run
 from .shared import LocalRun, print_json
-
-COMPACT_SCHEMA = 1
 
 
 @click.command()
@@ -21,12 +20,11 @@ def compact(run: Path, as_json: bool) -> None:
     A running recorder's files are left alone. No row is ever deleted.
     """
     from ..storage.compaction import compact as merge
-    from ..storage.layout import read_run
 
     read_run(run)
     done = merge(run)
     if as_json:
-        print_json({"schema": COMPACT_SCHEMA, "run": str(run), **asdict(done)})
+        print_json({"schema": 1, "run": str(run), **asdict(done)})
     else:
         click.echo(
             f"{done.files_before} parts of {done.bytes_before / 1e6:.1f} MB → "

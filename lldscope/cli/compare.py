@@ -8,7 +8,11 @@ from typing import Any
 
 import click
 
-from .report import document_options, form_of, write_document
+from ..core.numbers import short
+from ..core.palette import PHASES
+from ..core.terminal import plain
+from ..runs import find_runs, open_run
+from .report import form_of, format_option, output_option, write_document
 from .shared import RunPath, arl_option, print_table, rules_option, verdict_text, warn_of_damage
 
 MOST_FITTING = 4  # runs whose values stand side by side in 80 columns
@@ -31,7 +35,8 @@ MOST_FITTING = 4  # runs whose values stand side by side in 80 columns
 )
 @click.option("--signals", metavar="NAME,…", help="Only these. [default: the main ones]")
 @click.option("--json", "as_json", is_flag=True, help="The table as one JSON object on stdout.")
-@document_options("the table on the terminal")
+@output_option
+@format_option("the table on the terminal")
 @arl_option()
 @rules_option
 def compare(
@@ -47,7 +52,6 @@ def compare(
     seeds, are averaged.
     """
     from ..explore.comparison import compare as side_by_side
-    from ..runs import find_runs, open_run
     from ..user_rules.user_rules import all_rules
 
     if as_json and (file is not None or kind is not None):
@@ -90,24 +94,18 @@ def _show(answer: dict[str, Any]) -> None:
 
 
 def _run(run: dict[str, Any]) -> list[Any]:
-    from ..core.palette import PHASES
-
     phases = " → ".join(f"{PHASES[p['phase']].word} {p['start_step']}–{p['end_step']}"
                         for p in run["phases"] if p["phase"])
     worst = [f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
              for a in run["alerts"][:1]]
     more = [f"+{len(run['alerts']) - 1}"] if len(run["alerts"]) > 1 else []
-    fall = "–" if run["onset"] is None else run["onset"]
-    alarms = " ".join([*worst, *more]) or "–"
     verdict = verdict_text(run["verdict"], run["verdict_word"])
-    return [run["label"], verdict, fall, phases or "–", alarms]
+    alarms = " ".join([*worst, *more])
+    return [run["label"], verdict, run["onset"], phases or None, alarms or None]
 
 
 def _show_signals(answer: dict[str, Any]) -> None:
     """A row per signal and point, a column per run, and the difference where there are two."""
-    from ..core.numbers import short
-    from ..core.terminal import plain
-
     labels = [plain(run["label"]) for run in answer["runs"]]
     two = len(labels) == 2
     head = ["signal", "at" if answer["every"] is None else answer["align"], *labels]
@@ -133,6 +131,4 @@ def _show_signals(answer: dict[str, Any]) -> None:
 
 
 def _difference(value: float | None) -> str:
-    from ..core.numbers import short
-
     return f"+{short(value)}" if value is not None and value >= 0 else short(value)

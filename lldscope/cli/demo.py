@@ -24,6 +24,8 @@ import click
 
 from ..core.errors import LldscopeError
 from ..core.listening import listen, user_token
+from ..core.numbers import short
+from ..core.terminal import console, plain
 
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
@@ -137,7 +139,6 @@ def _child(words: tuple[str, ...], log: Path) -> Iterator[subprocess.Popen[bytes
 def _follow(arms: list[Arm]) -> None:
     """Print each alarm when it is raised, and now and then a line about each training, until both
     have ended."""
-    from ..core.terminal import console
     from .views import alert_text, status_line
 
     out = console(stderr=True)
@@ -164,8 +165,6 @@ def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
     import numpy as np
 
-    from ..core.numbers import short
-
     for arm in arms:
         run = arm.follower.run
         if run is None or arm.update is None or arm.update.state.last_step is None:
@@ -184,7 +183,5 @@ def _summary(arms: list[Arm]) -> None:
 
 def _last_line(log: Path) -> str:
     """The last line that a child wrote: after a failure, the reason."""
-    from ..core.terminal import plain
-
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return plain(lines[-1]) if lines else "nothing"

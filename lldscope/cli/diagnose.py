@@ -14,9 +14,10 @@ import click
 from ..core.errors import LldscopeError, SeveralRuns
 from ..core.palette import SEVERITIES
 from ..core.safe_text import counted_in
+from ..core.terminal import console, paragraph, plain
 from ..core.version import __version__
 from ..importers.addresses import is_address, is_fetched
-from ..importers.reading import listing
+from ..importers.reading import choose_run
 from ..importers.source import ImportRequest
 from ..runs import find_runs, open_run
 from ..storage.cache import cache_dir
@@ -102,8 +103,8 @@ def _judge_all(
     if as_json:
         print_json(rows)
         return max(codes)
-    cells = ((row["run"], verdict_text(row["verdict"], row["verdict_word"]),
-              "–" if row["last_step"] is None else row["last_step"], row["cause"]) for row in rows)
+    cells = ((row["run"], verdict_text(row["verdict"], row["verdict_word"]), row["last_step"],
+              row["cause"]) for row in rows)
     print_table(("run", "verdict", "step", "what is wrong"), cells, right=(2,), wide=False)
     return max(codes)
 
@@ -113,14 +114,11 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
     Raises SeveralRuns if the source holds several runs and none is named."""
     if len(sources) == 1 and not is_fetched(sources[0]):
         place = place_of(sources[0])
-        if place.is_dir() and (several := find_runs(place)):
-            if len(several) == 1:
-                return several[0]
-            runs = {run.relative_to(place).as_posix(): run for run in several}
-            if request.run in runs:
-                return runs[request.run]
-            some = listing(list(runs), 5)
-            raise SeveralRuns(f"{place} holds runs; diagnose one of them: {some}.", [*runs])
+        if place.is_dir():
+            runs = {run.relative_to(place).as_posix(): run for run in find_runs(place)}
+            query = request.run if len(runs) > 1 else None
+            if name := choose_run(query, {one: one for one in runs}, str(place)):
+                return runs[name]
     paths, request = local_paths(sources, request, follow=False)
     key = "\0".join([__version__, *map(os.path.abspath, paths), repr(request)])
     name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()
@@ -133,7 +131,6 @@ def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
 def _show(answer: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from ..core.terminal import console, paragraph, plain
     from ..report.facts import Cost
     from ..report.ordinary import in_words
     from ..report.sentences import spending

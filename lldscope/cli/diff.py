@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from ..core.numbers import short
+from ..core.terminal import console, paragraph, plain
+from ..runs import open_run
 from .shared import RunPath, print_json, print_table
 
 
@@ -23,7 +26,6 @@ def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
     which a copy of a run departed from it.
     """
     from ..explore.comparison import diff as between
-    from ..runs import open_run
 
     with open_run(a) as first, open_run(b) as second:
         answer = between(first, second)
@@ -34,8 +36,6 @@ def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
 
 
 def _show(answer: dict[str, Any], every: bool) -> None:
-    from ..core.numbers import short
-    from ..core.terminal import console, paragraph, plain
     from ..explore.comparison import sentence
 
     first, second = names = [plain(run["run"]) for run in answer["runs"]]
@@ -53,12 +53,8 @@ def _show(answer: dict[str, Any], every: bool) -> None:
         return
     head = ["signal", "from step", *names, "sd apart", "unequal from"]
     rows = [
-        [s["signal"], _or_dash(s["step"]), short(s["first"]), short(s["second"]),
-         short(s["sigmas"]), _or_dash(s["differs"])]
+        [s["signal"], s["step"], short(s["first"]), short(s["second"]), short(s["sigmas"]),
+         s["differs"]]
         for s in entries
     ]
     print_table(head, rows, right=range(1, len(head)))
-
-
-def _or_dash(step: int | None) -> str:
-    return "–" if step is None else str(step)

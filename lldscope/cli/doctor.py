@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.terminal import console, paragraph, plain
 from .shared import LocalRun, print_json
 
 if TYPE_CHECKING:
     from ..doctor.findings import Finding
 
-DOCTOR_SCHEMA = 1
 EXIT = {None: 0, "note": 0, "warning": 10, "damage": 11}
 STYLE = {"note": "dim", "warning": "yellow", "damage": "bold red"}
 
@@ -37,7 +37,7 @@ def doctor(run: Path, repair: bool, as_json: bool) -> None:
     if repair:
         result = checks.repair(result)
     findings, parts, rows = result.findings, len(result.manifest.parts), result.rows
-    head = {"schema": DOCTOR_SCHEMA, "run": str(run), "parts": parts, "rows": rows}
+    head = {"schema": 1, "run": str(run), "parts": parts, "rows": rows}
     summary = f"{parts} parts"
     summary += "".join(f", {n:,} rows of {table}" for table, n in sorted(rows.items()))
     severity = worst(findings)
@@ -51,8 +51,6 @@ def doctor(run: Path, repair: bool, as_json: bool) -> None:
 
 def _show(summary: str, findings: list[Finding]) -> None:
     from rich.text import Text
-
-    from ..core.terminal import console, paragraph, plain
 
     out = console()
     out.print(paragraph(out, summary))

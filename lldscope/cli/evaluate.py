@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import LldscopeError
+from ..core.terminal import console, paragraph, plain
 from .shared import arl_option, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluation.ranking import Ranking
     from ..evaluation.scoring import EvaluatedRun
 
-EVALUATE_SCHEMA = 1
 LABELS = ("held", "recovered", "declined", "collapsed", "grey", "degraded")
 FAULTS = "faults"  # column of the table; --json tells them apart
 
@@ -50,7 +51,6 @@ def evaluate(
     row and those before: the higher, the more alarming. Held-out scores are left out where they
     define the label. Three controls that must fail are ranked as well.
     """
-    from ..core.errors import LldscopeError
     from ..diagnosis.assess import DEFAULT_ARL
     from ..diagnosis.registry import RULES
     from ..evaluation.bank import read_bank
@@ -67,7 +67,7 @@ def evaluate(
     scores = score(evaluations, [*(rule.id for rule in RULES), *ANY])
     rankings = rank(runs, scorer)
     answer = {
-        "schema": EVALUATE_SCHEMA,
+        "schema": 1,
         "bank": str(bank),
         "split": split,
         "arl": arl,
@@ -97,8 +97,6 @@ def _about(evaluation: EvaluatedRun) -> dict[str, Any]:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from ..core.terminal import console, paragraph, plain
-
     labels = [name for name in LABELS if name in answer["labels"]]
     if len(labels) < len(answer["labels"]):
         labels.append(FAULTS)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..runs import open_run
 from .shared import RunPath, print_json, print_table, warn_of_damage
 
 
@@ -39,7 +40,6 @@ def export(run: Path, folder: Path, kind: str, tables: str | None, as_json: bool
     NULL is an empty field, and text that a spreadsheet would compute gets an apostrophe.
     """
     from ..explore.export import export_run
-    from ..runs import open_run
 
     table_names = None if tables is None else [name.strip() for name in tables.split(",")]
     with open_run(run) as reader:

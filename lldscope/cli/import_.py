@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import LldscopeError, UsageError
+from ..core.terminal import plain
+from ..storage.cache import cache_dir
+from ..storage.json_files import to_json
 from .shared import progress
 
 if TYPE_CHECKING:
@@ -93,7 +96,6 @@ def local_paths(
     from dataclasses import replace
 
     from ..importers.addresses import is_address, located
-    from ..storage.cache import cache_dir
 
     if follow and any(map(is_address, sources)):
         raise UsageError(
@@ -167,9 +169,7 @@ def _follow(task: Import, as_json: bool) -> None:
 
 
 def _show(summary: ImportSummary, as_json: bool) -> None:
-    from ..core.terminal import plain
     from ..importers.reading import listing
-    from ..storage.json_files import to_json
 
     findings = summary.findings
     if as_json:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.terminal import console, paragraph
+from ..runs import open_run
 from .shared import RunPath, print_json, warn_of_damage
 
 if TYPE_CHECKING:
     from ..lint.examine import Finding, Result
 
-LINT_SCHEMA = 1
 FINDINGS = 10  # exit code
 
 
@@ -30,13 +31,12 @@ def lint(run: Path, as_json: bool) -> None:
     Exit code: 0 nothing found, 10 findings; 1 internal or I/O error, 2 wrong usage.
     """
     from ..lint.examine import examine
-    from ..runs import open_run
 
     with open_run(run) as source:
         result = examine(source)
         damaged = source.damaged
     if as_json:
-        print_json({"schema": LINT_SCHEMA, "run": str(run), **asdict(result)})
+        print_json({"schema": 1, "run": str(run), **asdict(result)})
     else:
         _show(result)
     warn_of_damage(damaged)
@@ -44,8 +44,6 @@ def lint(run: Path, as_json: bool) -> None:
 
 
 def _show(result: Result) -> None:
-    from ..core.terminal import console, paragraph
-
     out = console()
     for finding in result.findings:
         out.print(finding.check, style="bold yellow")

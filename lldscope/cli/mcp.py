@@ -14,6 +14,9 @@ from typing import Any
 import click
 
 from ..core.errors import LldscopeError
+from ..core.schema import SIGNALS
+from ..runs import open_run
+from ..storage.json_files import jsonable
 
 MOST_RUNS = 100
 MOST_POINTS = 200  # steps in an answer
@@ -48,10 +51,8 @@ def mcp(root: Path) -> None:
     server.run()
 
 
-def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
+def tools(root: Path) -> list[Callable[..., Any]]:
     """The tools; they read below one folder."""
-    from ..runs import open_run
-
     def below(name: str) -> Path:
         """A path below the root; raises LldscopeError for any other."""
         try:
@@ -104,8 +105,6 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
         """Signals of a run by step, such as reward, entropy, grad_norm, correct_logp and
         delta_correct (`lldscope schema signals` has all), from step `first` to step `last`; of many
         steps evenly spaced ones. null: not measured."""
-        from ..core.schema import SIGNALS
-
         if unknown := sorted(set(names) - set(SIGNALS.names)):
             raise LldscopeError(f"There is no signal {unknown[0][:100]}.")
         with open_run(below(run)) as reader:
@@ -137,21 +136,16 @@ def tools(root: Path) -> list[Callable[..., dict[str, Any]]]:
     return [_answering(tool) for tool in (runs, diagnose, check, signals, responses)]
 
 
-def _answering(tool: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+def _answering(tool: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
     """The tool with a plain JSON answer; an error becomes a sentence."""
 
     @wraps(tool)
-    def answer(*arguments: Any, **named: Any) -> dict[str, Any]:
-        import json
-
+    def answer(*arguments: Any, **named: Any) -> Any:
         from mcp.server.mcpserver.exceptions import ToolError
 
-        from ..storage.json_files import to_json
-
         try:
-            plain: dict[str, Any] = json.loads(to_json(tool(*arguments, **named)))
+            return jsonable(tool(*arguments, **named))
         except (LldscopeError, OSError) as error:
             raise ToolError(str(error)) from None
-        return plain
 
     return answer

@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import UsageError
+from ..core.numbers import short
+from ..core.safe_text import FORMULA
+from ..core.terminal import plain
+from ..runs import open_run
+from ..storage.json_files import to_json
 from .shared import RunPath, print_table, warn_of_damage
 
 if TYPE_CHECKING:
@@ -51,11 +57,6 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
     \b
     lldscope query runs/a "SELECT step, reward FROM signals LIMIT 5"
     """
-    from ..core.errors import UsageError
-    from ..core.terminal import plain
-    from ..runs import open_run
-    from ..storage.json_files import to_json
-
     if as_json and as_csv:
         raise UsageError("Choose one of --json and --csv.")
     with open_run(run) as reader:
@@ -111,8 +112,6 @@ def _write_csv(answer: Answer) -> None:
     """NULL is empty; NaN and Inf are `nan`, `inf` and `-inf`, as `lldscope export` writes them."""
     import numpy as np
 
-    from ..core.safe_text import FORMULA
-
     # A FLOAT with the digits that it has, and no more.
     singles = [i for i, kind in enumerate(answer.types) if kind == "FLOAT"]
     lines = StringIO()
@@ -128,11 +127,9 @@ def _write_csv(answer: Answer) -> None:
     click.echo(lines.getvalue(), nl=False)
 
 
-def _cell(value: Any) -> Any:
-    from ..core.numbers import short
-
+def _cell(value: Any) -> str | None:
     if value is None:
-        return "–"
+        return None
     if not isinstance(value, float):
         text = str(value)
         return text if len(text) <= _CELL else f"{text[:_CELL]}… ({len(text):,} characters)"

@@ -5,41 +5,36 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import LldscopeError
+from ..runs import open_run
+from ..storage.json_files import replace_file, to_json
 from .shared import RunPath, arl_option, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..report.blocks import Document
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json"}
 
+output_option = click.option(
+    "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write; an existing one is replaced. [default: stdout]",
+)
 
-def document_options(default: str) -> Callable[[_F], _F]:
-    """The options -o FILE (`file`) and --format (`kind`); without either, `default` is written."""
 
-    def add(command: _F) -> _F:
-        output = click.option(
-            "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
-            help="The file to write; an existing one is replaced. [default: stdout]",
-        )
-        form = click.option(
-            "--format", "kind", type=click.Choice(["html", "md", "json"]),
-            help=f"[default: by the file's name; {default}]",
-        )
-        return output(form(command))
-
-    return add
+def format_option(default: str) -> Any:
+    """The option --format. `default` is written without it and without a file's name."""
+    return click.option(
+        "--format", "kind", type=click.Choice([*dict.fromkeys(SUFFIXES.values())]),
+        help=f"[default: by the file's name; {default}]",
+    )
 
 
 def form_of(file: Path | None, kind: str | None) -> str:
     """The format, by the option or by the file's name. Raises if this file cannot have it."""
-    from ..core.errors import LldscopeError
-
     if kind is None and file is not None and file.suffix.lower() not in (*SUFFIXES, ""):
         raise click.UsageError(
             f"{file.name}: a report is .html, .md or .json; --format writes one under any name. "
@@ -57,9 +52,6 @@ def write_document(
     data: Callable[[], Any], document: Callable[[], Document], kind: str, file: Path | None
 ) -> None:
     """JSON of the data, or the document in Markdown or HTML, to a file or to stdout."""
-    from ..core.errors import LldscopeError
-    from ..storage.json_files import replace_file, to_json
-
     if kind == "json":
         text = to_json(data(), indent=1) + "\n"
     elif kind == "md":
@@ -82,7 +74,8 @@ def write_document(
 
 @click.command()
 @click.argument("run", type=RunPath())
-@document_options("html")
+@output_option
+@format_option("html")
 @arl_option()
 @rules_option
 def report(
@@ -96,7 +89,6 @@ def report(
     """
     from ..report import post_mortem
     from ..report.document import document
-    from ..runs import open_run
     from ..user_rules.user_rules import all_rules
 
     kind = form_of(file, kind)

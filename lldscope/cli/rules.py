@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import UsageError
+from ..runs import open_run
 from .shared import print_json, print_table
 
 if TYPE_CHECKING:
@@ -57,8 +59,6 @@ def _about(rule: Rule) -> dict[str, Any]:
 def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
     """Check the rules in FILE, and show where they fire in recorded RUNs. Exit code 1 if one looks
     at later steps or cannot be evaluated."""
-    from ..core.errors import UsageError
-    from ..runs import open_run
     from ..user_rules.user_rules import load, looks_ahead
 
     declared = load(file)

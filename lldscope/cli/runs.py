@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.palette import PHASES
+from ..core.terminal import age
+from ..runs import names_below
+from ..storage.url import Url
 from .shared import NO_RUNS, RunPath, here, print_json, print_table, progress, verdict_text
 
 if TYPE_CHECKING:
@@ -38,8 +42,6 @@ def rows_below(root: Any) -> list[dict[str, Any]]:
     the runs."""
     from ..monitor.run_index import RunIndex, fingerprint
     from ..query.remote import find_remote
-    from ..runs import names_below
-    from ..storage.url import Url
 
     # Before the rows are read, so that later changes are not missed.
     if isinstance(root, Url):
@@ -77,10 +79,6 @@ def _read(places: dict[str, Any], root: Any) -> Iterator[Summary]:
 def _cells(row: dict[str, Any]) -> list[Any]:
     if "error" in row:
         return [row["run"], verdict_text("unreadable", "unreadable"), row["error"]]
-    from ..core.palette import PHASES
-    from ..core.terminal import age
-
-    step = "–" if row["last_step"] is None else row["last_step"]
     seconds = row["last_row_age_seconds"]
     last = row["life"] if seconds is None else f"{row['life']} {age(seconds)} ago"
     others = [f"+{len(row['firing']) - 1}"] if len(row["firing"]) > 1 else []
@@ -88,6 +86,6 @@ def _cells(row: dict[str, Any]) -> list[Any]:
     name = " ".join([row["run"], *(f"#{tag}" for tag in row["tags"])])
     return [
         name, verdict_text(row["verdict"], row["verdict_word"]),
-        PHASES[row["phase"]].word if row["phase"] else "–", step, last,
+        PHASES[row["phase"]].word if row["phase"] else None, row["last_step"], last,
         ", ".join([" ".join([*row["firing"][:1], *others]), *damage]).strip(", "),
     ]

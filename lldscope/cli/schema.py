@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 import click
 
+from ..core.atlas import of_trainer, trainers
+from ..core.errors import UsageError
+from ..core.schema import SCHEMA_VERSION, TABLES, VIEWS
+from ..core.terminal import console
 from .shared import print_json
 
 
@@ -15,9 +21,6 @@ from .shared import print_json
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def schema(table: str | None, trainer: str | None, as_json: bool) -> None:
     """Show tables and columns: type, unit, meaning. NULL means not measured."""
-    from ..core.errors import UsageError
-    from ..core.schema import SCHEMA_VERSION, TABLES, VIEWS
-
     if trainer is not None:
         if table is not None:
             raise UsageError("Name a table or a trainer, not both.")
@@ -46,8 +49,6 @@ def _plain_table(t: Any) -> dict[str, Any]:
 def _show(selection: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from ..core.terminal import console
-
     out = console()
     for t in selection.values():
         out.print(t.name, style="bold", end="  ")
@@ -60,14 +61,6 @@ def _show(selection: dict[str, Any]) -> None:
 
 def _show_metrics(trainer: str, as_json: bool) -> None:
     """What the metrics of a trainer are."""
-    from dataclasses import asdict
-    from itertools import groupby
-
-    from ..core.atlas import of_trainer, trainers
-    from ..core.errors import UsageError
-    from ..core.schema import SCHEMA_VERSION
-    from ..core.terminal import console
-
     metrics = of_trainer(trainer)
     if not metrics:
         raise UsageError(f"The atlas knows no {trainer}; it has: {', '.join(trainers())}.")
@@ -79,10 +72,10 @@ def _show_metrics(trainer: str, as_json: bool) -> None:
         out.print(source, style="bold")
         for m in group:
             stands = f"  → {m.signal}" if m.signal else ""
-            out.print(f"  {m.key}{stands}", style="bold", highlight=False)
+            out.print(f"  {m.key}{stands}", style="bold")
             for text in (
                 ", over ".join(filter(None, (m.quantity, m.over))) + (m.unit and f" [{m.unit}]"),
                 m.differs, m.caution,
             ):
                 if text:
-                    out.print(f"    {text}", style="dim", highlight=False, markup=False)
+                    out.print(f"    {text}", style="dim")

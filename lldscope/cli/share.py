@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..core.terminal import plain
 from .shared import LocalRun, warn_of_damage
 
 
@@ -35,7 +36,6 @@ def share(run: Path, folder: Path, texts: bool, name: str | None) -> None:
     lldscope share runs/mine --out mine
     lldscope share runs/mine --out mine --push me/mine
     """
-    from ..core.terminal import plain
     from ..report import share as shares
 
     if name is not None and not shares.REPOSITORY.fullmatch(name):

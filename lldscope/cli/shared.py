@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from click.shell_completion import CompletionItem
+from ..core.errors import LldscopeError
+from ..core.palette import NO_ALARM, VERDICTS
+from ..core.terminal import console, plain
+from ..runs import find_runs
+from ..storage.json_files import to_json
+from ..storage.url import Url, place_of
 
 NAME_WIDTH = 32  # characters of names that stand in one line
 
 
-class RunPath(click.ParamType):
-    """A folder, or an address that fsspec knows, such as s3://bucket/run."""
+class RunPath(click.Path):
+    """A folder, or an address that fsspec knows, such as s3://bucket/run. The shell completes the
+    names of folders."""
 
-    name = "path"
+    def __init__(self) -> None:
+        super().__init__(file_okay=False)
 
     def convert(self, value: Any, param: Any, context: Any) -> Any:
-        from ..storage.url import place_of
-
         return place_of(value)
-
-    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        """The shell completes names of folders."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(incomplete, type="dir")]
 
 
 NO_RUNS = """\
@@ -45,11 +41,6 @@ Or train a tiny policy here, in front of the dashboard: lldscope demo"""
 def here(root: Any) -> Any:
     """The folder of runs if none is named: `runs`, or the current one if it holds runs. Raises
     LldscopeError, which says what to type, if there is neither."""
-    from pathlib import Path
-
-    from ..core.errors import LldscopeError
-    from ..runs import find_runs
-
     if root is not None:
         return root
     if Path("runs").is_dir():
@@ -63,11 +54,10 @@ class LocalRun(RunPath):
     """A folder. An address is refused; the message says what the command would do there."""
 
     def __init__(self, why: str) -> None:
+        super().__init__()
         self._why = why
 
     def convert(self, value: Any, param: Any, context: Any) -> Path:
-        from ..storage.url import Url, place_of
-
         place = place_of(value)
         if isinstance(place, Url):
             self.fail(f"{place} is on an object store. {self._why}", param, context)
@@ -85,18 +75,9 @@ def arl_option(default: str = "20 × the planned length, or 2000") -> Any:
     )
 
 
-class _File(click.Path):
-    """The path of a file. --help does not need pathlib and does not load it."""
-
-    def convert(self, value: Any, param: Any, context: Any) -> Path:
-        from pathlib import Path
-
-        return Path(os.fsdecode(super().convert(value, param, context)))
-
-
 rules_option = click.option(
     "--rules",
-    type=_File(),
+    type=click.Path(path_type=Path),
     help="File of your own rules; `lldscope rules test` checks it.",
 )
 
@@ -110,8 +91,6 @@ fail_on_option = click.option(
 
 
 def print_json(answer: Any) -> None:
-    from ..storage.json_files import to_json
-
     click.echo(to_json(answer, indent=1))
 
 
@@ -119,17 +98,18 @@ def print_table(
     head: Sequence[str], rows: Iterable[Sequence[Any]], right: Container[int] = (),
     wide: bool = True,
 ) -> None:
-    """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; names
-    in `head` are safe already. `right` are the columns of numbers. A table that is not `wide` fits
-    the terminal: long cells go on in the next line, and names, in the first column, are cut, since
-    their rest at the beginning of a line could pass for a message."""
+    """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; a
+    dash stands for None. Names in `head` are safe already. `right` are the columns of numbers. A
+    table that is not `wide` fits the terminal: long cells go on in the next line. Names, in the
+    first column, are cut, since their rest in a line of its own could pass for a message."""
     from rich.console import JustifyMethod
     from rich.table import Table
     from rich.text import Text
 
-    from ..core.terminal import console, plain
-
-    cells = [[cell if isinstance(cell, Text) else plain(cell) for cell in row] for row in rows]
+    cells = [
+        [cell if isinstance(cell, Text) else "–" if cell is None else plain(cell) for cell in row]
+        for row in rows
+    ]
     names = min(NAME_WIDTH, max((len(str(name)) for name, *_ in [head, *cells]), default=0))
     table = Table(box=None, pad_edge=False, header_style="dim")
     for i, name in enumerate(head):
@@ -154,8 +134,6 @@ def verdict_text(verdict: str, word: str) -> Any:
     """A verdict's word in its colour; any other word has no colour."""
     from rich.text import Text
 
-    from ..core.palette import NO_ALARM, VERDICTS
-
     sign = VERDICTS[verdict]
     return Text(word, (sign if word == sign.word else NO_ALARM).style)
 
@@ -166,8 +144,6 @@ def warn_of_damage(
     unclear: Mapping[str, str] | None = None,
 ) -> None:
     """Print damage of the log to stderr, whatever the format of the data."""
-    from ..core.terminal import plain
-
     for part, wrong in damaged.items():
         click.echo(f"lldscope: {plain(part)} is damaged and left out: {plain(wrong)}.", err=True)
     for what, why in (unclear or {}).items():

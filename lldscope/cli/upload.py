@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from ..core.errors import LldscopeError
+
 
 @click.command()
 @click.option(
@@ -21,7 +23,6 @@ def upload(follow: Path | None) -> None:
     ~/.local/state/lldscope/spool first. After an outage of the machine or of the store this sends
     the rest. Exit code 1 if something is still unsent.
     """
-    from ..core.errors import LldscopeError
     from ..recording.spool import SPOOL_FILE, sending, spool_root
     from ..recording.upload import Sender
 

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.terminal import console
+from ..storage.json_files import to_json
 from .check import exit_code
 from .shared import RunPath, arl_option, fail_on_option, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..monitor.follow import Follower, RunUpdate
     from ..monitor.health import RunState
 
@@ -85,7 +89,6 @@ def watch(
     On a terminal: a status block with sparklines; otherwise a line per change. Alarms of severity
     info are shown but not sent. Exit codes are those of check; 130 after Ctrl-C.
     """
-    from ..core.terminal import console
     from ..diagnosis.registry import STALLED
     from ..monitor.follow import Follower
     from ..monitor.notify import Notifier
@@ -149,7 +152,6 @@ def _updates(
 def _json_lines() -> Show:
     """Print a line of type `waiting`, `alert` or `status` when it differs from the line before."""
     from ..monitor.health import CHECK_SCHEMA
-    from ..storage.json_files import to_json
 
     last: dict[str, Any] | None = None
 
@@ -175,8 +177,7 @@ def _json_lines() -> Show:
 
 def _plain_lines() -> Show:
     """For logs: print a line for each alarm, and when verdict, phase or life change."""
-    from ..core.terminal import console
-    from .views import alert_text, status_line
+    from .views import status_line
 
     out = console()
     last: tuple[Any, ...] | None = None
@@ -197,8 +198,7 @@ def _plain_lines() -> Show:
                 again = over and not update.state.over
                 out.print("resumed" if again else "", status_line(update.state), sep="  " * again)
         over = update is not None and update.state.over
-        for event in update.events if update else ():
-            out.print(alert_text(out, event.alert, event.state.silenced, event.state.counted[:-1]))
+        _print_alerts(out, update)
         sys.stdout.flush()
 
     return show
@@ -210,16 +210,12 @@ def _live() -> Iterator[Show]:
     from rich.live import Live
     from rich.text import Text
 
-    from ..core.terminal import console
-    from .views import alert_text, live_block
+    from .views import live_block
 
     with Live(console=console(live=True), auto_refresh=False) as screen:
 
         def show(follower: Follower, update: RunUpdate | None) -> None:
-            for event in update.events if update else ():
-                out = screen.console
-                state = event.state
-                out.print(alert_text(out, event.alert, state.silenced, state.counted[:-1]))
+            _print_alerts(screen.console, update)
             if update is None or follower.run is None:
                 screen.update(Text(_waiting(follower), "dim"), refresh=True)
             else:
@@ -227,6 +223,13 @@ def _live() -> Iterator[Show]:
                 screen.update(live_block(follower.run, update.state, width), refresh=True)
 
         yield show
+
+
+def _print_alerts(out: Console, update: RunUpdate | None) -> None:
+    from .views import alert_text
+
+    for event in update.events if update else ():
+        out.print(alert_text(out, event.alert, event.state.silenced, event.state.counted[:-1]))
 
 
 def _waiting(follower: Follower) -> str:

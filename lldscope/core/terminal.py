@@ -19,7 +19,7 @@ MOST_CHARACTERS = 300  # of one text from a run
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BLANKS = "\n\t\r\u2028\u2029"  # printed as a space
-_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
+ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
 def console(*, stderr: bool = False, wide: bool = False, live: bool = False) -> Console:
@@ -49,7 +49,7 @@ def paragraph(out: Console, text: Text | str, indent: int = 0) -> Text:
 
 def plain(text: object) -> str:
     """Text of a run, escaped for printing: no escape sequences, control or direction characters."""
-    visible = _ESCAPES.sub("", str(text))
+    visible = ESCAPES.sub("", str(text))
     return "".join(" " if c in _BLANKS else "�" if is_invisible(c) else c for c in visible)
 
 

@@ -17,10 +17,10 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from ..core.errors import LldscopeError, UsageError
@@ -74,17 +74,22 @@ def _names(source: str, scheme: str, counts: tuple[int, ...], form: str) -> list
     return names
 
 
-def _write(path: Path, write: Callable[[BinaryIO], None]) -> Path:
-    """Write a file completely or not at all."""
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary place for a new file or folder, which takes the path's place when complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with new.open("wb") as file:
-            write(file)
+        yield new
+        if path.is_dir() or new.is_dir():
+            _remove(path)
         new.replace(path)
     finally:
-        new.unlink(missing_ok=True)
-    return path
+        _remove(new)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _history(source: str, folder: Path) -> Path:
@@ -98,13 +103,13 @@ def _history(source: str, folder: Path) -> Path:
             f"{WANDB} addresses need the package wandb: pip install 'lldscope[import]'"
         ) from None
 
-    def rows(file: BinaryIO) -> None:
-        run = wandb.Api(timeout=SECONDS).run("/".join(names))
-        for row in run.scan_history():
-            file.write(json.dumps(row, default=str).encode(errors="replace") + b"\n")
-
+    path = folder.joinpath(*names[:2], names[2] + SUFFIX)
     try:
-        return _write(folder.joinpath(*names[:2], names[2] + SUFFIX), rows)
+        with _replacing(path) as new, new.open("w", encoding="utf-8", errors="replace") as file:
+            run = wandb.Api(timeout=SECONDS).run("/".join(names))
+            for row in run.scan_history():
+                file.write(json.dumps(row, default=str) + "\n")
+        return path
     except (wandb.Error, ValueError, OSError) as error:
         raise LldscopeError(f"{'/'.join(names)} cannot be read from W&B: {error}") from None
 
@@ -119,9 +124,12 @@ def _download(address: str, folder: Path) -> Path:
     if not parts.hostname or not _NAME.fullmatch(name) or name.startswith("."):
         raise UsageError(f"{address}: name a file, such as https://host/run/trainer_state.json.")
 
-    def content(file: BinaryIO) -> None:
-        with _web(HTTPRedirectHandler).open(parts.geturl(), timeout=SECONDS) as answer:
-            size = 0
+    path, size = folder / _key(address) / name, 0
+    try:
+        with (
+            _replacing(path) as new, new.open("wb") as file,
+            _web(HTTPRedirectHandler).open(parts.geturl(), timeout=SECONDS) as answer,
+        ):
             while block := answer.read(1 << 20):
                 size += file.write(block)
                 if size > MAX_BYTES:
@@ -130,9 +138,7 @@ def _download(address: str, folder: Path) -> Path:
                     )
             if answer.length:
                 raise OSError("the answer was cut")
-
-    try:
-        return _write(folder / _key(address) / name, content)
+        return path
     except (OSError, ValueError, HTTPException) as error:
         raise LldscopeError(f"{address} cannot be fetched: {error}") from None
 
@@ -169,8 +175,7 @@ def _copy(url: Url, folder: Path) -> Path:
                 f"or {MAX_BYTES >> 20:,} MB: name the file of the run, or its folder."
             )
         place = folder / _key(url.address) / (url.name if _NAME.fullmatch(url.name) else "log")
-        new = place.with_name(f".{os.getpid()}")
-        try:
+        with _replacing(place) as new:
             for path in files:
                 name = PurePosixPath(path.removeprefix(url.path).lstrip("/"))
                 if name.is_absolute() or ".." in name.parts:
@@ -178,10 +183,6 @@ def _copy(url: Url, folder: Path) -> Path:
                 target = new / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 url.filesystem.get_file(path, str(target))
-            shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
-            new.replace(place)
-        finally:
-            shutil.rmtree(new) if new.is_dir() else new.unlink(missing_ok=True)
     return place
 
 
@@ -273,18 +274,15 @@ class _Server:
             why = f"MLflow at {Url(self._address)} did not give the run: {error or type(error)}"
             raise LldscopeError(why) from None
 
-        def rows(file: BinaryIO) -> None:
-            with closing(sqlite3.connect(file.name)) as db:
-                db.execute("CREATE TABLE runs (run_uuid, name, lifecycle_stage)")
-                db.execute(
-                    "CREATE TABLE metrics (key, value REAL, timestamp, step, is_nan, run_uuid)"
-                )
-                db.execute("INSERT INTO runs VALUES (?, ?, 'active')", (run_id, name))
-                db.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", points)
-                db.commit()
-
         file = next(n for n in (name, _key(run_id)) if _NAME.fullmatch(n) and n[0] != ".")
-        return _write(folder / f"{file}.db", rows), run_id
+        path = folder / f"{file}.db"
+        with _replacing(path) as new, closing(sqlite3.connect(new)) as db:
+            db.execute("CREATE TABLE runs (run_uuid, name, lifecycle_stage)")
+            db.execute("CREATE TABLE metrics (key, value REAL, timestamp, step, is_nan, run_uuid)")
+            db.execute("INSERT INTO runs VALUES (?, ?, 'active')", (run_id, name))
+            db.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", points)
+            db.commit()
+        return path, run_id
 
     def _run(
         self, experiment: str, run: str | None, where: str

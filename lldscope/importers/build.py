@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..core.errors import LldscopeError
 from ..core.trainers import trainer_of
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
-from .detect import Group, files_under, groups
+from .detect import Source, by_format, files_under
 from .mapping import like_a_reward
 from .reading import file_states
 from .rollouts import correct_rule
@@ -42,12 +43,12 @@ class ImportSummary:
     """The result of an import."""
 
     run: Path
+    findings: Findings
     formats: dict[str, int]  # format → its paths
     rows: dict[str, int] = field(default_factory=dict)  # table → rows
     steps: int = 0
     attempts: int = 0
     unchanged: bool = False
-    findings: Findings = field(default_factory=Findings)
 
 
 class Import:
@@ -58,18 +59,19 @@ class Import:
     ) -> None:
         self.paths, self.run, self.request, self.format_name = list(paths), run, request, format_id
         self.findings = Findings(request)
-        self.groups = groups(paths, format_id, self.findings)
+        self.sources = by_format(paths, format_id, self.findings)
         self._writer: RunWriter
-        # Items in the run by format, and by file where those of a format are read one by one …
+        # By format, and by file if a format's files are read one by one: items in the run so far,
+        # and the last of them.
         self._ingested: Counter[tuple[str, Path | None]] = Counter()
-        self._last: dict[tuple[str, Path | None], Scalars | Rows] = {}  # … and the last of them
+        self._last: dict[tuple[str, Path | None], Scalars | Rows] = {}
         self._info: dict[str, Any] = {}
         self._is_growing = False  # so that the last rows may be of a step that is half written
 
     @property
     def size(self) -> int:
         """Number of bytes to read, for a progress bar."""
-        files = (path for group in self.groups for path in group.paths)
+        files = chain.from_iterable(self.sources.values())
         return sum(size for file in files for _, size, _ in file_states(file))
 
     def build(self, advance: Callable[[int], None], *, live: bool = False) -> ImportSummary:
@@ -81,9 +83,9 @@ class Import:
             "asked": asdict(self.request),
             "lldscope": __version__,
             "sources": [
-                {"path": str(path), "format": g.source.name, "files": file_states(path)}
-                for g in self.groups
-                for path in g.paths
+                {"path": str(path), "format": source.name, "files": file_states(path)}
+                for source, paths in self.sources.items()
+                for path in paths
             ],
         }
         if not live and before.get("imported", {}).get("request") == request:
@@ -94,9 +96,7 @@ class Import:
         shutil.rmtree(place, ignore_errors=True)
         self._writer = RunWriter(place, self.findings)
         try:
-            for group in self.groups:
-                self._ingest(group)
-            self._writer.flush()
+            self._ingest()
             if not self._writer.rows:
                 raise NothingImported(self._nothing())
             self._describe(request, live)
@@ -126,15 +126,12 @@ class Import:
                 self._ingested.clear()  # a file was started over: a new attempt
                 self._writer.after = max(self._writer.attempts, default=0)
             sizes = now
-            earlier = {p for g in self.groups for p in g.paths}
+            earlier = {*chain.from_iterable(self.sources.values())}
             self.findings = self._writer.findings = Findings(self.request)
-            fresh = groups(self.paths, self.format_name, self.findings)
-            self.groups = [
-                Group(g.source, sorted(g.paths, key=lambda p: p not in earlier)) for g in fresh
-            ]
-            for group in self.groups:
-                self._ingest(group)
-            self._writer.flush()
+            self.sources = by_format(self.paths, self.format_name, self.findings)
+            for paths in self.sources.values():
+                paths.sort(key=lambda path: path not in earlier)
+            self._ingest()
             self._beat(closed=False)
             on_update(self._summary())
             wait = max(POLL_SECONDS, READ_SHARE * (time.monotonic() - began))
@@ -143,19 +140,23 @@ class Import:
         """Finish after `follow`."""
         self._is_growing = False
         with suppress(LldscopeError):
-            for group in self.groups:
-                self._ingest(group)
+            self._ingest()
         self._writer.flush()
         self._beat(closed=True)
         self._info |= {"status": "stopped", "reason": reason, "ended": time.time()}
         layout.write_run(self.run, self._info)
 
-    def _ingest(self, group: Group) -> None:
-        """Items of a format that the run does not have yet."""
+    def _ingest(self) -> None:
+        """Write the items that the run does not have yet."""
+        for source, paths in self.sources.items():
+            self._ingest_format(source, paths)
+        self._writer.flush()
+
+    def _ingest_format(self, source: Source, paths: Sequence[Path]) -> None:
         counts: Counter[tuple[str, Path | None]] = Counter()
-        items = group.source.read(group.paths, self.findings)
+        items = source.read(paths, self.findings)
         for item in _without_open_ends(items) if self._is_growing else items:
-            key = group.source.name, item.origin if isinstance(item, Scalars) else None
+            key = source.name, item.origin if isinstance(item, Scalars) else None
             counts[key] += 1
             done = self._ingested[key]
             if counts[key] > done:
@@ -182,7 +183,6 @@ class Import:
         as finished; otherwise it would be shown as stalled."""
         run, writer = self._writer.run, self._writer
         now = time.time()
-        description = " and ".join(g.source.description for g in self.groups)
         rows = any(table in writer.rows for table in ("responses", "actions"))
         times = len(writer.attempts) - 1 + self.findings.returns
         if times >= MANY_STARTS:
@@ -196,7 +196,7 @@ class Import:
         first, last = writer.times or (None, None)
         self._info = layout.new_run(
             first or now,
-            trainer=f"imported: {description}",
+            trainer=f"imported: {self._description}",
             correct_rule=correct_rule(self.request) if rows else None,
             world_size=1,
             attempts=[{"attempt": a, "started": first or now} for a in writer.attempts],
@@ -217,9 +217,13 @@ class Import:
         heartbeats.write_heartbeat(run, 0, closed=not live, dropped={})
         layout.write_run(run, self._info)
 
+    @property
+    def _description(self) -> str:
+        return " and ".join(source.description for source in self.sources)
+
     def _nothing(self) -> str:
         reasons = "; ".join(f"{n} × {why}" for why, n in self.findings.skipped.items())
-        if not self.groups:
+        if not self.sources:
             sources = ", ".join(str(p) for p in self.paths[:3])
             if all(map(_is_empty, self.paths)):
                 return f"Nothing was imported: {sources} is empty."
@@ -230,17 +234,17 @@ class Import:
             )
             left_out = [f"Left out: {reasons}."] if reasons else []
             return "\n".join([what, *left_out, *self.findings.notes])
-        read = " and ".join(g.source.description for g in self.groups)
-        what = f"Nothing was imported: read as {read}, it has no steps."
+        what = f"Nothing was imported: read as {self._description}, it has no steps."
         return "\n".join([f"{what} {reasons}".rstrip(), *self.findings.notes])
 
     def _summary(self, unchanged: bool = False) -> ImportSummary:
-        formats = {g.source.name: len(g.paths) for g in self.groups}
-        summary = ImportSummary(self.run, formats, unchanged=unchanged, findings=self.findings)
-        if not unchanged:
-            w = self._writer
-            summary.rows, summary.steps, summary.attempts = dict(w.rows), w.steps, len(w.attempts)
-        return summary
+        formats = {source.name: len(paths) for source, paths in self.sources.items()}
+        if unchanged:
+            return ImportSummary(self.run, self.findings, formats, unchanged=True)
+        w = self._writer
+        return ImportSummary(
+            self.run, self.findings, formats, dict(w.rows), w.steps, len(w.attempts)
+        )
 
 
 def _without_open_ends(items: Iterable[Scalars | Rows]) -> Iterator[Scalars | Rows]:

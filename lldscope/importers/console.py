@@ -1,7 +1,7 @@
 """What trainers print.
 
-`records` says what a record is; here is decided which of the shapes in a file are its metrics, and
-what the steps are of those that do not name theirs. Among them
+`records` reads records. This module decides which shapes of a file are its metrics, and finds the
+steps of rows that do not name theirs. Known shapes, among others:
 
 - verl (0.2 to 0.9.1, `utils/logger/aggregate_logger.py`): `step:12 - actor/entropy:0.53 - …`, with
   `np.float64(0.53)` on numpy 2, anywhere in what Ray collects from many processes.
@@ -25,17 +25,16 @@ from itertools import chain
 from pathlib import Path
 
 from .mapping import meaning
+from .metrics import SUMMARY
 from .reading import is_notebook, text_lines
 from .records import Reader, Record
 from .rows import Candidate
 from .source import Findings, Scalars, in_attempts
 
-_LONGEST = 1 << 20  # bytes of a line
 SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
 _SURVEYED = 1000  # records with a signal that are looked at before a file is read
 _MOST_SHAPES, _MOST_NAMES = 1000, 20_000  # that are surveyed
 _LONGEST_UNKNOWN = 0.05  # of the records of a shape without a signal whose step may go back
-_SUMMARY = "train_runtime"  # of what the Trainer prints at its end
 _VERLS = frozenset(("verl",))  # beside which other lines that name a step are noise
 _PER_RESPONSE = re.compile(rb"loss_agg_mode\W+(seq-mean-token-sum)")  # verl's and ROLL's setting
 ROWS = "rows"  # the unit if a text does not tell its steps
@@ -97,7 +96,7 @@ class Console:
 
 def _settings_seen(path: Path, findings: Findings) -> Iterator[tuple[bytes, bool]]:
     """The lines of a file; notes how metrics are averaged, if a line says so."""
-    for line, is_complete in text_lines(path, findings, _LONGEST):
+    for line, is_complete in text_lines(path, findings):
         if not findings.aggregation and (match := _PER_RESPONSE.search(line)):
             findings.aggregation = match[1].decode()
             findings.note("Entropy, KL and losses are sums over responses, no means over tokens "
@@ -146,9 +145,9 @@ class _Shape:
 class _Layout:
     """The shapes of a file's metrics.
 
-    every       steps of a shape that are one of the others: updates of a rollout
-    is_unnamed  whether its rows do not name their steps, …
-    has_epochs  … but epochs
+    every       shape → how many of its steps make one of the others: updates of a rollout
+    is_unnamed  whether the rows do not name their steps
+    has_epochs  whether such rows name their epochs
     """
 
     accepted: frozenset[str] = frozenset()
@@ -166,7 +165,7 @@ class _Layout:
     def accepts(self, record: Record, findings: Findings) -> bool:
         if record.shape not in self.accepted or (record.step is None) != self.is_unnamed:
             return False
-        if _SUMMARY in record.values:
+        if SUMMARY in record.values:
             return False
         if self.is_unnamed:
             if _is_other(record):
@@ -181,7 +180,7 @@ class _Layout:
 
 def _is_other(record: Record) -> bool:
     """Whether a row is the Trainer's summary or an evaluation."""
-    return _SUMMARY in record.values or any(n.startswith("eval_") for n in record.values)
+    return SUMMARY in record.values or any(n.startswith("eval_") for n in record.values)
 
 
 def _survey(path: Path, most: int) -> _Layout:
@@ -192,7 +191,7 @@ def _survey(path: Path, most: int) -> _Layout:
 
     def lines() -> Iterator[tuple[bytes, bool]]:
         nonlocal size
-        for line, is_complete in text_lines(path, findings, _LONGEST):
+        for line, is_complete in text_lines(path, findings):
             size += len(line)
             if size > SEARCH_BYTES:
                 return
@@ -266,9 +265,9 @@ def _steps(path: Path, layout: _Layout, findings: Findings) -> list[int]:
     nothing = Findings()
     reader = Reader(nothing, layout.mark)
     places, epochs, rates = list[int](), list[float](), list[float]()
-    for record in reader.records(text_lines(path, nothing, _LONGEST)):
+    for record in reader.records(text_lines(path, nothing)):
         values = record.values
-        if _SUMMARY in values and record.step is None:
+        if SUMMARY in values and record.step is None:
             reader.bars.end = values.get("epoch", reader.bars.end)
         elif layout.accepts(record, nothing):
             places.append(record.place)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -54,15 +53,9 @@ def sources() -> list[Source]:
     ]
 
 
-@dataclass(frozen=True)
-class Group:
-    """The paths of one format; they are read together."""
-
-    source: Source
-    paths: list[Path]
-
-
-def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> list[Group]:
+def by_format(
+    paths: Sequence[Path], format_id: str | None, findings: Findings
+) -> dict[Source, list[Path]]:
     """The paths by format, in the order of `sources`. Folders are searched; files of no known
     format are counted. Raises UsageError for an unknown format, LldscopeError for a missing
     path."""
@@ -72,7 +65,7 @@ def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> 
         if not candidates:
             names = ", ".join(s.name for s in sources())
             raise UsageError(f"There is no format {format_id}. There are: {names}.")
-    claimed: dict[str, dict[Path, None]] = {}  # format → its paths, each once
+    claimed: dict[Source, dict[Path, None]] = {s: {} for s in candidates}  # each path once
     for path in paths:
         if not os.path.exists(path):  # False for a name that no file can have, too
             raise LldscopeError(f"{path} does not exist.")
@@ -84,8 +77,8 @@ def groups(paths: Sequence[Path], format_id: str | None, findings: Findings) -> 
             elif not os.access(file, os.R_OK):
                 findings.skip("files without permission to read them")
             elif source := candidates[0] if format_id else _source_of(file, candidates, findings):
-                claimed.setdefault(source.name, {})[file] = None
-    return [Group(s, list(claimed[s.name])) for s in candidates if s.name in claimed]
+                claimed[source][file] = None
+    return {source: list(files) for source, files in claimed.items() if files}
 
 
 def files_under(path: Path, findings: Findings) -> list[Path]:

@@ -44,7 +44,7 @@ COUNTERS = ("iter", "update", "episode", "epoch")  # where no row has a step
 # Columns of a table that say which run a row is of.
 _RUNS = ("run", "run_id", "run_name", "arm", "experiment", "variant", "method", "algorithm", "seed")
 TIMES = ("time", "timestamp", "_timestamp", "ts")
-_SUMMARY = "train_runtime"  # marks the row that the Trainer adds at the end
+SUMMARY = "train_runtime"  # marks the row that the Trainer adds at the end
 _LONG = 200  # characters; rows with longer texts are rollouts or questions
 _PART = re.compile(r"_\d+\.runhistory\.parquet$")  # one of several files of a run of W&B
 _PEEK = 5  # rows that say whether a file has steps
@@ -169,7 +169,7 @@ def _with_steps(
     steps = StepReader(column)
     for count, row in enumerate(chain(first, rows), start=1):
         pair = ("", count) if column == "" else steps.of(row)
-        if _SUMMARY in row:
+        if SUMMARY in row:
             continue
         if pair is None:
             findings.skip("rows without a step")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from io import BufferedReader
@@ -16,23 +14,24 @@ from ..core.errors import SeveralRuns, UsageError
 from ..storage.json_files import parse
 from .source import Findings
 
-PACKED = (".gz", ".zst")
+PACKED = {".gz": "gzip", ".zst": "zstd"}
 _BLOCK = 1 << 20
-MAX_NOTEBOOK = 64 << 20  # bytes
+MAX_DOCUMENT = 64 << 20  # bytes of a JSON document or notebook, and …
+MAX_CONTAINERS = 1_000_000  # … its lists and objects
 MAX_LINE = 16 << 20  # bytes; a rollout with its token ids has some hundred KB
+MAX_TEXT_LINE = 1 << 20  # of what a trainer prints
 _CELL = re.compile(r"<t[hd][^>]{0,200}>(.*?)</t[hd]>", re.S)
-_ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
 def open_file(path: Path) -> BinaryIO:
     """The content of a file, unpacked if it is a .gz or .zst."""
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    if path.suffix == ".zst":
-        import pyarrow as pa
+    file = path.open("rb")
+    if path.suffix not in PACKED:
+        return file
+    import pyarrow as pa
 
-        return BufferedReader(pa.CompressedInputStream(pa.PythonFile(path.open("rb")), "zstd"))
-    return open(path, "rb")
+    unpacked = pa.CompressedInputStream(pa.PythonFile(file), PACKED[path.suffix])
+    return BufferedReader(unpacked)
 
 
 def bare_name(path: Path) -> str:
@@ -47,7 +46,7 @@ def head(path: Path, size: int) -> bytes:
     try:
         with open_file(path) as file:
             return file.read(size)
-    except (OSError, EOFError, zlib.error):
+    except OSError:
         return b""
 
 
@@ -60,11 +59,10 @@ def file_states(path: Path) -> list[list[Any]]:
 
 
 def lines(
-    path: Path, findings: Findings, mark: bytes = b"", longest: int | None = None
+    path: Path, findings: Findings, longest: int | None = None
 ) -> Iterator[tuple[bytes, bool]]:
-    """The lines of a file that contain `mark`, without line ends, and whether each is complete: the
-    last one may be half written. Lines of more than `longest` bytes (None: MAX_LINE) are
-    counted."""
+    """The lines of a file, without line ends, and whether each is complete: the last one may be
+    half written. Lines of more than `longest` bytes (None: MAX_LINE) are counted."""
     longest = longest or MAX_LINE
     size = 0
     try:
@@ -78,9 +76,9 @@ def lines(
                     findings.skip(f"lines of more than {longest >> 20} MB")
                     while (line := file.readline(_BLOCK)) and not line.endswith(b"\n"):
                         findings.advance(len(line))
-                elif mark in line:
+                else:
                     yield line.removesuffix(b"\n"), line.endswith(b"\n")
-    except (OSError, EOFError, zlib.error) as error:
+    except OSError as error:
         why = getattr(error, "strerror", None) or error
         findings.skip(f"files that cannot be read to their end ({why})")
     findings.advance(size)
@@ -90,21 +88,16 @@ def is_notebook(path: Path) -> bool:
     return Path(bare_name(path)).suffix == ".ipynb"
 
 
-def text_lines(path: Path, findings: Findings, longest: int) -> Iterator[tuple[bytes, bool]]:
+def text_lines(path: Path, findings: Findings) -> Iterator[tuple[bytes, bool]]:
     """The lines of a text, like `lines`; for a notebook, the output of its cells."""
     if not is_notebook(path):
-        yield from lines(path, findings, longest=longest)
+        yield from lines(path, findings, MAX_TEXT_LINE)
         return
     try:
-        with open_file(path) as file:
-            content = file.read(MAX_NOTEBOOK + 1)
-        cells = parse(content)["cells"] if len(content) <= MAX_NOTEBOOK else None
-        outputs = [output for cell in cells or () for output in cell.get("outputs", ())]
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError):
-        cells = None
-    if cells is None:
-        findings.skip(f"notebooks that are damaged, or of more than {MAX_NOTEBOOK >> 20} MB")
-        return
+        cells = document(path, findings)["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    except (TypeError, KeyError, AttributeError):
+        outputs = []
     for output in filter(lambda value: isinstance(value, dict), outputs):
         data = output.get("data") if isinstance(output.get("data"), dict) else {}
         html = _joined(data.get("text/html"))
@@ -113,8 +106,25 @@ def text_lines(path: Path, findings: Findings, longest: int) -> Iterator[tuple[b
             yield " | ".join(names).encode("utf-8", "replace"), True
         text = _joined(output.get("text")) or ("" if html else _joined(data.get("text/plain")))
         for line in text.split("\n"):
-            if len(line) <= longest:
+            if len(line) <= MAX_TEXT_LINE:
                 yield line.encode("utf-8", "replace"), True
+
+
+def document(path: Path, findings: Findings) -> Any:
+    """The value of a JSON file; None (and counted) if it is invalid."""
+    try:
+        with open_file(path) as file:
+            text = file.read(MAX_DOCUMENT + 1)
+        findings.advance(len(text))
+        if len(text) > MAX_DOCUMENT or text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
+            findings.skip(
+                f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
+            )
+            return None
+        return parse(text)
+    except (OSError, ValueError):
+        findings.skip("JSON documents that are damaged or half written")
+        return None
 
 
 def _joined(value: Any) -> str:
@@ -148,11 +158,6 @@ def first_object(start: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def strip_ansi(line: bytes) -> bytes:
-    """A line of terminal output without control sequences."""
-    return _ESCAPES.sub(b"", line) if b"\x1b" in line else line
 
 
 def number(value: Any) -> float | None:

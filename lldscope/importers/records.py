@@ -13,11 +13,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ..core.terminal import ESCAPES
 from ..storage.json_files import parse
 from .mapping import meaning
 from .metrics import StepReader, inner, numbers
 from .progress_bar import Bars
-from .reading import is_lost_to_rounding, number, strip_ansi
+from .reading import is_lost_to_rounding, number
 from .source import Findings
 
 MAX_TEXT = 1 << 20  # characters of a record that is wrapped
@@ -101,37 +102,27 @@ class Record:
     texts: int = 0  # values that are not numbers
 
 
+def _numbers(entries: Iterable[tuple[str, str]], findings: Findings) -> dict[str, float]:
+    """Names and numbers; entries without a number are counted."""
+    values: dict[str, float] = {}
+    for name, text in entries:
+        if is_lost_to_rounding(name, text, findings):
+            continue
+        if (value := number(text)) is None:
+            findings.skip("metrics whose value is not a number")
+        elif name:
+            values[name] = value
+    return values
+
+
 def verl_values(text: str, is_complete: bool, findings: Findings) -> dict[str, float]:
     """Names and numbers of `a/b:1 - c:2`."""
-    values: dict[str, float] = {}
     text = _NUMPY.sub("", text) if "np." in text else text
     entries = text.strip().removeprefix("- ").split(" - ")
     if not is_complete and len(entries) > 1:
         entries.pop()  # its number may lack digits
         findings.skip("last metrics of a line that is half written")
-    for entry in entries:
-        name, _, value = entry.rpartition(":")
-        if is_lost_to_rounding(name, value, findings):
-            continue
-        try:
-            values[name] = float(value)
-        except ValueError:
-            findings.skip("metrics whose value is not a number")
-    values.pop("", None)
-    return values
-
-
-def dict_values(text: str, findings: Findings) -> dict[str, float]:
-    """Names and numbers of a printed dictionary."""
-    values: dict[str, float] = {}
-    for name, value in _ENTRY.findall(text):
-        if is_lost_to_rounding(name, value, findings):
-            continue
-        if (result := number(value)) is None:
-            findings.skip("metrics whose value is not a number")
-        else:
-            values[name] = result
-    return values
+    return _numbers((entry.rpartition(":")[::2] for entry in entries), findings)
 
 
 def pairs(text: str, findings: Findings | None = None) -> tuple[dict[str, float], str]:
@@ -218,7 +209,7 @@ class Reader:
                     continue
             elif total := _TOTAL.search(line):
                 self._findings.planned_steps = int(total[1])
-            for part in strip_ansi(line).decode("utf-8", "replace").split("\r"):
+            for part in ESCAPES.sub("", line.decode("utf-8", "replace")).split("\r"):
                 yield from self._line(part, is_complete)
         yield from self._verl_done()
         yield from self._close()
@@ -309,7 +300,7 @@ class Reader:
         try:
             row = parse(inside.encode("utf-8", "replace"))
         except ValueError:
-            row = dict_values(inside, nothing)
+            row = _numbers(_ENTRY.findall(inside), nothing)
         if not isinstance(row, dict):
             return None
         shape, pair = "dict", StepReader().of(row)
@@ -481,7 +472,7 @@ class Reader:
         if not bare or len(bare) > 4000:
             return None
         if "|" in text:
-            cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
+            cells = _cells(text)
             if len(cells) == 2 and not cells[1] and cells[0][:1].isalpha():
                 return [(cells[0], None)]
             if len(cells) % 2 == 0 and all(cell[:1].isalpha() for cell in cells[::2]):

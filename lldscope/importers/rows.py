@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import csv
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..storage.json_files import parse
-from .reading import bare_name, first_object, head, is_notebook, lines, objects, open_file
+from .reading import bare_name, document, first_object, head, is_notebook, lines, objects
 from .source import HEAD_BYTES, Findings
 
-MAX_DOCUMENT = 64 << 20  # bytes
-MAX_CONTAINERS = 1_000_000  # lists and objects in it
 _DEPTH = 4  # of objects in which the list of steps is looked for
 _FIRST = 20  # rows that a format is recognized by
 _PIECE = 512  # rows of Parquet that are decoded at once
@@ -82,29 +78,12 @@ def first_rows(path: Path) -> list[Row]:
     return list(islice(rows_of(path, Findings()), _FIRST))
 
 
-def whole(path: Path, findings: Findings) -> Any:
-    """The value of a JSON file; None (and counted) if it is invalid."""
-    try:
-        with open_file(path) as file:
-            text = file.read(MAX_DOCUMENT + 1)
-        findings.advance(len(text))
-        if len(text) > MAX_DOCUMENT or text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
-            findings.skip(
-                f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
-            )
-            return None
-        return parse(text)
-    except (OSError, EOFError, zlib.error, ValueError):
-        findings.skip("JSON documents that are damaged or half written")
-        return None
-
-
 def _document_rows(path: Path, findings: Findings) -> list[Row]:
     """The steps in a JSON value."""
-    document = whole(path, findings)
-    if isinstance(document, dict) and isinstance(document.get("max_steps"), int):
-        findings.planned_steps = document["max_steps"]
-    return steps_in(document)
+    value = document(path, findings)
+    if isinstance(value, dict) and isinstance(value.get("max_steps"), int):
+        findings.planned_steps = value["max_steps"]
+    return steps_in(value)
 
 
 def steps_in(value: Any, depth: int = _DEPTH) -> list[Row]:

@@ -23,7 +23,7 @@ class Scalars:
     values   by their names in the file; NaN and Inf as they came
     time     Unix time, if the file holds it
     attempt  which start of the run; `in_attempts` counts them where steps go back
-    is_open  whether what the file is yet to hold may show that it is of another attempt
+    is_open  whether later items may still show that it belongs to another attempt
     origin   the file, where those of a format are read one by one
     """
 
@@ -73,7 +73,7 @@ class Findings:
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
     differences: dict[str, None] = field(default_factory=dict)  # from what lldscope would measure
     planned_steps: int | None = None  # where the log has the length of the run
-    counted: str = "steps"  # what the log's steps are: "rows" where it does not tell them
+    counted: str = "steps"  # the unit: "rows" if the log does not state its steps
     aggregation: str = ""  # of tokens' values, if the log declares one other than by token
     returns: int = 0  # how often the steps went back for one item and on from where they were
 
@@ -85,7 +85,7 @@ class Findings:
             self.notes[text] = None
 
 
-# The last part of names that rows of any kind carry: in one that comes late, they go back too.
+# Last parts of names that rows of every kind carry: they do not tell a late row from a resume.
 _STAMPS = frozenset(("step", "_step", "global_step", "ckpt_step", "epoch", "time", "timestamp"))
 
 

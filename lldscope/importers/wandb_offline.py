@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,8 @@ class WandbOffline:
         for path in of_one_run(paths, findings, lambda path: path.stem.removeprefix("run-")):
             for data in _records(path, findings):
                 try:
-                    rows = [_row(value) for number, value in _fields(data) if number == 2]
-                except ValueError:
+                    rows = [_row(history) for history in _fields(data)[2]]
+                except (ValueError, TypeError):
                     findings.skip("records that are not W&B history")
                     continue
                 for row, step in rows:
@@ -92,37 +93,22 @@ def _records(path: Path, findings: Findings) -> Iterator[bytes]:
 
 def _row(history: bytes) -> tuple[dict[str, Any], int | None]:
     """Names and values of a `HistoryRecord`, and its step."""
+    fields = _fields(history)
     row: dict[str, Any] = {}
-    step = None
-    for number, value in _fields(history):
-        if number == 1:
-            name, text = _item(value)
-            row[name] = parse(text.encode()) if text else None
-        elif number == 2:
-            step = next((v for n, v in _fields(value) if n == 1), 0)
-    return row, step
+    for item in map(_fields, fields[1]):
+        key, text = (b"".join(item[number][-1:]) for number in (1, 16))
+        name = key or b".".join(item[2])
+        row[name.decode(errors="replace")] = parse(text) if text else None
+    step = _fields(fields[2][-1])[1] if fields[2] else [None]
+    return row, step[0] if step else 0
 
 
-def _item(item: bytes) -> tuple[str, str]:
-    key, nested, text = "", [], ""
-    for number, value in _fields(item):
-        if not isinstance(value, bytes):
-            continue
-        word = value.decode(errors="replace")
-        if number == 1:
-            key = word
-        elif number == 2:
-            nested.append(word)
-        elif number == 16:
-            text = word
-    return key or ".".join(nested), text
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, value) of each field of a protocol buffer: numbers, or bytes.
+def _fields(message: bytes) -> defaultdict[int, list[Any]]:
+    """The fields of a protocol buffer: number → values, which are numbers or bytes.
 
     Format: https://protobuf.dev/programming-guides/encoding/. Raises ValueError for other bytes.
     """
+    fields: defaultdict[int, list[Any]] = defaultdict(list)
     at = 0
 
     def varint() -> int:
@@ -141,11 +127,12 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     while at < len(message):
         key = varint()
         if key & 7 == 0:
-            yield key >> 3, varint()
+            fields[key >> 3].append(varint())
             continue
         sizes = {1: 8, 5: 4}
         size = varint() if key & 7 == 2 else sizes.get(key & 7)
         if size is None or at + size > len(message):
             raise ValueError("the bytes are no message")
         at += size
-        yield key >> 3, message[at - size : at]
+        fields[key >> 3].append(message[at - size : at])
+    return fields

@@ -154,7 +154,7 @@ ERRORS = [
     (("check", "{tmp}/foreign/x"), 1, "lldscope diagnose"),
     (("diagnose", "{tmp}/none.log"), 1, "does not exist"),
     (("diagnose", "{tmp}/binary"), 1, "none of the known formats"),
-    (("diagnose", "{tmp}", "-o", "{tmp}/x.html"), 2, "diagnose one of them: newer, run"),
+    (("diagnose", "{tmp}", "-o", "{tmp}/x.html"), 2, "say which with --run: newer, run"),
     (("report", "{tmp}/run", "-o", "{tmp}/none/x.html"), 1, "There is no folder"),
     (("query", "{tmp}/run", "DROP TABLE steps"), 2, "exactly one SELECT"),
     (("query", "{tmp}/run", "SELECT 1", "--json", "--csv"), 2, "Choose one"),

@@ -31,11 +31,9 @@ def screen(monkeypatch) -> io.StringIO:
     out = io.StringIO()
 
     def console(**options: bool) -> Console:
-        width = 100_000 if options.get("wide") else 80
-        return Console(file=out, force_terminal=True, no_color=True, width=width, highlight=False)
+        return Console(file=out, force_terminal=True, no_color=True, width=80, highlight=False)
 
-    monkeypatch.setattr(terminal, "console", console)
-    monkeypatch.setattr(views, "console", console)
+    monkeypatch.setattr("rich.console.Console", console)
     return out
 
 

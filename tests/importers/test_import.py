@@ -361,7 +361,7 @@ def test_errors_of_the_one_who_asks(run_import, tmp_path):
 
 
 def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text, monkeypatch):
-    monkeypatch.setattr("lldscope.importers.means.MAX_NAMES", 3)
+    monkeypatch.setattr("lldscope.importers.run_writer.MAX_NAMES", 3)
     lines = [{"step": s, "a": s, f"b{s}": s} for s in range(6)]
     outcome = run_import(text("".join(json.dumps(line) + "\n" for line in lines), "m.jsonl"))
     names = query(outcome, "SELECT name, count(*) FROM scalars GROUP BY name ORDER BY name")
@@ -454,7 +454,7 @@ def test_following_waits_for_the_first_step(text, tmp_path, monkeypatch, capsys)
     writes = ["starting Ray\n", "starting Ray\n" + verl_line(1)]
     monkeypatch.setattr(import_.time, "sleep", lambda seconds: text(writes.pop(0)))
     task, outcome = import_.imported((path,), tmp_path / "run", ImportRequest(), None, follow=True)
-    assert (outcome.steps, task.groups[0].source.name) == (1, "console")
+    assert (outcome.steps, next(iter(task.sources)).name) == (1, "console")
     assert capsys.readouterr().err.count("waiting") == 1  # said once
 
 

@@ -54,8 +54,8 @@ class AlarmAction:
                 self._monitor = Monitor(self._recorder.place, self._every)
 
     def act(self, control: Any, step: int) -> None:
-        """Called on all ranks after a recorded step; sets flags of `control`, as those of
-        transformers' TrainerControl are called."""
+        """Called on all ranks after a recorded step. On an alarm it sets `should_save`, and perhaps
+        `should_training_stop`, of `control`, as transformers' TrainerControl has them."""
         if self._action is None:
             return
         rule = self._firing()
@@ -94,8 +94,7 @@ def record_training(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """The training itself. It closes the recorder with the training's end and prints the
-    summary."""
+    """Run the training, close the recorder however it ends, and print the summary."""
     try:
         with recorder:
             result = train(*args, **kwargs)

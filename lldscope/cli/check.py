@@ -10,7 +10,6 @@ import click
 
 from ..core.errors import LldscopeError
 from ..core.terminal import plain
-from ..runs import open_run
 from .shared import RunPath, arl_option, fail_on_option, print_json, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ def check(
     """
     from ..monitor.health import check as check_run
     from ..query.signal_cache import user_cache
+    from ..runs import open_run
     from ..user_rules.user_rules import all_rules
 
     try:

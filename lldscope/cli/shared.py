@@ -12,8 +12,6 @@ import click
 from ..core.errors import LldscopeError
 from ..core.palette import NO_ALARM, VERDICTS
 from ..core.terminal import console, plain
-from ..runs import find_runs
-from ..storage.json_files import to_json
 from ..storage.url import Url, place_of
 
 NAME_WIDTH = 32  # characters of names that stand in one line
@@ -41,6 +39,8 @@ Or train a tiny policy here, in front of the dashboard: lldscope demo"""
 def here(root: Any) -> Any:
     """The folder of runs if none is named: `runs`, or the current one if it holds runs. Raises
     LldscopeError, which says what to type, if there is neither."""
+    from ..runs import find_runs
+
     if root is not None:
         return root
     if Path("runs").is_dir():
@@ -91,6 +91,8 @@ fail_on_option = click.option(
 
 
 def print_json(answer: Any) -> None:
+    from ..storage.json_files import to_json
+
     click.echo(to_json(answer, indent=1))
 
 

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
+import pytest
 import torch
+from lldscope_trainer.algorithms.update import Updater
+from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy import logprobs
 from lldscope_trainer.policy.model import load_policy
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from lldscope.losses.llds import llds_loss
-
-from .checks import Figures, Place, check, now
-from .made import batch, gradient, policy, rollouts
+from tests.gpu.made import (
+    ALONE,
+    CUDA,
+    DEVICE,
+    batch,
+    now,
+    policy,
+    rollouts,
+    settings,
+    size,
+)
+from tests.helpers.keeper import one_step
 
 SLOW_KERNEL = "aten::_scaled_dot_product_attention_math"
 KERNELS = "aten::_scaled_dot_product_"
@@ -26,77 +39,68 @@ def gap(results: Tensor, expected: Tensor, mask: Tensor) -> tuple[float, float]:
     return float(apart.mean()), float(apart.max())
 
 
-@check("log-probabilities against float64 on the CPU", rank=1)
-def precision(place: Place) -> tuple[str, Figures]:
-    ids, mask, _ = rollouts(place, 2)
-    cut = place.size(128, 48)
+def test_log_probabilities_against_float64_on_the_cpu(model, tell):
+    ids, mask, _ = rollouts(2)
+    cut = size(128, 48)
     ids, mask = ids[:, :cut], mask[:, :cut]
-    exact = load_policy(place.model, torch.device("cpu")).model.double()
+    exact = load_policy(model, torch.device("cpu")).model.double()
     with torch.no_grad():
         logits = exact(input_ids=ids.cpu(), use_cache=False).logits.double()
         whole = logits.log_softmax(-1)[:, :-1].gather(-1, ids.cpu()[:, 1:, None])[..., 0]
         expected = torch.nn.functional.pad(whole, (1, 0))
         del exact
-        figures = {}
-        for name in ("float32", "bfloat16"):
-            model = policy(place, getattr(torch, name)).model
-            results = logprobs.action_logps(model, ids, mask)
-            figures[f"{name}_mean"], figures[f"{name}_max"] = gap(results, expected, mask)
-    assert figures["float32_max"] < 2e-3, f"float32 is {figures['float32_max']:.1e} nats off"
-    assert figures["bfloat16_mean"] < 0.05, f"bfloat16 is {figures['bfloat16_mean']:.1e} nats off"
-    message = "largest gap {float32_max:.0e} nats in float32, {bfloat16_max:.0e} in bfloat16"
-    return message.format(**figures), figures
+        gaps = [
+            gap(logprobs.action_logps(policy(model, dtype).model, ids, mask), expected, mask)
+            for dtype in (torch.float32, torch.bfloat16)
+        ]
+    (_, single), (half, largest) = gaps
+    tell(f"largest gap {single:.0e} nats in float32, {largest:.0e} in bfloat16")
+    assert single < 2e-3
+    assert half < 0.05, "the mean in bfloat16"
 
 
-@check("the attention kernels that run", rank=1)
-def attention(place: Place) -> tuple[str, Figures]:
-    ids, mask, _ = rollouts(place, 2)
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if place.cuda else [])]
-    kernels: Figures = {}
+def test_attention_kernels(model, tell):
+    ids, mask, _ = rollouts(2)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if CUDA else [])]
+    kernels = {}
     for dtype in (torch.bfloat16, torch.float32):
-        model = policy(place, dtype).model
+        mine = policy(model, dtype).model
         with profile(activities=activities) as records:
-            logprobs.action_logps(model, ids, mask).sum().backward()
+            logprobs.action_logps(mine, ids, mask).sum().backward()
         names = {event.key for event in records.key_averages() if event.key.startswith(KERNELS)}
-        kernels[str(dtype).removeprefix("torch.")] = sorted(
+        kernels[dtype] = sorted(
             name.removeprefix(KERNELS) for name in names if "backward" not in name
         )
-    assert kernels["bfloat16"], "no call of torch's fused attention was seen"
-    unfused = SLOW_KERNEL.removeprefix(KERNELS)
-    assert unfused not in kernels["bfloat16"], f"attention runs unfused ({SLOW_KERNEL})"
-    message = (f"{dtype}: {', '.join(names)}" for dtype, names in kernels.items())
-    return "; ".join(message), {"kernels": kernels}
+    tell("; ".join(f"{dtype}: {', '.join(names)}" for dtype, names in kernels.items()))
+    assert kernels[torch.bfloat16], "no call of torch's fused attention was seen"
+    assert SLOW_KERNEL.removeprefix(KERNELS) not in kernels[torch.bfloat16]
 
 
-@check("packed rows are padded rows", rank=1)
-def packing(place: Place) -> tuple[str, Figures]:
+def test_packed_rows_are_padded_rows(model, tell):
     """Against float32, for both: the kernel of packed rows adds up in another order. Seconds of a
     forward and backward pass over rows of which half would be padding."""
-    ids, mask, lengths = rollouts(place, 16)
-    exact = None
-    figures: Figures = {}
-    for name, dtype, packed in (
-        ("exact", torch.float32, False), ("padded", torch.bfloat16, False),
-        ("packed", torch.bfloat16, True),
+    ids, mask, lengths = rollouts(16)
+    exact, gaps, seconds = None, {}, {}
+    for name, dtype in (
+        ("exact", torch.float32), ("padded", torch.bfloat16), ("packed", torch.bfloat16)
     ):
-        model = policy(place, dtype, packing=packed).model
-        seconds = []
+        mine = policy(model, dtype, packing=name == "packed").model
+        seconds[name] = math.inf
         for _ in range(3):  # the first one chooses kernels
-            model.zero_grad()
-            start = now(place)
-            logps = logprobs.action_logps(model, ids, mask)
+            mine.zero_grad()
+            start = now()
+            logps = logprobs.action_logps(mine, ids, mask)
             logps.sum().backward()
-            seconds.append(now(place) - start)
+            seconds[name] = min(seconds[name], now() - start)
         exact = logps.detach() if exact is None else exact
-        figures[name] = {"s": min(seconds), "mean": gap(logps.detach(), exact, mask)[0]}
-        del model
-    padded, packed_rows = figures["padded"], figures["packed"]
-    assert packed_rows["mean"] < 2 * padded["mean"], f"{figures} nats a token off float32"
-    return (
-        f"{packed_rows['mean']:.0e} nats a token off float32, padded {padded['mean']:.0e}; "
-        f"{packed_rows['s']:.3f} s, padded {padded['s']:.3f} s, "
+        gaps[name] = gap(logps.detach(), exact, mask)[0]
+        del mine
+    tell(
+        f"{gaps['packed']:.0e} nats a token off float32, padded {gaps['padded']:.0e}; "
+        f"{seconds['packed']:.3f} s, padded {seconds['padded']:.3f} s, "
         f"{sum(lengths) / ids.numel():.0%} of the padded tokens are real"
-    ), figures
+    )
+    assert gaps["packed"] < 2 * gaps["padded"]
 
 
 PEAK_ROWS = 16
@@ -105,22 +109,25 @@ MOST_OF_LOGITS = 0.6
 arithmetic 0.45 on a GPU."""
 
 
-@check("peak memory of a pass does not grow with vocabulary × length", rank=1)
-def peak(place: Place) -> tuple[str, Figures]:
-    place.need_cuda("peak memory")
-    model = policy(place, torch.bfloat16, gradient_checkpointing=True)
-    sample = batch(place, model.model, PEAK_ROWS, long=True)
-    whole = 4 * int(sample.mask.sum()) * model.model.get_output_embeddings().out_features
-    gradient_bytes = 4 * sum(p.numel() for p in model.model.parameters())
+@pytest.mark.cuda
+def test_peak_memory_does_not_grow_with_vocabulary_times_length(model, tell):
+    mine = policy(model, torch.bfloat16, gradient_checkpointing=True)
+    sample = batch(mine.model, PEAK_ROWS, lengths=[2048] * PEAK_ROWS)
+    whole = 4 * int(sample.mask.sum()) * mine.model.get_output_embeddings().out_features
+    gradient_bytes = 4 * sum(p.numel() for p in mine.model.parameters())
+    config = settings(
+        model, "updates=1", "entropy_coefficient=0.01", "dtype=bfloat16", "micro_tokens=1000000"
+    )
+    optimizer = TorchOptimizer(mine, config, ALONE)
+    optimizer.step = lambda: (0.0, True)  # without its moments
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    gradient(place, model, sample, "dtype=bfloat16", "micro_tokens=1000000")
+    one_step(Updater(config, optimizer, ALONE), sample)
     beside = torch.cuda.max_memory_allocated() - before - gradient_bytes
-    message = f"{beside / 2**30:.1f} GiB beside weights and gradients; all logits alone would take "
-    message += f"{whole / 2**30:.1f} GiB"
-    assert beside < MOST_OF_LOGITS * whole, f"{message}; allowed {MOST_OF_LOGITS:g} of it"
-    return message, {"bytes": beside, "logits": whole}
+    tell(f"{beside / 2**30:.1f} GiB beside weights and gradients; all logits alone would take "
+         f"{whole / 2**30:.1f} GiB")
+    assert beside < MOST_OF_LOGITS * whole
 
 
 BANDS = (0.0, 1e-4, 1e-3, 1e-2, 0.1)
@@ -129,15 +136,14 @@ UPDATE = 1e-6
 """How far an update moves a weight: AdamW's by about the learning rate, here the paper's."""
 
 
-@check("gates that rounding opens", rank=1)
-def gates(place: Place) -> tuple[str, Figures]:
+def test_gates_that_rounding_opens(model, tell):
     """In bfloat16. Unchanged weights, scored in other passes and, with gradient, in the same ones:
     how far apart, and which share of tokens LLDS penalises, by dead band. Weights moved by an
     update: which share it penalises otherwise than in float32. The least dead band at which that
     is under 1 % is the one for `llds_dead_band` (trainer/configs/search-r1-3b.yaml)."""
-    half = policy(place, torch.bfloat16, gradient_checkpointing=True).model
-    exact = policy(place).model
-    sample = batch(place, half, 32)
+    half = policy(model, torch.bfloat16, gradient_checkpointing=True).model
+    exact = policy(model).model
+    sample = batch(half, 32)
     order = list(range(32))
     random.Random(1).shuffle(order)
     passes = [sorted(order[i : i + 4], key=lambda r: sample.lengths[r]) for i in range(0, 32, 4)]
@@ -150,16 +156,16 @@ def gates(place: Place) -> tuple[str, Figures]:
         return sample.score_passes(forward, parts).logp
 
     def penalised(new: Tensor, old: Tensor, band: float) -> Tensor:
-        advantages = torch.ones(len(new), device=place.device)
+        advantages = torch.ones(len(new), device=DEVICE)
         return llds_loss(
             new, old, sample.mask, advantages, gate="action", coefficient=0.2, dead_band=band
         ).penalty > 0
 
     n_tokens = int(sample.mask.sum())
-    figures: Figures = {}
-    for model in (half, exact):
+    figures = {}
+    for each in (half, exact):
         # Random weights are nearly uniform: give the logits a spread like a trained policy's.
-        model.get_decoder().norm.weight.data.mul_(6)
+        each.get_decoder().norm.weight.data.mul_(6)
     with torch.no_grad():
         old, exact_old = scored(half, passes), scored(exact, passes)
         other = scored(half, logprobs.by_tokens(sample.lengths, range(32), 4 * max(sample.lengths)))
@@ -179,8 +185,7 @@ def gates(place: Place) -> tuple[str, Figures]:
         int((penalised(new, old, band) ^ penalised(exact_new, exact_old, band)).sum()) / n_tokens
         for band in BANDS
     }
-    assert figures["same passes"]["max"] == 0, f"the same passes differ: {figures}"
-    message = (
+    tell("; ".join(
         f"{n}: " + ", ".join(f"{k} {v:.2g}" for k, v in f.items()) for n, f in figures.items()
-    )
-    return "; ".join(message), figures
+    ))
+    assert figures["same passes"]["max"] == 0

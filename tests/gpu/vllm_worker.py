@@ -1,4 +1,4 @@
-"""vLLM beside the trainer's policy: python -m tests.gpu.engine_worker SMALL FOLDER MODEL
+"""vLLM beside the trainer's policy: python -m tests.gpu.vllm_worker MODEL
 
 Prints a line of JSON. Gaps are mean differences of log-probabilities in nats.
 """
@@ -9,37 +9,23 @@ import json
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from lldscope_trainer.engines.vllm_engine import VllmEngine
-from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.tokens import Sampling
 
-from tests.helpers.plain_engine import write_turns
-
-from .checks import Place
-from .made import settings
+from tests.gpu.made import CUDA, DEVICE, settings
+from tests.helpers.plain_engine import gaps, write_turns
 
 SYNCS = 10
 
 
-def gap(policy: Policy, engine: VllmEngine, place: Place) -> float:
+def gap(policy: Policy, engine: VllmEngine) -> float:
     """Mean over tokens that the engine samples now."""
     rows = [policy.encode(f"Question: What is the capital of {x}?\n") for x in ("Chad", "Peru")]
-    turns = write_turns(engine, rows, [24] * len(rows), 1, Sampling())
-    total = tokens = 0.0
-    for row, turn in zip(rows, turns, strict=True):
-        ids = torch.tensor([row + turn.ids], device=place.device)
-        mask = torch.ones_like(ids)
-        mask[0, : len(row)] = 0
-        with torch.no_grad():
-            mine = action_logps(policy.model, ids, mask)[0, len(row) :].cpu()
-        total += float((mine - torch.tensor(turn.logps)).abs().sum())
-        tokens += len(turn.ids)
-    return total / tokens
+    return float(gaps(policy, rows, write_turns(engine, rows, [24] * 2, 1, Sampling())).mean())
 
 
 def disturb(policy: Policy, generator: torch.Generator) -> None:
@@ -50,7 +36,7 @@ def disturb(policy: Policy, generator: torch.Generator) -> None:
             weight += 0.5 * weight.abs().mean() * noise
 
 
-def slept(policy: Policy, engine: VllmEngine, place: Place, records: dict[str, Any]) -> None:
+def sleep(policy: Policy, engine: VllmEngine, records: dict[str, Any]) -> None:
     """Bytes in use on the whole card awake and asleep, and the gap after waking."""
 
     def used() -> int:
@@ -62,33 +48,32 @@ def slept(policy: Policy, engine: VllmEngine, place: Place, records: dict[str, A
     engine.sleep()
     records["asleep"] = used()
     engine.sync(policy.named_weights())
-    records["woken"] = gap(policy, engine, place)
+    records["woken"] = gap(policy, engine)
 
 
-def examine(small: bool, folder: Path, model: str, records: dict[str, Any]) -> None:
+def examine(model: str, records: dict[str, Any]) -> None:
     """Fill in `records`, one after the other: what comes before a failure is known."""
-    place = Place(torch.device("cpu" if small else "cuda"), folder, model, small)
-    dtype = "float32" if small else "bfloat16"
-    config = settings(place, "engine=vllm", "engine_memory=0.3", f"dtype={dtype}")
-    policy = load_policy(model, place.device, getattr(torch, dtype))
+    dtype = "bfloat16" if CUDA else "float32"
+    config = settings(model, "engine=vllm", "engine_memory=0.3", f"dtype={dtype}")
+    policy = load_policy(model, DEVICE, getattr(torch, dtype))
     engine = VllmEngine(config, policy.eos_id)
     generator = torch.Generator().manual_seed(0)
     records["dtype"] = dtype
-    records["start"] = gap(policy, engine, place)
+    records["start"] = gap(policy, engine)
     disturb(policy, generator)
-    records["stale"] = gap(policy, engine, place)
+    records["stale"] = gap(policy, engine)
     start = time.perf_counter()
     engine.sync(policy.named_weights())
     records["sync"] = time.perf_counter() - start
-    records["synced"] = gap(policy, engine, place)
-    gaps = []
+    records["synced"] = gap(policy, engine)
+    each = []
     for _ in range(SYNCS):
         disturb(policy, generator)
         engine.sync(policy.named_weights())
-        gaps.append(gap(policy, engine, place))
-    records["ten_syncs"] = max(gaps)
-    if place.cuda:
-        slept(policy, engine, place, records)
+        each.append(gap(policy, engine))
+    records["ten_syncs"] = max(each)
+    if CUDA:
+        sleep(policy, engine, records)
     rows = [policy.encode("Question: Why?\n")] * 32
     start = time.perf_counter()
     turns = write_turns(engine, rows, [64] * 32, 0, replace(Sampling(), turn_end="length"))
@@ -102,6 +87,6 @@ def examine(small: bool, folder: Path, model: str, records: dict[str, Any]) -> N
 if __name__ == "__main__":
     results: dict[str, Any] = {}
     try:
-        examine(sys.argv[1] == "True", Path(sys.argv[2]), sys.argv[3], results)
+        examine(sys.argv[1], results)
     finally:
         print(json.dumps(results), flush=True)

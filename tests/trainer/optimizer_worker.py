@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from lldscope_trainer.algorithms.update import Updater
-from lldscope_trainer.checkpoint import Checkpoint
+from lldscope_trainer.checkpoint import Checkpoint, _write
 from lldscope_trainer.config import TrainConfig, load_config
 from lldscope_trainer.optim import make_optimizer
 from lldscope_trainer.optim.processes import Processes, start
@@ -81,15 +81,7 @@ class Run:
 
     def save(self, directory: Path) -> None:
         self.optimizer.save(directory / "optimizer")
-        with self.optimizer.full_weights():
-            if self.processes.rank == 0:
-                trained = {
-                    n: p.detach().cpu().contiguous()
-                    for n, p in self.policy.model.named_parameters()
-                    if p.requires_grad
-                }
-                (directory / "policy").mkdir(exist_ok=True)
-                save_file(trained, directory / "policy" / "model.safetensors")
+        _write(directory, self.policy, self.optimizer, self.processes)
         self.processes.most(0)  # wait for each other
         shards = [load_file(f).keys() for f in (directory / "optimizer").glob("*.safetensors")]
         names = [name for shard in shards for name in shard]

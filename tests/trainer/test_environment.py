@@ -81,25 +81,6 @@ def test_a_miss_depends_on_the_wording_and_on_nothing_else(world):
 # -- protocol -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<think> a</think><search> capital Peru</search>", ("search", "capital Peru")),
-        ("<answer>Lima</answer>", ("answer", "Lima")),
-        ("<search>a</search><answer>b</answer>", ("search", "a")),
-        # The cut is after the first </search>, even where an answer came before it.
-        ("<answer>b</answer><search>a</search>", ("answer", "b")),
-        ("<search>a\nb</search>", ("search", "a\nb")),
-        ("<search>never closed", ("invalid", "")),
-        ("closed</search>", ("invalid", "")),
-        ("<answer>x</search> y</answer>", ("invalid", "")),
-        ("", ("invalid", "")),
-    ],
-)
-def test_parse_action(text, expected):
-    assert parse_action(text) == expected
-
-
 def test_observation_format(world):
     documents = world.documents[:2]
     assert format_documents(documents) == (

@@ -212,28 +212,20 @@ def test_bfloat16_computes_so_but_keeps_float32_weights_and_logits(make):
 # ---- gradient checkpointing ---------------------------------------------------------------------
 
 
-def test_gradient_checkpointing_saves_memory_and_changes_nothing(make):
+def test_gradient_checkpointing_keeps_less_and_does_not_train(make):
+    """That gradients are the same: test_packing.py."""
     ids, mask = random_batch()
-    results = []
+    kept = []
     for on in (False, True):
-        policy = load_policy(str(make("llama")), CPU, gradient_checkpointing=on)
+        policy, copies = load_policy(str(make("llama")), CPU, gradient_checkpointing=on), {}
         weights = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
-        copies: dict[int, int] = {}
 
-        def keep(tensor, copies=copies, weights=weights):
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in weights:
-                copies[storage.data_ptr()] = storage.nbytes()
+        def keep(tensor, copies=copies):
+            copies[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            logps = action_logps(policy.model, ids, mask)
-        logps.sum().backward()
+            action_logps(policy.model, ids, mask)
         assert not any(module.training for module in policy.model.modules())
-        gradients = {n: p.grad for n, p in policy.model.named_parameters()}
-        results.append((sum(copies.values()), logps.detach(), gradients))
-    (plain, logps, gradients), (saving, same_logps, same_gradients) = results
-    assert saving < 0.8 * plain
-    assert torch.equal(logps, same_logps)
-    for name, gradient in gradients.items():
-        assert torch.allclose(gradient, same_gradients[name], rtol=1e-5, atol=1e-6), name
+        kept.append(sum(n for place, n in copies.items() if place not in weights))
+    assert kept[1] < 0.8 * kept[0]

@@ -27,6 +27,7 @@ from lldscope_trainer.environment.reward import (
         ("1939–45", "1939–45"),  # only ASCII punctuation is punctuation
         ("1939-45", "193945"),
         ("the–end", "–end"),
+        ("in–the–end", "in– –end"),
         ("6,300 km", "6300 km"),
         ("A+", ""),
         ("ÉCOLE\u00a0\t\nB", "école b"),
@@ -45,6 +46,7 @@ def test_normalize_answer(text, expected):
         ("Peru", ["Lima"], 0, 0),
         ("Lima Peru", ["Lima"], 0, 2 / 3),
         ("Lima Lima", ["Lima"], 0, 2 / 3),  # a token counts as often as both sides have it
+        ("Lima Lima", ["Lima Lima Peru"], 0, 0.8),
         ("red blue", ["blue green", "blue red green", "grey"], 0, 0.8),
         # HotpotQA (hotpot_evaluate_v1.py): these three are right as a whole or not at all.
         ("Yes.", ["yes"], 1, 1),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.optim.optimizer import TorchOptimizer
@@ -18,6 +19,7 @@ from lldscope_trainer.train import Trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.trl import Listed, OneTurn, draw_questions
+from lldscope.losses.llds import GATES
 from tests.gpu.made import ALONE, CUDA, DEVICE, batch, close, now, policy, settings
 from tests.helpers.keeper import Keeper, one_step
 
@@ -54,6 +56,20 @@ def test_ten_steps_in_bfloat16_with_llds(model, tell):
     assert all(torch.isfinite(p).all() for p in parameters)
     assert share > 0.2
     tell(f"40 updates, all finite; {share:.0%} of the weights moved")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [*(f"llds={gate}" for gate in GATES), "llds_normalizer=all", "objective=gspo",
+     "aggregation=sequence-mean", "aggregation=dr-grpo", "dual_clip=3"],
+)
+def test_every_loss_makes_an_update(model, setting):
+    mine, config = policy(model), settings(model, "updates=1", "kl_coefficient=0.01", setting)
+    sample = batch(mine.model, 8)
+    sample.ref = sample.old.clone()
+    (stats,) = one_step(Updater(config, TorchOptimizer(mine, config, ALONE), ALONE), sample)
+    assert math.isfinite(stats.grad_norm)
+    assert stats.grad_norm > 0
 
 
 def test_recorded_delta_is_that_of_weights_read_back_from_disk(model, tell, tmp_path):

@@ -120,7 +120,7 @@ def test_measures_are_sums_over_tokens(trainer, run):
         delta[row] = change.sum()
         kl += float((change.exp() - change - 1).sum()) / n
         entropy -= float((logp.exp() * logp).sum(-1)[mine].sum()) / n
-    assert values["delta_correct"] == pytest.approx(delta[correct_rows(sample)].mean(), 1e-3)
+    assert values["delta_correct"] == pytest.approx(float(delta[correct_rows(sample)].mean()), 1e-3)
     assert values["kl"] == pytest.approx(kl, rel=1e-2)
     assert values["entropy"] == pytest.approx(entropy, rel=1e-3)
     trainer.restore(find_checkpoint(run, 2))

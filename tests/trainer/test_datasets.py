@@ -28,14 +28,11 @@ EXAMPLES = dict(re.findall(r"`(\S+)`:\n\n```json\n(.*?)```", PAGE, re.M | re.S))
 ASKED = "Search before you answer. Question: "
 EXPECTED = {
     "mix/search_r1.jsonl": [
-        Question(
-            "which river flows through Riverton?", ("Blue River", "the Blue"), "nq", "0",
-            ({"role": "user", "content": f"{ASKED}which river flows through Riverton?\n"},),
-        ),
-        Question(
-            "Who built the Riverton mill?", ("Ada Miller",), "hotpotqa", "0",
-            ({"role": "user", "content": f"{ASKED}Who built the Riverton mill?\n"},),
-        ),
+        Question(text, golds, source, "0", ({"role": "user", "content": f"{ASKED}{text}\n"},))
+        for text, golds, source in (
+            ("which river flows through Riverton?", ("Blue River", "the Blue"), "nq"),
+            ("Who built the Riverton mill?", ("Ada Miller",), "hotpotqa"),
+        )
     ],
     "bamboogle/test.jsonl": [
         Question("Who ran Riverton when its mill was built?", ("Tom Baker",), "bamboogle",
@@ -62,11 +59,6 @@ def lines(rows: list[Any]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def rows_of(name: str) -> list[dict]:
-    text = EXAMPLES[name]
-    return json.loads(text) if text.startswith("[") else [json.loads(x) for x in text.splitlines()]
-
-
 # -- forms -----------------------------------------------------------------------------------------
 
 
@@ -76,30 +68,23 @@ def test_the_examples_of_the_page_are_read(name, tmp_path):
     assert read_questions([put(tmp_path / name, EXAMPLES[name])]) == EXPECTED[name]
 
 
-@pytest.mark.parametrize("name", EXPECTED)
 @pytest.mark.parametrize(
-    "form", ["lines", "list", "pretty list", "gzip", "byte order mark", "blank lines", "parquet"]
+    "form", ["list", "pretty list", "gzip", "byte order mark", "blank lines", "parquet"]
 )
-def test_the_form_of_a_file_is_known_by_its_content_and_not_by_its_name(form, name, tmp_path):
-    rows = rows_of(name)
-    content: str | bytes = {
-        "lines": lines(rows),
+def test_the_form_of_a_file_is_known_by_its_content_and_not_by_its_name(form, tmp_path):
+    rows = [json.loads(line) for line in EXAMPLES["mix/search_r1.jsonl"].splitlines()]
+    path = put(tmp_path / "mix" / "some.file", {
         "list": f" \n{json.dumps(rows)}\n ",
         "pretty list": json.dumps(rows, indent=2),
-        "gzip": lines(rows),
+        "gzip": gzip.compress(lines(rows).encode()),
         "byte order mark": "\ufeff" + lines(rows),
         "blank lines": "\r\n\n" + lines(rows).replace("\n", "\r\n \n"),
         "parquet": "",
-    }[form]
-    if form == "gzip":
-        content = gzip.compress(lines(rows).encode())
-    path = put(tmp_path / name.split("/")[0] / "some.file", content)
+    }[form])
     if form == "parquet":
-        if name.startswith("mix"):  # a column has one type
-            rows[1]["reward_model"]["ground_truth"]["target"] = ["Ada Miller"]
-        names = dict.fromkeys(name for row in rows for name in row)
-        pq.write_table(pa.table({c: [row.get(c) for row in rows] for c in names}), path)
-    assert read_questions([path]) == EXPECTED[name]
+        rows[1]["reward_model"]["ground_truth"]["target"] = ["Ada Miller"]  # a column has one type
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    assert read_questions([path]) == EXPECTED["mix/search_r1.jsonl"]
 
 
 VERL = {

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 from keeper import ALONE, Keeper, Rank, together
-from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question
-from lldscope_trainer.environment.protocol import INVALID, Environment, Episode, Scoring
-from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.environment.protocol import Episode, Scoring
 from lldscope_trainer.rollout import evaluation
 from lldscope_trainer.rollout.evaluation import evaluate
 from lldscope_trainer.rollout.tokens import Rollout
@@ -18,15 +16,7 @@ from lldscope_trainer.rollout.tokens import Rollout
 import lldscope
 from lldscope.runs import open_run
 
-SEVEN = {
-    "nq": "nq/test_1k.jsonl",
-    "triviaqa": "triviaqa/test_1k.jsonl",
-    "popqa": "popqa/test_1k.jsonl",
-    "hotpotqa": "hotpotqa/hipporag_train100.json.gz",
-    "2wikimultihopqa": "2wikimultihopqa/dev_12576_no_context.json.gz",
-    "musique": "musique/hipporag_train100.json.gz",
-    "bamboogle": "bamboogle/test.jsonl",
-}
+SEVEN = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
 QUERY = re.findall(
     r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8"), re.S
 )[0]
@@ -125,12 +115,3 @@ def test_the_averages_of_the_page_count_each_benchmark_once(tmp_path):
         "mh_avg": pytest.approx(2 / 4),
         "avg": pytest.approx(4 / 7),
     }
-
-
-def test_an_invalid_action_is_told_what_the_settings_say():
-    message = {}
-    for text in ("", "Let me try that once more."):
-        environment = Environment(Bm25Retriever(World.real().documents), invalid_text=text)
-        episode = environment.begin(Question("q", ("x",), "a", "0"), "")
-        message[text] = environment.respond([episode], ["no tags"])
-    assert list(message.values()) == [[INVALID], ["\nLet me try that once more.\n"]]

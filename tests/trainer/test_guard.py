@@ -155,10 +155,10 @@ def test_a_stopped_run_can_be_resumed_with_or_against_what_the_guard_did(tmp_pat
     info = json.loads((run / "run.json").read_text())
     assert info["status"] == "stopped"
     assert "lld-decay" in info["reason"]
-    for settings, in_force in (
-        ([], ("action", 0.2)), (["llds=token", "llds_coefficient=0.3"], ("token", 0.3))
+    for *settings, in_force in (
+        (None, (), ("action", 0.2)), ("llds=token", ("llds_coefficient=0.3",), ("token", 0.3))
     ):
-        _, checkpoint = cli._resumed(run, None, tuple(settings), None)
+        _, checkpoint = cli._resumed(run, *settings, None)
         trainer = Trainer(load_config("tiny", BRIEF), Keeper(), checkpoint=checkpoint)
         assert (trainer.updater.cures.llds, trainer.updater.cures.llds_coefficient) == in_force
     result = CliRunner().invoke(cli.train, ["--resume", "--run", str(run), "guard=off", "steps=3"])

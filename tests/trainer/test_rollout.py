@@ -12,28 +12,12 @@ from lldscope_trainer.environment.protocol import Environment, format_documents,
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.kvcache import bytes_per_token
 from lldscope_trainer.policy.logprobs import action_scores
-from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.policy.model import Policy
 from lldscope_trainer.rollout import sampler
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.rollout.tokens import Rollout, Sampling, TokenProtocol
-from tiny_policy import new_policy
 
 from lldscope.core.errors import UsageError
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return World.real()
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return new_policy(seed=1)
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Policy:
-    return load_policy("tiny", torch.device("cpu"))
 
 
 def play(policy: Policy, world: World, n: int = 12, seed: int = 0, **settings) -> list[Rollout]:

@@ -10,12 +10,6 @@ import torch
 from lldscope_trainer.policy.logprobs import action_scores
 from lldscope_trainer.policy.model import Policy
 from lldscope_trainer.probes import probe_group
-from tiny_policy import new_policy
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return new_policy(seed=1)
 
 
 def random_batch(rows: int, width: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.config import TrainConfig, load_config
+from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.preflight import model_directory
@@ -79,8 +81,12 @@ def policy(model: str, dtype: torch.dtype = torch.float32, **options: Any) -> Po
     return load_policy(model, DEVICE, dtype, **options)
 
 
+def updater(policy: Policy, config: TrainConfig) -> Updater:
+    return Updater(config, TorchOptimizer(policy, config, ALONE), ALONE)
+
+
 def rollouts(
-    n: int, *, lengths: list[int] | None = None
+    n: int, lengths: list[int] | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
     """(ids, action mask, lengths) of n rows of different lengths, two actions each."""
     generator = torch.Generator().manual_seed(0)
@@ -98,7 +104,7 @@ def rollouts(
 def batch(model: Any, n: int, *, lengths: list[int] | None = None) -> RolloutBatch:
     """Rollouts that a policy near `model` might have sampled: `old` is the model's own score with a
     little noise, so that ratios, clips and gates have something to do."""
-    ids, mask, lengths = rollouts(n, lengths=lengths)
+    ids, mask, lengths = rollouts(n, lengths)
     generator = torch.Generator().manual_seed(0)
     sample = batch_of(ids, mask, lengths, torch.randn(n, generator=generator).to(DEVICE))
     with torch.no_grad():

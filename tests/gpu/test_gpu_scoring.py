@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from lldscope_trainer.algorithms.update import Updater
-from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy import logprobs
 from lldscope_trainer.policy.model import load_policy
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from lldscope.losses.llds import llds_loss
-from tests.gpu.made import (
-    ALONE,
-    CUDA,
-    DEVICE,
-    batch,
-    now,
-    policy,
-    rollouts,
-    settings,
-    size,
-)
+from tests.gpu.made import CUDA, DEVICE, batch, now, policy, rollouts, settings, size, updater
 from tests.helpers.keeper import one_step
 
 SLOW_KERNEL = "aten::_scaled_dot_product_attention_math"
@@ -118,12 +107,12 @@ def test_peak_memory_does_not_grow_with_vocabulary_times_length(model, tell):
     config = settings(
         model, "updates=1", "entropy_coefficient=0.01", "dtype=bfloat16", "micro_tokens=1000000"
     )
-    optimizer = TorchOptimizer(mine, config, ALONE)
-    optimizer.step = lambda: (0.0, True)  # without its moments
+    updates = updater(mine, config)
+    updates._optimizer.step = lambda: (0.0, True)  # without its moments
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    one_step(Updater(config, optimizer, ALONE), sample)
+    one_step(updates, sample)
     beside = torch.cuda.max_memory_allocated() - before - gradient_bytes
     tell(f"{beside / 2**30:.1f} GiB beside weights and gradients; all logits alone would take "
          f"{whole / 2**30:.1f} GiB")
@@ -161,31 +150,28 @@ def test_gates_that_rounding_opens(model, tell):
             new, old, sample.mask, advantages, gate="action", coefficient=0.2, dead_band=band
         ).penalty > 0
 
-    n_tokens = int(sample.mask.sum())
-    figures = {}
+    def told(name: str, apart: Tensor, otherwise: Callable[[float], Tensor]) -> float:
+        apart = apart.abs()[sample.mask.bool()]
+        shares = (float(otherwise(band).sum()) / int(sample.mask.sum()) for band in BANDS)
+        bands = (f"band {band:g} {share:.2g}" for band, share in zip(BANDS, shares, strict=True))
+        tell(f"{name}: mean {apart.mean():.2g}, max {apart.max():.2g}, {', '.join(bands)}")
+        return float(apart.max())
+
     for each in (half, exact):
         # Random weights are nearly uniform: give the logits a spread like a trained policy's.
         each.get_decoder().norm.weight.data.mul_(6)
     with torch.no_grad():
         old, exact_old = scored(half, passes), scored(exact, passes)
         other = scored(half, logprobs.by_tokens(sample.lengths, range(32), 4 * max(sample.lengths)))
-    for name, new in (("other passes", other), ("same passes", scored(half, passes))):
-        apart = (new - old).abs()[sample.mask.bool()]
-        figures[name] = {"mean": float(apart.mean()), "max": float(apart.max())} | {
-            f"band {band:g}": int(penalised(new, old, band).sum()) / n_tokens for band in BANDS
-        }
+    told("other passes", other - old, lambda band: penalised(other, old, band))
+    same = scored(half, passes)
+    assert told("same passes", same - old, lambda band: penalised(same, old, band)) == 0
     with torch.no_grad():
         for one, two in zip(half.parameters(), exact.parameters(), strict=True):
             two += UPDATE * torch.randn_like(two).sign()
             one.copy_(two)
         new, exact_new = scored(half, passes), scored(exact, passes)
-    noise = ((new - old) - (exact_new - exact_old)).abs()[sample.mask.bool()]
-    figures["moved weights"] = {"mean": float(noise.mean()), "max": float(noise.max())} | {
-        f"band {band:g}":
-        int((penalised(new, old, band) ^ penalised(exact_new, exact_old, band)).sum()) / n_tokens
-        for band in BANDS
-    }
-    tell("; ".join(
-        f"{n}: " + ", ".join(f"{k} {v:.2g}" for k, v in f.items()) for n, f in figures.items()
-    ))
-    assert figures["same passes"]["max"] == 0
+    told(
+        "moved weights", (new - old) - (exact_new - exact_old),
+        lambda band: penalised(new, old, band) ^ penalised(exact_new, exact_old, band),
+    )

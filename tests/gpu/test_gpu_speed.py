@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from lldscope_trainer.algorithms.update import Updater
-from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy import logprobs
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks import trl
-from tests.gpu.made import ALONE, CUDA, DEVICE, SMALL, batch, now, policy, settings, size
+from tests.gpu.made import CUDA, DEVICE, SMALL, batch, now, policy, settings, size, updater
 from tests.helpers.keeper import one_step
 
 SLOWEST = 1.0
@@ -71,12 +69,12 @@ def test_speed_mfu_and_memory_of_updates(model, tell, head):
     micro_tokens = max(sample.lengths) * size(16, 4)
     config = settings(model, "updates=2", f"micro_tokens={micro_tokens}", "dtype=bfloat16",
                       f"head_dtype={head}")
-    updater = Updater(config, TorchOptimizer(mine, config, ALONE), ALONE)
-    one_step(updater, sample, 0)
+    updates = updater(mine, config)
+    one_step(updates, sample, 0)
     if CUDA:
         torch.cuda.reset_peak_memory_stats()
     start = now()
-    one_step(updater, sample, 1)
+    one_step(updates, sample, 1)
     seconds = now() - start
     rate = operations(mine.model, sample.lengths, int(sample.mask.sum())) / seconds
     tell(f"{sum(sample.lengths) / seconds:.3g} tokens/s, {rate / 1e12:.3g} TFLOP/s")

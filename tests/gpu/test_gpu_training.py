@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from lldscope_trainer.algorithms.update import Updater
-from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.train import Trainer
@@ -20,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.trl import Listed, OneTurn, draw_questions
 from lldscope.losses.llds import GATES
-from tests.gpu.made import ALONE, CUDA, DEVICE, batch, close, now, policy, settings
+from tests.gpu.made import CUDA, DEVICE, batch, close, now, policy, settings, updater
 from tests.helpers.keeper import Keeper, one_step
 
 SYNCHRONISING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"}
@@ -67,7 +65,7 @@ def test_every_loss_makes_an_update(model, setting):
     mine, config = policy(model), settings(model, "updates=1", "kl_coefficient=0.01", setting)
     sample = batch(mine.model, 8)
     sample.ref = sample.old.clone()
-    (stats,) = one_step(Updater(config, TorchOptimizer(mine, config, ALONE), ALONE), sample)
+    (stats,) = one_step(updater(mine, config), sample)
     assert math.isfinite(stats.grad_norm)
     assert stats.grad_norm > 0
 
@@ -98,18 +96,18 @@ def test_moments_in_main_memory_change_no_update(model, tell):
     weights, counted, seconds = [], [], 0.0
     for value in ("false", "true"):
         config, mine = settings(model, "updates=2", f"offload_moments={value}"), policy(model)
-        optimizer = TorchOptimizer(mine, config, ALONE)
-        updater, sample = Updater(config, optimizer, ALONE), batch(mine.model, 8)
+        updates, sample = updater(mine, config), batch(mine.model, 8)
+        optimizer = updates._optimizer
         for step in range(3):
             with optimizer.moments_at_hand():
-                one_step(updater, sample, step)
+                one_step(updates, sample, step)
         start = now()
         counted = [torch.cuda.memory_allocated() if CUDA else 0]
         with optimizer.moments_at_hand():
             counted.append(torch.cuda.memory_allocated() if CUDA else 0)
         seconds = now() - start
         weights.append(torch.cat([p.detach().flatten() for p in mine.model.parameters()]))
-        del mine, optimizer, updater
+        del mine, optimizer, updates
     close("the weights", weights[1], weights[0], 1e-5)
     free = counted[1] - counted[0]
     assert not CUDA or free >= 8 * len(weights[0])
@@ -157,8 +155,8 @@ def test_device_synchronisations_per_micro_batch(model, tell):
     for tokens in (1, 10**6):
         config = settings(model, "updates=1", f"micro_tokens={tokens}", "kl_coefficient=0.01",
                           "entropy_coefficient=0.01")
-        updater = Updater(config, TorchOptimizer(mine, config, ALONE), ALONE)
-        counted[tokens] = waits_of(lambda u=updater: one_step(u, sample))
+        updates = updater(mine, config)
+        counted[tokens] = waits_of(lambda u=updates: one_step(u, sample))
     # Eight micro-batches against one: what an update costs once drops out.
     each = {name: (n - counted[10**6][name]) / 7 for name, n in counted[1].items()}
     each = {name: n for name, n in each.items() if n}

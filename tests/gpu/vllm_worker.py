@@ -17,7 +17,7 @@ from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.tokens import Sampling
 
 from tests.gpu.made import CUDA, DEVICE, settings
-from tests.helpers.plain_engine import gaps, write_turns
+from tests.helpers.plain_engine import disturb, gaps, write_turns
 
 SYNCS = 10
 
@@ -26,14 +26,6 @@ def gap(policy: Policy, engine: VllmEngine) -> float:
     """Mean over tokens that the engine samples now."""
     rows = [policy.encode(f"Question: What is the capital of {x}?\n") for x in ("Chad", "Peru")]
     return float(gaps(policy, rows, write_turns(engine, rows, [24] * 2, 1, Sampling())).mean())
-
-
-def disturb(policy: Policy, generator: torch.Generator) -> None:
-    """Change every weight, so that none can be stale unnoticed."""
-    with torch.no_grad():
-        for weight in policy.model.parameters():
-            noise = torch.randn(weight.shape, generator=generator).to(weight.device)
-            weight += 0.5 * weight.abs().mean() * noise
 
 
 def sleep(policy: Policy, engine: VllmEngine, records: dict[str, Any]) -> None:
@@ -60,7 +52,7 @@ def examine(model: str, records: dict[str, Any]) -> None:
     generator = torch.Generator().manual_seed(0)
     records["dtype"] = dtype
     records["start"] = gap(policy, engine)
-    disturb(policy, generator)
+    disturb(policy, 0.5, generator)
     records["stale"] = gap(policy, engine)
     start = time.perf_counter()
     engine.sync(policy.named_weights())
@@ -68,7 +60,7 @@ def examine(model: str, records: dict[str, Any]) -> None:
     records["synced"] = gap(policy, engine)
     each = []
     for _ in range(SYNCS):
-        disturb(policy, generator)
+        disturb(policy, 0.5, generator)
         engine.sync(policy.named_weights())
         each.append(gap(policy, engine))
     records["ten_syncs"] = max(each)

@@ -131,3 +131,11 @@ def gaps(policy: Policy, contexts: list[list[int]], turns: list[Completion]) -> 
             mine = action_logps(policy.model, ids, mask)[0, len(context) :].cpu()
         apart.append((mine - torch.tensor(turn.logps)).abs())
     return torch.cat(apart)
+
+
+@torch.no_grad()
+def disturb(policy: Policy, size: float, generator: torch.Generator) -> None:
+    """Change every weight, so that none can be stale unnoticed."""
+    for weight in policy.model.parameters():
+        noise = torch.randn(weight.shape, generator=generator).to(weight.device)
+        weight += size * weight.abs().mean() * noise

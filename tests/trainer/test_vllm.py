@@ -20,7 +20,7 @@ from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Sampling
-from plain_engine import gaps, write_turns
+from plain_engine import disturb, gaps, write_turns
 from tiny_policy import byte_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -102,10 +102,7 @@ def test_log_probabilities_are_the_trainers_before_and_after_a_sync(which, sampl
 
     assert gap() < 1e-4
     for _ in range(2):
-        for weight in policy.model.parameters():  # every one, so that none can be stale
-            noise = torch.randn(weight.shape, generator=generator)
-            with torch.no_grad():
-                weight += 0.05 * weight.abs().mean() * noise
+        disturb(policy, 0.05, generator)
         assert gap() > 1e-3
         engine.sync(policy.named_weights())
         assert gap() < 1e-4

@@ -150,7 +150,7 @@ def test_gates_that_rounding_opens(model, tell):
             new, old, sample.mask, advantages, gate="action", coefficient=0.2, dead_band=band
         ).penalty > 0
 
-    def told(name: str, apart: Tensor, otherwise: Callable[[float], Tensor]) -> float:
+    def describe(name: str, apart: Tensor, otherwise: Callable[[float], Tensor]) -> float:
         apart = apart.abs()[sample.mask.bool()]
         shares = (float(otherwise(band).sum()) / int(sample.mask.sum()) for band in BANDS)
         bands = (f"band {band:g} {share:.2g}" for band, share in zip(BANDS, shares, strict=True))
@@ -163,15 +163,15 @@ def test_gates_that_rounding_opens(model, tell):
     with torch.no_grad():
         old, exact_old = scored(half, passes), scored(exact, passes)
         other = scored(half, logprobs.by_tokens(sample.lengths, range(32), 4 * max(sample.lengths)))
-    told("other passes", other - old, lambda band: penalised(other, old, band))
+    describe("other passes", other - old, lambda band: penalised(other, old, band))
     same = scored(half, passes)
-    assert told("same passes", same - old, lambda band: penalised(same, old, band)) == 0
+    assert describe("same passes", same - old, lambda band: penalised(same, old, band)) == 0
     with torch.no_grad():
         for one, two in zip(half.parameters(), exact.parameters(), strict=True):
             two += UPDATE * torch.randn_like(two).sign()
             one.copy_(two)
         new, exact_new = scored(half, passes), scored(exact, passes)
-    told(
+    describe(
         "moved weights", (new - old) - (exact_new - exact_old),
         lambda band: penalised(new, old, band) ^ penalised(exact_new, exact_old, band),
     )

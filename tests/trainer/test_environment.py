@@ -128,10 +128,10 @@ def test_failed_empty_and_invalid_searches_are_told_apart():
     assert (action.tool_ok, action.documents) == (True, [])
     assert action.docs_hash is not None
     assert empty.observations == ["\n\n<information></information>\n\n"]
-    for told, said in (("", INVALID), ("Let me try again.", "\nLet me try again.\n")):
-        invalid = play(Tool(None), "hm", invalid_text=told)
+    for text, reply in (("", INVALID), ("Let me try again.", "\nLet me try again.\n")):
+        invalid = play(Tool(None), "hm", invalid_text=text)
         assert (invalid.actions[0].tool_ok, invalid.actions[0].docs_hash) == (None, None)
-        assert invalid.observations == [said]
+        assert invalid.observations == [reply]
 
 
 def test_the_tool_is_asked_once_for_all_who_search_and_never_for_nothing():

@@ -207,7 +207,7 @@ def test_bfloat16_computes_so_but_keeps_float32_weights_and_logits(make):
 def test_gradient_checkpointing_keeps_less_and_does_not_train(make):
     """That gradients are the same: test_packing.py."""
     ids, mask = random_batch()
-    kept = []
+    sizes = []
     for on in (False, True):
         policy, copies = load_policy(str(make("llama")), CPU, gradient_checkpointing=on), {}
         weights = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
@@ -219,5 +219,5 @@ def test_gradient_checkpointing_keeps_less_and_does_not_train(make):
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             action_logps(policy.model, ids, mask)
         assert not any(module.training for module in policy.model.modules())
-        kept.append(sum(n for place, n in copies.items() if place not in weights))
-    assert kept[1] < 0.8 * kept[0]
+        sizes.append(sum(n for place, n in copies.items() if place not in weights))
+    assert sizes[1] < 0.8 * sizes[0]

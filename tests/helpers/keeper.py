@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import torch
 from lldscope_trainer import loop
 from lldscope_trainer.algorithms.update import Updater, UpdateStats
 from lldscope_trainer.config import TrainConfig
+from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.train import Trainer
 
@@ -22,6 +26,8 @@ SMALL = [
 BRIEF = [*SMALL, "prompts=1", "group_size=2", "updates=1", "max_turns=1", "turn_tokens=4",
          "tokens_every=0", "rescore_share=0"]
 """Of runs whose rollouts do not matter: four tokens long, and nothing is scored again."""
+
+ALONE = Processes(0, 1, 0, torch.device("cpu"))
 
 
 class Keeper(lldscope.NullRecorder):
@@ -92,3 +98,29 @@ def one_step(
     """The updates of one step of the batch, minibatches drawn with this seed."""
     minibatches = updater.minibatches(batch, random.Random(seed))
     return updater.run(batch, step, minibatches, answer_weight=answer_weight)
+
+
+class Rank:
+    """One of several processes, which here are threads."""
+
+    device = ALONE.device
+
+    def __init__(self, rank: int, size: int, box: list, barrier: Barrier) -> None:
+        self.rank, self.size, self._box, self._barrier = rank, size, box, barrier
+
+    def sum(self, mine: Any, of: Callable[[list], Any] = sum) -> Any:
+        self._box[self.rank] = mine
+        self._barrier.wait(60)
+        total = of(self._box)
+        self._barrier.wait(60)
+        return total
+
+    def most(self, mine: int) -> int:
+        return self.sum(mine, max)
+
+
+def together(size: int, work: Callable[[Rank], Any]) -> list:
+    """What each of so many ranks returns; raises what one of them raised."""
+    box, barrier = [None] * size, Barrier(size)
+    with ThreadPoolExecutor(size) as threads:
+        return list(threads.map(work, [Rank(rank, size, box, barrier) for rank in range(size)]))

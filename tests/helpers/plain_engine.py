@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from lldscope_trainer.environment.protocol import CLOSING
+from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import Policy
 from lldscope_trainer.rollout.tokens import Completion, Sampling
 from torch import Tensor
@@ -117,3 +118,24 @@ def write_turns(engine, contexts, limits, seed: int, sampling: Sampling) -> list
     while len(turns) < len(contexts):
         turns |= dict(engine.step())
     return [turns[row] for row in range(len(contexts))]
+
+
+def gaps(policy: Policy, contexts: list[list[int]], turns: list[Completion]) -> Tensor:
+    """Between the engine's log-probabilities and the trainer's, of every token of the turns."""
+    apart = []
+    for context, turn in zip(contexts, turns, strict=True):
+        ids = torch.tensor([context + turn.ids], device=policy.model.device)
+        mask = torch.ones_like(ids)
+        mask[0, : len(context)] = 0
+        with torch.no_grad():
+            mine = action_logps(policy.model, ids, mask)[0, len(context) :].cpu()
+        apart.append((mine - torch.tensor(turn.logps)).abs())
+    return torch.cat(apart)
+
+
+@torch.no_grad()
+def disturb(policy: Policy, size: float, generator: torch.Generator) -> None:
+    """Change every weight, so that none can be stale unnoticed."""
+    for weight in policy.model.parameters():
+        noise = torch.randn(weight.shape, generator=generator).to(weight.device)
+        weight += size * weight.abs().mean() * noise

@@ -109,7 +109,7 @@ def test_two_ranks_train_and_one_resumes(tmp_path, lldscope_command, ranks, sett
 def test_the_papers_configuration_runs_on_two_ranks(tmp_path):
     """As it is shipped for four GPUs, bfloat16, ZeRO 2, vLLM in every process and the KL, on a
     small model and the built-in world."""
-    model = make_model(tmp_path / "model", True)
+    model = make_model(tmp_path / "model", small=True)
     done = torchrun(
         "search-r1-3b", "device=cpu", f"model={model}", "data=countries", "corpus=countries",
         "retriever_url=", "eval_data=", "prompts=4", "group_size=4", "updates=2",

@@ -1,4 +1,4 @@
-"""One process of tests/trainer/test_optimizers.py: `python optimizer_worker.py DIRECTORY CASE…`,
+"""One process of test_optimizers.py or of tests/gpu: `optimizer_worker.py DEVICE DIRECTORY CASE…`,
 alone or under torchrun. Each case is a comma-separated list of settings; what it saw goes to
 DIRECTORY/CASE-NUMBER-RANK.safetensors."""
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from lldscope_trainer.algorithms.update import Updater
-from lldscope_trainer.checkpoint import Checkpoint
+from lldscope_trainer.checkpoint import Checkpoint, _write
 from lldscope_trainer.config import TrainConfig, load_config
 from lldscope_trainer.optim import make_optimizer
 from lldscope_trainer.optim.processes import Processes, start
@@ -34,7 +34,8 @@ def make_batch(policy: Policy, processes: Processes) -> RolloutBatch:
         mask[row, 6 : length // 2] = mask[row, length // 2 + 3 : length] = 1
     advantages = torch.randn(ROWS, generator=generator)
     mine = list(range(processes.rank, ROWS, processes.size))
-    batch = batch_of(ids[mine], mask[mine], [lengths[i] for i in mine], advantages[mine])
+    ids, mask, advantages = (x[mine].to(processes.device) for x in (ids, mask, advantages))
+    batch = batch_of(ids, mask, [lengths[i] for i in mine], advantages)
     with torch.no_grad():
         batch.old = batch.score(policy.model, range(len(mine)), 10**6)
     return batch
@@ -80,15 +81,7 @@ class Run:
 
     def save(self, directory: Path) -> None:
         self.optimizer.save(directory / "optimizer")
-        with self.optimizer.full_weights():
-            if self.processes.rank == 0:
-                trained = {
-                    n: p.detach().cpu().contiguous()
-                    for n, p in self.policy.model.named_parameters()
-                    if p.requires_grad
-                }
-                (directory / "policy").mkdir(exist_ok=True)
-                save_file(trained, directory / "policy" / "model.safetensors")
+        _write(directory, self.policy, self.optimizer, self.processes)
         self.processes.most(0)  # wait for each other
         shards = [load_file(f).keys() for f in (directory / "optimizer").glob("*.safetensors")]
         names = [name for shard in shards for name in shard]
@@ -136,8 +129,8 @@ def play(config: TrainConfig, processes: Processes, directory: Path) -> dict[str
     return {k: torch.as_tensor(v, dtype=torch.float64) for k, v in records.items()}
 
 
-def main(directory: Path, cases: list[str]) -> None:
-    with start("cpu") as processes:
+def main(device: str, directory: Path, cases: list[str]) -> None:
+    with start(device) as processes:
         for number, case in enumerate(cases):
             config = load_config("tiny", ["lr=1e-3", "updates=1", *case.split(",")])
             checkpoint = directory / f"checkpoint-{number}"
@@ -147,4 +140,4 @@ def main(directory: Path, cases: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

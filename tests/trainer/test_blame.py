@@ -39,6 +39,21 @@ def run(tmp_path_factory):
     return path
 
 
+def damaged(run, folder, change):
+    """The path of a copy: without checkpoints, with other facts in its run.json, or of none."""
+    shutil.copytree(run, folder / "run")
+    if change == "path":
+        return folder / "nothing"
+    if change == "checkpoints":
+        shutil.rmtree(folder / "run" / "checkpoints")
+    elif isinstance(change, dict):
+        file = folder / "run" / "run.json"
+        info = json.loads(file.read_text("utf-8"))
+        config = info["config"] | change.get("config", {})
+        file.write_text(json.dumps(info | change | {"config": config}), "utf-8")
+    return folder / "run"
+
+
 def content(path):
     """A digest of every file."""
     files = (f for f in sorted(path.rglob("*")) if f.is_file())
@@ -93,24 +108,21 @@ def test_measures_are_sums_over_tokens(trainer, run):
     trainer.restore(find_checkpoint(run, 2))
     sample = trainer.sample(2)
     update(trainer, sample, Variant("as it was"))
-    values = measure(trainer, sample, 0.0)
-    batch, model, rows = sample.batch, trainer.policy.model, range(len(sample.batch.lengths))
-    delta, kl, entropy = [0.0] * len(rows), 0.0, 0.0
-    with torch.no_grad():
-        for row in rows:
-            ids = batch.ids[row, : batch.lengths[row]]
-            logps = model(input_ids=ids[None]).logits[0].log_softmax(-1).double()
-            for t in range(1, len(ids)):
-                if batch.mask[row, t]:
-                    change = float(logps[t - 1, ids[t]] - batch.old[row, t])
-                    delta[row] += change
-                    kl += 2.718281828459045**change - change - 1
-                    entropy -= float((logps[t - 1].exp() * logps[t - 1]).sum())
-    right = correct_rows(sample)
-    n = int(batch.mask.sum())
-    assert values["delta_correct"] == pytest.approx(sum(delta[r] for r in right) / len(right), 1e-3)
-    assert values["kl"] == pytest.approx(kl / n, rel=1e-2)
-    assert values["entropy"] == pytest.approx(entropy / n, rel=1e-3)
+    values, batch = measure(trainer, sample, 0.0), sample.batch
+    delta, n = torch.zeros(len(batch.ids)).double(), int(batch.mask.sum())
+    kl = entropy = 0.0
+    for row, length in enumerate(batch.lengths):
+        with torch.no_grad():
+            logits = trainer.policy.model(batch.ids[row : row + 1, :length]).logits[0].double()
+        logp, mine = logits.log_softmax(-1)[:-1], batch.mask[row, 1:length].bool()
+        now = logp.gather(-1, batch.ids[row, 1:length, None])[:, 0]
+        change = (now - batch.old[row, 1:length])[mine]
+        delta[row] = change.sum()
+        kl += float((change.exp() - change - 1).sum()) / n
+        entropy -= float((logp.exp() * logp).sum(-1)[mine].sum()) / n
+    assert values["delta_correct"] == pytest.approx(float(delta[correct_rows(sample)].mean()), 1e-3)
+    assert values["kl"] == pytest.approx(kl, rel=1e-2)
+    assert values["entropy"] == pytest.approx(entropy, rel=1e-3)
     trainer.restore(find_checkpoint(run, 2))
 
 
@@ -192,18 +204,10 @@ def test_shared_prefixes_end_where_a_negative_leaves_the_correct_response(traine
     ],
 )
 def test_what_cannot_be_replayed_is_refused(run, tmp_path, step, change, words, monkeypatch):
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy)
-    if change == "checkpoints":
-        shutil.rmtree(copy / "checkpoints")
-    elif change == "torch":
+    copy = damaged(run, tmp_path, change)
+    if change == "torch":
         monkeypatch.setattr(torch, "__version__", "2.0.1")
         words = "was made with torch"
-    elif change == "path":
-        copy = tmp_path / "nothing"
-    elif change:
-        info = json.loads((copy / "run.json").read_text("utf-8"))
-        (copy / "run.json").write_text(json.dumps(info | change), "utf-8")
     before = content(copy)
     with pytest.raises(LldscopeError, match=words) as error:
         blame(copy, step)

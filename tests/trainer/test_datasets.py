@@ -1,4 +1,4 @@
-"""Question files: every form read alike, every bad row named, and what a step draws."""
+"""Question files and corpora: every form read alike, every bad row named; what a step draws."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lldscope_trainer.builtin.world import World
+from lldscope_trainer.data.corpus import Document, contents, parse_document, read_corpus
 from lldscope_trainer.data.datasets import Question, ShuffledQuestions, read_questions
 
-from lldscope.core.errors import UsageError
+from lldscope.core.errors import LldscopeError, UsageError
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "data.md").read_text("utf-8")
@@ -27,14 +28,11 @@ EXAMPLES = dict(re.findall(r"`(\S+)`:\n\n```json\n(.*?)```", PAGE, re.M | re.S))
 ASKED = "Search before you answer. Question: "
 EXPECTED = {
     "mix/search_r1.jsonl": [
-        Question(
-            "which river flows through Riverton?", ("Blue River", "the Blue"), "nq", "0",
-            ({"role": "user", "content": f"{ASKED}which river flows through Riverton?\n"},),
-        ),
-        Question(
-            "Who built the Riverton mill?", ("Ada Miller",), "hotpotqa", "0",
-            ({"role": "user", "content": f"{ASKED}Who built the Riverton mill?\n"},),
-        ),
+        Question(text, golds, source, "0", ({"role": "user", "content": f"{ASKED}{text}\n"},))
+        for text, golds, source in (
+            ("which river flows through Riverton?", ("Blue River", "the Blue"), "nq"),
+            ("Who built the Riverton mill?", ("Ada Miller",), "hotpotqa"),
+        )
     ],
     "bamboogle/test.jsonl": [
         Question("Who ran Riverton when its mill was built?", ("Tom Baker",), "bamboogle",
@@ -61,11 +59,6 @@ def lines(rows: list[Any]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def rows_of(name: str) -> list[dict]:
-    text = EXAMPLES[name]
-    return json.loads(text) if text.startswith("[") else [json.loads(x) for x in text.splitlines()]
-
-
 # -- forms -----------------------------------------------------------------------------------------
 
 
@@ -75,30 +68,23 @@ def test_the_examples_of_the_page_are_read(name, tmp_path):
     assert read_questions([put(tmp_path / name, EXAMPLES[name])]) == EXPECTED[name]
 
 
-@pytest.mark.parametrize("name", EXPECTED)
 @pytest.mark.parametrize(
-    "form", ["lines", "list", "pretty list", "gzip", "byte order mark", "blank lines", "parquet"]
+    "form", ["list", "pretty list", "gzip", "byte order mark", "blank lines", "parquet"]
 )
-def test_the_form_of_a_file_is_known_by_its_content_and_not_by_its_name(form, name, tmp_path):
-    rows = rows_of(name)
-    content: str | bytes = {
-        "lines": lines(rows),
+def test_the_form_of_a_file_is_known_by_its_content_and_not_by_its_name(form, tmp_path):
+    rows = [json.loads(line) for line in EXAMPLES["mix/search_r1.jsonl"].splitlines()]
+    path = put(tmp_path / "mix" / "some.file", {
         "list": f" \n{json.dumps(rows)}\n ",
         "pretty list": json.dumps(rows, indent=2),
-        "gzip": lines(rows),
+        "gzip": gzip.compress(lines(rows).encode()),
         "byte order mark": "\ufeff" + lines(rows),
         "blank lines": "\r\n\n" + lines(rows).replace("\n", "\r\n \n"),
         "parquet": "",
-    }[form]
-    if form == "gzip":
-        content = gzip.compress(lines(rows).encode())
-    path = put(tmp_path / name.split("/")[0] / "some.file", content)
+    }[form])
     if form == "parquet":
-        if name.startswith("mix"):  # a column has one type
-            rows[1]["reward_model"]["ground_truth"]["target"] = ["Ada Miller"]
-        names = dict.fromkeys(name for row in rows for name in row)
-        pq.write_table(pa.table({c: [row.get(c) for row in rows] for c in names}), path)
-    assert read_questions([path]) == EXPECTED[name]
+        rows[1]["reward_model"]["ground_truth"]["target"] = ["Ada Miller"]  # a column has one type
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    assert read_questions([path]) == EXPECTED["mix/search_r1.jsonl"]
 
 
 VERL = {
@@ -272,3 +258,87 @@ def test_the_world_draws_from_the_steps_own_generator():
     assert [q.key for q in draws] == [(q.data_source, q.text) for q in draws]
     assert source.held_out(9) == source.held_out(9)
     assert not set(source.held_out(99)) & set(source.draw(0, 99, random.Random(0)))
+
+
+# -- corpora --------------------------------------------------------------------------------------
+
+OSLO = Document("0", "Oslo", "Oslo is the capital of Norway.\nIt lies on a fjord.")
+LIMA = Document("1", "Lima", "Lima is the capital of Peru.")
+
+
+def documents(folder: Path, data: str | bytes) -> list[Document]:
+    return [document for _, document in read_corpus(put(folder / "c.jsonl", data))]
+
+
+SEARCH_R1 = lines([{"id": d.id, "contents": contents(d)} for d in (OSLO, LIMA)]).encode()
+TITLE_TEXT = [{"title": d.title, "text": d.text} for d in (OSLO, LIMA)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        SEARCH_R1,
+        b"\xef\xbb\xbf" + SEARCH_R1.replace(b"\n", b"\r\n\r\n"),
+        SEARCH_R1.rstrip(b"\n"),
+        lines(TITLE_TEXT),
+    ],
+)
+def test_every_form_gives_the_same_documents(tmp_path, data):
+    assert documents(tmp_path, data) == [OSLO, LIMA]
+
+
+@pytest.mark.parametrize(
+    ("first_line", "title"),
+    [
+        ('"Oslo"', "Oslo"),
+        ("Oslo", "Oslo"),
+        ('"', '"'),
+        ('""', ""),
+        ('"""Heroes"" (album)"', '""Heroes"" (album)'),  # as in the 2018 Wikipedia passages
+    ],
+)
+def test_the_title_is_the_first_line_without_its_quotes(first_line, title):
+    document = parse_document({"id": 7, "contents": f"{first_line}\nbody\nmore"})
+    assert document == Document("7", title, "body\nmore")
+    if first_line.startswith('"') and len(first_line) > 1:
+        assert contents(document) == f"{first_line}\nbody\nmore"
+
+
+def test_a_document_without_id_is_known_by_its_text():
+    one, other = ({"contents": f'"Oslo"\n{text}'} for text in ("fjord", "harbour"))
+    assert parse_document(one).id == parse_document(one).id != parse_document(other).id
+
+
+def test_half_a_surrogate_pair_does_not_get_in(tmp_path):
+    line = b'{"id": "\\ud800", "contents": "a\\udfff\\nb\\ud800"}\n'
+    (document,) = documents(tmp_path, line)
+    assert document == Document("?", "a?", "b?")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (SEARCH_R1 + b"{broken\n", "line 3: this is not JSON"),
+        (b"{\n}\n", "line 1: this is not JSON (Expecting property name enclosed in "
+         "double quotes, column 2)."),
+        (b"\n" + SEARCH_R1 + b'\n"text"', "line 5: a document is an object"),
+        (b"[" * 100_000, "line 1: this JSON is nested too deeply"),
+        (lines([{"id": 1, "body": "x"}]), "line 1: there is neither a field 'contents'"),
+        (lines([{"text": "x"}]), "line 1: field 'title' must be a string, it is missing"),
+        (lines([{"text": "x", "title": "t", "id": True}]), "line 1: field 'id'"),
+    ],
+)
+def test_a_wrong_file_is_named_with_place_and_field(tmp_path, data, message):
+    with pytest.raises(LldscopeError) as caught:
+        documents(tmp_path, data)
+    assert message in str(caught.value)
+    assert str(tmp_path / "c.jsonl") in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["c.json", "c.jsonl.gz", "c", "missing.jsonl", "folder.jsonl"])
+def test_what_cannot_be_a_corpus_is_a_usage_error(tmp_path, name):
+    for there in ("c.json", "c.jsonl.gz", "c"):
+        (tmp_path / there).write_bytes(SEARCH_R1)
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(UsageError):
+        list(read_corpus(tmp_path / name))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from lldscope_trainer.builtin.world import KEYS, RELATIONS, World, is_held_out
+from lldscope_trainer.builtin.world import KEYS, RELATIONS, is_held_out
 from lldscope_trainer.data.corpus import Document
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import (
@@ -23,13 +22,6 @@ from lldscope_trainer.environment.protocol import (
     parse_action,
 )
 from lldscope_trainer.environment.retrieval import Bm25Retriever
-from lldscope_trainer.policy.model import load_policy
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return World.real()
-
 
 # -- world ----------------------------------------------------------------------------------------
 
@@ -81,25 +73,6 @@ def test_a_miss_depends_on_the_wording_and_on_nothing_else(world):
 # -- protocol -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<think> a</think><search> capital Peru</search>", ("search", "capital Peru")),
-        ("<answer>Lima</answer>", ("answer", "Lima")),
-        ("<search>a</search><answer>b</answer>", ("search", "a")),
-        # The cut is after the first </search>, even where an answer came before it.
-        ("<answer>b</answer><search>a</search>", ("answer", "b")),
-        ("<search>a\nb</search>", ("search", "a\nb")),
-        ("<search>never closed", ("invalid", "")),
-        ("closed</search>", ("invalid", "")),
-        ("<answer>x</search> y</answer>", ("invalid", "")),
-        ("", ("invalid", "")),
-    ],
-)
-def test_parse_action(text, expected):
-    assert parse_action(text) == expected
-
-
 def test_observation_format(world):
     documents = world.documents[:2]
     assert format_documents(documents) == (
@@ -144,7 +117,7 @@ def play(tool: Tool, *turns: str, prompt: str = "", **options) -> Episode:
     return episode
 
 
-def test_a_tool_that_fails_is_not_a_tool_that_finds_nothing():
+def test_failed_empty_and_invalid_searches_are_told_apart():
     failed = play(Tool(None), "<search>q</search>")
     (action,) = failed.actions
     assert (action.tool_ok, action.documents, action.docs_hash) == (False, None, None)
@@ -155,8 +128,10 @@ def test_a_tool_that_fails_is_not_a_tool_that_finds_nothing():
     assert (action.tool_ok, action.documents) == (True, [])
     assert action.docs_hash is not None
     assert empty.observations == ["\n\n<information></information>\n\n"]
-    invalid = play(Tool(None), "hm")
-    assert (invalid.actions[0].tool_ok, invalid.actions[0].docs_hash) == (None, None)
+    for text, reply in (("", INVALID), ("Let me try again.", "\nLet me try again.\n")):
+        invalid = play(Tool(None), "hm", invalid_text=text)
+        assert (invalid.actions[0].tool_ok, invalid.actions[0].docs_hash) == (None, None)
+        assert invalid.observations == [reply]
 
 
 def test_the_tool_is_asked_once_for_all_who_search_and_never_for_nothing():
@@ -187,6 +162,9 @@ def naive_action(text: str) -> tuple[str, str]:
     return "invalid", ""
 
 
+@example("<search>a\nb</search>")
+@example("<answer>b</answer><search>a</search>")
+@example("<answer>x</search> y</answer>")
 @given(TURNS)
 def test_parsing_agrees_with_its_naive_twin(text):
     assert parse_action(text) == naive_action(text)
@@ -218,13 +196,6 @@ EVIL = st.lists(
     st.sampled_from([*TAGS, "<eos>", "<pad>", "<<answer>answer>", "Lima", "<", ">", "</ans"]),
     max_size=10,
 ).map("".join)
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    import torch
-
-    return load_policy("tiny", torch.device("cpu"))
 
 
 @settings(max_examples=100)

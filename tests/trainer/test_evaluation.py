@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
-from keeper import Keeper
-from lldscope_trainer.builtin.world import World
+from keeper import ALONE, Keeper, Rank, together
 from lldscope_trainer.data.datasets import Question
-from lldscope_trainer.environment.protocol import INVALID, Environment, Episode, Scoring
-from lldscope_trainer.environment.retrieval import Bm25Retriever
-from lldscope_trainer.optim.processes import Processes
+from lldscope_trainer.environment.protocol import Episode, Scoring
 from lldscope_trainer.rollout import evaluation
 from lldscope_trainer.rollout.evaluation import evaluate
 from lldscope_trainer.rollout.tokens import Rollout
@@ -22,16 +16,7 @@ from lldscope_trainer.rollout.tokens import Rollout
 import lldscope
 from lldscope.runs import open_run
 
-ALONE = Processes(0, 1, 0, torch.device("cpu"))
-SEVEN = {
-    "nq": "nq/test_1k.jsonl",
-    "triviaqa": "triviaqa/test_1k.jsonl",
-    "popqa": "popqa/test_1k.jsonl",
-    "hotpotqa": "hotpotqa/hipporag_train100.json.gz",
-    "2wikimultihopqa": "2wikimultihopqa/dev_12576_no_context.json.gz",
-    "musique": "musique/hipporag_train100.json.gz",
-    "bamboogle": "bamboogle/test.jsonl",
-}
+SEVEN = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
 QUERY = re.findall(
     r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8"), re.S
 )[0]
@@ -99,26 +84,12 @@ def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
     ]
     alone = Keeper()
     mean = evaluate(Echo(), questions, None, alone, 0, ALONE)
-    box: list = [None] * size
-    barrier = threading.Barrier(size)
-    players, keepers, means = ([kind() for _ in range(size)] for kind in (Echo, Keeper, list))
+    players, keepers = ([kind() for _ in range(size)] for kind in (Echo, Keeper))
 
-    def add_up(rank, tensor):
-        box[rank] = tensor
-        barrier.wait(60)
-        return sum(box)
+    def one(rank: Rank) -> float | None:
+        return evaluate(players[rank.rank], questions, None, keepers[rank.rank], 0, rank)
 
-    def one(rank):
-        ranks = SimpleNamespace(
-            rank=rank, size=size, device="cpu", sum=lambda tensor: add_up(rank, tensor)
-        )
-        means[rank] = evaluate(players[rank], questions, None, keepers[rank], 0, ranks)
-
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    means = together(size, one)
     assert means == [mean] + [None] * (size - 1)
     assert keepers[0].rows("evals") == alone.rows("evals")
     assert not any(keeper.tables for keeper in keepers[1:])
@@ -144,12 +115,3 @@ def test_the_averages_of_the_page_count_each_benchmark_once(tmp_path):
         "mh_avg": pytest.approx(2 / 4),
         "avg": pytest.approx(4 / 7),
     }
-
-
-def test_an_invalid_action_is_told_what_the_settings_say():
-    message = {}
-    for text in ("", "Let me try that once more."):
-        environment = Environment(Bm25Retriever(World.real().documents), invalid_text=text)
-        episode = environment.begin(Question("q", ("x",), "a", "0"), "")
-        message[text] = environment.respond([episode], ["no tags"])
-    assert list(message.values()) == [[INVALID], ["\nLet me try that once more.\n"]]

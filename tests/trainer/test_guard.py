@@ -83,21 +83,6 @@ def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     assert after["policy_version"] == before["policy_version"], "the weights are those of step 4"
 
 
-@pytest.mark.parametrize(
-    ("inputs", "in_force"),
-    [([], ("action", 0.2)), (["llds=token", "llds_coefficient=0.3"], ("token", 0.3))],
-)
-def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, inputs, in_force):
-    run = tmp_path / "run"
-    arguments = [*BRIEF, "guard=llds,stop", "steps=9", "--run", str(run)]
-    monitor = Script(look1=[alarm()])
-    result = CliRunner().invoke(cli.train, ["tiny", *arguments], obj={"monitor": lambda _: monitor})
-    assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
-    _, checkpoint = cli._resumed(run, inputs[0] if inputs else None, tuple(inputs[1:]), None)
-    trainer = Trainer(load_config("tiny", BRIEF), Keeper(), checkpoint=checkpoint)
-    assert (trainer.updater.cures.llds, trainer.updater.cures.llds_coefficient) == in_force
-
-
 def test_a_cure_changes_what_its_alarm_asks_for():
     start = Cures.of(load_config("tiny", ["llds_coefficient=0.1"]))
     with_llds = replace(start, llds="action", llds_coefficient=0.2)
@@ -160,19 +145,23 @@ def test_without_a_healthy_checkpoint_it_says_so(tmp_path):
     assert "no healthy checkpoint" in reports[0].notes[0]
 
 
-def test_stopping_ends_the_run_as_stopped_and_can_be_resumed(tmp_path):
+def test_a_stopped_run_can_be_resumed_with_or_against_what_the_guard_did(tmp_path):
     run = tmp_path / "run"
-    arguments = [*BRIEF, "guard=stop", "steps=9", "--run", str(run)]
-    monitor = Script(look2=[alarm("lld-collapse") | {"severity": "critical"}])
-    result = CliRunner().invoke(cli.train, ["tiny", *arguments], obj={"monitor": lambda _: monitor})
+    monitor = Script(look2=[alarm()])
+    arguments = ["tiny", *BRIEF, "guard=llds,stop", "steps=9", "--run", str(run)]
+    result = CliRunner().invoke(cli.train, arguments, obj={"monitor": lambda _: monitor})
     assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
-    assert "the guard stopped the run at step 1: lld-collapse fires" in result.stderr
+    assert "the guard stopped the run at step 1: lld-decay fires" in result.stderr
     info = json.loads((run / "run.json").read_text())
     assert info["status"] == "stopped"
-    assert "lld-collapse" in info["reason"]
-    result = CliRunner().invoke(
-        cli.train, ["--resume", "--run", str(run), "guard=off", "steps=3"], obj=None
-    )
+    assert "lld-decay" in info["reason"]
+    for *settings, in_force in (
+        (None, (), ("action", 0.2)), ("llds=token", ("llds_coefficient=0.3",), ("token", 0.3))
+    ):
+        _, checkpoint = cli._resumed(run, *settings, None)
+        trainer = Trainer(load_config("tiny", BRIEF), Keeper(), checkpoint=checkpoint)
+        assert (trainer.updater.cures.llds, trainer.updater.cures.llds_coefficient) == in_force
+    result = CliRunner().invoke(cli.train, ["--resume", "--run", str(run), "guard=off", "steps=3"])
     assert result.exit_code == 0, result.output
     assert lldscope.open_run(run).signals()["step"].tolist() == [0, 1, 2]
 

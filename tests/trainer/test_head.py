@@ -9,7 +9,7 @@ import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.environment.protocol import prompt_text
 from lldscope_trainer.policy.head import HalfLinear, head_logits
-from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.policy.model import Policy
 
 CPU = torch.device("cpu")
 DEAD_BAND = 1e-4
@@ -17,31 +17,26 @@ DEAD_BAND = 1e-4
 
 
 @pytest.fixture(scope="module")
-def policy() -> Policy:
-    return load_policy("tiny", CPU)
-
-
-@pytest.fixture(scope="module")
-def hidden(policy) -> torch.Tensor:
+def hidden(tiny) -> torch.Tensor:
     questions = World.real().questions(random.Random(0), 24)
     texts = [prompt_text(q.text) + f"<search> capital {q.text}" for q in questions]
     with torch.no_grad():
         states = [
-            policy.model.get_decoder()(torch.tensor([policy.encode(t)])).last_hidden_state[0]
+            tiny.model.get_decoder()(torch.tensor([tiny.encode(t)])).last_hidden_state[0]
             for t in texts
         ]
     return torch.cat(states)
 
 
-def errors(policy: Policy, hidden: torch.Tensor, product: str) -> torch.Tensor:
+def errors(tiny: Policy, hidden: torch.Tensor, product: str) -> torch.Tensor:
     """|log π − that of the same hidden states in double precision|, of the likeliest tokens."""
-    weight = policy.model.get_output_embeddings().weight.detach()
+    weight = tiny.model.get_output_embeddings().weight.detach()
     if product == "one":
         hidden, weight = hidden.bfloat16(), weight.bfloat16()
     exact = (hidden.double() @ weight.double().T).log_softmax(-1)
     with torch.no_grad():
         if product == "plain":
-            logits = head_logits(policy.model, hidden)
+            logits = head_logits(tiny.model, hidden)
         else:
             logits = HalfLinear.apply(hidden, weight, product != "rounded")
     assert logits.dtype == torch.float32
@@ -58,16 +53,16 @@ def errors(policy: Policy, hidden: torch.Tensor, product: str) -> torch.Tensor:
         ("rounded", 10 * DEAD_BAND, 0.1),  # head_dtype=bfloat16
     ],
 )
-def test_float32_by_bfloat16_products_is_within_the_dead_band(policy, hidden, product, least, most):
-    apart = errors(policy, hidden, product)
+def test_float32_by_bfloat16_products_is_within_the_dead_band(tiny, hidden, product, least, most):
+    apart = errors(tiny, hidden, product)
     print(f"\n{product}: {apart.mean():.1e} nats a token, at most {apart.max():.1e}")
     assert least <= apart.max() < most
 
 
 @pytest.mark.parametrize(("exact", "tolerance"), [(True, 2e-5), (False, 1e-2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_go_the_same_way(policy, hidden, exact, tolerance, dtype):
-    weight = policy.model.get_output_embeddings().weight.detach().to(dtype)
+def test_gradients_go_the_same_way(tiny, hidden, exact, tolerance, dtype):
+    weight = tiny.model.get_output_embeddings().weight.detach().to(dtype)
     inputs = hidden[:9].to(dtype).requires_grad_(), weight.clone().requires_grad_()
     logits = HalfLinear.apply(*inputs, exact)
     doubles = [x.detach().double() for x in inputs]

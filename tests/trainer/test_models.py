@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import shutil
@@ -55,11 +56,9 @@ KINDS = {
 def make(tmp_path_factory) -> Callable[..., Path]:
     """Write a model directory with random weights; again with the same arguments gives the same."""
     tokenizer = train_tokenizer(400)
-    sample: dict[tuple, Path] = {}
 
+    @functools.cache
     def write(kind: str = "llama", tied: bool = True, chat: bool = False) -> Path:
-        if (kind, tied, chat) in sample:
-            return sample[kind, tied, chat]
         config, model, more = KINDS[kind]
         torch.manual_seed(3)
         random_model = model(
@@ -75,7 +74,6 @@ def make(tmp_path_factory) -> Callable[..., Path]:
         random_model.save_pretrained(directory)
         tokenizer.chat_template = TEMPLATE if chat else None
         tokenizer.save_pretrained(directory)
-        sample[kind, tied, chat] = directory
         return directory
 
     return write
@@ -122,18 +120,6 @@ def remove(name: str) -> Callable[[Path], None]:
     return lambda directory: (directory / name).unlink()
 
 
-def write(name: str, text: str) -> Callable[[Path], object]:
-    return lambda directory: (directory / name).write_text(text)
-
-
-def edit(name: str, **changes: object) -> Callable[[Path], None]:
-    def change(directory: Path) -> None:
-        values = json.loads((directory / name).read_text())
-        (directory / name).write_text(json.dumps(values | changes))
-
-    return change
-
-
 def pickle_only(directory: Path) -> None:
     torch.save(load_file(directory / "model.safetensors"), directory / "pytorch_model.bin")
     (directory / "model.safetensors").unlink()
@@ -145,8 +131,14 @@ def lose_a_weight(directory: Path) -> None:
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
 
 
+def break_template(directory: Path) -> None:
+    (directory / "chat_template.jinja").write_text("{% if %}")
+
+
 def own_code(directory: Path) -> None:
-    edit("config.json", model_type="own", auto_map={"AutoConfig": "own.C"})(directory)
+    config = json.loads((directory / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.C"}}
+    (directory / "config.json").write_text(json.dumps(config))
     (directory / "own.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")
 
 
@@ -159,7 +151,7 @@ def own_code(directory: Path) -> None:
         (lose_a_weight, "1 weights are missing, .*layers.1.mlp.up_proj.weight"),
         (own_code, "custom code"),
         (remove("tokenizer.json"), r"no tokenizer .* \(one of tokenizer.json"),
-        (write("chat_template.jinja", "{% if %}"), "TemplateSyntaxError"),
+        (break_template, "TemplateSyntaxError"),
     ],
 )
 def test_damaged_directories_are_refused_by_name(make, tmp_path, damage, message):
@@ -212,28 +204,20 @@ def test_bfloat16_computes_so_but_keeps_float32_weights_and_logits(make):
 # ---- gradient checkpointing ---------------------------------------------------------------------
 
 
-def test_gradient_checkpointing_saves_memory_and_changes_nothing(make):
+def test_gradient_checkpointing_keeps_less_and_does_not_train(make):
+    """That gradients are the same: test_packing.py."""
     ids, mask = random_batch()
-    results = []
+    sizes = []
     for on in (False, True):
-        policy = load_policy(str(make("llama")), CPU, gradient_checkpointing=on)
+        policy, copies = load_policy(str(make("llama")), CPU, gradient_checkpointing=on), {}
         weights = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
-        copies: dict[int, int] = {}
 
-        def keep(tensor, copies=copies, weights=weights):
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in weights:
-                copies[storage.data_ptr()] = storage.nbytes()
+        def keep(tensor, copies=copies):
+            copies[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            logps = action_logps(policy.model, ids, mask)
-        logps.sum().backward()
+            action_logps(policy.model, ids, mask)
         assert not any(module.training for module in policy.model.modules())
-        gradients = {n: p.grad for n, p in policy.model.named_parameters()}
-        results.append((sum(copies.values()), logps.detach(), gradients))
-    (plain, logps, gradients), (saving, same_logps, same_gradients) = results
-    assert saving < 0.8 * plain
-    assert torch.equal(logps, same_logps)
-    for name, gradient in gradients.items():
-        assert torch.allclose(gradient, same_gradients[name], rtol=1e-5, atol=1e-6), name
+        sizes.append(sum(n for place, n in copies.items() if place not in weights))
+    assert sizes[1] < 0.8 * sizes[0]

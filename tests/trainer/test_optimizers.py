@@ -45,7 +45,7 @@ def records(tmp_path_factory) -> dict[tuple[str, int], list[Seen]]:
         torchrun = "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}"
         command = [sys.executable, *(torchrun if size > 1 else ())]
         done = subprocess.run(
-            [*command, str(WORKER), str(directory), *(CASES[name] for name in cases)],
+            [*command, str(WORKER), "cpu", str(directory), *(CASES[name] for name in cases)],
             capture_output=True,
             text=True,
             timeout=600,

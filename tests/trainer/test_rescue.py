@@ -17,7 +17,7 @@ from lldscope_trainer.rescue import forks
 from lldscope_trainer.rescue.command import rescue as command
 from lldscope_trainer.rescue.forks import Score, end_losers, winner, worse
 from lldscope_trainer.rescue.plan import ARMS
-from test_blame import content
+from test_blame import content, damaged
 
 import lldscope
 from lldscope.diagnosis.account import Onset
@@ -130,26 +130,19 @@ def test_each_arm_changes_what_it_says(run):
 
 
 @pytest.mark.parametrize(
-    ("words", "change", "onset", "message"),
+    ("change", "onset", "message"),
     [
-        ((), None, None, "No warning has fired"),
-        ((), "checkpoints", ONSET, "no intact checkpoint at or before step 1"),
-        ((), {"trainer": "trl 1.16.0"}, ONSET, "only steps of `lldscope train` can be repeated"),
-        ((), {"config": {"eval_questions": 0}}, ONSET, "no held-out questions"),
-        ((), "path", ONSET, "There is no run"),
+        (None, None, "No warning has fired"),
+        ("checkpoints", ONSET, "no intact checkpoint at or before step 1"),
+        ({"trainer": "trl 1.16.0"}, ONSET, "only steps of `lldscope train` can be repeated"),
+        ({"config": {"eval_questions": 0}}, ONSET, "no held-out questions"),
+        ("path", ONSET, "There is no run"),
     ],
 )
-def test_what_cannot_be_rescued_is_refused(copy, words, change, onset, message):
-    if change == "checkpoints":
-        shutil.rmtree(copy / "checkpoints")
-    elif change == "path":
-        copy = copy.with_name("nothing")
-    elif change is not None:
-        info = json.loads((copy / "run.json").read_text("utf-8"))
-        config = info["config"] | change.get("config", {})
-        (copy / "run.json").write_text(json.dumps(info | change | {"config": config}), "utf-8")
+def test_what_cannot_be_rescued_is_refused(run, tmp_path, change, onset, message):
+    copy = damaged(run, tmp_path, change)
     before = content(copy)
-    done = invoke(copy, *words, onset=onset)
+    done = invoke(copy, onset=onset)
     assert message in str(done.exception), done.output
     assert done.exception.exit_code == (1 if change == "path" else 2)
     assert content(copy) == before

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
+import itertools
 import json
 import logging
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import lldscope_trainer.environment.retriever_client as retriever_client
 import pytest
 from lldscope_trainer.data.corpus import Document
@@ -50,19 +48,11 @@ def port(corpus) -> Iterator[int]:
         process.kill()
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(retriever_client, "_FIRST_PAUSE", 0.01)
-
-
 def send(port: int, body: bytes, path: str = "/retrieve", method: str = "POST", **headers: str):
     """(status, decoded answer) of a request made by hand."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request(method, path, body, {"Content-Type": "application/json", **headers})
-    response = connection.getresponse()
-    answer = json.loads(response.read())
-    connection.close()
-    return response.status, answer
+    url, headers = f"http://127.0.0.1:{port}{path}", {"Content-Type": "application/json"} | headers
+    response = httpx2.request(method, url, content=body, headers=headers, trust_env=False)
+    return response.status_code, response.json()
 
 
 def warnings(caplog) -> list[str]:
@@ -146,158 +136,116 @@ def test_a_proxy_in_the_environment_is_not_used(port, monkeypatch):
 
 
 class Strange:
-    """A server that answers as told: each reply is (status, body, seconds before each part)."""
+    """A server that gives the next of `replies`, the last one again and again: a status, a value
+    as JSON, the parts of an answer, or an error. Ten seconds pass between two looks at the clock.
+    """
 
     def __init__(self) -> None:
-        self.replies: list[tuple[int, list[bytes], float]] = []
-        self.requests: list[Any] = []
-        outer = self
+        self.replies: list[Any] = []
+        self.requests: list[list[str]] = []
+        self.pauses: list[float] = []
+        self.monotonic, self.sleep = itertools.count(0, 10).__next__, self.pauses.append
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                requests = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.requests.append(json.loads(requests))
-                several = len(outer.replies) > 1
-                status, parts, pause = outer.replies.pop(0) if several else outer.replies[0]
-                try:
-                    time.sleep(pause)
-                    self.send_response(status)
-                    self.end_headers()
-                    for part in parts:
-                        self.wfile.write(part)
-                        self.wfile.flush()
-                        time.sleep(pause)
-                except OSError:
-                    pass  # nobody waits any more
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        assert request.extensions["timeout"] == {"connect": 5.0} | dict.fromkeys(
+            ("read", "write", "pool"), 25.0
+        )
+        self.requests.append(json.loads(request.content)["queries"])
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, int):
+            return httpx2.Response(reply, content=iter([b"oops"]))
+        parts = [json.dumps(reply).encode()] if isinstance(reply, dict) else reply
+        return httpx2.Response(200, content=iter(parts))
 
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/retrieve"
-
-    def reply(self, body: object, status: int = 200, pause: float = 0.0) -> None:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.replies.append((status, [data], pause))
+    def ask(self, *queries: str) -> list[list[Document] | None]:
+        return self.retriever.retrieve(queries)
 
 
 @pytest.fixture
-def strange() -> Iterator[Strange]:
-    sample = Strange()
-    thread = threading.Thread(target=sample.server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield sample
-    sample.server.shutdown()
-    sample.server.server_close()
+def strange(monkeypatch) -> Strange:
+    server, client = Strange(), httpx2.Client
+    transport = httpx2.MockTransport(server.answer)
+    monkeypatch.setattr(httpx2, "Client", lambda **options: client(transport=transport, **options))
+    monkeypatch.setattr(retriever_client, "time", server)
+    monkeypatch.setattr(retriever_client, "_MAX_ANSWER", 1 << 20)
+    server.retriever = HttpRetriever("http://strange/retrieve", top_k=2, timeout=25, retries=2)
+    return server
 
 
 GOOD = {"result": [[{"document": {"id": "a", "contents": '"T"\nbody'}, "score": 1.0}]]}
 FOUND = [[Document("a", "T", "body")]]
+MALFORMED = [
+    [b""],
+    [b"\xff\xff"],
+    [b"[" * 100_000],
+    {"result": None},
+    {"result": [[], []]},
+    {"result": [[None]]},
+    {"result": [[{"document": None}]]},
+    {"result": [[{"document": {"id": "a"}}]]},
+    {"result": [[{"document": {"id": [], "contents": "x"}}]]},
+]
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("reply", "words"),
     [
-        b"",
-        b"\xff\xff",
-        b"[" * 100_000,
-        {"result": None},
-        {"result": [[], []]},
-        {"result": [[None]]},
-        {"result": [[{"document": None}]]},
-        {"result": [[{"document": {"id": "a"}}]]},
-        {"result": [[{"document": {"id": [], "contents": "x"}}]]},
+        *((reply, "is not what Search-R1 sends") for reply in MALFORMED),
+        *((status, f"HTTP status {status}") for status in (301, 400, 404, 422)),
+        ([b" " * (1 << 20)] * 2, "longer than 1 MiB"),
     ],
 )
-def test_a_malformed_answer_is_a_failed_search(strange, caplog, body):
-    strange.reply(body)
-    there = HttpRetriever(strange.url)
-    assert there.retrieve(["q"]) == [None]
-    assert len(strange.requests) == 1  # asking again would not help
-    assert "is not what Search-R1 sends" in warnings(caplog)[0]
-    strange.replies.clear()
-    strange.reply(GOOD)
-    assert there.retrieve(["q"]) == FOUND
+def test_what_asking_again_would_not_help_is_a_failed_search(strange, caplog, reply, words):
+    strange.replies = [reply, GOOD]
+    assert strange.ask("q") == [None]
+    assert len(strange.requests) == 1
+    assert words in warnings(caplog)[0]
+    assert strange.ask("q") == FOUND
 
 
 def test_other_servers_dialects(strange):
-    strange.reply({"result": [
+    strange.replies = [{"result": [
         [{"document": {"contents": '"T"\nbody'}}],  # web search: no id, no score
         [{"id": 5, "contents": '"T"\nbody'}],  # without scores
         [{"document": {"id": "a", "title": "T", "text": "body"}, "score": 1}] * 9,
-    ]})
-    web, bare, many = HttpRetriever(strange.url, top_k=2).retrieve(["a", "b", "c"])
+    ]}]
+    web, bare, many = strange.ask("a", "b", "c")
     assert (web[0].title, web[0].text) == ("T", "body")
     assert bare == [Document("5", "T", "body")]
     assert many == [Document("a", "T", "body")] * 2
 
 
-def test_a_server_error_is_tried_again(strange, caplog):
-    strange.reply(b"busy", status=503)
-    strange.reply(b"oops", status=500)
-    strange.reply(GOOD)
-    assert HttpRetriever(strange.url, retries=2).retrieve(["q"]) == FOUND
-    assert len(strange.requests) == 3
-    assert warnings(caplog) == []
-
-
 def test_a_failing_server_gets_one_attempt_a_call_and_one_warning_until_it_answers(strange, caplog):
-    strange.reply(b"oops", status=500)
-    there = HttpRetriever(strange.url, retries=2)
-    assert there.retrieve(["q"]) == [None]
-    assert len(strange.requests) == 3
-    assert there.retrieve(["q"]) == there.retrieve(["q"]) == [None]
-    assert len(strange.requests) == 5
+    strange.replies = [503, 500, GOOD]
+    assert strange.ask("q") == FOUND
+    assert strange.pauses[1] == 2 * strange.pauses[0]
+    assert warnings(caplog) == []
+    strange.replies = [500]
+    assert strange.ask("q") == [None]
+    assert len(strange.requests) == 3 + 3
+    assert strange.ask("q") == strange.ask("q") == [None]
+    assert len(strange.requests) == 3 + 3 + 2
     assert ["HTTP status 500" in text for text in warnings(caplog)] == [True]
-    strange.replies.clear()
-    strange.reply(GOOD)
-    assert there.retrieve(["q"]) == FOUND
+    strange.replies = [GOOD]
+    assert strange.ask("q") == FOUND
     assert ["answers again" in text for text in warnings(caplog)] == [False, True]
-
-
-@pytest.mark.parametrize("status", [301, 400, 404, 422])
-def test_a_refusal_is_not_tried_again(strange, caplog, status):
-    strange.reply(GOOD, status=status)
-    assert HttpRetriever(strange.url, retries=2).retrieve(["q"]) == [None]
-    assert len(strange.requests) == 1
-    assert f"HTTP status {status}" in warnings(caplog)[0]
 
 
 def test_one_bad_batch_costs_only_its_queries(strange, monkeypatch):
     monkeypatch.setattr(retriever_client, "_BATCH", 1)
-    strange.reply(GOOD)
-    strange.reply(b"no", status=400)
-    strange.reply(GOOD)
-    assert HttpRetriever(strange.url).retrieve(["a", "b", "c"]) == [*FOUND, None, *FOUND]
+    strange.replies = [GOOD, 400, GOOD]
+    assert strange.ask("a", "b", "c") == [*FOUND, None, *FOUND]
 
 
-def test_a_slow_server_is_given_up(strange, caplog, monkeypatch):
+@pytest.mark.parametrize("reply", [httpx2.ReadTimeout("silence"), [b"[1,"] * 1000], ids=type)
+def test_a_server_that_is_silent_or_trickles_is_given_up(strange, caplog, monkeypatch, reply):
     monkeypatch.setattr(retriever_client, "_BATCH", 1)
-    strange.reply(GOOD, pause=30)
-    there = HttpRetriever(strange.url, timeout=0.1, retries=1)
-    before = time.monotonic()
-    assert there.retrieve(["a", "b", "c"]) == [None, None, None]
-    assert time.monotonic() - before < 30
-    assert [requests["queries"] for requests in strange.requests] == [
-        ["a"],
-        ["a"],
-    ]  # the rest is not tried
-    assert "no answer within 0.1 s" in warnings(caplog)[0]
-
-
-def test_an_answer_that_trickles_is_given_up(strange, caplog):
-    strange.replies.append((200, [b"[1,"] * 1000, 0.05))
-    before = time.monotonic()
-    assert HttpRetriever(strange.url, timeout=0.2, retries=0).retrieve(["a"]) == [None]
-    assert time.monotonic() - before < 50
-    assert "no answer within 0.2 s" in warnings(caplog)[0]
-
-
-def test_an_endless_answer_is_cut_off(strange, caplog, monkeypatch):
-    monkeypatch.setattr(retriever_client, "_MAX_ANSWER", 1 << 20)
-    strange.replies.append((200, [b" " * (1 << 18)] * 100, 0.0))
-    assert HttpRetriever(strange.url, retries=0).retrieve(["a"]) == [None]
-    assert "longer than 1 MiB" in warnings(caplog)[0]
+    strange.replies = [reply]
+    assert strange.ask("a", "b", "c") == [None, None, None]
+    assert strange.requests == [["a"]] * 3, "the rest is not tried"
+    assert "no answer within 25 s" in warnings(caplog)[0]
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/retrieve", "http://h:99999"])

@@ -140,13 +140,9 @@ def test_a_changed_corpus_is_indexed_again(corpus, caplog):
     assert "out of date" in caplog.text
 
 
-def spoil_meta(folder: Path) -> None:
-    (folder / "meta.json").write_text("[{")
-
-
 def test_a_damaged_index_is_built_again_and_said(corpus, caplog, no_building):
     right = open_index(corpus).search("oslo harbour", 9)
-    spoil_meta(corpus.with_name("c.jsonl.bm25"))
+    (corpus.with_name("c.jsonl.bm25") / "meta.json").write_text("[{")
     assert open_index(corpus).search("oslo harbour", 9) == right
     assert "cannot be used" in caplog.text
     no_building()
@@ -177,33 +173,27 @@ def test_nothing_in_an_index_is_unpickled(corpus, tmp_path, name, caplog):
     assert boom.exists()
 
 
-def test_an_interrupted_build_leaves_nothing_that_could_be_taken_for_an_index(corpus, monkeypatch):
+def stop(corpus: Path) -> None:
+    raise KeyboardInterrupt
+
+
+def append(corpus: Path) -> None:
+    corpus.write_bytes(corpus.read_bytes() + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("happens", "error", "message"),
+    [(stop, KeyboardInterrupt, None), (append, LldscopeError, "changed while it was indexed")],
+)
+def test_an_index_that_was_not_finished_undisturbed_is_not_kept(
+    corpus, monkeypatch, happens, error, message
+):
     build = corpus_index.build
-
-    def interrupted(path, folder):
-        build(path, folder)
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_index, "build", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(corpus_index, "build", lambda *args: (build(*args), happens(corpus)))
+        with pytest.raises(error, match=message):
             open_index(corpus)
     assert {file.name for file in corpus.parent.iterdir()} == {"c.jsonl", "c.jsonl.lock"}
-    assert open_index(corpus).search("oslo", 1)
-
-
-def test_a_corpus_that_changes_while_it_is_indexed_is_not_kept(corpus, monkeypatch):
-    build = corpus_index.build
-
-    def meanwhile(*args):
-        build(*args)
-        with corpus.open("a") as file:
-            file.write("\n")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(corpus_index, "build", meanwhile)
-        with pytest.raises(LldscopeError, match="changed while it was indexed"):
-            open_index(corpus)
     assert open_index(corpus).search("oslo", 1)
 
 

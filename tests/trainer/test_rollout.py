@@ -11,28 +11,13 @@ from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.environment.protocol import Environment, format_documents, prompt_text
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.kvcache import bytes_per_token
-from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.policy.logprobs import action_scores
+from lldscope_trainer.policy.model import Policy
 from lldscope_trainer.rollout import sampler
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.rollout.tokens import Rollout, Sampling, TokenProtocol
-from tiny_policy import new_policy
 
 from lldscope.core.errors import UsageError
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return World.real()
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return new_policy(seed=1)
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Policy:
-    return load_policy("tiny", torch.device("cpu"))
 
 
 def play(policy: Policy, world: World, n: int = 12, seed: int = 0, **settings) -> list[Rollout]:
@@ -42,29 +27,14 @@ def play(policy: Policy, world: World, n: int = 12, seed: int = 0, **settings) -
     return Sampler(policy, Sampling(**settings)).play(environment, questions, generator)
 
 
-def full_logps(policy: Policy, rollout: Rollout) -> torch.Tensor:
-    """(T, V) log-probabilities by one plain forward pass; row t predicts token t."""
-    with torch.no_grad():
-        logits = policy.model(torch.tensor([rollout.ids])).logits[0]
-    return torch.cat([torch.zeros(1, logits.shape[1]), logits.log_softmax(-1)[:-1]])
-
-
 @pytest.mark.parametrize("settings", [{}, {"top_p": 0.8}, {"temperature": 0.5}])
 def test_kept_measurements_are_those_of_the_full_distribution(policy, world, settings):
     for rollout in play(policy, world, 6, turn_tokens=9, **settings):
-        logps = full_logps(policy, rollout)
-        for t, token in enumerate(rollout.ids):
-            if rollout.action[t] < 0:
-                assert (rollout.logp[t], rollout.entropy[t], rollout.error_norm[t]) == (0, 0, 0)
-                continue
-            row = logps[t].double()
-            one_hot = torch.zeros_like(row)
-            one_hot[token] = 1
-            assert rollout.logp[t] == pytest.approx(row[token].item(), abs=1e-4)
-            entropy = torch.special.entr(row.exp()).sum().item()
-            assert rollout.entropy[t] == pytest.approx(entropy, abs=1e-3)
-            error = (one_hot - row.exp()).square().sum().item()
-            assert rollout.error_norm[t] == pytest.approx(error, abs=1e-4)
+        ids, mask = torch.tensor([rollout.ids]), torch.tensor([rollout.action]) >= 0
+        with torch.no_grad():
+            scores = action_scores(policy.model, ids, mask.long(), entropy=True, error_norm=True)
+        for name, expected in scores._asdict().items():
+            assert getattr(rollout, name) == pytest.approx(expected[0].tolist(), abs=1e-3)
 
 
 def test_a_rollout_is_prompt_turns_and_tool_text(tiny, world):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -16,6 +17,7 @@ from lldscope_trainer.train import Trainer
 from scripted_monitor import Script, alarm
 
 from lldscope.core.schema import TABLES
+from lldscope.recording.rescore import rescore_sample
 
 
 def run(*overrides: str, steps: int = 2) -> Keeper:
@@ -62,20 +64,19 @@ def test_retention_is_what_the_policy_says_after_the_step():
     trainer = Trainer(load_config("tiny", [*SMALL, "retention=4", "lr=1e-3"]), keeper)
     for step in range(3):
         trainer.step(step)
-    rows = [r for r in keeper.rows("retention") if r["step"] == 2]
-    due = [r for r in trainer.retention.due(3) if r.step < 2]
-    assert {(2 - r.step, r.response_id) for r in due} == {
-        (r["age"], r["response_id"]) for r in rows
-    }
+    due, expected = [r for r in trainer.retention.due(3) if r.step < 2], {}
     assert len({len(r.ids) for r in due}) > 1, "all are of one length"
-    for copies in due:
-        ids, mine = (torch.tensor(x.tolist())[None] for x in (copies.ids, copies.mask))
+    for r in due:
+        ids, mine = (torch.tensor(x.tolist())[None] for x in (r.ids, r.mask))
         with torch.no_grad():
             logps = action_logps(trainer.policy.model, ids, mine)[0]
-        for r in rows:
-            if (2 - r["age"], r["response_id"]) == (copies.step, copies.response_id):
-                there = torch.from_numpy(copies.action == r["action_index"])
-                assert r["logp_post_sum"] == pytest.approx(logps[there].sum().item(), abs=1e-4)
+        for action in {a for a in r.action.tolist() if a >= 0}:
+            there = torch.from_numpy(r.action == action)
+            expected[2 - r.step, r.response_id, action] = logps[there].sum().item()
+    assert expected == pytest.approx({
+        (r["age"], r["response_id"], r["action_index"]): r["logp_post_sum"]
+        for r in keeper.rows("retention") if r["step"] == 2
+    }, abs=1e-4)
 
 
 def test_a_step_records_what_it_cost(preserved):
@@ -125,26 +126,16 @@ def test_sums_agree_between_the_grains(plain):
     assert sum(u["n_tokens"] for u in updates) == sum(s["n_tokens"] for s in steps)
 
 
-def test_rescoring_measures_mixed_groups_only(plain, preserved):
-    """A share of 1 measures everything, less than 1 responses of groups with both classes."""
-    assert all(a["logp_post_sum"] is not None for a in plain.rows("actions"))
-    classes: dict[tuple, list[bool]] = {}
-    group_of = {}
-    for r in preserved.rows("responses"):
-        group_of[r["step"], r["response_id"]] = (r["step"], r["group_id"])
-        classes.setdefault((r["step"], r["group_id"]), []).append(bool(r["correct"]))
-    results: dict[tuple, bool] = {}
-    for action in preserved.rows("actions"):
-        facts, at = action["logp_post_sum"] is not None, (action["step"], action["response_id"])
-        assert results.setdefault(at, facts) == facts
-        for name in ("n_tokens_down", "drop_sum"):
-            assert (action[name] is None) == (not facts)
-    groups = [group_of[at] for at, facts in results.items() if facts]
-    assert all(len(set(classes[group])) == 2 for group in groups)
-    for step in range(2):
-        mixed = [mine for (s, _), mine in classes.items() if s == step and len(set(mine)) == 2]
-        assert sum(s == step for s, _ in groups) == min(8, sum(map(len, mixed)))
-    assert groups
+def test_rescored_are_the_rows_of_the_rule(plain, preserved):
+    for (keeper, share), step in itertools.product([(plain, 1), (preserved, 0.5)], range(2)):
+        mine = [r for r in keeper.rows("responses") if r["step"] == step]
+        correct, groups = ([r[name] for r in mine] for name in ("correct", "group_id"))
+        sample = {mine[i]["response_id"] for i in rescore_sample(correct, groups, share, step)}
+        assert sample
+        for action in keeper.rows("actions"):
+            if action["step"] == step:
+                for name in ("logp_post_sum", "n_tokens_down", "drop_sum"):
+                    assert (action[name] is not None) == (action["response_id"] in sample)
 
 
 def test_llds_and_kl_are_recorded(preserved):
@@ -258,29 +249,20 @@ def test_recording_changes_nothing_in_the_training(plain):
     ("settings", "message"),
     [
         (["prompts=4"], "a step takes 4 questions, the training data holds 3"),
-        (
-            ["prompts=2", "sequence_tokens=64"],
-            "question 2 of mine has .* leaves no room for a turn",
-        ),
+        (["prompts=2", "sequence_tokens=64"], "question 2 of mine .* leaves no room for a turn"),
     ],
     ids=["too few", "too long"],
 )
-def test_questions_that_no_step_could_take_are_refused_at_once(
-    lldscope_command, tmp_path, settings, message
-):
+def test_questions_that_no_step_could_take_are_refused_at_once(tmp_path, settings, message):
     """Not at the step that draws them, hours later and after every resume again."""
-    requests = ["Who?", "What?", "Who " * 60]
-    questions = tmp_path / "mine.jsonl"
+    questions, corpus = tmp_path / "mine.jsonl", tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"id": "1", "contents": "Title\nText"}) + "\n")
     questions.write_text("".join(
         json.dumps({"id": i, "data_source": "mine", "question": q, "answers": ["x"]}) + "\n"
-        for i, q in enumerate(requests)
+        for i, q in enumerate(["Who?", "What?", "Who " * 60])
     ))
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(json.dumps({"id": "1", "contents": "Title\nText"}) + "\n")
-    done = lldscope_command(
-        "train", "tiny", f"data={questions}", f"corpus={corpus}", *settings,
-        "--run", tmp_path / "run",
-    )
-    assert done.returncode == 2, done.stderr
+    run = tmp_path / "run"
+    done = invoke("tiny", f"data={questions}", f"corpus={corpus}", *settings, "--run", str(run))
+    assert done.exit_code == 2, done.stderr
     assert re.search(message, done.stderr)
-    assert not (tmp_path / "run").exists()
+    assert not run.exists()

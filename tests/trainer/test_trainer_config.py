@@ -6,9 +6,10 @@ import re
 
 import pytest
 from lldscope_trainer.config import TrainConfig, load_config
-from lldscope_trainer.settings import describe, shipped
+from lldscope_trainer.settings import describe, shipped, suggest
 
 from lldscope.core.errors import UsageError
+from lldscope.core.trainers import SETTINGS, ours
 
 
 def test_shipped_configurations_load():
@@ -109,3 +110,24 @@ def test_the_papers_configuration_has_every_hyper_parameter():
         "aggregation": "token-mean", "dual_clip": None, "advantage_std": True,
     }
     assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_other_trainers_names_lead_to_a_setting_and_are_none_themselves():
+    names = TrainConfig.names()
+    assert not set(ours(names)) & set(names)
+    for name, theirs in SETTINGS.items():
+        assert name in names
+        assert all(suggest(one, names) == name for one in theirs.values())
+
+
+@pytest.mark.parametrize(
+    ("key", "setting"),
+    [
+        ("--learning-rate", "lr"),
+        ("actor_rollout_ref.rollout.n", "group_size"),
+        ("llds_coeficient", "llds_coefficient"),
+        ("zzz", None),
+    ],
+)
+def test_what_is_suggested(key, setting):
+    assert suggest(key, TrainConfig.names()) == setting

@@ -9,13 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.datasets import Question
 from lldscope_trainer.engines import players
 from lldscope_trainer.engines.players import TurnPlayer
 from lldscope_trainer.environment.protocol import CLOSING, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
-from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.policy.model import Policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout, Sampling
 from plain_engine import PlainEngine, ScriptedEngine, SteppingEngine
@@ -26,11 +25,6 @@ STORY = st.lists(st.lists(st.integers(0, 255), max_size=12), min_size=1, max_siz
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World.real()
-
-
-@pytest.fixture(scope="module")
 def retriever(world) -> Bm25Retriever:
     return Bm25Retriever(world.documents)
 
@@ -38,11 +32,6 @@ def retriever(world) -> Bm25Retriever:
 @pytest.fixture(scope="module")
 def environment(retriever) -> Environment:
     return Environment(retriever, max_turns=4)
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Policy:
-    return load_policy("tiny", torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -190,28 +179,19 @@ def test_what_is_trained_on_is_what_was_sampled(tiny, world, retriever, story, t
         episode = rollout.episode
         assert episode.done
         assert 1 <= len(episode.actions) <= 4
-        assert len(rollout.ids) == len(rollout.action) == len(rollout.behaviour)
-        assert len(rollout.ids) <= limit
-        prompt = tiny.encode(episode.prompt)
         assert question.text in episode.prompt
-        assert rollout.ids[: len(prompt)] == prompt
         # Put together again from what the engine was asked and what it said.
-        position = len(prompt)
+        ids = tiny.encode(episode.prompt)
+        action, behaviour = [-1] * len(ids), [0.0] * len(ids)
         for number in range(len(episode.actions)):
             contexts, limits = engine.calls[number]
-            row = contexts.index(rollout.ids[:position])
+            row = contexts.index(ids)
             message = script(number, row, [])[: limits[row]]
-            copies = [t for t, a in zip(rollout.ids, rollout.action, strict=True) if a == number]
-            assert (
-                rollout.ids[position : position + len(copies)] == copies == message[: len(copies)]
-            )
+            copies = message[: rollout.action.count(number)]
             assert copies == message or any(tag in tiny.decode(copies[-1:]) for tag in CLOSING)
-            scores = [-0.1 * (k + 1) for k in range(len(copies))]
-            assert rollout.behaviour[position : position + len(copies)] == scores
-            position += len(copies)
             info = tiny.encode(episode.observations[number])
-            assert rollout.ids[position : position + len(info)] == info
-            assert set(rollout.action[position : position + len(info)]) <= {-1}
-            assert not any(rollout.behaviour[position : position + len(info)])
-            position += len(info)
-        assert position == len(rollout.ids)
+            ids = [*ids, *copies, *info]
+            action += [number] * len(copies) + [-1] * len(info)
+            behaviour += [-0.1 * (k + 1) for k in range(len(copies))] + [0.0] * len(info)
+        assert (rollout.ids, rollout.action, rollout.behaviour) == (ids, action, behaviour)
+        assert len(ids) <= limit

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import threading
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
-from keeper import batch_of, one_step
+from keeper import ALONE, Rank, batch_of, one_step, together
 from lldscope_trainer.algorithms import update
 from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.policy.logprobs import TokenScores
 from lldscope_trainer.records import loss_columns
 from lldscope_trainer.rollout.batch import RolloutBatch
@@ -23,7 +21,6 @@ from lldscope.losses.llds import llds_loss
 from lldscope.losses.objectives import kl_k3, policy_loss
 
 VOCABULARY = 7
-ALONE = Processes(0, 1, 0, torch.device("cpu"))
 
 
 class Bigrams:
@@ -59,27 +56,6 @@ class Bigrams:
         return nullcontext()
 
 
-class Rank:
-    """One of several processes, which here are threads."""
-
-    def __init__(self, rank: int, size: int, box: list, barrier: threading.Barrier) -> None:
-        self.rank, self.size, self._box, self._barrier = rank, size, box, barrier
-
-    def sum(self, tensor):
-        self._box[self.rank] = tensor
-        self._barrier.wait(10)
-        total = sum(self._box)
-        self._barrier.wait(10)
-        return total
-
-    def most(self, mine):
-        self._box[self.rank] = mine
-        self._barrier.wait(10)
-        results = max(self._box)
-        self._barrier.wait(10)
-        return results
-
-
 def made_up_batch(n: int = 10, seed: int = 0) -> RolloutBatch:
     generator = torch.Generator().manual_seed(seed)
     lengths = [6 + (5 * i) % 11 for i in range(n)]
@@ -101,30 +77,29 @@ def made_up_batch(n: int = 10, seed: int = 0) -> RolloutBatch:
     )
 
 
-def rows_of(batch: RolloutBatch, rows: list[int]) -> RolloutBatch:
-    """A batch of its own with these rows."""
+def share_of(batch: RolloutBatch, rank: int, size: int) -> RolloutBatch:
+    """Every size-th row, in a batch of its own."""
     values = vars(batch).items()
-    fields = {k: v[rows] if isinstance(v, torch.Tensor) else v for k, v in values}
-    return RolloutBatch(**fields | {"lengths": [batch.lengths[i] for i in rows]})
+    return RolloutBatch(**{k: None if v is None else v[rank::size] for k, v in values})
 
 
-def whole_loss(config: TrainConfig, batch: RolloutBatch, model: Bigrams) -> dict[str, torch.Tensor]:
+def whole_loss(c: TrainConfig, batch: RolloutBatch, model: Bigrams) -> dict[str, torch.Tensor]:
     """The terms of the loss of all rows at once, and their sum."""
     scores = model.forward(batch.ids, batch.mask, entropy=True)
-    c, arguments = config, (scores.logp, batch.old, batch.mask, batch.advantages)
-    budget = (c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None
+    weights = None
+    if c.importance_sampling == "token_truncate":
+        weights = (batch.old - batch.behaviour).exp().clamp(max=c.importance_cap) * batch.mask
+    true = batch.advantages
     policy = policy_loss(
-        *arguments, objective=c.objective, aggregation=c.aggregation, max_tokens=budget,
-        weights=weights_of(c, batch),
+        scores.logp, batch.old, batch.mask, true.clamp(min=0) if c.positive_only else true,
+        objective=c.objective, aggregation=c.aggregation,
+        max_tokens=(c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None,
+        weights=weights,
     ).loss
     llds = llds_loss(
-        *arguments,
-        gate=c.llds,
-        coefficient=1.0,
-        normalizer=c.llds_normalizer,
-        answer_mask=batch.answer_mask,
-        answer_weight=0.25,
-    ).loss
+        scores.logp, batch.old, batch.mask, true, gate=c.llds, coefficient=1.0,
+        normalizer=c.llds_normalizer, answer_mask=batch.answer_mask, answer_weight=0.25,
+    ).loss if c.llds != "off" else torch.zeros(())
     action = batch.mask.bool()
     kl = kl_k3(scores.logp, batch.ref, batch.mask)[action].mean()
     entropy = scores.entropy[action].mean()
@@ -133,45 +108,24 @@ def whole_loss(config: TrainConfig, batch: RolloutBatch, model: Bigrams) -> dict
     return {"total": total, "loss_policy": policy, "loss_llds": llds, "loss_kl": kl}
 
 
-def weights_of(config: TrainConfig, batch: RolloutBatch) -> torch.Tensor | None:
-    """By hand, token by token: truncated at importance_cap."""
-    if config.importance_sampling == "off" or batch.behaviour is None:
-        return None
-    return (batch.old - batch.behaviour).exp().clamp(max=config.importance_cap) * batch.mask
-
-
 def configured(**settings) -> TrainConfig:
     arguments = {"updates": 1, "llds": "action", "kl_coefficient": 0.3, "entropy_coefficient": 0.05}
     return TrainConfig(**arguments | settings)
 
 
-def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) -> list:
-    """One step on as many ranks as there are models: the stats of each. Raises what a rank
-    raised."""
-    size = len(models)
-    box, barrier = [None] * size, threading.Barrier(size)
-    parts = [rows_of(batch, list(range(rank, len(batch.ids), size))) for rank in range(size)]
-    stats, raised = [None] * size, []
+def on_ranks(config: TrainConfig, batch: RolloutBatch, size: int) -> tuple[list, list[Bigrams]]:
+    """One step on as many ranks: the stats of each, and its model."""
+    models = [Bigrams() for _ in range(size)]
 
-    def one(rank: int) -> None:
-        updater = Updater(config, models[rank], Rank(rank, size, box, barrier))
-        try:
-            stats[rank] = one_step(updater, parts[rank], 0, seed=0, answer_weight=0.25)
-        except LldscopeError as error:
-            raised.append(error)
+    def one(rank: Rank) -> list:
+        updater = Updater(config, models[rank.rank], rank)
+        return one_step(updater, share_of(batch, rank.rank, size), answer_weight=0.25)
 
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if raised:
-        raise raised[0]
-    return stats
+    return together(size, one), models
 
 
 @pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("micro_tokens", [1, 40, 10**6])
+@pytest.mark.parametrize("micro_tokens", [1, 20, 40, 10**6])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -180,6 +134,8 @@ def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) ->
         {"aggregation": "dr-grpo", "llds": "token"},
         {"aggregation": "sequence-mean", "objective": "gspo", "llds": "token"},
         {"importance_sampling": "token_truncate", "importance_cap": 1.1},
+        {"positive_only": True},
+        {"optimizer": "deepspeed"},
     ],
     ids=lambda s: "-".join(map(str, s.values())),
 )
@@ -189,9 +145,7 @@ def test_parts_add_up_to_the_whole(settings, micro_tokens, size):
     model = Bigrams()
     expected = whole_loss(config, batch, model)
     expected["total"].backward()
-
-    models = [Bigrams() for _ in range(size)]
-    stats = on_ranks(config, batch, models)
+    stats, models = on_ranks(config, batch, size)
     gradient = sum(m.table.grad for m in models)
     torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
     tokens = [s[0].n_tokens for s in stats]
@@ -201,23 +155,12 @@ def test_parts_add_up_to_the_whole(settings, micro_tokens, size):
         rows = [loss_columns(s)[name] for s in stats]
         results = sum(v * n for v, n in zip(rows, tokens, strict=True)) / sum(tokens)
         assert results == pytest.approx(expected[name].item(), rel=1e-6, abs=1e-9)
-    alone = [one_step(Updater(config, Bigrams(), ALONE), batch, 0, seed=0, answer_weight=0.25)]
-    assert sum(s[0].n_clipped for s in stats) == alone[0][0].n_clipped > 0
-    assert max(s[0].ratio_max for s in stats) == pytest.approx(alone[0][0].ratio_max)
-
-
-@pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("most", [1, 20, 40, 10**6])
-def test_parts_by_tokens_add_up_to_the_whole(most, size):
-    config = configured(micro_tokens=most, optimizer="deepspeed")
-    batch, model = made_up_batch(12), Bigrams()
-    whole_loss(config, batch, model)["total"].backward()
-    models = [Bigrams() for _ in range(size)]
-    on_ranks(config, batch, models)
-    gradient = sum(m.table.grad for m in models)
-    torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
-    passes = {sum(call.startswith("forward") for call in m.calls) for m in models}
-    assert len(passes) == 1, "passes may wait for each other"
+    alone = one_step(Updater(config, Bigrams(), ALONE), batch, answer_weight=0.25)
+    assert sum(s[0].n_clipped for s in stats) == alone[0].n_clipped > 0
+    assert max(s[0].ratio_max for s in stats) == pytest.approx(alone[0].ratio_max)
+    if config.optimizer == "deepspeed":
+        passes = {sum(call.startswith("forward") for call in m.calls) for m in models}
+        assert len(passes) == 1, "passes may wait for each other"
 
 
 def test_the_largest_ratios_of_as_many_tokens_as_there_are(monkeypatch):
@@ -239,7 +182,7 @@ def test_what_was_seen_is_filed_by_row(micro_tokens):
     """Inner log-probabilities, gates and penalties end up in the rows they belong to."""
     config = configured(micro_tokens=micro_tokens, updates=3)
     batch, model = made_up_batch(), Bigrams()
-    one_step(Updater(config, model, ALONE), batch, 0, seed=0, answer_weight=0.25)
+    one_step(Updater(config, model, ALONE), batch, answer_weight=0.25)
     scores = Bigrams().forward(batch.ids, batch.mask)
     torch.testing.assert_close(batch.inner, scores.logp.detach(), rtol=1e-12, atol=1e-12)
     llds = llds_loss(
@@ -255,11 +198,11 @@ def test_a_skipped_update_is_told_and_not_counted():
     model = Bigrams()
     updater = Updater(configured(updates=2), model, ALONE)
     model.norm = float("nan")
-    skipped = one_step(updater, made_up_batch(), 0, seed=0, answer_weight=0.25)
+    skipped = one_step(updater, made_up_batch(), answer_weight=0.25)
     assert [s.skipped for s in skipped] == [True, True]
     assert updater.n_applied == 0
     model.norm = 3.0
-    applied = one_step(updater, made_up_batch(), 1, seed=0, answer_weight=0.25)
+    applied = one_step(updater, made_up_batch(), 1)
     assert [(s.skipped, s.grad_norm) for s in applied] == [(False, 3.0)] * 2
     assert updater.n_applied == 2
 
@@ -269,62 +212,26 @@ def test_the_learning_rate_warms_up():
     updater = Updater(configured(lr=0.8, warmup_steps=4), model, ALONE)
     rates = []
     for step in range(6):
-        one_step(updater, made_up_batch(), step, seed=0, answer_weight=0.25)
+        one_step(updater, made_up_batch(), step)
         rates.append(model.lr)
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
 
 
 def test_llds_can_be_switched_on_and_raised_between_steps():
-    def gradient(prepare=lambda updater: None, **settings):
+    def trained(cures: dict[str, object], **settings) -> tuple[torch.Tensor, float | None]:
         model = Bigrams()
         updater = Updater(configured(**settings), model, ALONE)
-        prepare(updater)
-        stats = one_step(updater, made_up_batch(), 0, seed=0, answer_weight=0.25)
-        return model.table.grad, stats[0].loss_llds
+        updater.cures = replace(updater.cures, **cures)
+        loss = one_step(updater, made_up_batch())[0].loss_llds
+        return model.table.grad, loss
 
-    def switch_on(updater):
-        updater.cures = replace(updater.cures, llds="token", llds_coefficient=0.7)
-
-    off, nothing = gradient(llds="off")
+    on = {"llds": "token", "llds_coefficient": 0.7}
+    (off, nothing), (switched, loss) = trained({}, llds="off"), trained(on, llds="off")
+    configured_so, expected = trained({}, **on)
     assert nothing is None
-    switched, records = gradient(switch_on, llds="off")
-    configured_so, expected = gradient(llds="token", llds_coefficient=0.7)
     assert torch.equal(switched, configured_so)
     assert not torch.equal(switched, off)
-    assert records == expected > 0
-
-
-@pytest.mark.parametrize("gate", ["off", "action"])
-def test_positive_only_leaves_negative_advantages_out_of_the_policy_loss_alone(gate):
-    """Its gradient is that of the tokens with Â > 0, divided by all tokens as before; LLDS keeps
-    the responses that it would keep anyway."""
-
-    def gradient(advantages, policy, preserving):
-        config = configured(
-            llds=gate if preserving else "off", positive_only=policy, kl_coefficient=0,
-            entropy_coefficient=0, llds_coefficient=0.3,
-        )
-        batch, model = made_up_batch(), Bigrams()
-        batch.ref, batch.advantages = None, advantages
-        stats = one_step(Updater(config, model, ALONE), batch, 0, seed=0, answer_weight=0.25)
-        return model.table.grad, stats[0]
-
-    true = made_up_batch().advantages
-    assert (true < 0).any()
-    assert (true > 0).any()
-    by_hand = torch.tensor([max(a, 0.0) for a in true.tolist()])
-    policy, records = gradient(by_hand, False, False)
-    results, info = gradient(true, True, gate != "off")
-    assert info.loss_policy == pytest.approx(records.loss_policy)
-    expected = policy
-    if gate != "off":
-        whole, expected_seen = gradient(true, False, True)
-        plain, _ = gradient(true, False, False)
-        expected = policy + (whole - plain)
-        assert info.loss_llds == pytest.approx(expected_seen.loss_llds)
-        assert info.loss_llds > 0
-    torch.testing.assert_close(results, expected, rtol=1e-9, atol=1e-12)
-    assert not torch.allclose(results, gradient(true, False, gate != "off")[0])
+    assert loss == expected > 0
 
 
 PLAIN = {"llds": "off", "kl_coefficient": 0, "entropy_coefficient": 0}
@@ -332,10 +239,8 @@ PLAIN = {"llds": "off", "kl_coefficient": 0, "entropy_coefficient": 0}
 
 def with_constant_groups(n: int = 12) -> RolloutBatch:
     """Two of three rollouts without an advantage."""
-    batch = made_up_batch(n)
-    batch.ref = None
-    batch.advantages = torch.tensor([0.0 if i % 3 else 1.0 - i for i in range(n)])
-    return batch
+    advantages = torch.tensor([0.0 if i % 3 else 1.0 - i for i in range(n)])
+    return replace(made_up_batch(n), advantages=advantages)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -347,17 +252,11 @@ def with_constant_groups(n: int = 12) -> RolloutBatch:
 )
 def test_constant_groups_give_no_gradient_and_need_no_pass(settings, micro_tokens, size):
     """The loss of all rows at once is the twin."""
-    settings = PLAIN | settings | {"micro_tokens": micro_tokens}
+    config = configured(**PLAIN | settings | {"micro_tokens": micro_tokens})
     batch, model = with_constant_groups(), Bigrams()
-    c, new = configured(**settings), model.forward(batch.ids, batch.mask).logp
-    expected = policy_loss(
-        new, batch.old, batch.mask, batch.advantages, objective=c.objective,
-        aggregation=c.aggregation, max_tokens=(c.max_turns + 1) * c.turn_tokens,
-    ).loss
+    expected = whole_loss(config, batch, model)["loss_policy"]
     expected.backward()
-    model.calls.clear()
-    models = [Bigrams() for _ in range(size)]
-    stats = on_ranks(configured(skip_constant_groups=True, **settings), batch, models)
+    stats, models = on_ranks(config.replace(skip_constant_groups=True), batch, size)
     gradient = sum(m.table.grad for m in models)
     torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
     tokens = [s[0].n_tokens for s in stats]
@@ -393,4 +292,4 @@ def test_ranks_need_as_many_rollouts_each():
 
     updater = Updater(configured(), Bigrams(), Uneven())
     with pytest.raises(LldscopeError, match="same number of rollouts"):
-        one_step(updater, made_up_batch(10), 0, seed=0, answer_weight=0.25)
+        one_step(updater, made_up_batch(10), answer_weight=0.25)

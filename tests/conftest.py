@@ -37,7 +37,7 @@ hypothesis.settings.load_profile("shared machine")
 # press it would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONGEST = ("test_environments.py", "test_ranks.py", "test_s3.py", "test_study.py")
+LONGEST = ("test_environments.py", "test_gpu.py", "test_ranks.py", "test_s3.py", "test_study.py")
 # What `make quick` leaves out of its rooms: more than half of their time, by measurement.
 LENGTHY = """
     test_a_damaged_run_is_read_as_it_always_was
@@ -68,7 +68,6 @@ MAY_LACK = (
     "Debian's Prometheus is not on this machine",
     "Debian's nginx is not on this machine",
     "systemd is not on this machine",
-    "this torch finds no GPU",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.preflight import model_directory
 from lldscope_trainer.rollout.batch import RolloutBatch
+from lldscope_trainer.train import Trainer
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from tests.helpers.keeper import batch_of
+from benchmarks.trl import Listed, OneTurn, draw_questions
+from tests.helpers.keeper import batch_of, one_step
 
-CUDA = torch.cuda.is_available()
-DEVICE = torch.device("cuda" if CUDA else "cpu")
-ALONE = Processes(0, 1, 0, DEVICE)
+from .checks import Place
 
 # https://huggingface.co/Qwen/Qwen2.5-0.5B/blob/main/config.json
 QWEN = {
@@ -35,27 +34,7 @@ SMALL = QWEN | {
 }
 
 
-def size(large: Any, small: Any) -> Any:
-    """`large` on a GPU; `small` on the CPU, where only the logic of a check is tried."""
-    return large if CUDA else small
-
-
-def now() -> float:
-    """Seconds, once the device has done what it was given."""
-    if CUDA:
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def close(name: str, results: torch.Tensor, expected: torch.Tensor, tolerance: float) -> float:
-    """The norm of the difference over that of `expected`; AssertionError above the tolerance."""
-    results, expected = results.double().cpu(), expected.double().cpu()
-    error = float((results - expected).norm() / expected.norm().clamp(min=1e-12))
-    assert error <= tolerance, f"{name} is {error:.1e} off, allowed {tolerance:.0e}"
-    return error
-
-
-def make_model(directory: Path, *, small: bool = not CUDA, tied: bool = True) -> str:
+def make_model(directory: Path, small: bool, *, tied: bool = True) -> str:
     """A Hugging Face directory with random weights. Its tokenizer is the shipped policy's with
     made-up words up to the size of the vocabulary: they decode to text and are never encoded."""
     shape: dict[str, Any] = SMALL if small else QWEN
@@ -77,48 +56,85 @@ def make_model(directory: Path, *, small: bool = not CUDA, tied: bool = True) ->
     return str(directory)
 
 
-def policy(model: str, dtype: torch.dtype = torch.float32, **options: Any) -> Policy:
-    return load_policy(model, DEVICE, dtype, **options)
-
-
-def updater(policy: Policy, config: TrainConfig) -> Updater:
-    return Updater(config, TorchOptimizer(policy, config, ALONE), ALONE)
+def policy(place: Place, dtype: torch.dtype = torch.float32, **options: Any) -> Policy:
+    return load_policy(place.model, place.device, dtype, **options)
 
 
 def rollouts(
-    n: int, lengths: list[int] | None = None
+    place: Place, n: int, *, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
     """(ids, action mask, lengths) of n rows of different lengths, two actions each."""
-    generator = torch.Generator().manual_seed(0)
-    step = size(24, 3)
-    lengths = lengths or [8 * step + step * ((5 * i) % n) for i in range(n)]
-    vocabulary = (QWEN if CUDA else SMALL)["vocab_size"]
+    generator = torch.Generator().manual_seed(seed)
+    step = place.size(24, 3)
+    lengths = [8 * step + step * ((5 * i) % n) for i in range(n)]
+    vocabulary = place.size(QWEN["vocab_size"], SMALL["vocab_size"])  # type: ignore[call-overload]
     ids = torch.randint(20, vocabulary, (n, max(lengths)), generator=generator)
     mask = torch.zeros_like(ids)
     for row, length in enumerate(lengths):
         ids[row, length:] = 0
         mask[row, 6 : length // 2] = mask[row, length // 2 + 3 : length] = 1
-    return ids.to(DEVICE), mask.to(DEVICE), lengths
+    return ids.to(place.device), mask.to(place.device), lengths
 
 
-def batch(model: Any, n: int, *, lengths: list[int] | None = None) -> RolloutBatch:
+def long_rollouts(place: Place, n: int) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    """(ids, action mask, lengths) of n rows of one length, nearly all action tokens: 2,048 each."""
+    width = place.size(2048, 48)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(20, place.size(150_000, 2000), (n, width), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[:, :6] = 0
+    return ids.to(place.device), mask.to(place.device), [width] * n
+
+
+def batch(place: Place, model: Any, n: int, *, seed: int = 0, long: bool = False) -> RolloutBatch:
     """Rollouts that a policy near `model` might have sampled: `old` is the model's own score with a
     little noise, so that ratios, clips and gates have something to do."""
-    ids, mask, lengths = rollouts(n, lengths)
-    generator = torch.Generator().manual_seed(0)
-    sample = batch_of(ids, mask, lengths, torch.randn(n, generator=generator).to(DEVICE))
+    ids, mask, lengths = long_rollouts(place, n) if long else rollouts(place, n, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    advantages = torch.randn(n, generator=generator).to(place.device)
+    sample = batch_of(ids, mask, lengths, advantages)
     with torch.no_grad():
-        old = sample.score(model, range(n), 1)
-    sample.old = old + 0.1 * torch.randn(ids.shape, generator=generator).to(DEVICE) * mask
+        old = sample.score(model, range(n), 1 if long else 10**6)
+    sample.old = old + 0.1 * torch.randn(ids.shape, generator=generator).to(place.device) * mask
     return sample
 
 
-def settings(model: str, *overrides: str) -> TrainConfig:
+def alone(place: Place) -> Processes:
+    return Processes(0, 1, 0, place.device)
+
+
+def settings(place: Place, *overrides: str) -> TrainConfig:
     """A run of a few seconds on the made policy."""
-    tokens = size(128, 12)
+    tokens = place.size(128, 12)
     return load_config(
         "tiny",
-        [f"model={model}", f"device={DEVICE.type}", "eval_questions=0", "prompts=4",
+        [f"model={place.model}", f"device={place.device.type}", "eval_questions=0", "prompts=4",
          "group_size=4", "updates=4", f"turn_tokens={tokens}", f"sequence_tokens={tokens + 128}",
          "lr=1e-4", "warmup_steps=0", "steps=4", "llds=action", "rescore_share=1", *overrides],
     )
+
+
+def one_turn(trainer: Trainer) -> Trainer:
+    """The trainer on a task without a tool, whose reward is now 0, now 1 for every policy."""
+    c = trainer.config
+    questions = draw_questions(max(1, -(-c.steps * c.prompts // 16) + 1))
+    trainer._task.questions = Listed(questions)
+    trainer._task.environment = OneTurn()
+    return trainer
+
+
+def gradient(place: Place, model: Policy, sample: RolloutBatch, *overrides: str) -> torch.Tensor:
+    """The gradient of one update of all rows, in one vector on the CPU."""
+    config = settings(place, "updates=1", "entropy_coefficient=0.01", *overrides)
+    optimizer = TorchOptimizer(model, config, alone(place))
+    copies: list[torch.Tensor] = []
+
+    def step() -> tuple[float, bool]:
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in optimizer._parameters]
+        copies.append(torch.cat([g.flatten().float().cpu() for g in grads]))
+        optimizer._adamw.zero_grad()
+        return 0.0, True
+
+    optimizer.step = step  # type: ignore[method-assign]
+    one_step(Updater(config, optimizer, alone(place)), sample, 0, seed=0, answer_weight=1.0)
+    return copies[0]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import resource
 import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from keeper import BRIEF, SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
+from recorded_steps import wait_until
 from scripted_monitor import Script, alarm
 
 import lldscope
@@ -49,6 +53,29 @@ def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
     else:
         assert {row["step"] for row in resumed.rows("evals")} == {1, 2}
     assert len(rows(resumed, "steps", 0)) == 1
+
+
+def test_a_run_that_was_killed_is_resumed_from_the_command_line(lldscope_command, tmp_path):
+    run = tmp_path / "run"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "lldscope", "train", "tiny", *BRIEF, "checkpoint_every=2",
+         "steps=5000", "--run", str(run)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )
+    try:
+        wait_until(lambda: len(list(run.glob("checkpoints/step-*/state.json"))) >= 1, 600)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    start = find_checkpoint(run).state.step
+    done = lldscope_command("train", "--resume", "--run", run, f"steps={start + 2}")
+    assert done.returncode == 0, done.stderr
+    reader = lldscope.open_run(run)
+    steps = reader.signals()["step"].tolist()
+    assert steps == list(range(start + 2)), "every step once, whatever the first attempt had done"
+    assert [a["attempt"] for a in reader.info["attempts"]] == [1, 2]
+    assert reader.info["status"] == "finished"
+    assert "resume" in {event["kind"] for event in reader.events()}
 
 
 def test_a_disk_without_room_costs_the_checkpoint_and_not_the_run(tmp_path):

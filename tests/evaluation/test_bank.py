@@ -76,18 +76,6 @@ def test_evaluate_counts_the_alarms_of_the_rules(bank, lldscope_command):
     assert "\x1b" not in done.stderr
 
 
-def test_exported_signals_are_evaluated_like_the_run_itself(bank):
-    exported = next(run for run in read_bank(bank) if run.name == "exported")
-    directory = LabelledRun("grpo", "held", None, False, None, SAMPLES / "grpo")
-    assert evaluate_run(exported, 500.0).fired == evaluate_run(directory, 500.0).fired
-    alarms = assess(directory.signals(), 500.0).alerts
-    steps = {k: v for k, v in evaluate_run(exported, 500.0).fired.items() if k not in ANY}
-    assert steps == {a.rule: [s for s, _ in a.episodes] for a in alarms}
-    pd.testing.assert_frame_equal(
-        exported.signals(), directory.signals(), check_dtype=False, check_exact=False
-    )
-
-
 def evaluated(name, label, steps, alarms, collapse=None, fall=None) -> EvaluatedRun:
     return EvaluatedRun(
         LabelledRun(name, label, collapse, False, None, Path(name)), steps, alarms, fall

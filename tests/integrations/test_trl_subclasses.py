@@ -15,6 +15,7 @@ from trl import GRPOTrainer
 from lldscope.cli.views import show_state
 from lldscope.core.errors import LldscopeError
 from lldscope.integrations.trl import instrument
+from lldscope.integrations.trl.llds import Regularizer
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
@@ -63,24 +64,27 @@ def test_llds_is_refused_where_the_loss_cannot_be_seen(tmp_path):
 
 
 def test_what_cannot_be_followed_is_refused_at_once(tmp_path):
-    class OtherLoss(GRPOTrainer):
-        def compute_loss(self, model, batch, sizes): ...
-
-    class OtherRewards(GRPOTrainer):
-        def _calculate_rewards(self, samples): ...
-
-    class OtherScoring(GRPOTrainer):
-        def _get_per_token_logps_and_entropies(self, model, batch): ...
-
-    for kind, messages in (
-        (OtherLoss, r"compute_loss\(model, batch, sizes\), where recording needs \(model, inputs"),
-        (OtherRewards, r"_calculate_rewards\(samples\), where recording needs \(inputs, prompts"),
-        (OtherScoring, r"\(model, batch\), where recording needs \(model, input_ids"),
+    run = tmp_path / "run"
+    for methods, message in (
+        ({"compute_loss": lambda self, model, batch, sizes: None},
+         r"compute_loss\(model, batch, sizes\), where recording needs \(model, inputs"),
+        ({"_calculate_rewards": lambda self, samples: None},
+         r"_calculate_rewards\(samples\), where recording needs \(inputs, prompts"),
+        ({"_get_per_token_logps_and_entropies": lambda self, model, batch: None},
+         r"\(model, batch\), where recording needs \(model, input_ids"),
+        ({"_calculate_rewards": None}, r"no _calculate_rewards.*knows the GRPOTrainer of TRL 1"),
+        ({"__module__": "unsloth_compiled"}, "Unsloth has methods.*LldscopeCallback"),
+        ({"__module__": "swift.rlhf_trainers"}, "ms-swift has methods.*LldscopeCallback"),
     ):
-        with pytest.raises(LldscopeError, match=messages):
-            instrument(trl_tiny.make(tmp_path, kind=kind), tmp_path / "run")
-    for module, title in (("unsloth_compiled", "Unsloth"), ("swift.rlhf_trainers", "ms-swift")):
-        theirs = type("TheirGRPOTrainer", (GRPOTrainer,), {"__module__": module})
-        with pytest.raises(LldscopeError, match=f"{title} has methods.*LldscopeCallback"):
-            instrument(trl_tiny.make(tmp_path, kind=theirs), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+        theirs = type("TheirGRPOTrainer", (GRPOTrainer,), methods)
+        with pytest.raises(LldscopeError, match=message):
+            instrument(trl_tiny.make(tmp_path, kind=theirs), run)
+    trainer = trl_tiny.make(tmp_path, gradient_accumulation_steps=2)
+    with pytest.raises(LldscopeError, match="every gate is closed"):
+        instrument(trainer, run, llds="action")
+    with pytest.raises(ValueError, match="one of token, response, action"):
+        Regularizer(trainer, "sometimes", 0.2)
+    assert not run.exists()
+    instrument(trainer, run)
+    with pytest.raises(LldscopeError, match="recorded already"):
+        instrument(trainer, tmp_path / "other")

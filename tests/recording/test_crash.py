@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -195,19 +194,3 @@ def test_an_evaluation_of_the_checkpoint_that_is_resumed_stays_visible(tmp_path)
             last = 0.3 if r.attempt == 3 else 0.1
             assert rows["step"].tolist() == [0, 1, 2]
             assert [round(v, 3) for v in rows["value"]] == [0.1, 0.1, last]
-
-
-def test_a_step_that_takes_very_long_is_sealed_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "OPEN_STEP_SECONDS", 0.2)
-    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
-    path = tmp_path / "run"
-    with lldscope.Recorder(path) as r:
-        for _ in range(100):  # each before the time is over, which counts from the first
-            r.responses(step=0, response_id=np.arange(10))
-            writer.time.sleep(0.01)
-        parts = [p for p in layout.read_manifest(path).parts if p.table == "responses"]
-        assert len(parts) > 1
-        r.step(step=0)
-    with lldscope.open_run(path) as run:
-        assert run.sql("SELECT count(*) n FROM responses")["n"][0] == 1000
-    assert json.loads((path / "run.json").read_text())["status"] == "finished"

@@ -32,6 +32,12 @@ from lldscope.monitor.health import check
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 
 
+def at(trainer, event, action):
+    """Call `action` at each such event of the training."""
+    methods = {event: lambda *args, **kwargs: action()}
+    trainer.add_callback(type("At", (TrainerCallback,), methods)())
+
+
 class Witness(GRPOTrainer):
     """Somebody's subclass, which keeps what the test needs to compute Δ by itself: weights and
     tokens at each rollout batch, and the weights after each update."""
@@ -41,13 +47,7 @@ class Witness(GRPOTrainer):
         self.before: list[tuple] = []
         self.after: list[tuple[int, dict]] = []
         self.micro_batches = 0
-        outer = self
-
-        class Keep(TrainerCallback):
-            def on_step_end(self, *args, **kwargs):
-                outer.after.append((outer.micro_batches, outer.state_now()))
-
-        self.add_callback(Keep())
+        at(self, "on_step_end", lambda: self.after.append((self.micro_batches, self.state_now())))
 
     def state_now(self):
         return copy.deepcopy(self.model.state_dict())
@@ -409,12 +409,9 @@ def test_a_finding_has_trls_names_of_the_settings(tmp_path):
 def gradients(trainer) -> list[torch.Tensor]:
     """The gradient of each update to come, as the optimizer gets it."""
     copies: list[torch.Tensor] = []
-
-    class Keep(TrainerCallback):
-        def on_pre_optimizer_step(self, *args, **kwargs):
-            copies.append(torch.cat([p.grad.flatten() for p in trainer.model.parameters()]))
-
-    trainer.add_callback(Keep())
+    at(trainer, "on_pre_optimizer_step", lambda: copies.append(
+        torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
+    ))
     return copies
 
 
@@ -442,21 +439,12 @@ def without_and_with_llds(folder, **options):
     "off" and "on", and a model as that with LLDS was after its first update."""
     results = {}
     for name in ("off", "on"):
-        trainer = trl_tiny.make(folder / name, **LLDS, **options)
+        trainer = trl_tiny.make(folder / name, kind=Witness, **LLDS, **options)
         if name == "on":
             instrument(trainer, folder / "run", llds="action", llds_coefficient=0.2)
         results[name] = gradients(trainer)
-        states = []
-
-        class Keep(TrainerCallback):
-            def on_step_end(self, *args, trainer=trainer, states=states, **kwargs):
-                states.append(copy.deepcopy(trainer.model.state_dict()))
-
-        trainer.add_callback(Keep())
         trainer.train()
-    fresh = type(trainer.model)(trainer.model.config)
-    fresh.load_state_dict(states[0])
-    return trainer, results, fresh
+    return trainer, results, fresh_model(trainer, trainer.after[0][1])
 
 
 def test_llds_adds_its_gradient(tmp_path):

@@ -77,24 +77,6 @@ def test_a_run_on_a_store_answers_as_the_directory_does(here):
     assert not senders(), "nothing is left in the spool"
 
 
-def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):
-    recorder = lldscope.Recorder(PLACE)
-    (sender,) = senders()
-    FlakyStore.faults = 1.0
-    store = FlakyStore()
-    for step in range(6):
-        record_steps(recorder, range(step, step + 1), groups=1)
-        recorder.flush()
-    with pytest.raises(LldscopeError, match="cannot be written"):
-        sender.round()
-    store.late.clear()
-    FlakyStore.faults = 0.0
-    sender.round()
-    assert rows(PLACE)["steps"] == 6
-    assert not recorder.dropped
-    recorder.close()
-
-
 def test_a_run_is_claimed_by_one(monkeypatch):
     first = lldscope.Recorder(PLACE)
     with pytest.raises(RunExists, match="already holds a run"):

@@ -20,17 +20,20 @@ from lldscope.storage import layout
 from lldscope.storage.manifest import manifest_path
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """A run of three seals by a recorder that has ended without closing."""
-    monkeypatch.setattr(writer, "CLOSE_MERGE_BYTES", 0)
-    monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)  # `flush` alone seals
-    path = tmp_path / "run"
+def record(path: Path) -> Path:
     with lldscope.Recorder(path) as r:
         for start in (0, 10, 20):
             record_steps(r, range(start, start + 10))
             r.flush()
     return path
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run of three seals by a recorder that has ended without closing."""
+    monkeypatch.setattr(writer, "CLOSE_MERGE_BYTES", 0)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)  # `flush` alone seals
+    return record(tmp_path / "run")
 
 
 def findings(path: Path) -> dict[str, str]:
@@ -51,11 +54,7 @@ def findings_after_repair(path: Path) -> dict[str, str]:
 def test_a_merged_part_whose_line_is_lost_is_not_taken_for_a_leftover(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)
-    path = tmp_path / "run"
-    with lldscope.Recorder(path) as r:
-        for start in (0, 10, 20):
-            record_steps(r, range(start, start + 10))
-            r.flush()
+    path = record(tmp_path / "run")
     manifest = manifest_path(path, 1, 0)
     lines = [x for x in manifest.read_bytes().splitlines() if b"replaces" not in x]
     assert len(lines) == 4

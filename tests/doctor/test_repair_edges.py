@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import time
 from pathlib import Path
 
 import fsspec
 import pandas as pd
 import pytest
 from recorded_steps import record_steps
-from sealed_runs import sealed, values
+from sealed_runs import killed, silence, values
 
 import lldscope
 from lldscope.doctor import checks as doctor
@@ -27,22 +25,6 @@ from lldscope.storage.manifest import manifest_path
 from lldscope.storage.objects import ObjectStore
 
 MERGED = "responses/a1-r0-000001-000008.parquet"
-
-
-def silence(path: Path) -> None:
-    """Make the manifest so old that its recorder counts as ended."""
-    old = time.time() - 2 * compaction.SILENT_SECONDS
-    os.utime(manifest_path(path, 1, 0), (old, old))
-
-
-def killed(path: Path, seals: int) -> Path:
-    """A run of some seals whose recorder has ended without closing."""
-    lldscope.Recorder(path).close()
-    manifest_path(path, 1, 0).write_bytes(b"")
-    (path / "heartbeat/r0.json").unlink()
-    sealed(path, range(1, seals + 1))
-    silence(path)
-    return path
 
 
 @pytest.fixture

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+import lldscope
 from lldscope.recording.buffers import to_arrow
 from lldscope.storage import json_files, layout
-from lldscope.storage.manifest import MANIFEST_DIR, commit
+from lldscope.storage.manifest import MANIFEST_DIR, commit, manifest_path
 from lldscope.storage.part import PartName, write_part
 
 
@@ -39,6 +41,21 @@ def sealed(path: Path, seals: range, rows: int = 3, table: str = "responses") ->
         arrow = to_arrow(table, columns, 1, 0, lambda *details: None)
         part = write_part(path, table, name, [arrow])
         commit(path, (1, 0), [part])
+
+
+def silence(path: Path) -> None:
+    """Make the manifest so old that its recorder counts as ended."""
+    os.utime(manifest_path(path, 1, 0), (0, 0))
+
+
+def killed(path: Path, seals: int) -> Path:
+    """A run of some seals whose recorder has ended without closing."""
+    lldscope.Recorder(path).close()
+    manifest_path(path, 1, 0).write_bytes(b"")
+    (path / "heartbeat" / "r0.json").unlink()
+    sealed(path, range(1, seals + 1))
+    silence(path)
+    return path
 
 
 def change_parts(path: Path, change) -> None:

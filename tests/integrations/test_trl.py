@@ -395,17 +395,6 @@ def test_an_environments_mask_and_its_engines_log_probabilities(tmp_path):
     assert rows["b"].isna().tolist() == [False] * 14 + [True, False], "one token was not scored"
 
 
-@pytest.mark.slow
-def test_a_finding_has_trls_names_of_the_settings(tmp_path):
-    trainer = trl_tiny.make(tmp_path, max_steps=4)
-    instrument(trainer, tmp_path / "run", tokens_every=1)
-    trainer.scale_rewards = "none"
-    trainer.train()
-    findings = examine(lldscope.open_run(tmp_path / "run")).findings
-    finding = next(f for f in findings if f.check == "advantage-scale")
-    assert finding.settings["scale_rewards"] == "group"
-
-
 def gradients(trainer) -> list[torch.Tensor]:
     """The gradient of each update to come, as the optimizer gets it."""
     copies: list[torch.Tensor] = []
@@ -544,6 +533,7 @@ def test_correct_by_a_function_of_the_data_that_raises_at_the_second_step(tmp_pa
     assert run.info["correct_rule"] == "the function long"
     assert run.info["trainer"].startswith("trl 1.")
     assert run.info["config"]["learning_rate"] == 1e-2
+    assert run.info["config"]["scale_rewards"] == "group"
     what = "which responses are correct"
     assert recorder.dropped == {f"trl: {what}: KeyError: 'golden answer'": 1}
     state = check(run)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections import Counter
 from itertools import pairwise
 
 import pytest
 from crash import has_ended, in_child
-from sealed_runs import beat_of_a_killed_one, rewrite, sealed, values
+from sealed_runs import beat_of_a_killed_one, killed, rewrite, sealed, values
 
 import lldscope
 from lldscope.query.contents import Contents
@@ -59,15 +57,8 @@ def test_large_parts_are_not_merged():
 
 @pytest.fixture
 def ended(tmp_path):
-    """A run of 20 seals whose recorder has ended without closing."""
-    path = tmp_path / "run"
-    lldscope.Recorder(path).close()
-    manifest = manifest_path(path, 1, 0)
-    manifest.write_bytes(b"")
+    path = killed(tmp_path / "run", 20)
     beat_of_a_killed_one(path)
-    sealed(path, range(1, 21))
-    old = time.time() - 2 * compaction.SILENT_SECONDS
-    os.utime(manifest, (old, old))
     return path
 
 
@@ -92,8 +83,6 @@ def test_rows_that_were_merged_before_they_could_be_read_are_read(ended, has_sig
     """A reader has read the manifest, the parts are merged, and then it wants to read them."""
     if has_signals:
         sealed(ended, range(1, 21), rows=1, table="steps")
-    old = time.time() - 2 * compaction.SILENT_SECONDS
-    os.utime(manifest_path(ended, 1, 0), (old, old))
     contents = Contents(ended, {}, None, None)
     manifest = contents.parts.read()
     compact(ended)
@@ -108,7 +97,6 @@ def test_what_a_killed_writer_wrote_half_never_counts(ended):
     manifest = manifest_path(ended, 1, 0)
     with manifest.open("ab") as file:
         file.write(b'{"time": 1.0, "parts": {"resp')
-    os.utime(manifest, (0, 0))
     assert compact(ended)
     assert sorted(values(ended)) == before
     assert lldscope.open_run(ended).damaged == {}

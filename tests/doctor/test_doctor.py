@@ -15,10 +15,17 @@ from sealed_runs import beat_of_a_killed_one
 import lldscope
 from lldscope.core.errors import RunNotFound
 from lldscope.doctor.checks import examine, repair
-from lldscope.doctor.findings import worst
 from lldscope.recording import writer
 from lldscope.storage import layout
 from lldscope.storage.manifest import manifest_path
+
+
+def record(path: Path) -> Path:
+    with lldscope.Recorder(path) as r:
+        for start in (0, 10, 20):
+            record_steps(r, range(start, start + 10))
+            r.flush()
+    return path
 
 
 @pytest.fixture
@@ -26,12 +33,7 @@ def run(tmp_path, monkeypatch):
     """A run of three seals by a recorder that has ended without closing."""
     monkeypatch.setattr(writer, "CLOSE_MERGE_BYTES", 0)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)  # `flush` alone seals
-    path = tmp_path / "run"
-    with lldscope.Recorder(path) as r:
-        for start in (0, 10, 20):
-            record_steps(r, range(start, start + 10))
-            r.flush()
-    return path
+    return record(tmp_path / "run")
 
 
 def findings(path: Path) -> dict[str, str]:
@@ -49,22 +51,10 @@ def findings_after_repair(path: Path) -> dict[str, str]:
     return findings(path)  # examined again, without what was repaired
 
 
-def test_an_intact_run_has_no_findings(run):
-    result = examine(run)
-    assert result.findings == []
-    assert worst(result.findings) is None
-    assert result.rows["steps"] == 30
-    assert len(result.manifest.parts) == 12
-
-
 def test_a_merged_part_whose_line_is_lost_is_not_taken_for_a_leftover(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)
-    path = tmp_path / "run"
-    with lldscope.Recorder(path) as r:
-        for start in (0, 10, 20):
-            record_steps(r, range(start, start + 10))
-            r.flush()
+    path = record(tmp_path / "run")
     manifest = manifest_path(path, 1, 0)
     lines = [x for x in manifest.read_bytes().splitlines() if b"replaces" not in x]
     assert len(lines) == 4
@@ -131,7 +121,10 @@ def test_a_clock_that_was_set_back_costs_nothing(tmp_path, monkeypatch):
 
 
 def test_the_command(run, tmp_path, lldscope_command):
-    assert lldscope_command("doctor", run).returncode == 0
+    intact = lldscope_command("doctor", run)
+    assert intact.returncode == 0
+    assert "12 parts" in intact.stdout
+    assert "30 rows of steps" in intact.stdout
     part = run / "steps/a1-r0-000002.parquet"
     part.write_bytes(b"")
     done = lldscope_command("doctor", run, "--json")

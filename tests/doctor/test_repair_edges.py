@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import time
 from pathlib import Path
 
 import fsspec
 import pandas as pd
 import pytest
 from recorded_steps import record_steps
-from sealed_runs import sealed, values
+from sealed_runs import killed, silence, values
 
 import lldscope
 from lldscope.doctor import checks as doctor
@@ -24,24 +22,9 @@ from lldscope.runs import open_run
 from lldscope.storage import compaction, layout, manifest
 from lldscope.storage.compaction import compact, merge
 from lldscope.storage.manifest import manifest_path
+from lldscope.storage.objects import ObjectStore
 
 MERGED = "responses/a1-r0-000001-000008.parquet"
-
-
-def silence(path: Path) -> None:
-    """Make the manifest so old that its recorder counts as ended."""
-    old = time.time() - 2 * compaction.SILENT_SECONDS
-    os.utime(manifest_path(path, 1, 0), (old, old))
-
-
-def killed(path: Path, seals: int) -> Path:
-    """A run of some seals whose recorder has ended without closing."""
-    lldscope.Recorder(path).close()
-    manifest_path(path, 1, 0).write_bytes(b"")
-    (path / "heartbeat/r0.json").unlink()
-    sealed(path, range(1, seals + 1))
-    silence(path)
-    return path
 
 
 @pytest.fixture
@@ -202,24 +185,18 @@ def test_nothing_is_cached_of_runs_without_an_id(tmp_path, make_run, monkeypatch
 def test_a_small_file_that_could_not_be_fetched_is_fetched_at_the_next_refresh(
     make_run, monkeypatch
 ):
-    path = make_run(steps=range(2))
     fs = fsspec.filesystem("memory")
-    fs.put(str(path), "/edges/r", recursive=True)
-    finished = fs.cat("/edges/r/run.json")
-    fs.pipe("/edges/r/run.json", json.dumps(json.loads(finished) | {"status": "running"}).encode())
-    try:
-        with lldscope.open_run("memory://edges/r") as run:
-            assert run.info["status"] == "running"
-            fs.pipe("/edges/r/run.json", finished)
-            with monkeypatch.context() as patch:
-                # What `on_error="omit"` returns for a request that failed.
-                patch.setattr(type(fs), "cat", lambda *a, **how: {})
-                run.refresh()
-            assert run.info["status"] == "running"
-            assert run.refresh()
-            assert run.info["status"] == "finished"
-    finally:
-        fs.rm("/edges", recursive=True)
+    fs.put(str(make_run(steps=range(2))), "/edges/r", recursive=True)
+    with lldscope.open_run("memory://edges/r") as run:
+        info = json.loads(fs.cat("/edges/r/run.json")) | {"name": "again"}
+        fs.pipe("/edges/r/run.json", json.dumps(info).encode())
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStore, "read", lambda *arguments: {})  # gone since it was listed
+            run.refresh()
+        assert run.name == "r"
+        run.refresh()
+        assert run.name == "again"
+    fs.rm("/edges", recursive=True)
 
 
 def test_a_lost_manifest_is_rebuilt_without_counting_what_was_merged_twice(run):

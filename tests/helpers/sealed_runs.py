@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+import lldscope
 from lldscope.recording.buffers import to_arrow
 from lldscope.storage import json_files, layout
-from lldscope.storage.manifest import MANIFEST_DIR, commit
+from lldscope.storage.manifest import MANIFEST_DIR, commit, manifest_path
 from lldscope.storage.part import PartName, write_part
 
 
@@ -41,9 +43,24 @@ def sealed(path: Path, seals: range, rows: int = 3, table: str = "responses") ->
         commit(path, (1, 0), [part])
 
 
-def rewrite(path: Path, change) -> None:
-    """Rewrite each part of a run as `change(table, rows)` returns it, with its manifest line, as
-    another version would have written it."""
+def silence(path: Path) -> None:
+    """Make the manifest so old that its recorder counts as ended."""
+    os.utime(manifest_path(path, 1, 0), (0, 0))
+
+
+def killed(path: Path, seals: int) -> Path:
+    """A run of some seals whose recorder has ended without closing."""
+    lldscope.Recorder(path).close()
+    manifest_path(path, 1, 0).write_bytes(b"")
+    (path / "heartbeat" / "r0.json").unlink()
+    sealed(path, range(1, seals + 1))
+    silence(path)
+    return path
+
+
+def change_parts(path: Path, change) -> None:
+    """`change(table, file)` each part of a run, with its manifest line, as if it had been written
+    so."""
     for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
         lines = []
         for entry in json_files.read_lines(manifest)[0]:
@@ -51,25 +68,27 @@ def rewrite(path: Path, change) -> None:
                 part = path / table / listed["file"]
                 if not part.exists():
                     continue  # a slow machine sealed twice: it is merged into another
-                pq.write_table(change(table, pq.read_table(part)), part)
+                change(table, part)
                 with open(part, "rb") as file:
                     listed |= {"crc": json_files.checksum(file), "bytes": part.stat().st_size}
             lines.append(json_files.with_checksum(json_files.to_json(entry)))
         manifest.write_bytes(b"".join(lines))
 
 
+def rewrite(path: Path, change) -> None:
+    """Rewrite each part as `change(table, rows)` returns it: as another version would have."""
+    change_parts(
+        path, lambda table, part: pq.write_table(change(table, pq.read_table(part)), part)
+    )
+
+
 def make_unreadable(path: Path) -> None:
     """The manifest says that its parts of `responses` are as they were written, and DuckDB that
     they are none."""
-    for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
-        lines = []
-        for line in json_files.read_lines(manifest)[0]:
-            part = line["parts"].get("responses", {"file": ""})
-            file = path / "responses" / part["file"]
-            if file.is_file():
-                content = file.read_bytes()
-                file.write_bytes(content[:4] + bytes(40) + content[44:])
-                with open(file, "rb") as damaged:
-                    part["crc"] = json_files.checksum(damaged)
-            lines.append(json_files.with_checksum(json_files.to_json(line)))
-        manifest.write_bytes(b"".join(lines))
+
+    def damage(table: str, part: Path) -> None:
+        if table == "responses":
+            content = part.read_bytes()
+            part.write_bytes(content[:4] + bytes(40) + content[44:])
+
+    change_parts(path, damage)

@@ -21,50 +21,28 @@ def examples(kind: str) -> list[str]:
 
 
 def test_the_loop_of_the_page(tmp_path, monkeypatch):
-    """A bigram policy, trained for real; Δ in the run is what the weights say."""
+    """With numbers that are made up, Δ in the run is what the scores say."""
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    table = torch.zeros(8, 8, requires_grad=True)
-    optimizer = torch.optim.SGD([table], lr=0.5)
-    scores = []
+    rewards, scores = torch.tensor([1.0, 0.0] * 4), []
+    batch = torch.zeros(8, 5), torch.ones(8, 4), rewards, rewards - 0.5, 4
 
     def score(rollouts):
-        logps = torch.log_softmax(table, -1)[rollouts[:, :-1], rollouts[:, 1:]]
-        scores.append(logps.detach())
-        return logps.detach()
-
-    def sample():
-        rollouts = torch.zeros(8, 5, dtype=torch.long)
-        for t in range(4):
-            weights = torch.softmax(table.detach(), -1)[rollouts[:, t]]
-            rollouts[:, t + 1] = torch.multinomial(weights, 1)[:, 0]
-        rewards = (rollouts[:, 1] % 2).float()
-        advantages = rewards - rewards.view(2, 4).mean(1).repeat_interleave(4)
-        return rollouts, torch.ones(8, 4), rewards, advantages, 4
-
-    def update(rollouts, mask, old, advantages):
-        optimizer.zero_grad()
-        logps = torch.log_softmax(table, -1)[rollouts[:, :-1], rollouts[:, 1:]]
-        ratio = (logps - old).exp()
-        (-(ratio * advantages[:, None] * mask).sum() / mask.sum()).backward()
-        norm = torch.nn.utils.clip_grad_norm_([table], 1.0)
-        optimizer.step()
-        return norm.item()
+        scores.append(-torch.rand(8, 4))
+        return scores[-1]
 
     (code,) = examples("loop")
     exec(
         compile(code, "integrations.md", "exec"),
-        {"np": np, "sample": sample, "score": score, "update": update},
+        {"np": np, "sample": lambda: batch, "score": score, "update": lambda *_: 0.5},
     )
     run = lldscope.open_run("runs/mine")
     assert run.signals()["step"].tolist() == [0, 1, 2]
-    correct = run.sql("SELECT correct FROM responses ORDER BY step, response_id")["correct"]
     delta = run.sql(
         "SELECT logp_post_sum - logp_old_sum AS d FROM actions ORDER BY step, response_id"
     )["d"]
     expected = [(post - old).sum(1) for old, post in zip(scores[::2], scores[1::2], strict=True)]
     assert np.allclose(delta, torch.cat(expected), atol=1e-5)
-    assert delta[correct].mean() > 0
     assert run.signals()["delta_correct"].notna().all()
 
 

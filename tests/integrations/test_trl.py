@@ -22,14 +22,22 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 import lldscope
+from lldscope.cli.views import show_state
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.integrations.common import alarms as alarms_module
 from lldscope.integrations.trl import instrument
 from lldscope.integrations.trl.llds import Regularizer
 from lldscope.lint import examine
+from lldscope.losses.llds import llds_loss
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+
+
+def at(trainer, event, action):
+    """Call `action` at each such event of the training."""
+    methods = {event: lambda *args, **kwargs: action()}
+    trainer.add_callback(type("At", (TrainerCallback,), methods)())
 
 
 class Witness(GRPOTrainer):
@@ -41,13 +49,7 @@ class Witness(GRPOTrainer):
         self.before: list[tuple] = []
         self.after: list[tuple[int, dict]] = []
         self.micro_batches = 0
-        outer = self
-
-        class Keep(TrainerCallback):
-            def on_step_end(self, *args, **kwargs):
-                outer.after.append((outer.micro_batches, outer.state_now()))
-
-        self.add_callback(Keep())
+        at(self, "on_step_end", lambda: self.after.append((self.micro_batches, self.state_now())))
 
     def state_now(self):
         return copy.deepcopy(self.model.state_dict())
@@ -395,52 +397,27 @@ def test_an_environments_mask_and_its_engines_log_probabilities(tmp_path):
     assert rows["b"].isna().tolist() == [False] * 14 + [True, False], "one token was not scored"
 
 
-@pytest.mark.slow
-def test_a_finding_has_trls_names_of_the_settings(tmp_path):
-    trainer = trl_tiny.make(tmp_path, max_steps=4)
-    instrument(trainer, tmp_path / "run", tokens_every=1)
-    trainer.scale_rewards = "none"
-    trainer.train()
-    findings = examine(lldscope.open_run(tmp_path / "run")).findings
-    finding = next(f for f in findings if f.check == "advantage-scale")
-    assert finding.settings["scale_rewards"] == "group"
-
-
 def gradients(trainer) -> list[torch.Tensor]:
     """The gradient of each update to come, as the optimizer gets it."""
     copies: list[torch.Tensor] = []
-
-    class Keep(TrainerCallback):
-        def on_pre_optimizer_step(self, *args, **kwargs):
-            copies.append(torch.cat([p.grad.flatten() for p in trainer.model.parameters()]))
-
-    trainer.add_callback(Keep())
+    at(trainer, "on_pre_optimizer_step", lambda: copies.append(
+        torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
+    ))
     return copies
 
 
-def plain_llds(model, parts):
-    """L_LLDS of arXiv 2512.04220 v2 in loops over responses, actions and tokens, with its mean over
-    the preserving set of all `parts`."""
+def expected_llds(model, parts):
+    """L_LLDS of arXiv 2512.04220 v2 with its mean over the preserving set of all `parts`."""
     total, n = 0.0, 0
     for part in parts:
         ids = torch.cat([part["prompt_ids"], part["completion_ids"]], 1)
         attention = torch.cat([part["prompt_mask"], part["completion_mask"]], 1)
         logits = model(input_ids=ids, attention_mask=attention).logits
-        logps = torch.log_softmax(logits, -1)
-        width = part["prompt_ids"].size(1)
-        for i in range(len(ids)):
-            if part["advantages"][i] < 0:
-                continue
-            drops = [
-                part["old_per_token_logps"][i, k] - logps[i, width + k - 1, ids[i, width + k]]
-                for k in range(part["completion_ids"].size(1))
-                if part["completion_mask"][i, k]
-            ]
-            n += len(drops)
-            whole = sum(drops).item()
-            for drop in drops:
-                if whole > 0:
-                    total = total + torch.relu(drop)
+        table = torch.log_softmax(logits[:, part["prompt_ids"].size(1) - 1 : -1], -1)
+        new = table.gather(-1, part["completion_ids"][..., None])[..., 0]
+        result = llds_loss(new, part["old_per_token_logps"], part["completion_mask"],
+                           part["advantages"], gate="action", coefficient=1.0)
+        total, n = total + result.loss * result.count, n + result.count
     return total / n
 
 
@@ -453,28 +430,19 @@ def without_and_with_llds(folder, **options):
     "off" and "on", and a model as that with LLDS was after its first update."""
     results = {}
     for name in ("off", "on"):
-        trainer = trl_tiny.make(folder / name, **LLDS, **options)
+        trainer = trl_tiny.make(folder / name, kind=Witness, **LLDS, **options)
         if name == "on":
             instrument(trainer, folder / "run", llds="action", llds_coefficient=0.2)
         results[name] = gradients(trainer)
-        states = []
-
-        class Keep(TrainerCallback):
-            def on_step_end(self, *args, trainer=trainer, states=states, **kwargs):
-                states.append(copy.deepcopy(trainer.model.state_dict()))
-
-        trainer.add_callback(Keep())
         trainer.train()
-    fresh = type(trainer.model)(trainer.model.config)
-    fresh.load_state_dict(states[0])
-    return trainer, results, fresh
+    return trainer, results, fresh_model(trainer, trainer.after[0][1])
 
 
 def test_llds_adds_its_gradient(tmp_path):
-    """The second update of a rollout batch differs by λ∇L_LLDS of the plain twin; the first, where
+    """The second update of a rollout batch differs by λ∇L_LLDS; the first, where
     old and new policy are the same, by nothing."""
     trainer, results, fresh = without_and_with_llds(tmp_path)
-    loss = plain_llds(fresh, trainer._buffered_inputs[2:4])
+    loss = expected_llds(fresh, trainer._buffered_inputs[2:4])
     loss.backward()
     expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
     first, second = (on - off for on, off in zip(results["on"], results["off"], strict=True))
@@ -486,15 +454,6 @@ def test_llds_adds_its_gradient(tmp_path):
     recorded = run.signals()["loss_llds"].iloc[0]
     assert recorded == pytest.approx(loss.item() * tokens[1] / tokens.sum(), rel=1e-3)
     assert run.signals()["llds_gate_share"].iloc[0] > 0
-
-
-def test_llds_is_refused_where_it_cannot_act(tmp_path):
-    trainer = trl_tiny.make(tmp_path, gradient_accumulation_steps=2)
-    with pytest.raises(LldscopeError, match="every gate is closed"):
-        instrument(trainer, tmp_path / "run", llds="action")
-    with pytest.raises(ValueError, match="one of token, response, action"):
-        Regularizer(trainer, "sometimes", 0.2)
-    assert not (tmp_path / "run").exists()
 
 
 def test_an_alarm_stops(tmp_path, monkeypatch):
@@ -576,6 +535,7 @@ def test_correct_by_a_function_of_the_data_that_raises_at_the_second_step(tmp_pa
     assert run.info["correct_rule"] == "the function long"
     assert run.info["trainer"].startswith("trl 1.")
     assert run.info["config"]["learning_rate"] == 1e-2
+    assert run.info["config"]["scale_rewards"] == "group"
     what = "which responses are correct"
     assert recorder.dropped == {f"trl: {what}: KeyError: 'golden answer'": 1}
     state = check(run)
@@ -583,16 +543,76 @@ def test_correct_by_a_function_of_the_data_that_raises_at_the_second_step(tmp_pa
     assert f"not recorded: {what} (KeyError: 'golden answer')" in state.headline.cause
 
 
-def test_a_trainer_without_a_seam_is_refused_at_once(tmp_path):
-    trainer = trl_tiny.make(tmp_path)
-    trainer._calculate_rewards = None
-    with pytest.raises(
-        LldscopeError, match=r"no _calculate_rewards.*knows the GRPOTrainer of TRL 1"
+# -- subclasses whose methods have another form, and losses that cannot be seen --------------------
+
+
+RATIOS = "importance ratios, clipped tokens and the KL of the loss"
+
+
+class OwnLoss(Witness):
+    """A loss that runs the model itself, as a fused one does."""
+
+    def _compute_loss(self, model, inputs):
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+        mask, n = inputs["completion_mask"], inputs["completion_ids"].size(1)
+        logits = model(input_ids=ids, attention_mask=torch.cat([inputs["prompt_mask"], mask], 1))
+        table = torch.log_softmax(logits.logits[:, -n - 1 : -1], -1)
+        logps = table.gather(-1, inputs["completion_ids"][..., None])[..., 0]
+        ratio = torch.exp(logps - logps.detach())
+        loss = -(ratio * inputs["advantages"][:, None] * mask).sum() / mask.sum()
+        return loss / self.current_gradient_accumulation_steps
+
+
+def test_a_loss_past_the_scoring(tmp_path, capsys):
+    """Δ, entropy and the gradient norm are measured; what is not is said, by `check` too."""
+    trainer = trl_tiny.make(tmp_path, kind=OwnLoss, logging_strategy="steps", logging_steps=1,
+                            max_steps=4)
+    recorder = instrument(trainer, tmp_path / "run", rescore_share=1)
+    trainer.train()
+    assert not recorder.dropped
+    run = whole(tmp_path / "run", trainer, steps=2)
+    norms = run.sql("SELECT grad_norm FROM updates ORDER BY step, update")["grad_norm"]
+    logged = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
+    assert norms.tolist() == pytest.approx(logged, rel=1e-5)
+    assert run.signals()["entropy"].notna().all()
+    assert run.sql("SELECT ratio_max FROM updates")["ratio_max"].isna().all()
+    state = check(run)
+    assert list(state.missing) == [RATIOS]
+    assert "two passes" in state.missing[RATIOS]
+    show_state(run, state)
+    assert f"not recorded: {RATIOS}" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_llds_is_refused_where_the_loss_cannot_be_seen(tmp_path):
+    trainer = trl_tiny.make(tmp_path, kind=OwnLoss)
+    instrument(trainer, tmp_path / "run", llds="action")
+    with pytest.raises(LldscopeError, match="llds needs the log-probabilities of the loss"):
+        trainer.train()
+
+
+def test_what_cannot_be_followed_is_refused_at_once(tmp_path):
+    run = tmp_path / "run"
+    for methods, message in (
+        ({"compute_loss": lambda self, model, batch, sizes: None},
+         r"compute_loss\(model, batch, sizes\), where recording needs \(model, inputs"),
+        ({"_calculate_rewards": lambda self, samples: None},
+         r"_calculate_rewards\(samples\), where recording needs \(inputs, prompts"),
+        ({"_get_per_token_logps_and_entropies": lambda self, model, batch: None},
+         r"\(model, batch\), where recording needs \(model, input_ids"),
+        ({"_calculate_rewards": None}, r"no _calculate_rewards.*knows the GRPOTrainer of TRL 1"),
+        ({"__module__": "unsloth_compiled"}, "Unsloth has methods.*LldscopeCallback"),
+        ({"__module__": "swift.rlhf_trainers"}, "ms-swift has methods.*LldscopeCallback"),
     ):
-        instrument(trainer, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-    trainer = trl_tiny.make(tmp_path)
-    instrument(trainer, tmp_path / "run")
+        theirs = type("TheirGRPOTrainer", (GRPOTrainer,), methods)
+        with pytest.raises(LldscopeError, match=message):
+            instrument(trl_tiny.make(tmp_path, kind=theirs), run)
+    trainer = trl_tiny.make(tmp_path, gradient_accumulation_steps=2)
+    with pytest.raises(LldscopeError, match="every gate is closed"):
+        instrument(trainer, run, llds="action")
+    with pytest.raises(ValueError, match="one of token, response, action"):
+        Regularizer(trainer, "sometimes", 0.2)
+    assert not run.exists()
+    instrument(trainer, run)
     with pytest.raises(LldscopeError, match="recorded already"):
         instrument(trainer, tmp_path / "other")
 
@@ -624,3 +644,10 @@ def test_two_processes_record_one_run(tmp_path):
     sightings = json.loads((tmp_path / "seen.json").read_text())
     assert sightings["largest"] > 1e-4
     assert sightings["apart"] < 2e-6
+
+
+@pytest.mark.slow
+def test_trl_logs_what_the_atlas_says(tmp_path):
+    from tests.drift.atlas import moved, outcome
+
+    assert moved("trl", outcome("trl", Path(sys.executable), tmp_path)) == []

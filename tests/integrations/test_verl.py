@@ -4,6 +4,7 @@ own."""
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,17 @@ import torch
 import verl_tiny
 from mismatch_twin import dump, twin
 from scripted_monitor import critical_at_the_second_look
+from torch.nn.utils.rnn import pad_sequence
 from verl.trainer.ppo import rollout_corr_helper
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
-from verl.trainer.ppo.v1 import trainer_base
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
+from lldscope.explore.settings import pairs
 from lldscope.integrations.verl import LLDSPolicyLossConfig
 from lldscope.integrations.verl.trainer import RecordingSync
 from lldscope.lint import examine
+from lldscope.losses.llds import llds_loss
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,6 +69,7 @@ def test_a_step_is_recorded_as_verl_made_it(recorded):
     assert run.info["status"] == "finished"
     assert run.info["trainer"].startswith("verl 0.9")
     assert check(run).last_step == 1
+    assert dict(pairs(run.info["config"]))["algorithm.norm_adv_by_std_in_grpo"] is True
     lint = examine(run)
     assert lint.findings == []
     assert {"advantage-scale", "entropy-bound", "group-prompt"} <= {*lint.passed}
@@ -164,34 +168,26 @@ def test_recording_does_not_change_the_training(recorded, tmp_path, monkeypatch)
     assert with_run.trainer_mode == "sync", "verl chooses its replay buffer by this name"
 
 
-def plain_llds(state, rows, gate):
-    """L_LLDS over a whole update in loops, divided by all of its action tokens."""
+def expected_llds(state, rows, gate):
+    """The gradient of L_LLDS over a whole update, divided by all of its action tokens; L_LLDS."""
     fresh = verl_tiny.model()
     fresh.load_state_dict(state)
-    total, n = 0.0, 0
+    new = []
     for row in rows:
         logits = fresh(row["input_ids"][None]).logits[0] / verl_tiny.TEMPERATURE
-        table, before = torch.log_softmax(logits, -1), len(row["prompts"])
-        actions, current = [], []
-        for k, (token, policy_mask) in enumerate(
-            zip(row["responses"], row["response_mask"].tolist(), strict=True)
-        ):
-            if policy_mask:
-                current.append(row["old_log_probs"][k] - table[before + k - 1, token])
-            elif current:
-                actions, current = [*actions, current], []
-        actions = [*actions, current] if current else actions
-        n += sum(map(len, actions))
-        if not actions or row["advantages"][0] < 0:
-            continue
-        whole = sum(sum(a) for a in actions).item()
-        for action in actions:
-            for drop in action:
-                gates = {"token": drop.item(), "response": whole, "action": sum(action).item()}
-                if gates[gate] > 0:
-                    total = total + torch.relu(drop)
-    (total / n).backward()
-    return torch.cat([p.grad.flatten() for p in fresh.parameters()]), (total / n).item()
+        table = torch.log_softmax(logits[len(row["prompts"]) - 1 : -1], -1)
+        new.append(table.gather(-1, row["responses"][:, None])[:, 0])
+    old, mask = (
+        [row[name][: len(row["responses"])] for row in rows]
+        for name in ("old_log_probs", "response_mask")
+    )
+    result = llds_loss(
+        *(pad_sequence(values, batch_first=True) for values in (new, old, mask)),
+        torch.stack([row["advantages"][0] for row in rows]), gate=gate, coefficient=1.0,
+        normalizer="all",
+    )
+    result.loss.backward()
+    return torch.cat([p.grad.flatten() for p in fresh.parameters()]), result.loss.item()
 
 
 @pytest.mark.parametrize("gate", ["token", "action"])
@@ -205,7 +201,7 @@ def test_llds_adds_its_gradient(recorded, tmp_path, monkeypatch, gate):
     )
     first, second = recorded[0].actor_rollout_wg, on.actor_rollout_wg
     assert torch.allclose(first.gradients[0], second.gradients[0], atol=1e-7)
-    expected, loss = plain_llds(second.states[1], second.seen[1], gate)
+    expected, loss = expected_llds(second.states[1], second.seen[1], gate)
     assert expected.abs().max() > 1e-3
     added = second.gradients[1] - first.gradients[1]
     assert torch.allclose(added, 0.5 * expected, atol=2e-6)
@@ -298,17 +294,6 @@ def test_wrong_settings_and_runs_are_refused_before_the_first_step(
     assert lldscope.open_run(tmp_path / "run").signals()["step"].tolist() == [0, 1, 2]
 
 
-def test_a_finding_has_verls_names_of_the_settings(tmp_path, monkeypatch):
-    compute = trainer_base.compute_advantage_for_multi_trajectories
-    monkeypatch.setattr(
-        trainer_base, compute.__name__,
-        lambda data, **kwargs: compute(data, **kwargs | {"norm_adv_by_std_in_grpo": False}),
-    )
-    _, run = run_of(tmp_path, monkeypatch)
-    (finding,) = [f for f in examine(run).findings if f.check == "advantage-scale"]
-    assert finding.settings["algorithm.norm_adv_by_std_in_grpo"] is True
-
-
 @pytest.mark.parametrize("scale", [1e-3, 0.3])
 def test_the_twin_of_the_mismatch_metrics_is_verl(scale):
     old, rollout, mask = dump(3, scale)
@@ -319,3 +304,9 @@ def test_the_twin_of_the_mismatch_metrics_is_verl(scale):
     )
     for name, value in twin(old, rollout, mask).items():
         assert (results | weights)[name] == pytest.approx(value, rel=1e-6, abs=1e-6), name
+
+
+def test_verl_computes_what_the_atlas_says(tmp_path):
+    from drift.atlas import moved, outcome
+
+    assert moved("verl", outcome("verl", Path(sys.executable), tmp_path)) == []

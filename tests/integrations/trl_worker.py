@@ -13,13 +13,13 @@ from accelerate.utils import gather_object
 
 def main() -> None:
     sys.modules["duckdb"] = None  # type: ignore[assignment]
-    from test_trl import plain_llds, without_and_with_llds
+    from test_trl import expected_llds, without_and_with_llds
 
     folder = Path(sys.argv[1])
     trainer, results, fresh = without_and_with_llds(folder, ddp_backend="gloo")
     parts = gather_object(trainer._buffered_inputs[2:4])
     if trainer.accelerator.process_index == 0:
-        plain_llds(fresh, parts).backward()
+        expected_llds(fresh, parts).backward()
         expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
         apart = (results["on"][1] - results["off"][1] - expected).abs().max().item()
         sightings = {"apart": apart, "largest": expected.abs().max().item(), "parts": len(parts)}

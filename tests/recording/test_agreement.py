@@ -15,7 +15,7 @@ import pytest
 import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.recording import calls, recorder, writer
-from lldscope.storage import heartbeats
+from lldscope.storage import heartbeats, json_files, layout
 
 
 def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -24,6 +24,24 @@ def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
         return run.rows(sql).rows
 
 
+class Unconvertible:
+    """Like some tensors: every conversion raises."""
+
+    def _refuse(self, *arguments: object) -> Any:
+        raise RuntimeError("not now")
+
+    item = tolist = __str__ = __repr__ = _refuse
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"in": value}
+    return value
+
+
+CIRCLE: dict[str, Any] = {}
+CIRCLE["self"] = CIRCLE
 EVENTS: list[tuple[dict[str, Any], int | str | None]] = [
     ({"step": 5.0}, 5),
     ({"step": np.int64(5)}, 5),
@@ -40,6 +58,7 @@ EVENTS: list[tuple[dict[str, Any], int | str | None]] = [
     ({"kind": 3}, "refused"),
     ({"attempt": "two", "rank": -3}, None),
     ({"n": 7, "crc": 3}, None),
+    *(({"values": odd}, "refused") for odd in (Unconvertible(), CIRCLE, nested(100_000), 10**5000)),
 ]
 
 
@@ -48,38 +67,18 @@ def test_an_event_is_one_for_every_reader_or_is_refused_and_counted(tmp_path):
         r.step(step=0)
         for number, (value, _) in enumerate(EVENTS):
             r.event(**({"kind": "lr_change", "number": number} | value))
-        r.event("checkpoint", step=0)
+        r.event("checkpoint", step=0, loss=float("nan"))
+        r.alert(rule="lld-decay", step=4)
     with lldscope.open_run(tmp_path / "r") as run:
         assert run.damaged == {}
         *changes, last = run.events()
     expected = {n: step for n, (_, step) in enumerate(EVENTS) if step != "refused"}
     assert {e["number"]: e["step"] for e in changes} == expected
     assert {(e["attempt"], e["rank"]) for e in changes} == {(1, 0)}
-    assert last["kind"] == "checkpoint"
+    assert (last["kind"], last["loss"]) == ("checkpoint", "NaN")
+    (alert,), _ = json_files.read_lines(tmp_path / "r" / layout.ALERTS_FILE)
+    assert alert["rule"] == "lld-decay"
     assert sum(r.dropped.values()) == len(EVENTS) - len(expected)
-
-
-@pytest.mark.parametrize("as_array", [False, True])
-def test_one_number_too_large_costs_its_row(tmp_path, as_array):
-    ids: Any = [0, 1, 2**40, 3]
-    with lldscope.Recorder(tmp_path / "r") as r:
-        ids = np.array(ids) if as_array else ids
-        r.responses(step=0, response_id=ids, reward=[1.0, 2.0, 3.0, 4.0])
-        r.step(step=0)
-    actual = rows(tmp_path / "r", "SELECT response_id, reward FROM responses ORDER BY 1")
-    assert actual == [(0, 1.0), (1, 2.0), (3, 4.0)]
-    assert sum(n for reason, n in r.dropped.items() if "required column" in reason) == 1
-
-
-@pytest.mark.parametrize("bad", [[2.5], [2**40, "x", object(), [1], 2.5]])
-def test_one_optional_value_that_does_not_fit_costs_itself(tmp_path, bad):
-    ids = list(range(len(bad) + 2))
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.responses(step=0, response_id=ids, n_tokens=[7, *bad, 9], reward=1.0)
-        r.step(step=0)
-    actual = rows(tmp_path / "r", "SELECT response_id, n_tokens FROM responses ORDER BY 1")
-    assert actual == [*zip(ids, [7, *[None] * len(bad), 9], strict=True)]
-    assert r.dropped == {"responses.n_tokens: values that are not int32": len(bad)}
 
 
 def test_losses_while_the_writer_is_behind_are_logged_and_counted(tmp_path, monkeypatch, caplog):

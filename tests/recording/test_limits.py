@@ -9,14 +9,15 @@ from decimal import Decimal
 from enum import Enum
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lldscope
-from lldscope.recording import buffers, calls, recorder, sealer, writer
+from lldscope.recording import buffers, calls, recorder, writer
 from lldscope.recording.attempt import plain_end
-from lldscope.storage import heartbeats, part
+from lldscope.storage import heartbeats, layout, part
 
 
 def test_what_a_slow_disk_did_not_take_is_counted_and_the_run_is_unfinished(tmp_path, monkeypatch):
@@ -59,22 +60,25 @@ def test_the_queue_is_bounded_by_bytes(tmp_path, monkeypatch):
     assert run._writer.calls.bytes == 0
 
 
-def test_a_step_with_much_text_is_sealed_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "OPEN_STEP_BYTES", 1 << 20)
-    monkeypatch.setattr(writer, "SEAL_BYTES", 1 << 20)
-    seal, largest = sealer.Sealer.seal, []
-
-    def watched(self):
-        largest.append(self.bytes)
-        seal(self)
-
-    monkeypatch.setattr(sealer.Sealer, "seal", watched)
-    with lldscope.Recorder(tmp_path / "r") as run:
-        for response in range(100):
+@pytest.mark.parametrize(
+    "limits",
+    [{"OPEN_STEP_SECONDS": 0.2, "SEAL_SECONDS": 0.02}, {"OPEN_STEP_BYTES": 1 << 20,
+                                                        "SEAL_BYTES": 1 << 20}],
+    ids=["long", "large"],
+)
+def test_a_step_that_is_long_or_large_is_sealed_in_pieces(tmp_path, monkeypatch, limits):
+    for name, value in limits.items():
+        monkeypatch.setattr(writer, name, value)
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as run:
+        for response in range(100):  # each before the time is over, which counts from the first
             run.responses(step=0, response_id=[response], text=["x" * 100_000])
+            time.sleep(0.01)
+        run.flush()
+        parts = [p for p in layout.read_manifest(path).parts if p.table == "responses"]
+        assert len(parts) > 1
         run.step(step=0)
-    assert max(largest) < 3 << 20
-    with lldscope.open_run(tmp_path / "r") as read:
+    with lldscope.open_run(path) as read:
         assert int(read.sql("SELECT count(*) n FROM responses").n[0]) == 100
 
 

@@ -10,7 +10,6 @@ import time
 from contextlib import suppress
 
 import fsspec
-import numpy as np
 import pytest
 from crash import has_ended, in_child
 from flaky_store import FlakyStore
@@ -76,24 +75,6 @@ def test_a_run_on_a_store_answers_as_the_directory_does(here):
         assert (run.name, run.info["status"], run.damaged) == ("one", "finished", {})
         assert [e["kind"] for e in run.events()] == [e["kind"] for e in local.events()]
     assert not senders(), "nothing is left in the spool"
-
-
-def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):
-    recorder = lldscope.Recorder(PLACE)
-    (sender,) = senders()
-    FlakyStore.faults = 1.0
-    store = FlakyStore()
-    for step in range(6):
-        record_steps(recorder, range(step, step + 1), groups=1)
-        recorder.flush()
-    with pytest.raises(LldscopeError, match="cannot be written"):
-        sender.round()
-    store.late.clear()
-    FlakyStore.faults = 0.0
-    sender.round()
-    assert rows(PLACE)["steps"] == 6
-    assert not recorder.dropped
-    recorder.close()
 
 
 def test_a_run_is_claimed_by_one(monkeypatch):
@@ -208,70 +189,27 @@ def test_a_spool_that_was_removed_is_forgotten(here, monkeypatch):
     sender.follow()  # ends, although the store refuses everything
 
 
-@pytest.fixture
-def shared(here):
-    """A store that processes share: a folder, as fsspec writes it."""
+def test_what_killed_ranks_left_is_sent_by_a_command(here, lldscope_command):
+    """The store is a folder, which processes share, as fsspec writes it."""
     (here / "store").mkdir()
-    return f"file://{here}/store/run"
+    shared = f"file://{here}/store/run"
 
-
-def record(place: str, ranks: range, sealed, steps: int, end: int) -> None:
-    """Some ranks of a run; a line of `sealed` says that rank and step are sealed."""
-    recorders = [lldscope.Recorder(place, rank=rank, world_size=64, attempt=1) for rank in ranks]
-    with open(sealed, "w") as file:
-        for step in range(steps):
-            for recorder in recorders:
-                recorder.actions(step=step, response_id=np.arange(4), action_index=0,
-                                 logp_old_sum=np.full(4, -1.0))
-                recorder.step(step=step, n_responses=4)
-            for recorder in recorders:
+    def record() -> None:
+        ranks = [lldscope.Recorder(shared, rank=r, world_size=3, attempt=1) for r in range(3)]
+        for step in range(4):
+            for recorder in ranks:
+                record_steps(recorder, range(step, step + 1), groups=1)
                 recorder.flush()
-                file.write(f"{recorder.rank} {step}\n")
-                file.flush()
-            if step == end:
-                os.kill(os.getpid(), signal.SIGKILL)
-    for recorder in recorders:
-        recorder.close()
+        os.kill(os.getpid(), signal.SIGKILL)
 
-
-@pytest.mark.slow
-def test_64_writers_of_which_some_are_killed(shared, here, monkeypatch):
-    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 600)
-    steps, ends = 3, [99, 0, 99, 1]
-    children = []
-    for i, end in enumerate(ends):
-        ranks = range(16 * i, 16 * i + 16)
-        work = (shared, ranks, here / f"sealed{i}", steps, end)
-        children.append(in_child(lambda work=work: record(*work), here / "nothing"))
-    beside: dict[str, Sender] = {}
-    while children:
-        for sender in senders(shared):
-            beside.setdefault(sender.path.name, sender).round()
-        for child in list(children):
-            if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                has_ended(child)
-                children.remove(child)
-        time.sleep(0.05)
-    send(shared)
-    promised = {
-        tuple(map(int, line.split()))
-        for i in range(4) for line in (here / f"sealed{i}").read_text().splitlines()
-    }
-    assert len(promised) == 16 * (3 + 1 + 3 + 2)
-    with lldscope.open_run(shared) as run:
-        assert run.damaged == {}
-        counts = run.sql("SELECT rank, step, count(*) n FROM all_actions GROUP BY ALL")
-        assert set(counts.n) == {4}, "no row twice, no step by half"
-        assert promised <= set(zip(counts["rank"], counts.step, strict=True))
-
-
-def test_what_a_killed_machine_left_is_sent_by_a_command(shared, here, lldscope_command):
-    child = in_child(lambda: record(shared, range(1), here / "sealed", 5, 3), here / "nothing")
-    assert has_ended(child)
+    assert has_ended(in_child(record, here / "nothing"))
     assert not list((here / "store").rglob("*.parquet"))
     done = lldscope_command("upload")
     assert (done.returncode, done.stderr) == (0, "")
-    assert rows(shared)["steps"] == 4
+    with lldscope.open_run(shared) as run:
+        assert run.damaged == {}
+        sealed = run.rows("SELECT rank, list(step ORDER BY step) FROM steps GROUP BY ALL").rows
+    assert dict(sealed) == {rank: [0, 1, 2, 3] for rank in range(3)}
     done = lldscope_command("check", shared, "--json")
     assert json.loads(done.stdout)["path"] == shared
     assert lldscope_command("upload").returncode == 0

@@ -21,21 +21,6 @@ def shares(ids: list[list[int]], action: list[list[int]]) -> list[float | None]:
     return repeated_share(ids, np.array(action)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("ids", "action", "share"),
-    [
-        ([1, 2, 3, 4, 5, 6], [0] * 6, 0.0),
-        ([7] * 9, [0] * 9, 5 / 6),
-        ([1, 2, 3, 4, 1, 2, 3, 4], [0] * 4 + [1] * 4, 0.5),  # the second action says it again
-        ([1, 2, 3, 4, 9, 1, 2, 3], [0] * 4 + [-1] + [1] * 3, 0.0),  # tool text, too short a turn
-        ([1, 2, 3], [0] * 3, None),
-        ([], [-1] * 3, None),
-    ],
-)
-def test_share_of_one_rollout(ids, action, share):
-    assert shares([ids], [action]) == [pytest.approx(share) if share is not None else None]
-
-
 def test_every_rollout_is_counted_alone():
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -50,3 +35,4 @@ def test_every_rollout_is_counted_alone():
         expected = [counted(row, mask) for row, mask in zip(ids, action.tolist(), strict=True)]
         actual = shares(ids, action.tolist())
         assert actual == [e if e is None else pytest.approx(e) for e in expected]
+    assert shares([[7] * 9], [[0] * 9]) == [pytest.approx(5 / 6)], "of 4-grams"

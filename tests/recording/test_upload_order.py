@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import random
 
-import pyarrow as pa
 import pytest
 from flaky_store import FlakyStore
+from sealed_runs import sealed
 
 from lldscope.core.errors import LldscopeError
-from lldscope.core.schema import arrow_schema
 from lldscope.query.remote import RemoteCopy
 from lldscope.recording import spool, upload
 from lldscope.recording.upload import Sender
-from lldscope.storage import heartbeats, json_files, layout, manifest, part
-from lldscope.storage.part import PartName
+from lldscope.storage import heartbeats, json_files, layout
 from lldscope.storage.url import Url
 
 PLACE = Url("flaky://bucket/runs/mine")
@@ -42,15 +40,10 @@ class HandMadeRun:
         )
 
     def step(self) -> None:
-        seal = self.steps + 1
-        schema = arrow_schema("steps")
-        values = {"step": self.steps, "attempt": 1, "rank": 0, "time": 1.0}
-        row = pa.Table.from_pylist([dict.fromkeys(schema.names) | values], schema)
-        file = part.write_part(self.path, "steps", PartName(1, 0, seal, seal), [row])
-        event = {"kind": "note", "step": self.steps, "time": float(seal), "attempt": 1, "rank": 0}
+        event = {"kind": "note", "step": self.steps, "time": 1.0, "attempt": 1, "rank": 0}
         json_files.append_line(self.path / layout.EVENTS_FILE, event)
-        manifest.commit(self.path, (1, 0), [file])
-        self.steps = seal
+        self.steps += 1
+        sealed(self.path, range(self.steps, self.steps + 1), rows=1, table="steps")
         self.beat()
 
     def end(self) -> None:

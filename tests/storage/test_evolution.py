@@ -13,7 +13,7 @@ import lldscope
 from lldscope.core.errors import NewerSchema
 from lldscope.core.schema import SCHEMA_VERSION
 from lldscope.storage import json_files, layout
-from lldscope.storage.manifest import MANIFEST_DIR, manifest_path
+from lldscope.storage.manifest import manifest_path
 
 
 def test_what_an_older_version_did_not_record_is_null(make_run):
@@ -30,21 +30,6 @@ def test_what_an_older_version_did_not_record_is_null(make_run):
     columns = ["step", "reward", "correct_logp", "grad_norm", "truncated_share"]
     pd.testing.assert_frame_equal(now[columns], before[columns])
     assert run.sql("SELECT count(*) n, count(logp_post_sum) known FROM actions")["known"][0] == 0
-
-
-def test_a_table_that_was_not_recorded_at_all_is_empty(make_run):
-    path = make_run(steps=range(3))
-    for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
-        lines = json_files.read_lines(manifest)[0]
-        for entry in lines:
-            entry["parts"].pop("actions", None)
-        manifest.write_bytes(
-            b"".join(json_files.with_checksum(json_files.to_json(e)) for e in lines)
-        )
-    run = lldscope.open_run(path)
-    assert len(run.signals()) == 3
-    assert run.signals()["correct_logp"].isna().all()
-    assert run.damaged == {}
 
 
 def test_columns_and_tables_of_a_later_version_are_ignored(make_run):

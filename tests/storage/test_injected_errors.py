@@ -7,8 +7,10 @@ import builtins
 import contextlib
 import errno
 import io
+import itertools
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +64,9 @@ class Disk:
     that follow."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.folder, self.handles, self.asked = str(folder), set[int](), 0
-        self.fail_at, self.for_good, self.on = 0, False, False
-        self.names: list[str] = []
+        self.folder, self.handles = str(folder), set[int]()
+        self.fail_at, self.for_good = 0, False
+        self.asked: list[str] = []
         for name in BY_PATH:
             monkeypatch.setattr(os, name, self._by_path(name, getattr(os, name)))
         for name in BY_HANDLE:
@@ -74,13 +76,9 @@ class Disk:
         monkeypatch.setattr(io, "open", self._opener(opener))
 
     def ask(self, name: str) -> None:
-        if not self.on:
-            return
-        self.asked += 1
-        self.names.append(name)
-        if self.fail_at and (
-            self.asked == self.fail_at or (self.for_good and self.asked > self.fail_at)
-        ):
+        self.asked.append(name)
+        number = len(self.asked)
+        if number == self.fail_at or (self.for_good and number > self.fail_at):
             raise OSError(errno.ENOSPC, "injected")
 
     def _concerns(self, path: object) -> bool:
@@ -116,14 +114,31 @@ class Disk:
         return call
 
 
-def record(disk: Disk, path: Path) -> tuple[lldscope.Recorder | None, int]:
+def each_error(
+    monkeypatch: pytest.MonkeyPatch,
+    place: Callable[[int], Path],
+    work: Callable[[Path, Disk], Any],
+    for_good: bool = False,
+) -> Iterator[tuple[int, Path, Disk, Any]]:
+    """Do the work in a place with an error at its first call, in the next with one at its second,
+    and so on up to one without an error."""
+    for number in itertools.count(1):
+        path = place(number)
+        with monkeypatch.context() as patch:
+            disk = Disk(patch, path)
+            disk.fail_at, disk.for_good = number, for_good
+            result = work(path, disk)
+        yield number, path, disk, result
+        if len(disk.asked) < number:
+            return
+
+
+def record(path: Path, disk: Disk) -> tuple[lldscope.Recorder | None, int]:
     """Record a few steps; the recorder, if it could start, and how many were sealed before the
     first error."""
-    disk.on = True
     try:
         recorder = lldscope.Recorder(path)
     except LldscopeError:
-        disk.on = False
         return None, 0
     safe = 0
     for step in range(STEPS):
@@ -131,9 +146,8 @@ def record(disk: Disk, path: Path) -> tuple[lldscope.Recorder | None, int]:
         recorder.event("checkpoint", step=step)
         recorder.step(step=step)
         recorder.flush()
-        safe += not disk.fail_at or disk.asked < disk.fail_at
+        safe += len(disk.asked) < disk.fail_at
     recorder.close()
-    disk.on = False
     return recorder, safe
 
 
@@ -142,14 +156,6 @@ def steps_of(path: Path, table: str) -> Counter[int]:
     for part in parts:
         assert integrity.find_damage(path, part) is None
     return Counter(s for p in parts for s in pq.read_table(p.path(path))["step"].to_pylist())
-
-
-def count_calls(monkeypatch: pytest.MonkeyPatch, path: Path) -> int:
-    with monkeypatch.context() as patch:
-        disk = Disk(patch, path)
-        record(disk, path)
-    assert {"write", "replace", "fsync", "file.write", "open"} <= set(disk.names)
-    return disk.asked
 
 
 def check(
@@ -184,42 +190,35 @@ def check(
 @pytest.mark.slow
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
 def test_an_error_at_every_call_of_a_recording(tmp_path, monkeypatch, for_good):
-    calls = count_calls(monkeypatch, tmp_path / "intact")
-    assert calls > 60
-    for number in range(1, calls + 1):
-        path = tmp_path / f"{number}"
-        with monkeypatch.context() as patch:
-            disk = Disk(patch, path)
-            disk.fail_at, disk.for_good = number, for_good
-            recorder, safe = record(disk, path)
+    errors = each_error(monkeypatch, lambda number: tmp_path / f"{number}", record, for_good)
+    for number, path, disk, (recorder, safe) in errors:
         try:
             check(path, recorder, safe, everything=not for_good, whole=number % 9 == 0)
         except BaseException:
-            print(f"call {number} of {calls}: {disk.names[number - 1]}", disk.names[number - 4 :])
+            print(f"call {number}: {disk.asked[number - 4 : number]}")
             raise
+    assert number > 60
+    assert {"write", "replace", "fsync", "file.write", "open"} <= set(disk.asked)
 
 
 @pytest.mark.slow
 def test_an_error_at_every_call_of_a_compaction(tmp_path, monkeypatch):
-    def make(path: Path) -> None:
-        monkeypatch.setattr("lldscope.recording.writer.CLOSE_MERGE_BYTES", 0)
+    monkeypatch.setattr("lldscope.recording.writer.CLOSE_MERGE_BYTES", 0)
+
+    def make(number: int) -> Path:
+        path = tmp_path / f"{number}"
         with lldscope.Recorder(path) as recorder:
             for step in range(STEPS):
                 recorder.responses(step=step, response_id=np.arange(4), reward=1.0)
                 recorder.step(step=step)
                 recorder.flush()
+        return path
 
-    number, injected = 0, True
-    while injected:
-        number += 1
-        path = tmp_path / f"{number}"
-        make(path)
-        with monkeypatch.context() as patch:
-            disk = Disk(patch, path)
-            disk.fail_at, disk.on = number, True
-            with contextlib.suppress(OSError):
-                compaction.compact(path)
-            disk.on, injected = False, disk.asked >= number
+    def compact(path: Path, disk: Disk) -> None:
+        with contextlib.suppress(OSError):
+            compaction.compact(path)
+
+    for number, path, _, _ in each_error(monkeypatch, make, compact):
         assert steps_of(path, "steps") == dict.fromkeys(range(STEPS), 1), number
         assert steps_of(path, "responses") == dict.fromkeys(range(STEPS), 4)
         compaction.compact(path)
@@ -232,20 +231,19 @@ def test_an_error_at_every_call_of_a_note(tmp_path, monkeypatch):
     path = tmp_path / "run"
     with lldscope.Recorder(path) as recorder:
         recorder.step(step=0)
-    number, injected, count = 0, True, 0
-    while injected:
-        number += 1
-        with monkeypatch.context() as patch:
-            disk = Disk(patch, path)
-            disk.fail_at, disk.on = number, True
-            try:
-                write_note(path, "acknowledge", "reward-crash", number)
-                count += 1
-            except LldscopeError:
-                pass
-            disk.on, injected = False, disk.asked >= number
+
+    def write(path: Path, disk: Disk) -> bool:
+        try:
+            write_note(path, "acknowledge", "reward-crash", disk.fail_at)
+        except LldscopeError:
+            return False
+        return True
+
+    count = 0
+    for number, _, _, is_written in each_error(monkeypatch, lambda number: path, write):
+        count += is_written
         damaged: dict[str, str] = {}
         lines = read_journals(path, damaged)
         assert damaged == {}
-        assert len(lines[layout.NOTES_FILE]) == count
+        assert len(lines[layout.NOTES_FILE]) == count, number
     assert number > 5

@@ -185,7 +185,7 @@ def _detectors(rankings: list[Ranking]) -> str:
     if not rankings:
         return "No runs of both kinds yet."
     first = rankings[0]
-    arms = f"In arms with runs of both kinds: {first.found[1]} degraded, {first.false[1]} held."
+    arms = f"In arms with runs of both kinds: {first.hits[1]} degraded, {first.false[1]} held."
     names = {OWN: "frozen combination"}
     rows = [cells(replace(r, detector=names.get(r.detector, r.detector))) for r in rankings]
     return f"{arms}\n\n{table(HEAD, rows)}"

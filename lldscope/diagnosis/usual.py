@@ -7,8 +7,8 @@ until the level is back, the usual level and its noise are those from before. So
 never becomes the usual one, and its end is no alarm in the other direction, unless the reward has
 clearly risen meanwhile (a gain may be lost again). A trend is not noise (`detectors.swings`).
 However noisy a signal is, at most MOST limits are required; they are also required while little is
-known of the noise. A signal may have two usual levels, as the lengths of an agent that calls tools
-in some tasks: where OFTEN of the usual steps are beyond the limit, that level counts.
+known of the noise. Some signals may have two usual levels, as the lengths of an agent that calls
+tools in some tasks: where OFTEN of the usual steps are beyond the limit, that level counts.
 
 Ratios need a signal with a true zero.
 """
@@ -58,19 +58,21 @@ KL_FAR = 100.0  # nats, from the first step on: more than whole responses differ
 
 class Scale(NamedTuple):
     """The limits of a signal as factors of the usual level, and the number of steps of that level:
-    a slow change needs more. `least` replaces smaller values, such as 0."""
+    a slow change needs more. `least` replaces smaller values, such as 0. `two_levels`: it differs
+    between the tasks of an agent, of which some need a tool."""
 
     high: float
     low: float
     least: float = 0.0
     steps: int = WINDOW
+    two_levels: bool = False
 
 
-_CALLS = Scale(1 / ABANDONED, ABANDONED, least=0.01, steps=400)
+_CALLS = Scale(1 / ABANDONED, ABANDONED, least=0.01, steps=400, two_levels=True)
 SCALES = {
     "entropy": Scale(ENTROPY_SURGE, 0.1, least=1e-6),
-    "grad_norm": Scale(GRADIENT_SURGE, VANISHED),
-    "response_tokens": Scale(GROWN, SHRUNK, least=1.0),
+    "grad_norm": Scale(GRADIENT_SURGE, VANISHED, two_levels=True),
+    "response_tokens": Scale(GROWN, SHRUNK, least=1.0, two_levels=True),
     "valid_searches": _CALLS,
     "tool_calls": _CALLS,
     "clip_share": Scale(CLIP_RISE, 0.1),
@@ -122,6 +124,7 @@ class _Side:
     limit: float  # in logarithms, as are all levels here
     gap: int
     window: int
+    two_levels: bool
     waiting: deque[float] = field(default_factory=deque)  # the last steps
     ordered: list[float] = field(default_factory=list)  # the steps of the usual level, by size
     order: deque[float] = field(default_factory=deque)  # the same, by time
@@ -149,9 +152,9 @@ class _Side:
                 return False
             self.base = (self.ordered[(n - 1) // 2] + self.ordered[n // 2]) / 2
             beyond = max(int(OFTEN * n), 1)  # a single step is no level
-            self.other = self.ordered[n - 1 - beyond if self.sign > 0 else beyond]
-            if self.sign * (self.other - self.base) < self.limit:
-                self.other = self.base
+            other = self.ordered[n - 1 - beyond if self.sign > 0 else beyond]
+            is_level = self.two_levels and self.sign * (other - self.base) >= self.limit
+            self.other = other if is_level else self.base
             self.errors = errors
         for now, error in zip(levels, self.errors, strict=True):
             least = min(max(self.limit, CLEAR * error), MOST * self.limit)
@@ -199,7 +202,8 @@ def _fold(rows: d.Series, cadence: Cadence, scale: Scale, gain: float) -> d.Seri
     gap, window, back = cadence.rows(GAP), cadence.rows(scale.steps, 20), cadence.rows(BACK)
     state = d.cell()
     sides = state.value = state.value or [
-        _Side(1.0, log(scale.high), gap, window), _Side(-1.0, -log(scale.low), gap, window)
+        _Side(1.0, log(scale.high), gap, window, scale.two_levels),
+        _Side(-1.0, -log(scale.low), gap, window, scale.two_levels),
     ]
     out: list[list[float]] = []
     series = (x.tolist() for x in (logs, *levels, *spreads, rewards, errors))

@@ -10,7 +10,7 @@ from ...core.numbers import short
 from .. import detectors as d
 from ..conditions import CUT_STEPS
 from ..evidence import Evidence, Flags, on_measured, once
-from ..outcome import halved, outcome, solved
+from ..outcome import SOLVED, halved, outcome, solved
 from ..rule import CauseRank, Measurement, Rule
 from .measures import REPORTS, mean, percent
 
@@ -139,12 +139,11 @@ def _kinds(e: Evidence, row: int) -> str:
 
 def _why(e: Evidence, row: int) -> Why:
     right, wrong = (mean(e, name, NO_SIGNAL_STEPS)[row] for name in KINDS)
-    if np.isnan(right + wrong):  # of groups that are all right or all wrong, the mean reward says
-        right = outcome(e).level[row]
-        if not 0 <= right <= 1:
-            right, wrong = (0.0, 1.0) if right < 0 else (0.5, 0.5)
-        else:
-            wrong = 1 - right
+    if np.isnan(right + wrong):  # a mean reward between 0 and 1 may be that of each response
+        level = outcome(e).level[row]
+        right, wrong = float(SOLVED <= level <= 1), float(level <= 1 - ONE_KIND)
+        if not right + wrong:
+            right = wrong = 0.5
     if right >= ONE_KIND * (right + wrong):
         return RIGHT
     if starved(e)[row]:

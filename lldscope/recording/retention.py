@@ -78,7 +78,10 @@ class Retention:
         `score` turns the responses that are due into the `logps` of `rows`. It is called even if
         nothing is due: with sharded weights, other ranks may have responses to score.
         """
-        recorder.retention(**self.rows(batch.step, score(self.due(batch.step))))
+        due = self.due(batch.step)
+        logps = score(due)
+        if due:
+            recorder.retention(**self.rows(batch.step, logps))
         self.keep(batch)
 
     def keep(self, batch: Batch) -> None:
@@ -87,7 +90,7 @@ class Retention:
         self._retained = [
             r for r in self._retained if batch.step - RETENTION_STEPS < r.step < batch.step
         ]
-        if batch.old is None:
+        if batch.old is None or not self._n:
             return
         mixed = mixed_groups(batch.correct, batch.group_ids).values()
         right = [r for rows in mixed for r in rows if batch.correct[r] and batch.old.rows[r]]

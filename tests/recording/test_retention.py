@@ -109,3 +109,7 @@ def test_a_checkpoint_brings_everything_back():
 def test_after_going_back_to_an_earlier_step_what_came_later_is_not_due():
     store = keep(0, 1, 2, 3)
     assert {r.step for r in store.due(2)} == {0, 1}
+
+
+def test_zero_keeps_nothing():
+    assert keep(0, responses=0).due(1) == []

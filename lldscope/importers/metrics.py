@@ -92,8 +92,10 @@ def _rows_of_one_run(path: Path, findings: Findings) -> Iterator[Row]:
     """The rows of a file; of a table of several runs those of the requested one. Runs that a column
     tells apart begin at the same step; one that resumes goes on from a later step. Raises
     UsageError like `choose_run`."""
-    rows, is_table = rows_of(path, findings), form(path, head(path, HEAD_BYTES)) == "csv"
-    columns = [n for n in next(iter(first_rows(path)), {}) if is_table and n.lower() in _RUNS]
+    rows = rows_of(path, findings)
+    if form(path, head(path, HEAD_BYTES)) != "csv":
+        return rows
+    columns = [name for name in next(iter(first_rows(path)), {}) if name.lower() in _RUNS]
     if not columns:
         return rows
 

@@ -162,6 +162,7 @@ def test_the_command_prints_and_keeps_the_answer(answer, run, tmp_path, monkeypa
     done = CliRunner().invoke(command, [str(copy), "--draws", "0"])
     assert "No new batches were drawn" in done.stdout
     assert "[95 %]" not in done.stdout
+    assert not (copy / "blame").exists(), "a quick look does not replace a whole answer"
     done = CliRunner().invoke(command, [str(copy), "--step", "2"])
     assert done.exit_code == 0, done.output
     text = done.stdout.replace("\n", " ")

@@ -32,8 +32,8 @@ def blame(run: Path, step: int | None, draws: int, as_json: bool) -> None:
 
     The step is replayed in a temporary folder, from the newest checkpoint at or before it (such as
     `checkpoint_every` makes). Then its update is made again from the same weights with one thing
-    changed, on the recorded batch and on --draws new ones. The answer is also kept in
-    RUN/blame/step-STEP.json, for the run's page and its report.
+    changed, on the recorded batch and on --draws new ones. An answer with new batches is also kept
+    in RUN/blame/step-STEP.json, for the run's page and its report.
 
     Exit code: 0 answered; 1 internal or I/O error, 2 what cannot be replayed.
     """
@@ -49,8 +49,9 @@ def blame(run: Path, step: int | None, draws: int, as_json: bool) -> None:
             tasks[name], completed=done, total=total))
     text = answer.to_json()
     try:
-        (run / FOLDER).mkdir(exist_ok=True)
-        json_files.replace_file(run / FOLDER / f"step-{answer.step}.json", text)
+        if draws:  # a quick look does not replace a whole answer
+            (run / FOLDER).mkdir(exist_ok=True)
+            json_files.replace_file(run / FOLDER / f"step-{answer.step}.json", text)
     except OSError as error:
         click.echo(f"warning: the answer could not be kept in {run}: {error.strerror}", err=True)
     if as_json:

@@ -22,6 +22,7 @@ from browsing import (
     ranges,
     show_token,
     until,
+    until_drawn,
 )
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
@@ -251,6 +252,7 @@ def test_a_step_is_chosen_scrubbed_by_keys_and_shown_with_its_batch(tab: Any) ->
     tab.locator("#batch h2", has_text="Step 71").wait_for()
     tab.get_by_role("button", name="close the batch").click()
     until(tab, "!location.search && !document.querySelector('#batch > *')")
+    until_drawn(tab)
     box = tab.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

@@ -126,7 +126,13 @@ def until(tab: Any, holds: str | Callable[[], bool]) -> None:
 def load_charts(tab: Any, address: str) -> None:
     """Open a page with charts and wait until all eight are drawn."""
     tab.goto(address)
-    until(tab, f"{CHARTS}.length === 8 && {CHARTS}.every(c => c._fullLayout)")
+    until_drawn(tab)
+
+
+def until_drawn(tab: Any) -> None:
+    """Wait until all eight charts are drawn, and as wide as they stay."""
+    until(tab, f"{CHARTS}.length === 8 && {CHARTS}.every("
+               "c => c._fullLayout && Math.abs(c._fullLayout.width - c.clientWidth) < 2)")
 
 
 def ticked(tab: Any, clock: str, times: int) -> None:

@@ -28,7 +28,7 @@ from lldscope.monitor.health import check
 from lldscope.recording.buffers import to_arrow
 from lldscope.runs import Run
 from lldscope.storage.manifest import commit
-from lldscope.storage.part import PartName, write_part
+from lldscope.storage.part import Owner, PartName, write_part
 
 HERE = Path(__file__).parents[1]
 RUNS = ((100, 1), (100, 8), (100, 64), (1_000, 1), (5_000, 1), (10_000, 1), (100_000, 1))
@@ -73,7 +73,7 @@ def write_at_once(path: Path, steps: int) -> Path:
         arrow = to_arrow(table, columns, 1, 0, refuse)
         assert arrow
         seals = (arrow.slice(row, SEAL) for row in range(0, steps, SEAL))
-        part = write_part(path, table, PartName(1, 0, 1, 1), seals)
+        part = write_part(path, table, PartName(Owner(1, 0), 1, 1), seals)
         assert part
         parts.append(part)
     commit(path, (1, 0), parts, closed=True)

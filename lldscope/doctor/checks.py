@@ -130,7 +130,7 @@ def _lost_rows(part: Part) -> str:
     steps = f"step {part.first_step}"
     if part.last_step > part.first_step:
         steps = f"steps {part.first_step} to {part.last_step}"
-    return f"{part.rows} rows of {steps} (attempt {part.attempt}, rank {part.rank}) are left out"
+    return f"{part.rows} rows of {steps} ({part.name.owner.words}) are left out"
 
 
 def check_unlisted_files(examination: Examination) -> Iterator[Finding]:
@@ -181,7 +181,7 @@ def _intact_part(run: Path, file: UnlistedFile) -> Part | None:
     except (OSError, pa.ArrowException, KeyError):
         return None
     ends = steps["min"], steps["max"]
-    part = Part(file.table, file.path.name, *file.name.owner[:2], len(rows), size, *ends, crc)
+    part = Part(file.table, file.path.name, len(rows), size, *ends, crc)
     return part if find_damage(run, part) is None else None
 
 

@@ -22,7 +22,7 @@ from ..core.schema import COMPONENT, TABLES, arrow_schema
 from ..recording.buffers import to_arrow
 from ..storage import heartbeats, layout
 from ..storage.manifest import MANIFEST_DIR, commit, manifest_path
-from ..storage.part import PartName, write_part
+from ..storage.part import Owner, PartName, write_part
 from .mapping import SIGNAL_NAMES, Meaning, assign
 from .source import Findings, Rows, Scalars
 
@@ -140,7 +140,7 @@ class RunWriter:
         attempts = {attempt for _, attempt in self._tables} | self._means.attempts
         for attempt in sorted(attempts):
             self._seals[attempt] += 1
-            name = PartName(attempt, 0, self._seals[attempt], self._seals[attempt])
+            name = PartName(Owner(attempt, 0), self._seals[attempt], self._seals[attempt])
             parts = []
             for table in TABLES:
                 rows = self._tables.pop((table, attempt), [])

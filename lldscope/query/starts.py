@@ -74,7 +74,7 @@ class Starts:
             for rank, first in (leavers | of_ranks).items():
                 limits[rank] = min(first, limits.get(rank, first))
         ends = (
-            min(p.last_step, self.limits.get((p.attempt, p.rank), 2**31) - 1)
+            min(p.last_step, self.limits.get(p.name.owner[:2], 2**31) - 1)
             for p in parts if p.table == "steps"
         )
         self.last_training_step = max(ends, default=-(2**31))
@@ -99,7 +99,7 @@ class Starts:
         }
         groups: dict[tuple[int | None, Owner | None], Group] = {}
         for p in (p for p in parts if p.table == table):
-            limit = self.limits.get((p.attempt, p.rank))
+            limit = self.limits.get(p.name.owner[:2])
             if limit is not None and is_eval:
                 limit += 1
             if limit is not None and p.first_step >= limit:

@@ -76,7 +76,7 @@ class Sealer:
                 json_files.append_text(self._run / file, text)
                 self._lines.popleft()
             seal = self._seals + 1
-            name = PartName(*self._owner[:2], seal, seal, start=self._owner.start)
+            name = PartName(self._owner, seal, seal)
             for table, waiting in self._rows.items():
                 new = part.write_part(self._run, table, name, [pa.concat_tables(waiting)])
                 parts += [new] if new else []

@@ -188,7 +188,7 @@ def merge(run: Path, group: Sequence[Part]) -> None:
     """
     first, last = group[0].name, group[-1].name
     kept_from = max(p.name.kept_from for p in group)
-    name = PartName(*first.owner[:2], first.first, last.last, kept_from, first.start)
+    name = PartName(first.owner, first.first, last.last, kept_from)
     new_part = write_part(run, group[0].table, name, row_groups(run, group))
     parts = [new_part] if new_part else []
     try:

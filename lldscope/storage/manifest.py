@@ -249,4 +249,4 @@ class ManifestFile:
             or not (0 <= rows <= _MAX_COUNT and 0 <= size <= _MAX_COUNT)
         ):
             raise ValueError(f"the numbers of a part are not valid: {numbers}")
-        return Part(table, file, name.attempt, name.rank, rows, size, first, last, crc)
+        return Part(table, file, rows, size, first, last, crc)

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,7 @@ QUARANTINE_DIR = "quarantine"
 STEP_TABLES = ("steps", "updates", "responses", "actions")  # their rows begin a step
 
 OWNER = r"a(\d+)-r(\d+)(?:-s(\d+))?"
-_PART_NAME = re.compile(OWNER + r"-(\d+)(?:-(\d+))?(?:-k(\d+))?\.parquet")
+_PART_NAME = re.compile(f"({OWNER})" + r"-(\d+)(?:-(\d+))?(?:-k(\d+))?\.parquet")
 
 
 class Owner(NamedTuple):
@@ -70,16 +70,10 @@ class PartName:
     step `kept_from`, which retention removed.
     """
 
-    attempt: int
-    rank: int
+    owner: Owner
     first: int
     last: int
     kept_from: int = 0
-    start: int = 1
-
-    @cached_property
-    def owner(self) -> Owner:
-        return Owner(self.attempt, self.rank, self.start)
 
     @property
     def file(self) -> str:
@@ -105,9 +99,8 @@ def part_name(file: str) -> PartName | None:
     match = _PART_NAME.fullmatch(file)
     if match is None:
         return None
-    attempt, rank, start, first, last, removal = match.groups()
-    ends = int(first), int(last or first)
-    return PartName(int(attempt), int(rank), *ends, int(removal or 0), int(start or 1))
+    owner, *_, first, last, removal = match.groups()
+    return PartName(Owner.parse(owner), int(first), int(last or first), int(removal or 0))
 
 
 @dataclass(frozen=True)
@@ -116,8 +109,6 @@ class Part:
 
     table: str
     file: str
-    attempt: int
-    rank: int
     rows: int
     size: int  # bytes
     first_step: int
@@ -192,9 +183,7 @@ def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table
         with contextlib.suppress(OSError):  # a full disk can refuse this as well
             temporary.unlink(missing_ok=True)
         raise
-    return Part(
-        table, name.file, name.attempt, name.rank, rows, size, min(ends), max(ends), crc
-    )
+    return Part(table, name.file, rows, size, min(ends), max(ends), crc)
 
 
 def remove_parts(run: Path, parts: Iterable[Part]) -> None:

@@ -12,7 +12,7 @@ import lldscope
 from lldscope.recording.buffers import to_arrow
 from lldscope.storage import json_files, layout
 from lldscope.storage.manifest import MANIFEST_DIR, commit, manifest_path
-from lldscope.storage.part import PartName, write_part
+from lldscope.storage.part import Owner, PartName, write_part
 
 
 def values(path: Path, table: str = "responses") -> list[tuple[int, int]]:
@@ -34,7 +34,7 @@ def beat_of_a_killed_one(path: Path) -> None:
 def sealed(path: Path, seals: range, rows: int = 3, table: str = "responses") -> None:
     """Write seals of a table, as a killed recorder leaves them."""
     for seal in seals:
-        name = PartName(1, 0, seal, seal)
+        name = PartName(Owner(1, 0), seal, seal)
         columns = {"step": [seal] * rows}
         if table == "responses":
             columns["response_id"] = list(range(rows))

@@ -20,7 +20,7 @@ from lldscope.explore.export import export_run
 from lldscope.query.database import Database, stored_columns
 from lldscope.storage import layout
 from lldscope.storage.manifest import commit
-from lldscope.storage.part import PartName, write_part
+from lldscope.storage.part import Owner, PartName, write_part
 
 NAN, INF = math.nan, math.inf
 SEALS = (  # of each column of floats
@@ -93,7 +93,7 @@ def path(request, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("run") / request.param
     lldscope.Recorder(path).close()
     for seal in range(len(SEALS)):
-        name = PartName(1, 0, seal + 1, seal + 1)
+        name = PartName(Owner(1, 0), seal + 1, seal + 1)
         batches = {table: [rows_of(arrow_schema(table), seal)] for table in TABLES}
         commit(path, (1, 0), [write_part(path, table, name, b) for table, b in batches.items()])
     if request.param == "an earlier version":

@@ -16,12 +16,12 @@ from lldscope.recording import writer
 from lldscope.storage import compaction, layout
 from lldscope.storage.compaction import compact, due, merge
 from lldscope.storage.manifest import manifest_path
-from lldscope.storage.part import Part, PartName
+from lldscope.storage.part import Owner, Part, PartName
 
 
 def example_part(first: int, last: int, size: int = 4000) -> Part:
-    name = PartName(1, 0, first, last)
-    return Part("actions", name.file, 1, 0, last - first + 1, size, first, last)
+    name = PartName(Owner(1, 0), first, last)
+    return Part("actions", name.file, last - first + 1, size, first, last)
 
 
 def merged(group: list[Part]) -> Part:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _STACK = re.compile(r"\n+(?=Stack Trace|Traceback|This error signals)")  # in an error of DuckDB
 
-
 MOST_COMPONENTS = 20  # of the reward
 MOST_JUDGES = 2  # of different rules, whose state is kept from one look to the next
 _COMPONENTS = f"""
@@ -59,8 +58,8 @@ class Run:
         self._damaged_files: dict[str, str] = {}  # as of the last refresh
         self._events: list[dict[str, Any]] = []
         self._notes: list[dict[str, Any]] = []
-        # Judges with what they have seen: the cuts, what their answer rests on, and the answer. The
-        # last used come last.
+        # Arguments → judge, number of cuts that it has seen, basis of its answer, and the answer;
+        # in the order of last use.
         self._judges: dict[tuple[Any, ...], tuple[Judge, int, Any, Assessment | None]] = {}
         try:
             self._sync()
@@ -87,7 +86,7 @@ class Run:
 
     @property
     def damaged(self) -> dict[str, str]:
-        """Part, file or line → why it cannot be read. All answers leave it out."""
+        """Part, file or line that cannot be read, and is left out of all answers → why."""
         return self._damaged_files | self._contents.parts.damaged
 
     @property
@@ -97,7 +96,7 @@ class Run:
 
     @property
     def unclear(self) -> dict[str, str]:
-        """Which rows count is uncertain, according to the recorders → why."""
+        """What is uncertain about which rows count → why."""
         with self._lock:
             return self._contents.starts().sentences()
 
@@ -149,7 +148,7 @@ class Run:
                 insist_on_select(connection, query)
                 return self._contents.without_damaged(answer)
             except duckdb.Error as error:
-                # Without the stack of DuckDB or Python, which say nothing to who wrote the query.
+                # The author of a query needs no stack trace of DuckDB or Python.
                 reason, *_ = _STACK.split(str(error))
                 raise UsageError(reason) from None
             except RecursionError:
@@ -169,7 +168,7 @@ class Run:
         return self._frame("signals")
 
     def columns(self) -> dict[str, Any]:
-        """The same signals one by one, as arrays with NaN for NULL; `columns()["reward"]`."""
+        """The same signals as arrays by name, NaN for NULL: `columns()["reward"]`."""
         from .diagnosis.detectors import as_recorded
 
         with self._lock:
@@ -191,8 +190,8 @@ class Run:
         return self._frame("action_signals")
 
     def pieces(self, table: str, rows: int = 100_000) -> Any:
-        """A table or view as a pyarrow.RecordBatchReader, for tables larger than memory. Read it to
-        its end before calling another method."""
+        """A table or view as a pyarrow.RecordBatchReader, for tables larger than memory. Read the
+        reader to its end before calling another method."""
         if table not in {*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)}:
             raise UsageError(f"There is no table {table}.")
         with self._lock:
@@ -250,8 +249,8 @@ class Run:
         return {name: table[name].to_numpy() for name in [*table][:MOST_COMPONENTS]}
 
     def estimators(self) -> dict[str, str | None]:
-        """The signals that came from another trainer's log, each with how its definition differs
-        from lldscope's; None if it does not."""
+        """Signal from another trainer's log → how its definition differs from lldscope's; None if
+        it does not."""
         if not any(part.table == "scalars" for part in self._contents.parts.trusted()):
             return {}
         answer = self.rows("SELECT name, max(estimator) FROM scalars GROUP BY name")
@@ -277,7 +276,7 @@ class Run:
         return list(self._notes)
 
     def heartbeats(self) -> heartbeats.Beats:
-        """The last heartbeat of each rank, read now: a process may have ended since the refresh."""
+        """Rank → its last heartbeat, read now: a process may have ended since the refresh."""
         return heartbeats.read_heartbeats(self.path)
 
     # -- updates -------------------------------------------------------------------------------

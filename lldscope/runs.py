@@ -26,9 +26,9 @@ def open_run(
 ) -> Run:
     """Open a run: a directory, or a URL that fsspec supports, such as `s3://bucket/run`.
 
-    With a `root` the run must be inside it: a link that leads elsewhere is refused. `cache` keeps
-    the signals of long runs between openings. A run opened with a `batch` has no signals until the
-    batch computes them. Raises RunNotFound, NewerSchema or LldscopeError with the reason.
+    The run must be inside the `root`, if one is given: a link that leads elsewhere is refused.
+    `cache` keeps the signals of long runs between openings. A run opened with a `batch` has no
+    signals until the batch computes them. Raises RunNotFound, NewerSchema or LldscopeError.
     """
     from .query.remote import RemoteCopy
     from .storage.url import Url, place_of

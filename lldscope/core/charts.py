@@ -13,7 +13,7 @@ from . import palette
 from .schema import ACTION_SIGNALS, SIGNALS
 
 ACTIONS_SHOWN = len(palette.ACTION_COLORS)  # turns drawn in the chart of Δ by action
-# Columns that are no signals; the dashboard computes them.
+# Columns that are no signals: `figures.view` adds them to the table.
 EVIDENCE = "evidence"
 DELTA_OF_ACTION = "delta_of_action_{}"
 
@@ -22,11 +22,8 @@ _UNITS = {c.name: c.unit for c in SIGNALS.columns}
 
 @dataclass(frozen=True)
 class Line:
-    """One signal of a chart; `dash` is a Plotly style.
-
-    `mean`: drawn as trailing mean, unless it was set and not measured; `ghost`: with the raw values
-    faintly behind it.
-    """
+    """One signal of a chart; `dash` is a Plotly style. A measured signal is drawn as its trailing
+    `mean`, with the raw values faintly behind it (`ghost`); a setting is drawn as it is."""
 
     column: str
     label: str
@@ -35,7 +32,7 @@ class Line:
     mean: bool = True
     ghost: bool = True
     right: bool = False  # on the right-hand axis
-    markers: bool = False  # with its points, which are few
+    markers: bool = False  # draw the points, too
     weight: str = ""  # the column that weights the trailing mean; empty: each step counts once
 
 
@@ -50,9 +47,9 @@ class Chart:
     lines: tuple[Line, ...]
     log: bool = False
     zero: bool = False  # 0 is always in sight
-    nonnegative: bool = False  # nothing that it shows can be negative
+    nonnegative: bool = False  # no line can be negative
     right_unit: str | None = None
-    compared: str = ""  # what the first line is, where several runs are compared
+    compared: str = ""  # name of the first line where several runs are compared
 
 
 def _chart(id: str, title: str, note: str, *lines: Line, unit: str = "", **options: Any) -> Chart:

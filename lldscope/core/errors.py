@@ -54,9 +54,9 @@ EXTRAS = {
 
 
 def missing_package(error: ImportError, what: str, extra: str | None = None) -> MissingPackage:
-    """The error to raise if `what` needs a package that is not installed. `extra` is the extra that
-    contains the package, looked up by default. If no extra contains the package, this function
-    raises the import error itself."""
+    """The error to raise if `what` needs a package that is not installed. `extra` names the extra
+    with the package; by default it is looked up. If no extra has the package, the import error
+    itself is raised."""
     package = (error.name or "").partition(".")[0]
     extra = extra or EXTRAS.get(package)
     if extra is None:

@@ -38,7 +38,7 @@ def user_token() -> str:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with open(new, "a", encoding="ascii") as file:
-            if file.tell() == 0:  # one line of two processes that start at once counts
+            if file.tell() == 0:  # if two processes write at once, the first line counts
                 file.write(secrets.token_urlsafe(24) + "\n")
         os.chmod(path, 0o600)
         return path.read_text("ascii").split()[0]

@@ -42,17 +42,17 @@ VERDICTS: dict[str, Sign] = {
     "insufficient": Sign("#9aa4af", "#111418", "○", "too little to judge", "dim"),
     "unreadable": Sign(GREY, "#111418", "✕", "unreadable", "red"),
 }
-# Instead of "healthy" where the log is too poor to say so, or the reward has fallen.
+# Replaces "healthy" where the log allows too few checks, or the reward has fallen.
 NO_ALARM = Sign("#9aa4af", "#111418", "○", "no alarm", "dim")
 
-# What the answers rest on.
+# Grade of the evidence → its words.
 EVIDENCE: dict[str, str] = {
     "delta": "Δ measured",
     "level": "likelihood levels, no Δ",
     "symptoms": "no Δ",
 }
 
-# Whether a log supports a cause.
+# What a log says of a cause.
 ANSWERS: dict[str, Sign] = {
     "supported": Sign(VERMILLION, "#111418", "◆", "supported"),
     "consequence": Sign(AMBER, "#111418", "↳", "a consequence"),

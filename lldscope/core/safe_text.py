@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# What a spreadsheet computes (https://owasp.org/www-community/attacks/CSV_Injection).
+# The beginning of a formula (https://owasp.org/www-community/attacks/CSV_Injection).
 FORMULA = r"^[=+\-@\t\r]"
 
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Exit|Interrupt|Warning)\b")

@@ -1,13 +1,13 @@
 """The one registry of everything a run records.
 
 Writer, SQL views, documentation and `lldscope schema` read this module. A new column is declared
-here once; a new signal also needs its expression, in one file of query/sql. Conventions, for every
+here once; a new signal also needs its expression in a file of query/sql. Conventions of every
 table:
 
 - Sums and counts are stored at their natural grain; means are divided once, in SQL.
 - NULL means "not measured", never 0. NaN and Inf are stored as they came.
-- Log-probabilities are in nats, of the tokens the policy itself emitted (tool text is masked out),
-  and their name says which policy gave them: `behaviour` the engine that sampled, `old` the
+- Log-probabilities are in nats, of the tokens the policy itself emitted (tool text is masked out).
+  Their name says which policy they are of: `behaviour` the engine that sampled, `old` the
   trainer's policy at rollout time, `inner` the policy inside the update at the moment of the loss,
   `post` the policy after the step's last update, `ref` the frozen reference.
 - The recorder adds `attempt` and `rank` to every row, after `step`.
@@ -32,7 +32,7 @@ RETENTION_STEPS = 16
 """Steps over which a kept correct response is scored again after every update."""
 
 COMPONENT = "component/"
-"""Prefixes of the scalars that are components of the reward."""
+"""Prefix of the scalars that are components of the reward."""
 
 Kind = Literal["int", "count", "float", "sum", "bool", "text", "time"]
 
@@ -78,8 +78,8 @@ _STAMP = (
 
 
 def _tables(declarations: str, stamp: tuple[Column, ...] = ()) -> dict[str, Table]:
-    """Parse a declaration into tables by name. `stamp` are columns that are inserted after the
-    first one. Raises ValueError if the text is malformed."""
+    """Parse declarations into tables by name. The columns of `stamp` are inserted after the first
+    one. Raises ValueError if the text is malformed."""
     tables = (_table(text, stamp) for text in declarations.split("\n\n"))
     return {table.name: table for table in tables}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 UNLIMITED = 100_000  # columns
-READABLE = 100  # columns of a paragraph, on a terminal of more
+READABLE = 100  # columns of a paragraph, at most
 MOST_CHARACTERS = 300  # of one text from a run
 
 _BARS = "▁▂▃▄▅▆▇█"

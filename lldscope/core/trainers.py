@@ -61,8 +61,8 @@ SETTINGS: dict[str, dict[str, str]] = {
               "nemo-rl": "grpo.max_num_steps"},
 }
 
-# Further words for ours, of TRL's, verl's and transformers' settings and plain ones. One named here
-# does the same or is what to look at; units may differ.
+# Our name → further names, from TRL, verl, transformers and everyday language. Such a setting does
+# the same as ours, or is the one to look at; units may differ.
 _WORDS = {
     "warmup_steps": "warmup_ratio lr_warmup_steps lr_warmup_steps_ratio",
     "steps": "epochs num_train_epochs total_epochs",
@@ -91,16 +91,16 @@ _WORDS = {
 }
 
 
-def ours(ours_too: Collection[str]) -> dict[str, str]:
-    """Other trainers' names of settings (the last part of each) → our name. `ours_too` are all our
-    names."""
+def ours(all_ours: Collection[str]) -> dict[str, str]:
+    """Other trainers' names of settings (the last part of each) → our name, without names that are
+    also among `all_ours`."""
     words = {word: name for name, text in _WORDS.items() for word in text.split()}
     theirs = {
         full.rpartition(".")[2].lstrip("-").replace("-", "_"): name
         for name, by_trainer in SETTINGS.items()
         for full in by_trainer.values()
     }
-    return {word: name for word, name in (theirs | words).items() if word not in ours_too}
+    return {word: name for word, name in (theirs | words).items() if word not in all_ours}
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Trainer:
         return f"GRPOConfig.{theirs}" if theirs and of_trl else theirs
 
 
-# The first whose marks are among the names of a log wrote it.
+# A log was written by the first trainer whose marks match one of its names.
 TRAINERS = (
     Trainer("skyrl", "SkyRL", marks=re.compile(
         r"policy/(final_loss|policy_loss|raw_grad_norm)|reward/avg_raw_reward"
@@ -169,7 +169,7 @@ def trainer_of(names: Iterable[str]) -> Trainer:
 
 
 def trainer_called(text: str | None) -> Trainer:
-    """The trainer of a run by its record, such as "TRL 1.16.0" or an id."""
+    """The trainer that a run.json names, such as "TRL 1.16.0" or an id."""
     word = (text or "").casefold()
     matches = (t for t in TRAINERS if word.startswith((t.id, t.name.casefold())))
     return next(matches, OTHER)

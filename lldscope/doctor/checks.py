@@ -1,9 +1,9 @@
-"""Checks whether a run directory is intact: the files against the manifests.
+"""Compares the files of a run directory with its manifests.
 
-`examine` only reads. Damage means that sealed rows are lost; a warning needs attention or cleaning;
-a note explains. `repair` never touches files that a running recorder writes, moves damaged parts
-into quarantine, and lists parts again whose manifest line is lost. What it cannot restore stays
-reported.
+`examine` only reads. Damage means that sealed rows are lost; a warning asks for attention or for
+cleaning; a note explains. `repair` never touches files that a running recorder writes. It moves
+damaged parts into quarantine, and lists parts again whose manifest line is lost. It goes on
+reporting the damage that it cannot repair.
 """
 
 from __future__ import annotations
@@ -134,9 +134,9 @@ def _lost_rows(part: Part) -> str:
 
 
 def check_unlisted_files(examination: Examination) -> Iterator[Finding]:
-    """Files that do not count: leftovers of a killed process, and rows that can be listed again.
-    Listed again are merged parts, and intact parts of a manifest that has lost lines; if the
-    manifest is whole, other parts belong to an unfinished seal."""
+    """Files that do not count: leftovers of a killed process, and parts that can be listed again,
+    which are intact merged parts and intact parts of a manifest that has lost lines. Beside a whole
+    manifest, any other part belongs to an unfinished seal."""
     run = examination.run
     # The manifests are read again: checking the parts of a long run takes minutes.
     manifest = layout.read_manifest(run)
@@ -170,7 +170,7 @@ def check_unlisted_files(examination: Examination) -> Iterator[Finding]:
 
 
 def _intact_part(run: Path, file: UnlistedFile) -> Part | None:
-    """An unlisted file as a part; None unless it is intact and its metadata match its name."""
+    """An unlisted file as a part; None if it is damaged or its metadata do not match its name."""
     try:
         with open(file.path, "rb") as raw:
             crc, size = json_files.checksum(raw), raw.tell()
@@ -186,7 +186,7 @@ def _intact_part(run: Path, file: UnlistedFile) -> Part | None:
 
 
 def check_writers(examination: Examination) -> Iterator[Finding]:
-    """Recorders that run or were not closed, and their leftovers."""
+    """Recorders that still run or were not closed, and their unfinished files."""
     run, manifest = examination.run, examination.manifest
     for owner in manifest.owners:
         beat = examination.heartbeats.get(owner.rank, {})

@@ -23,13 +23,12 @@ class Finding:
     what: str
     where: str
     message: str
-    repair: str | None = None  # None: it can do nothing
+    repair: str | None = None  # what `repair` does; None: nothing
     action: Callable[[], object] | None = field(default=None, repr=False, compare=False)
     repaired: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("severity", "what", "where", "message", "repair", "repaired")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name != "action"}
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
@@ -40,12 +39,12 @@ def worst(findings: Iterable[Finding]) -> Severity | None:
 
 @dataclass
 class Examination:
-    """A run directory as it was when the examination began, and the findings. `rows` counts the
-    rows of intact parts by table."""
+    """A run directory at the beginning of the examination, and the findings. `rows` counts the rows
+    of intact parts by table."""
 
     run: Path
     manifest: Manifest
-    recording: dict[Owner, str]  # whose recorder may still be alive → why
+    recording: dict[Owner, str]  # recorder that may still be alive → why
     heartbeats: dict[int, dict[str, Any]]
     findings: list[Finding]
     rows: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""Follow a live run: what has changed since the last update. For `watch`, `demo` and `train`."""
+"""Follows a live run and reports what has changed, for `watch`, `demo` and `train`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ GONE_SECONDS = 30.0  # how long a run may be unreadable before it counts as dele
 class AlertEvent:
     """An alarm whose state has changed, and the state of the run at that `time` (Unix time).
 
-    `started` and `ended` are when the steps of its last episode ended, in Unix time; `ended` is
-    None while it fires. `link` leads to the alarm in the dashboard, where its address is known.
+    `started` and `ended` are the times of the first and the last step of its last episode; `ended`
+    is None while the alarm fires. `link` is the address of the alarm in the dashboard, if known.
     """
 
     time: float
@@ -44,7 +44,7 @@ class AlertEvent:
 
     @property
     def event_id(self) -> str:
-        """An id that is the same for every delivery of the event, also by another `watch`. A run
+        """An id that is the same for every delivery of the event, even by another `watch`. A run
         may stall twice after one step, so the id of a stall includes the age of the last row."""
         alert = self.alert
         key = [
@@ -75,10 +75,8 @@ class AlertEvent:
 
 @dataclass(frozen=True)
 class RunUpdate:
-    """The state of the run and the alarms that have changed since the last update.
-
-    In the first update everything is a change, old episodes included.
-    """
+    """The state of the run and the alarms that have changed since the last update. In the first
+    update every alarm has changed, even if it is resolved."""
 
     state: RunState
     events: tuple[AlertEvent, ...]
@@ -90,8 +88,8 @@ class Follower:
     """Reads a run repeatedly, in any state: missing, running, finished, dead.
 
     `waiting` says why there is no run yet. A run that can no longer be read keeps its last state
-    for GONE_SECONDS; then it is stalled, and over. `dashboard` is the URL of the dashboard, or of
-    the run's page there.
+    for GONE_SECONDS; then it counts as stalled and over. `dashboard` is the URL of the dashboard,
+    or of the run's page in it.
     """
 
     path: Path
@@ -193,8 +191,7 @@ def _stage(alert: AnyAlert) -> tuple[str, str, int]:
 
 
 def _resolve(alert: AnyAlert, step: int | None) -> AnyAlert:
-    """The event for an alarm whose cause is gone: the run has continued, or its steps were
-    undone."""
+    """The alarm as resolved: the run has continued, or its steps were undone."""
     *earlier, (start, _) = alert.episodes
     episodes: Any = (*earlier, (start, step))
     return replace(alert, state="resolved", episodes=episodes)
@@ -214,7 +211,7 @@ class Monitor:
         self._thread.start()
 
     def poll(self) -> tuple[str | None, list[dict[str, Any]]]:
-        """Phase at the last update, and the alarms that changed since the last call, as dicts."""
+        """The phase at the last update, and the alarms that have changed since the last call."""
         with self._lock:
             news, self._news = self._news, []
             return self._phase, news

@@ -45,9 +45,9 @@ class Headline:
 
 
 class Trouble(NamedTuple):
-    """The input of a headline. `alerts` are the alarms of `account` and `stalled`; `course` is the
-    course of the outcome; `damaged` are unreadable files; `logged` are the names of the metrics if
-    no rule can judge any of them."""
+    """The input of a headline. `alerts` are the alarms of `account` and `stalled`; `course` is that
+    of the outcome; `damaged` are unreadable files; `logged` are the names of the metrics if no rule
+    can judge any of them."""
 
     verdict: str
     alerts: Sequence[AnyAlert]
@@ -55,7 +55,7 @@ class Trouble(NamedTuple):
     events: Events
     life: Liveness
     course: Course = UNKNOWN
-    judged: bool = True  # whether a reward or a likelihood was measured, if anything was
+    judged: bool = True  # False if steps were recorded, but neither reward nor likelihood
     damaged: Collection[str] = ()
     logged: Sequence[str] = ()
 

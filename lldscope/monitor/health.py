@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..storage.heartbeats import Beats
 
 CHECK_SCHEMA = 1
-BASIS = {  # what a run without likelihoods is mainly judged by
+BASIS = {  # signal by which a run without likelihoods is judged → its name
     "reward": "reward", "entropy": "entropy", "grad_norm": "gradients",
     "response_tokens": "lengths",
 }
@@ -41,7 +41,7 @@ Verdict = Literal["healthy", "warning", "critical", "stalled", "insufficient"]
 
 
 def verdict(assessment: Assessment, life: Liveness) -> Verdict:
-    """As of the last row; a dead run is `stalled` unless it is critical."""
+    """The verdict as of the last row; a dead run is `stalled` unless it is critical."""
     of_rows = assessment.verdict
     dead = life.life in ("stalled", "failed") and of_rows != "critical"
     return "stalled" if dead else of_rows
@@ -54,10 +54,10 @@ class RunState:
     `alerts`: every alarm that ever fired, worst first; `events`: the troubles behind them, with
     their beginnings; `pending`: alarms about to fire. `look_alikes` and `look_alike_evidence` are
     by cause. `life`, `over`, `reason` and `last_row_age_seconds` are those of `Liveness`.
-    `damaged`: unreadable files; `dropped`: counts of lost data by reason. `headline`: cause and
-    action, a sentence each. `silenced`: firing alarms that are acknowledged (None) or snoozed
-    (until this Unix time). `missing`: what the trainer's adapter could not record → why; `unclear`:
-    which rows count is uncertain → why.
+    `damaged`: unreadable files → why; `dropped`: reason of a loss → count. `headline`: cause and
+    action, a sentence each. `silenced`: firing alarm → None if it is acknowledged, the end of its
+    snooze (Unix time) otherwise. `missing`: what the trainer's adapter could not record → why;
+    `unclear`: what is uncertain about which rows count → why.
     """
 
     run: str
@@ -85,9 +85,9 @@ class RunState:
     missing: dict[str, str] = field(default_factory=dict)
     unclear: dict[str, str] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
-    basis: tuple[str, ...] = ()  # which of BASIS were measured, and "others" where others were
-    trend: str = ""  # the course of the reward in a word, as `outcome.trend` has it
-    counted: str = "steps"  # what the steps are: "rows" of a log that does not tell them
+    basis: tuple[str, ...] = ()  # the names in BASIS that were measured, and perhaps "others"
+    trend: str = ""  # the course of the reward in a word, see `outcome.trend`
+    counted: str = "steps"  # the unit of a step: "rows" for a log without step numbers
 
     @property
     def firing(self) -> tuple[AnyAlert, ...]:
@@ -96,7 +96,7 @@ class RunState:
 
     @property
     def evidence_words(self) -> str:
-        """The grade of the evidence. Δ is not mentioned before it could have been measured."""
+        """The grade of the evidence in words. Δ is not mentioned before the first steps."""
         if self.evidence != "symptoms":
             return EVIDENCE[self.evidence]
         if self.verdict == "insufficient" and not self.over:
@@ -134,7 +134,7 @@ class RunState:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Self:
-        """The state that `to_dict` made, after JSON too. Raises KeyError or TypeError."""
+        """The opposite of `to_dict`, even after JSON. Raises KeyError or TypeError."""
         words = ("schema", "verdict_word", "phase_word")
         fields = {name: value for name, value in plain.items() if name not in words}
         fields["phases"] = tuple(PhaseSpan(**span) for span in plain["phases"])
@@ -158,7 +158,7 @@ def _stalled_alert(
     life: Liveness, last_step: int | None, events: Sequence[Mapping[str, Any]],
     sound: int | None = None,
 ) -> StalledAlert:
-    """`sound`: the last step before the steps that are spoiled."""
+    """The alarm of a dead run. `sound` is the last step before the spoiled steps."""
     why = in_one_line(life.reason or "") or "no reason was recorded"
     message = f"the run has {life.life}: {why}"
     advice = "Look at the job's own log; "
@@ -256,7 +256,7 @@ def full_length(run: Run, last_step: int) -> int:
 
 
 def vanished(state: RunState, why: str) -> RunState:
-    """The state of a run that can no longer be read, made from its last state."""
+    """The state of a run that can no longer be read, from its last state."""
     reason = f"the run cannot be read any more: {why}"
     life = Liveness("stalled", reason, state.last_row_age_seconds, over=True)
     others = [alert for alert in state.alerts if alert.rule != STALLED.id]

@@ -16,19 +16,17 @@ from ..storage.heartbeats import HEARTBEAT_LOST, Beats, process_exited
 
 Life = Literal["live", "finished", "failed", "stopped", "stalled"]
 
-# A run counts as stalled after both limits without a step: in seconds, and in usual steps.
+# A run counts as stalled if it is without a step for longer than both: seconds, and usual steps.
 ROW_LOST = 120.0
 ROW_LOST_STEPS = 10.0
-# The limit in seconds before the first step of an attempt, and before a usual step is known.
+# The limit in seconds until an attempt has its first step and a usual step is known.
 START_LOST = 3600.0
 
 
 @dataclass(frozen=True)
 class Liveness:
-    """Whether the run is still running, why not, and how old its last row is in seconds.
-
-    `over`: no more rows come unless somebody resumes the run.
-    """
+    """Whether the run is still running, the reason if not, and the age of its last row in seconds.
+    `over`: no more rows come unless somebody resumes the run."""
 
     life: Life
     reason: str | None
@@ -88,6 +86,6 @@ def _running(
 
 
 def _start_time(run: Run) -> float:
-    """When the last attempt began, Unix time; 0 where run.json does not say."""
+    """The Unix time at which the last attempt began; 0 if run.json does not say."""
     attempts = run.info.get("attempts") or [{}]
     return float(attempts[-1].get("started") or 0.0)

@@ -1,8 +1,8 @@
 """Sends alarms to URLs that apprise supports, and to a command, without blocking.
 
 Each destination has its own queue and thread, so a dead server delays nothing else. A URL is a
-secret: neither the URL nor an error text that may contain it is ever printed. Messages identify it
-by number and scheme.
+secret: neither a URL nor an error text that may contain one is ever printed. Messages identify a
+URL by number and scheme.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Service(Channel):
         logging.getLogger("apprise").propagate = False
         asset = apprise.AppriseAsset(app_id=f"lldscope/{__version__}", http_redirects=False)
         self._services = apprise.Apprise(asset=asset)
-        # The address of a Slack or Discord webhook is one of theirs to apprise.
+        # apprise itself recognizes the address of a Slack or Discord webhook.
         if not (self._services.add(url) or self._services.add(_json_address(url))):
             raise UsageError(
                 f"{name} is not a URL that apprise supports; supported forms: "
@@ -181,8 +181,8 @@ class Command(Channel):
         super().__init__("the --on-alert command", (), COMMAND_SECONDS)
 
     def deliver(self, event: AlertEvent) -> None:
-        # A file, not a pipe: a child that the command leaves behind may keep it open. And not the
-        # terminal, where a live block may be.
+        # Not a pipe, which a child that the command leaves behind may keep open; and not the
+        # terminal, which may show a live block.
         with tempfile.TemporaryFile() as output:
             try:
                 self._run(to_json(event.to_dict()) + "\n", output)
@@ -210,9 +210,9 @@ class Command(Channel):
 
 
 class Notifier:
-    """Sends every change of an alarm once to every channel, and again to URLs every `repeat`
-    seconds while it fires. Alarms of severity info are not sent. A context manager; its exit waits
-    a limited time for queued messages."""
+    """Sends every change of an alarm once to every channel, and while the alarm fires again to
+    URLs, every `repeat` seconds. Alarms of severity info are not sent. A context manager; its exit
+    waits a limited time for queued messages."""
 
     def __init__(
         self, urls: Sequence[str], command: str | None = None, repeat: float | None = None

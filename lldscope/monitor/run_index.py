@@ -1,9 +1,9 @@
 """The index of a root of runs (a folder or a URL): the line of each run in the list of runs.
 
-It lies in the user's cache and is never the truth. An entry counts only while the files of its run
-(`fingerprint`; for a remote run, the listing of `query.remote.find_remote`) and the code are
-unchanged; any other run is read anew. A lost, damaged or unwritable index costs only time.
-Processes that write at the same time merge: each includes what the other had written before.
+The index lies in the user's cache and is never the truth. An entry counts only while the files of
+its run (`fingerprint`; for a remote run, the listing of `query.remote.find_remote`) and the code
+are unchanged; any other run is read anew. A lost, damaged or unwritable index costs only time. A
+process that writes includes the entries that others have written before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .summary import Summary
 
 MOST_ROOTS = 50  # whose index is kept
-# Fingerprint; the time and the line of `Summary.row`; the summary as JSON, which takes longer.
+# Fingerprint; `last_time` and `row` of the summary; the summary as JSON, which is slow to parse.
 _Entry = tuple[str, float | None, dict[str, Any], str]
 _NONE: _Entry = "", None, {}, ""
 
@@ -66,8 +66,8 @@ class RunIndex:
         self._new[summary.name] = digest, summary.last_time, summary.row, text
 
     def save(self, names: Collection[str]) -> None:
-        """Write new entries, merged with those of other processes; `names` are the existing
-        runs."""
+        """Write new entries, merged with those of other processes; `names` are the runs that
+        exist."""
         if not self._new:
             return
         self._entries = {n: e for n, e in (self._read() | self._new).items() if n in names}
@@ -80,8 +80,8 @@ class RunIndex:
 
 def fingerprint(run: Path | str, every: bool = False) -> str:
     """A value that changes with the run: names, sizes and times of its files and folders, and of
-    its manifests or of `every` file. Empty if the run cannot be read. A part that rots on disk is
-    detected by readers, not here."""
+    its manifests or of `every` file. Empty if the run cannot be read. Readers detect a part that
+    rots on disk; this value does not change with it."""
     states = []
     folders = [f"{run}"] if every else [f"{run}", f"{run}/{MANIFEST_DIR}"]
     try:

@@ -23,9 +23,9 @@ from ..runs import Run, open_run, title
 from .health import RunState, check
 
 LAST = tuple(signals_in("list"))
-LATE = 20  # steps over which the list's order by reward and Δ is taken
+LATE = 20  # steps of the means of reward and Δ by which the list is sorted
 SHARE, READERS = 20, 8  # runs that a process reads at a time, and processes at most
-MOST_POINTS = 40  # of a line; a hundred pictures are sent with the list
+MOST_POINTS = 40  # of a line: the list is sent with a hundred lines
 Line = Sequence[tuple[float, float]]
 
 
@@ -89,8 +89,8 @@ def read_summary(name: str, path: Any, root: Any) -> Summary:
 
 
 def read_many(places: Mapping[str, Any], root: Any) -> Iterator[Summary]:
-    """The summaries of several runs by name, in any order; of more than two SHAREs, by a process on
-    each core. Judging a run is mostly Python, so threads would not help."""
+    """The summaries of several runs by name, in any order. More than two SHAREs are read by a
+    process on each core: judging a run is mostly Python, so threads would not help."""
     names = [*places]
     shares = [{n: places[n] for n in names[i : i + SHARE]} for i in range(0, len(names), SHARE)]
     workers = min(os.cpu_count() or 1, len(shares) - 1, READERS)
@@ -115,7 +115,7 @@ def _read_share(places: Mapping[str, Any], root: Any) -> list[Summary]:
 
 
 def read_summaries(places: Mapping[str, Any], root: Any) -> Iterator[Summary]:
-    """The same in this process: signals of short runs are computed together."""
+    """The same in this process. Signals of short runs are computed together."""
     from ..query.contents import RunBatch
 
     folder = root if isinstance(root, Path) else Path(tempfile.gettempdir())  # of remote copies

@@ -33,8 +33,8 @@ MOST_ROWS = 1_000_000  # of a run in a batch
 
 
 class Contents:
-    """Tables and signals of the valid parts of one run, starting from those in the `cache`. The
-    first signals may be left to a `batch`."""
+    """Tables and signals of the valid parts of one run. The first signals come from the `cache`;
+    without a cached entry, a `batch` may compute them."""
 
     def __init__(
         self, run: Path, info: Info, remote: RemoteCopy | None, cache: SignalCache | None,
@@ -46,16 +46,16 @@ class Contents:
         self.db = Database(run)
         self.run, self.batch = run, batch
         self._engine: SignalEngine | None = None
-        self._defined: int | None = None  # the version of the parts that tables are defined over
+        self._defined: int | None = None  # version of the parts over which tables are defined
         if cache is not None:
             self.parts.parts = cache.load(self._id, self.db)
         self._sizes = sizes_of(info)
         starts = Starts(self.parts.parts, self._sizes)
-        self._limits = starts.limits  # that the signals rest on
-        self._starts: tuple[object, Starts] = None, starts  # as of a state of the parts
+        # The state of the run from which the signals were computed.
+        self._limits, self._last_training_step = starts.limits, starts.last_training_step
+        self._starts: tuple[object, Starts] = None, starts  # state of the parts → their recorders
         # The last step that has signals, if all went well.
         self._last = max((p.last_step for p in self.parts.parts), default=-(2**31))
-        self._last_training_step = starts.last_training_step  # that the signals rest on
 
     def close(self) -> None:
         self.db.close()
@@ -69,10 +69,8 @@ class Contents:
         self.db.forget_signals()
 
     def ingest(self, manifest: Manifest, info: Info) -> bool:
-        """Read what the manifests list now; True if rows or signals have changed.
-
-        Raises duckdb.Error if the rows cannot be read at all.
-        """
+        """Take over the parts that the manifests list now; True if rows or signals have changed.
+        Raises duckdb.Error if the rows cannot be read at all."""
         self._sizes = sizes_of(info)
         self.parts.recheck_missing()
         has_changed = self.parts.update(manifest)
@@ -83,7 +81,8 @@ class Contents:
         return has_changed
 
     def _compute_dirty(self) -> bool:
-        """Compute signals from the first dirty step on, and check new parts; True if any was."""
+        """Compute signals from the first dirty step on, and check new parts. True if a step was
+        dirty."""
         limits = self.starts().limits
         for key in limits.keys() | self._limits.keys():
             if limits.get(key) != self._limits.get(key):
@@ -97,7 +96,7 @@ class Contents:
         return dirty
 
     def _compute(self) -> None:
-        """Signals from the first dirty step on, from the parts that hold such steps."""
+        """Compute signals from the first dirty step on."""
         first_step = self.parts.dirty_from or 0
         if (n := self._training_rows()) < len(steps := self.db.columns()["step"]):
             first_step = min(first_step, steps[n].as_py())
@@ -137,13 +136,13 @@ class Contents:
         return n
 
     def trained_columns(self) -> dict[str, Any]:
-        """The signals up to the last step that was trained: an evaluation after it says nothing of
-        a step."""
+        """The signals up to the last step that was trained. A later row is of an evaluation, and of
+        no step."""
         n = self._training_rows()
         return {name: column[:n] for name, column in self.db.columns().items()}
 
     def accept(self, tables: Mapping[str, pa.Table]) -> None:
-        """Take the signals of all rows, which a batch has computed."""
+        """Take over the signals of all rows from a batch."""
         for name, table in tables.items():
             self.db.put(name, table)
         self._last = max((p.last_step for p in self.parts.parts), default=self._last)
@@ -166,10 +165,7 @@ class Contents:
 
     def without_damaged(self, action: Callable[[], _T]) -> _T:
         """Run an action that reads parts. If a part cannot be read, exclude the part and run the
-        action again.
-
-        Parts that were merged meanwhile are replaced by those that the manifest lists now.
-        """
+        action again. Parts that were merged meanwhile give way to those the manifest lists now."""
         while True:
             try:
                 return action()
@@ -194,13 +190,13 @@ class Contents:
 
 
 class RunBatch:
-    """Short runs below a folder whose signals are yet to be computed: together, since what they
-    cost alone is mostly DuckDB's planning."""
+    """Short runs below a folder, whose signals are computed together: for a short run alone, most
+    of the time is DuckDB's planning."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._engine: SignalEngine | None = None
-        self._waiting: dict[Contents, int] = {}  # to their rows
+        self._waiting: dict[Contents, int] = {}  # run → its number of rows
 
     def close(self) -> None:
         if self._engine is not None:
@@ -212,8 +208,8 @@ class RunBatch:
         return rows >= ENOUGH_ROWS or len(self._waiting) >= ENOUGH_RUNS
 
     def takes(self, contents: Contents) -> bool:
-        """Whether the signals of a run are computed here. One that was resumed, or has many rows,
-        computes its own."""
+        """Whether the batch computes the signals of a run. A run that was resumed, or has many
+        rows, computes its own."""
         self._waiting.pop(contents, None)
         parts = contents.parts.parts
         rows = sum(part.rows for part in parts)
@@ -224,7 +220,7 @@ class RunBatch:
         return True
 
     def compute(self) -> None:
-        """Give the runs their signals. If that fails, each computes its own with its next
+        """Compute the signals of the runs. If this fails, each run computes its own at its next
         refresh."""
         runs, self._waiting = [*self._waiting], {}
         if not runs:
@@ -234,7 +230,7 @@ class RunBatch:
         self._engine = self._engine or SignalEngine(self._root)
         try:
             tables = self._engine.signals_of([(c.run, c.parts.trusted()) for c in runs])
-        except duckdb.Error:  # a file of one that cannot be read
+        except duckdb.Error:  # some file cannot be read
             return
         for contents, of_run in zip(runs, tables, strict=True):
             contents.accept(of_run)

@@ -28,15 +28,14 @@ class Database:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        # Measured signals as pyarrow tables, in the order of steps.
-        # DuckDB reads them there.
+        # Measured signals in the order of steps; DuckDB reads these tables where they are.
         self._stored: dict[str, pa.Table] = {}
-        self.cuts: list[int] = []  # rows of the signals from which on they were replaced
+        self.cuts: list[int] = []  # each time signals were replaced: the first row replaced
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """Opened when it is first used: a verdict needs none, unless the run has scalars."""
+        """The database, opened at first use: a verdict needs none, unless the run has scalars."""
         if self._connection is None:
             connection = duckdb.connect(":memory:")
             confine(connection, self._run)
@@ -76,8 +75,8 @@ class Database:
         return dict.fromkeys(SIGNALS.names, nothing) | stored
 
     def define_tables(self, parts: list[Part], starts: Starts) -> None:
-        """Define tables over the valid parts, the views that read them, and `attempts`: what each
-        recorder recorded, and from which step on it was given up."""
+        """Define tables over the valid parts, the views that read them, and `attempts`: the steps
+        that each recorder recorded, and the step from which its rows were given up."""
         self.execute("DELETE FROM attempts")
         if rows := ", ".join(
             f"({', '.join(map(str, owner))}, {first}, {last}, "
@@ -105,7 +104,7 @@ class Database:
         self._show(name)
 
     def tokens_seen(self) -> float | None:
-        """As of the last step; None if no tokens were ever counted."""
+        """The tokens seen up to the last step; None if no tokens were ever counted."""
         table = self._stored.get("signals")
         if not table or "tokens_seen" not in table.column_names:
             return None
@@ -165,15 +164,15 @@ def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -
 
 def scan(paths: Iterable[Path], select: str = "FROM") -> str:
     """A query for the rows of Parquet files. Parts of earlier versions state bounds of floats that
-    leave NaN out (`part.columns_without_floats`); DuckDB is kept from believing them."""
+    leave NaN out (`part.columns_without_floats`); `can_have_nan` tells DuckDB not to trust them."""
     nan = ", can_have_nan=true" if DUCKDB_2 else ""
     files = ", ".join(quote(str(path)) for path in paths)
     return f"{select} read_parquet([{files}], union_by_name=true{nan})"
 
 
 def in_columns(table: str, *queries: str) -> str:
-    """A query for the rows of others in the registry's columns of a table: those that a part lacks
-    are NULL, those that this version does not know are ignored."""
+    """A query for the rows of other queries, with the columns that the registry gives the table. A
+    column that a part lacks is NULL; a column that this version does not know is ignored."""
     columns = ", ".join(map(_comparable, arrow_schema(table)))
     union = "".join(f" UNION ALL BY NAME ({query})" for query in queries)
     return f"SELECT {columns} FROM (FROM empty_{table}{union})"
@@ -200,7 +199,8 @@ def queries_of(
 
 
 def _comparable(column: pa.Field) -> str:
-    """A column for a SELECT. DuckDB 1 compares one that was computed row by row, and leaves others
-    to a file's bounds or to pyarrow, which know no NaN; x − 0 is x, −0 and NaN included."""
+    """A column for a SELECT. DuckDB 1 leaves the comparison of a stored column to a file's bounds
+    or to pyarrow, which know no NaN. It compares a computed column itself, and x − 0 is x, for −0
+    and NaN as well."""
     is_float = pa.types.is_floating(column.type)
     return f"{column.name} - 0 AS {column.name}" if is_float and not DUCKDB_2 else column.name

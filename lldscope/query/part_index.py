@@ -51,11 +51,12 @@ class PartIndex:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """The same as long as the same parts count and can be read; a remote run never says so."""
+        """A value that stays the same as long as the same parts count and can be read; of a remote
+        run it never does."""
         return (self.version, *self.damaged) if self._remote is None else (object(),)
 
     def read(self, beats: Beats | None = None) -> Manifest:
-        """The manifests as they are now, after heartbeats that were read before."""
+        """The manifests as they are now. `beats` are heartbeats that were read before."""
         return layout.read_manifest(self._run, self._manifests, beats)
 
     def update(self, manifest: Manifest) -> bool:
@@ -67,9 +68,9 @@ class PartIndex:
         # Compare whole parts: a copy that was trained on has other parts of the same names.
         before, listed = set(self.parts), set(parts)
         removals = [p for p in self.parts if p not in listed]
-        # A merged part holds rows that were counted before; only new rows need new signals. A
-        # manifest says by checksum that just this part, not another of its name, was merged. One
-        # that was merged before it could be read was not counted.
+        # A merged part holds rows that were counted before; only new rows need new signals. By its
+        # checksum the manifest says that this very part, not another of its name, was merged. A
+        # part that was merged before it could be read was not counted.
         merged: dict[tuple[str, Owner], list[Part]] = defaultdict(list)
         counted: set[Part] = set()
         for p in removals:
@@ -87,14 +88,14 @@ class PartIndex:
                 else:
                     self.mark_dirty(p.first_step)
         removals = [p for p in removals if p not in counted]
-        for p in removals:  # with rows that are in no part any more
+        for p in removals:  # their rows are in no part any more
             self.mark_dirty(p.first_step)
         self.parts = parts
         self.version += 1
         return True
 
     def update_merged(self) -> bool:
-        """Read the manifests again if listed parts are missing: a writer may have merged the parts.
+        """If listed parts are missing, read the manifests again: a writer may have merged them.
         True if any part has changed."""
         listed = (f"{p.table}/{p.file}" for p in self.parts)
         is_gone = any(name in self.damaged and not (self._run / name).exists() for name in listed)

@@ -1,8 +1,8 @@
 """Runs on S3-compatible storage or any other file system of fsspec.
 
-A `RemoteCopy` copies what is asked for into a temporary folder, and the run is read there: small
-files again at each sync, sealed parts once, because they never change. Nothing is ever written into
-a remote run.
+A `RemoteCopy` copies the requested files into a temporary folder, where the run is read: small
+files at each sync, sealed parts once, because they never change. Nothing is ever written into a
+remote run.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class RemoteCopy:
     def sync(self) -> None:
         """Copy the small files that have changed. Raises RunNotFound or LldscopeError."""
         listed: dict[str, str] = {}
-        # Heartbeats say how long the manifests are at least, and these how long the events are:
-        # fetch the index before the files it lists.
+        # A heartbeat tells the least length of a manifest, and a manifest that of the events: what
+        # tells a length is copied first.
         for folder in (HEARTBEAT_DIR, MANIFEST_DIR, *layout.STREAM_DIRS, ""):
             names = {
                 f"{folder}/{file}".lstrip("/"): _state(info)
@@ -125,7 +125,8 @@ class RemoteCopy:
                 self._states.pop(name, None)
 
     def _write(self, name: str, content: bytes) -> None:
-        """Replace a small file, unless it is the same: the manifest is then read anew."""
+        """Replace a small file. An equal one stays, because a new manifest is read from its start.
+        """
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists() or target.read_bytes() != content:

@@ -1,8 +1,8 @@
 """A DuckDB that reads one run directory and nothing else, and answers within bounds.
 
-DuckDB itself keeps queries inside the directory (`allowed_directories`, which follows links before
-it judges). What it does not forbid there is writing, so `statement` decides which queries are run
-at all, and they are run in a transaction that cannot write.
+DuckDB itself keeps queries inside the directory (`allowed_directories` is checked after links are
+followed). DuckDB would allow writing there, so `statement` refuses queries that write, and the
+others run in a transaction that cannot write.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class Answer(NamedTuple):
 
 
 def rows(db: duckdb.DuckDBPyConnection, query: str) -> Answer:
-    """The answer as Python values, taken piece by piece; raises UsageError if it gets too large. Of
-    columns with one name the later ones get a number. Dates, times and intervals are texts, in UTC:
-    Python has no infinite ones, no months, and few years."""
+    """The answer as Python values, taken piece by piece; raises UsageError if it gets too large. If
+    several columns have one name, the later ones get a number. Dates, times and intervals become
+    texts, in UTC: Python has no infinite dates, no months, and few years."""
     db.execute(query)
     exact = [_is_exact(kind) for _, kind, *_ in db.description or ()]
     if not all(exact):

@@ -1,7 +1,7 @@
 """Signals of long runs, cached on disk: sealed parts never change, nor do their signals.
 
-An entry of the cache says which parts its signals were computed from, and has a Parquet file per
-table of signals. Signals of newer rows are computed as for a live run.
+An entry lists the parts from which its signals were computed, and has a Parquet file per table of
+signals. Signals of newer rows are computed as for a live run.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class SignalCache:
         self._cache = Cache(folder, MAX_RUNS)
 
     def load(self, run_id: Any, database: Database) -> list[Part]:
-        """Load the cached signals of a run into its database; returns the parts they are of, none
-        if there is no valid entry. Copies of a run share its id, so the entry may be of another
-        copy: the reader compares part by part (`PartIndex.update`)."""
+        """Load the cached signals of a run into its database. Returns the parts from which they
+        were computed; none without a valid entry. Copies of a run share its id, so the entry may be
+        of another copy: the reader compares part by part (`PartIndex.update`)."""
 
         def read(folder: Path, state: dict[str, Any]) -> list[Part]:
             from pyarrow import parquet as pq  # only where there is something to load

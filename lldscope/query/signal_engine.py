@@ -1,10 +1,10 @@
 """The signals of a range of steps, computed by a DuckDB that holds one range at a time.
 
-Every view is a table of its own: one statement of them all takes several times as long to plan.
-Actions, by far the most rows, stay in their files; each view that needs them reads its columns.
+Every view is a table of its own: one statement for all views takes several times as long to plan.
+Actions, by far the most rows, stay in their files, where each view reads the columns it needs.
 
-A live run asks for one small range after another, each of which takes longer to plan than to
-compute. Such ranges share their tables, so that the views are planned once.
+A live run asks for one small range after another, and each takes longer to plan than to compute.
+Such ranges share their tables, so that the views are planned once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .sandbox import confine, quote
 from .starts import Starts
 from .views import ROLLOUT_VIEWS, SIGNAL_TABLES, STEP_VIEWS, view_sql
 
-FEW_ROWS = 100_000  # in a range: up to here, what DuckDB does to be fast takes longer than it saves
-STEPS = 1 << 32  # more than the numbers of all steps that a run can have
+FEW_ROWS = 100_000  # in a range: for fewer, DuckDB's optimizer and threads cost more than they save
+STEPS = 1 << 32  # the number of 32-bit steps: each run of a batch has such a range
 
 
 class SignalEngine:
@@ -65,10 +65,8 @@ class SignalEngine:
         last: int,
         tokens_before: float | None,
     ) -> Iterator[tuple[str, pa.Table]]:
-        """For each of VIEWS those columns that were measured from step `first` to `last`, in the
-        order of steps.
-
-        `parts` are the valid ones of the run, `tokens_before` the tokens of earlier steps.
+        """Each of VIEWS with its measured columns from step `first` to `last`, in the order of
+        steps. `parts` are the valid parts of the run, `tokens_before` the tokens of earlier steps.
         """
         parts = [p for p in parts if p.last_step >= first and p.first_step <= last]
 
@@ -81,11 +79,8 @@ class SignalEngine:
     def signals_of(
         self, runs: Sequence[tuple[Path, Sequence[Part]]]
     ) -> list[dict[str, pa.Table]]:
-        """For each run its signals, by VIEWS, where all rows of its parts count. Such an engine
-        serves nothing else.
-
-        The views know of steps alone, so the steps of each run become a range of their own.
-        """
+        """The signals of each run, by VIEWS; all rows of its parts must count. An engine that does
+        this does nothing else. Views know only steps, so each run gets a range of steps."""
         parts = [part for _, of_run in runs for part in of_run]
         self._db.execute("CREATE OR REPLACE TABLE files (filename VARCHAR, moved BIGINT)")
         if parts:
@@ -155,7 +150,8 @@ class SignalEngine:
                 yield name, self._db.sql(rows).to_arrow_table()
 
     def _put(self, table: str, rows: str, exists: bool, some: bool, kind: str = "TABLE") -> None:
-        """Replace the rows of a table that exists, by `some` or by none, or create it with them."""
+        """Create a table with these rows. If it `exists`, replace its rows; without `some` rows,
+        only remove the old ones."""
         if not exists:
             if (before := self._kinds.get(table, kind)) != kind:
                 self._db.execute(f"DROP {before} {table}")
@@ -170,15 +166,15 @@ class SignalEngine:
             self._filled.add(table)
 
     def _execute(self, name: str, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of a statement, which is planned once as long as it has the same words."""
+        """The rows of a statement, which is planned again only if its text has changed."""
         if self._plans.get(name) != sql:
             self._db.execute(f"PREPARE {name} AS {sql}")
             self._plans[name] = sql
         return self._db.execute(f"EXECUTE {name}").fetchall()
 
     def _imported_means(self) -> str:
-        """The signals that are among the scalars, for a SELECT: the mean of the run's own rows or,
-        where these have none, the one that was imported from another trainer's log."""
+        """For a SELECT, the signals that are among the scalars: the mean of the run's own rows, or
+        else the mean imported from another trainer's log."""
         scalars = self._db.execute("SELECT DISTINCT name FROM scalars").fetchall()
         names = [c.name for c in SIGNALS.columns if c.kind == "float" and (c.name,) in scalars]
         return "".join(f"coalesce({n}, means['{n}']) AS {n},\n" for n in names)

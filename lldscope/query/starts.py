@@ -1,9 +1,9 @@
-"""Which rows count where a rank recorded a step more than once.
+"""Which rows count if a rank has recorded a step more than once.
 
-A run that resumes as a whole goes back to a checkpoint. From the first step that a rank records
-again, its earlier rows were given up. A rank that comes back alone goes on beside its sisters: it
-replaces only the steps that it records again. The whole run has resumed once every rank is in the
-new attempt; until then no row counts as given up.
+A run that resumes as a whole goes back to a checkpoint. The earlier rows of a rank, from the first
+step that it records again, were given up. A rank that comes back alone goes on beside its sisters:
+it replaces only the steps that it records again. The whole run has resumed once every rank is in
+the new attempt; until then no row was given up.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..storage.part import STEP_TABLES, Owner, Part
 
 @dataclass
 class Group:
-    """Parts that share a rule for which rows count: rows before step `limit`, and of steps that no
-    part of `replaced` has."""
+    """Parts of which the same rows count: those before step `limit`, of steps that no part of
+    `replaced` has."""
 
     limit: int | None
     parts: list[Part] = field(default_factory=list)
@@ -31,13 +31,13 @@ class Group:
 
 
 class Starts:
-    """The recorders of a run, by the parts that they sealed; `sizes` are the ranks of each attempt,
-    where they are known.
+    """The recorders of a run, by the parts that they sealed; `sizes` are the numbers of ranks of
+    the attempts, if known.
 
     spans     recorder → its first and last step; an incomplete step counts
     resumes   attempt → its first step, of those in which the run began or resumed
     limits    (attempt, rank) → the step from which on its rows were given up
-    unclear   attempt → the ranks that were in the run before and are not in it
+    unclear   attempt → the ranks of earlier attempts that are not in it
 
     `last_training_step` is the last step that was trained (−2³¹ if none was): later rows that count
     are of evaluations or scalars.
@@ -65,7 +65,7 @@ class Starts:
             if attempt not in self.unclear or min(ranks) in of_ranks
         }
         self.limits: dict[tuple[int, int], int] = {}
-        limits: dict[int, int] = {}  # of the ranks, in attempts before the one that is looked at
+        limits: dict[int, int] = {}  # rank → the limit of its rows in earlier attempts
         for attempt, of_ranks in reversed(firsts.items()):
             self.limits |= {(attempt, rank): limit for rank, limit in limits.items()}
             if attempt in self.unclear:
@@ -80,10 +80,10 @@ class Starts:
         self.last_training_step = max(ends, default=-(2**31))
 
     def groups(self, table: str, parts: Sequence[Part]) -> Iterator[Group]:
-        """The parts of a table with rows that count, by which of their rows do.
+        """The parts of a table with rows that count, grouped by the rows that do.
 
         An evaluation at a step is of the policy with which the step begins. An attempt that resumes
-        there resumes with that policy, so the evaluation counts, unless it was done again.
+        at this step begins with the same policy, so the evaluation counts, unless it was repeated.
         """
         is_eval = table in ("evals", "eval_questions")
         evidence = (table,) if is_eval else STEP_TABLES
@@ -115,12 +115,12 @@ class Starts:
         yield from groups.values()
 
     def _replaces(self, later: Owner, owner: Owner, is_eval: bool) -> bool:
-        """Whether a recorder replaces single steps of another, rather than all from one on."""
+        """Whether a recorder replaces single steps of another, and not all from a limit on."""
         beside = later.attempt == owner.attempt or later.attempt in self.unclear
         return owner.precedes(later) and (beside or is_eval)
 
     def sentences(self) -> dict[str, str]:
-        """What is unknown about the run → why."""
+        """Each open question about the run → why it is open."""
         present = defaultdict(list)
         for owner in self.spans:
             present[owner.attempt].append(owner)

@@ -1,7 +1,8 @@
 """Refuses statements that do more than read, by their kind and their parse tree.
 
-DuckDB forbids the rest (`sandbox.confine`) but for two holes: a COPY or INSERT inside WITH writes
-even in a read-only transaction, and some functions run a text as SQL on a connection of their own.
+DuckDB forbids most of it (`sandbox.confine`), with two exceptions: a COPY or INSERT inside WITH
+writes even in a read-only transaction, and some functions run a text as SQL on a connection of
+their own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import duckdb
 from ..core.errors import UsageError
 
 MOST_CHARACTERS = 100_000  # of a statement
-# Planning takes time and memory that DuckDB bounds by nothing, and looks at no clock meanwhile.
+# DuckDB bounds neither time nor memory of planning.
 MOST = {"JOIN": 30, "SELECT_NODE": 300, "SET_OPERATION_NODE": 300, "STAR": 100}
 
 _ONLY_SELECT = "Give exactly one SELECT (or DESCRIBE, SHOW, SUMMARIZE): query only reads."
@@ -31,7 +32,7 @@ def insist_on_select(db: duckdb.DuckDBPyConnection, query: str) -> None:
     if len(query) > MOST_CHARACTERS:
         raise UsageError(f"The SQL has {len(query):,} characters; {MOST_CHARACTERS:,} are allowed.")
     try:
-        query.encode()  # what a shell gave is not always UTF-8
+        query.encode()  # an argument from a shell is not always UTF-8
         statements = duckdb.extract_statements(query)
     except (duckdb.Error, ValueError) as error:
         raise UsageError(f"The SQL cannot be read. {error}") from None

@@ -9,10 +9,10 @@ from ..storage.part import STEP_TABLES
 
 SQL = resources.files(__package__) / "sql"
 SIGNAL_TABLES = (*STEP_TABLES, "retention", "evals", "scalars")  # of signals
-# Views of rollouts, which anybody may query.
+# Views of rollouts, which are open to users' queries.
 ROLLOUT_VIEWS = ("group_totals", "response_class", "response_likelihood", "response_retention")
-# Views of steps, each of them read once. What is stored of a run, and a live run only appends to,
-# are the last two, as `signals` and `action_signals`.
+# Views of steps, each computed once. The last two are stored, as `signals` and `action_signals`; a
+# live run only appends to these.
 STEP_VIEWS = (
     "action_totals",
     "step_likelihood",

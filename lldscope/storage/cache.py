@@ -2,9 +2,9 @@
 
     FOLDER/<digest of the key>/state.json, and whatever files the entry consists of
 
-The caches lie in the reader's own folder, which only its user can read, and never in a run. An
-entry is valid only for the code that wrote it; its reader checks that the files are the same. A
-damaged entry, or one that cannot be written, costs time only.
+The caches lie in the user's own folder, which nobody else can read, and never in a run. An entry
+is valid only for the code that wrote it; whoever loads it checks that the files of the run are the
+same. A damaged entry, or one that cannot be written, costs only time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Few parts instead of many: tiered compaction, by the recorder of a manifest or after its end.
 
-The level of a part is ⌊log₁₆ of the number of seals it spans⌋. As soon as the newest parts up to
-some level are at least 16 and together reach the next level, they are merged into one part. So a
+The level of a part is ⌊log₁₆ of the number of seals it spans⌋. The newest parts up to some level
+are merged into one part as soon as they are at least 16 and together reach the next level. So a
 manifest has at most 15 parts of a level, and a row is written once per level.
 
 While a recorder is alive, it alone merges the parts of its manifest; after its end,
@@ -68,13 +68,13 @@ def newest(parts: Sequence[Part], max_bytes: int) -> Sequence[Part]:
 
 @dataclass
 class Compacted:
-    """What a compaction did. `files_*` and `bytes_*` are those of the parts that count."""
+    """The result of a compaction. `files_…` and `bytes_…` are of the parts that count."""
 
     files_before: int = 0
     files_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    files_removed: int = 0  # merged away, here or by a process that was killed
+    files_removed: int = 0  # replaced by a merged part, now or before a process was killed
     skipped: dict[str, str] = field(default_factory=dict)  # manifest or part → reason
 
 
@@ -100,8 +100,8 @@ def still_writing(run: Path, owner: Owner, manifest: Manifest) -> str | None:
 def compact(run: Path) -> Compacted:
     """Merge the parts of every recorder that has ended, and remove the files they replace.
 
-    A damaged manifest is skipped: parts that it no longer lists may lie between those that it
-    lists. Raises OSError.
+    A damaged manifest is skipped: between the parts it lists may lie parts whose line is lost.
+    Raises OSError.
     """
     result = Compacted()
     manifest = layout.read_manifest(run)
@@ -158,9 +158,7 @@ def _groups(parts: Sequence[Part]) -> list[list[Part]]:
 
 def _remove_leftovers(run: Path, owners: set[Owner], result: Compacted) -> list[Part]:
     """Remove what ended recorders and this compaction left behind; return the parts that count.
-
-    Readers that are using a removed file read the manifests again.
-    """
+    Readers that are using a removed file read the manifests again."""
     manifest = layout.read_manifest(run)
     for file in unlisted_files(run, manifest):
         owner = file.name.owner

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..core.errors import LldscopeError
 from . import json_files
 
-# What a system says of a call that a file system does not have, rather than of a full disk.
+# Errors of a call that the file system does not support; a full disk gives others.
 _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.EIO)
 
 

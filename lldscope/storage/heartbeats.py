@@ -14,7 +14,7 @@ from . import json_files
 from .part import Owner
 
 HEARTBEAT_DIR = "heartbeat"
-HEARTBEAT_LOST = 30.0  # seconds without a heartbeat before its process counts as lost
+HEARTBEAT_LOST = 30.0  # seconds without a heartbeat until its process counts as lost
 
 HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
 
@@ -44,7 +44,7 @@ def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None
 
 
 def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[int, dict[str, Any]]:
-    """Rank → its last heartbeat. One that cannot be read is left out, and added to `damaged`."""
+    """Rank → its last heartbeat. An unreadable heartbeat is left out, and added to `damaged`."""
     beats = {}
     for path in sorted((run / HEARTBEAT_DIR).glob("r*.json")):
         if (match := HEARTBEAT_NAME.fullmatch(path.name)) is None:

@@ -16,7 +16,7 @@ from .part import Part, PartName, part_name, quarantine_reason
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_compatible: dict[str, Any] = {}  # table → the schema of the last file that had a right one
+_compatible: dict[str, Any] = {}  # table → the last compatible schema of a file
 
 MISSING = "the file is missing"
 
@@ -79,13 +79,13 @@ def _is_compatible(actual: pa.DataType, declared: pa.DataType) -> bool:
     return any(kind(actual) and kind(declared) for kind in kinds)
 
 
-# Why a file is in a table's folder that no manifest lists.
+# Why a table's folder holds a file that no manifest lists.
 UNFINISHED = "a file that was never finished; its writer ended while writing it"
 MERGED_AWAY = "its rows are in a merged part"
 UNPUBLISHED = "a merged part that was never listed; what it was made of still counts"
 COVERED = "a merged part spans its seal, and no manifest says that it holds its rows"
 UNSEALED = "it was never listed, and is no intact part of this name"
-REMOVABLE = (UNFINISHED, MERGED_AWAY, UNPUBLISHED)  # no row is lost with it
+REMOVABLE = (UNFINISHED, MERGED_AWAY, UNPUBLISHED)  # removing such a file loses no row
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Small files of a run directory: read in whatever state they are, written whole or by the line.
+"""Small files of a run directory: read in any state, written as a whole or line by line.
 
-Reading opens only regular files inside the run: no symlink that leads outside, no pipe, no device.
+Only regular files inside the run are opened: no symlink that leads outside, no pipe, no device.
 Small files have a maximum size. A file that cannot be read raises ValueError with the reason, so
 that a reader can report it and go on.
 
@@ -220,8 +220,8 @@ def append_line(path: Path, value: Any) -> None:
 def append_text(path: Path, text: str) -> None:
     """Append one JSON line and its checksum with a single write, and make it durable.
 
-    If the last line was cut off by a kill or a full disk, the new one starts on its own line.
-    Raises OSError if the disk did not accept all of it, and then leaves nothing of it behind.
+    If a kill or a full disk cut off the last line, the new one starts on a line of its own. Raises
+    OSError if the disk did not accept the whole line; then nothing of the line stays in the file.
     """
     line = with_checksum(text)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

@@ -120,8 +120,8 @@ def read_run(
 
 
 def try_read_run(run: Path, damaged: dict[str, str], place: str) -> dict[str, Any]:
-    """The content of run.json; empty, and reported in `damaged`, if it is lost and there are
-    manifests. Raises as `read_run` does if there are none."""
+    """The content of run.json. If run.json is lost and there are manifests, the result is empty
+    and the loss is added to `damaged`. Without manifests it raises as `read_run` does."""
     try:
         return read_run(run, damaged, place)
     except NewerSchema:
@@ -138,7 +138,7 @@ def try_read_run(run: Path, damaged: dict[str, str], place: str) -> dict[str, An
 
 
 def new_run(now: float, **fields: Any) -> dict[str, Any]:
-    """The content of a new run.json, as of a Unix time; a field that is not given is None."""
+    """The content of a new run.json, created at a Unix time; fields that are not given are None."""
     identity = {"schema": SCHEMA_VERSION, "id": uuid.uuid4().hex}
     others = ("name", "group", "trainer", "config", "correct_rule", "world_size", "attempts")
     state = ("status", "reason", "ended")
@@ -170,10 +170,10 @@ def read_manifest(
 ) -> Manifest:
     """The parts that count now, over all attempts and ranks, in the order they were committed.
 
-    With a `reader`, only what was appended since its last use is read. The heartbeats `beats` must
-    have been read before.
+    With a `reader`, only lines appended since its last use are read. `beats` are heartbeats that
+    were read before.
     """
-    # Before the manifests, which only grow.
+    # Read before the manifests, which only grow.
     reported = reported_lines(read_heartbeats(run) if beats is None else beats)
     result = (reader or ManifestReader(run)).read()
     for owner, lines in reported.items():
@@ -188,14 +188,14 @@ def read_manifest(
 
 
 def missing_heartbeats(manifest: Manifest, ranks: Collection[int]) -> dict[str, str]:
-    """Heartbeat → the words that it is missing, for each rank that has sealed something and is not
-    in `ranks`, those with a heartbeat. A recorder writes its heartbeat before anything else."""
+    """Missing heartbeat → the words for that. `ranks` are those with a heartbeat. Every other rank
+    that has sealed something has lost its own: a recorder writes its heartbeat first."""
     sealed = {owner.rank for owner, lines in manifest.owners.items() if lines}
     return {file_of(rank): MISSING for rank in sealed - {*ranks}}
 
 
 def reported_lines(beats: Beats) -> dict[Owner, int]:
-    """Recorder → the least number of lines of its manifest, as the heartbeats report it."""
+    """Recorder → the number of lines that its manifest has at least, according to heartbeats."""
     reported: dict[Owner, int] = {}
     for beat in beats.values():
         lines = beat.get("lines")

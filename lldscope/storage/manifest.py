@@ -42,7 +42,7 @@ class Manifest:
     replaced   (table, file) that merged parts replace → the checksum it was listed with (None if
                it had none, or its line cannot be read)
     closed     the recorders that committed everything before they ended
-    owners     recorder → how many complete lines its manifest has
+    owners     recorder → number of complete lines of its manifest
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -61,7 +61,7 @@ def manifest_path(run: Path, attempt: int, rank: int, start: int = 1) -> Path:
 
 
 def owner_of(file: str) -> Owner | None:
-    """Whose manifest it is, by its name; None if it is none."""
+    """The recorder of a manifest, by the name of the file; None if it is no manifest."""
     match = _MANIFEST_NAME.fullmatch(file)
     return Owner.parse(match[1]) if match else None
 
@@ -84,7 +84,7 @@ def commit(
     """Append one line: from here on the parts of `add` count, and those of `remove` do not.
 
     `closed` states that this recorder has nothing left to write. `after` is the number of the last
-    line that the caller knows of; that of the new one is returned. Raises OSError.
+    line that the caller knows. Returns the number of the new line. Raises OSError.
     """
     line: dict[str, Any] = {"time": json_files.now(), "parts": {p.table: p.entry() for p in add}}
     if remove:
@@ -99,8 +99,8 @@ def commit(
 
 
 def _cut_torn_line(path: Path) -> int:
-    """Remove the last line if a killed writer did not complete it: it never counted. Returns the
-    number of the last line; 0 if it has none."""
+    """Remove the last line if a killed writer left it incomplete: it never counted. Returns the
+    number of the line that is last now; 0 without a number."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         size = os.fstat(handle).st_size
@@ -119,7 +119,7 @@ def line_number(line: bytes) -> int:
 
 
 class ManifestReader:
-    """Reads the manifests of a run repeatedly; each time only what was appended since."""
+    """Reads the manifests of a run repeatedly, each time only the lines appended since."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -145,7 +145,7 @@ class ManifestFile:
     """The commits of one manifest, replayed as far as they have been read.
 
     `active` are the parts that count, by (table, file), in the order they were committed; `offset`
-    is how many bytes have been read; `damage` is what is wrong with the file, if anything is.
+    is the number of bytes read; `damage` is what is wrong with the file, None if nothing is.
     """
 
     def __init__(self, run: Path, attempt: int, rank: int, start: int = 1) -> None:
@@ -209,7 +209,7 @@ class ManifestFile:
         return None
 
     def _apply(self, line: dict[str, Any], has_checksum: bool) -> None:
-        # An unknown table is one of a later version, if the line has a checksum.
+        # In a line with a checksum, an unknown table is one of a later version.
         parts = [
             self._part(table, entry, has_checksum) for table, entry in line["parts"].items()
             if table in TABLES or not (has_checksum and _TABLE_NAME.fullmatch(table))

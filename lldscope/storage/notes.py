@@ -1,10 +1,10 @@
-"""What people say of a run, kept with it: notes.jsonl, one JSON object a line.
+"""What people say of a run, kept in its notes.jsonl, one JSON object a line.
 
-A line has `time` (Unix time) and `kind`. A line about an alarm has its `rule` and `step`, the first
-step of the episode: an acknowledgement ends when the alarm fires anew. Its kinds are `acknowledge`;
-`snooze`, with `until` (Unix time); `heard`, which takes back the earlier lines. A line about the
-run has `text`. Its kinds are `name` and `note`, of which the last counts and an empty one clears
-it; `tag` and `untag`.
+A line has `time` (Unix time) and `kind`. A line about an alarm also has `rule` and `step`, the
+first step of the episode: an acknowledgement ends when the alarm fires anew. Its kind is
+`acknowledge`; `snooze`, with `until` (Unix time); or `heard`, which takes back the earlier lines. A
+line about the run has `text`. Its kind is `name` or `note` (the last one counts, an empty one
+clears it), `tag` or `untag`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def write_note(
 
 
 def write_about(run: Path, kind: str, text: str) -> None:
-    """Append what is said of the run itself. Raises UsageError for a text that is too long, or a
-    tag that is empty, and LldscopeError if the run cannot be written."""
+    """Append a note about the run itself. Raises UsageError for a text that is too long or an empty
+    tag, and LldscopeError if the run cannot be written."""
     text = text.strip()
     if len(text) > LONGEST[kind]:
         raise UsageError(f"A {kind} has at most {LONGEST[kind]:,} characters, not {len(text):,}.")
@@ -81,8 +81,8 @@ def silenced(
 
 
 def about(notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What was said of the run itself: its `name` and `note`, if there are any, and its `tags` in
-    the order in which they came."""
+    """The notes about the run itself: its `name`, its `note` and its `tags` in the order in which
+    they came; each only if there is one."""
     last: dict[str, str] = {}
     tags: dict[str, None] = {}
     for note in notes:

@@ -29,8 +29,8 @@ class ObjectStore:
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless there is one of that name; False if there is.
 
-        The content must be unique to this writer: if an answer is lost, the content tells whose
-        object it is.
+        The content must be unique to this writer: if the store's answer is lost, the content tells
+        who wrote the object.
         """
         with plain_errors(self.url, "written"), suppress(FileExistsError):
             self.url.filesystem.pipe_file(self._at(name), content, mode="create")
@@ -50,7 +50,7 @@ class ObjectStore:
         return {paths[p]: a for p, a in answers.items() if not isinstance(a, Exception)}
 
     def listing(self, folder: str) -> dict[str, Any]:
-        """Name → what the store says of each object in a folder, in its order."""
+        """Name of each object in a folder → what the store says of it, in the store's order."""
         with plain_errors(self.url):
             self.url.filesystem.invalidate_cache()
             try:

@@ -31,7 +31,7 @@ _PART_NAME = re.compile(f"({OWNER})" + r"-(\d+)(?:-(\d+))?(?:-k(\d+))?\.parquet"
 
 class Owner(NamedTuple):
     """The recorder of a manifest and its parts. A rank that comes back alone, while its sisters go
-    on, records the attempt that they are in: `start` counts its starts in that attempt."""
+    on, records in their attempt: `start` counts its starts in that attempt."""
 
     attempt: int
     rank: int
@@ -194,7 +194,7 @@ def remove_parts(run: Path, parts: Iterable[Part]) -> None:
 
 
 def quarantine_reason(run: Path, part: Part) -> str | None:
-    """Why `lldscope doctor --repair` moved a part into quarantine; None if it did not."""
+    """Why `lldscope doctor --repair` moved a part into quarantine; None for any other part."""
     reason = run / QUARANTINE_DIR / f"{part.table}-{Path(part.file).stem}.txt"
     try:
         with json_files.open_inside(reason, run) as file:

@@ -1,6 +1,6 @@
 """Addresses of runs on S3-compatible storage, or any other file system of fsspec.
 
-An address may hold secrets: `str(url)` leaves them out, and messages show only that.
+An address may hold secrets: messages show `str(url)`, which leaves them out.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def place_of(path: str | os.PathLike[str] | Url) -> Path | Url:
 
 @contextmanager
 def plain_errors(url: Url, what: str = "read") -> Iterator[None]:
-    """Whatever a file system raises becomes one sentence without the text of the error, which may
-    hold an address with its secrets. `what` could not be done: read, written."""
+    """Turn any error of a file system into one sentence without the error's own text, which may
+    hold an address with secrets. `what` could not be done: read, written."""
     try:
         yield
     except LldscopeError:

@@ -31,7 +31,7 @@ from ..query.statement import columns_of, insist_on_select
 log = logging.getLogger("lldscope")
 
 QUERY_SECONDS = 10.0
-CUTS = 10  # prefixes of a run on which a rule must give the same answers as on all of it
+CUTS = 10  # prefixes of a run on which a rule must give the same answers as on the whole run
 NO_RATE = "user rule: false-alarm rate unknown"
 
 _REQUIRED = {"id": str, "severity": str, "query": str, "message": str, "advice": str}
@@ -131,8 +131,7 @@ def _rule(table: dict[str, Any], query: RuleQuery, where: str) -> Rule:
 
     @once
     def measure(e: Evidence) -> Measurement:
-        """Evaluate the rule. A rule that cannot be evaluated does not hold; other rules are
-        unaffected."""
+        """Evaluate the rule. If that fails, the rule does not hold; other rules go on."""
         answer: dict[int, float] = {}
         try:
             answer = query(e.signals)
@@ -172,8 +171,8 @@ def _first_sentence(text: str) -> str:
 
 
 def looks_ahead(query: RuleQuery, signals: Any) -> int | None:
-    """Length of a prefix of the signals on which the query answers differently than on all rows;
-    None if CUTS prefixes agree. Such a rule gives other alarms live than afterwards."""
+    """The length of a prefix of the signals on which the query answers differently than on all
+    rows: such a rule gives other alarms live than afterwards. None if CUTS prefixes agree."""
     complete = query(signals)
     for cut in np.unique(np.linspace(1, len(signals), CUTS + 1, dtype=int)[:-1]).tolist():
         part, upto = query(signals.iloc[:cut]), int(signals["step"].iloc[cut - 1])

@@ -79,7 +79,7 @@ class _Commands(click.Group):
             from importlib.metadata import entry_points
             from importlib.util import find_spec
 
-            # What setuptools leaves in a checkout lists them for any Python that is started there.
+            # The metadata that setuptools leaves in a checkout lists them for any Python there.
             commands = [
                 command
                 for command in entry_points(group="lldscope.commands", name=name)
@@ -91,7 +91,7 @@ class _Commands(click.Group):
                     'pip install -e ".[train,dash]"'
                 )
             return commands[0].load()
-        # A module cannot be called as the keyword is.
+        # `import` is a keyword and cannot be the name of a module.
         module = f"{name}_" if name == "import" else name
         return getattr(import_module(f".{module}", __name__), module)
 
@@ -121,7 +121,7 @@ def _onset(run: Run) -> Onset | None:
 
 @click.group(
     cls=_Commands,
-    commands=dict.fromkeys(COMMANDS),  # their names, among which click finds the one that was meant
+    commands=dict.fromkeys(COMMANDS),  # the names, for click's suggestions
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog='Tab completion: eval "$(_LLDSCOPE_COMPLETE=bash_source lldscope)", or zsh_source, '
     "fish_source.",
@@ -133,7 +133,7 @@ def cli(ctx: click.Context) -> None:
 
     A log of any trainer: lldscope diagnose LOG. A run recorded by lldscope: lldscope check RUN.
     """
-    # What the trainer uses of the analyzer, which it does not import.
+    # The trainer uses these parts of the analyzer without importing them.
     ctx.obj = {"monitor": _monitor, "alarms": _alarms, "onset": _onset}
 
 
@@ -146,7 +146,7 @@ def main() -> None:
     """Entry point: every error a user can cause is one sentence on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # As click has it: a locale of ASCII alone is one that nobody has set.
+            # As in click: an ASCII locale is one that nobody has set.
             ascii_only = codecs.lookup(stream.encoding).name == "ascii"
             stream.reconfigure(encoding="utf-8" if ascii_only else None, errors="backslashreplace")
     try:

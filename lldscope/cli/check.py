@@ -88,5 +88,5 @@ def nagios_line(state: RunState, code: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """Nagios takes what follows a bar for performance data, and a second line for long output."""
+    """One line without bars: Nagios takes text after a bar for performance data."""
     return plain(text).replace("|", "/")

@@ -119,7 +119,7 @@ def _show_signals(answer: dict[str, Any]) -> None:
             place = point if isinstance(point, str) else f"{point:,.10g}"
             last = [_difference(gap)] if two else []
             rows.append([name if i == 0 else "", place, *map(short, values), *last])
-    # More columns than a terminal has room for are readable only uncut.
+    # Columns beyond the width of a terminal are readable only uncut.
     print_table(head, rows, range(1, len(head)), wide=len(labels) > MOST_FITTING)
     for of in answer["signals"]:
         there = [any(v is not None for v in column) for column in zip(*of["values"], strict=True)]

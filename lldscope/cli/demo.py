@@ -1,7 +1,7 @@
-"""`lldscope demo`: everything on one machine: two trainings, the dashboard, the alarms.
+"""`lldscope demo`: two trainings, the dashboard and the alarms on one machine.
 
-Trains the built-in tiny policy twice from the same warm start and seed, side by side in two
-processes: as it goes wrong, and cured. Everything shown is trained and recorded while one watches.
+Trains the built-in tiny policy twice from the same warm start and seed, in two processes: once it
+goes wrong, once it is cured. Nothing that is shown was trained or recorded before.
 """
 
 from __future__ import annotations
@@ -137,15 +137,15 @@ def _child(words: tuple[str, ...], log: Path) -> Iterator[subprocess.Popen[bytes
 
 
 def _follow(arms: list[Arm]) -> None:
-    """Print each alarm when it is raised, and now and then a line about each training, until both
-    have ended."""
+    """Print each alarm, and every so many steps a line about each training, until both have
+    ended."""
     from .views import alert_text, status_line
 
     out = console(stderr=True)
     lines = dict.fromkeys((arm.name for arm in arms), -1)
     is_over = False
     while not is_over:
-        # Before they are read, so that the last rows are.
+        # Before the runs are read, so that the last rows are read, too.
         is_over = all(arm.process.poll() is not None for arm in arms)
         for arm in arms:
             if (update := arm.follower.poll()) is None:

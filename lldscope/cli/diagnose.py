@@ -1,4 +1,4 @@
-"""`lldscope diagnose SOURCE…`: what any log says of its run, whatever its format."""
+"""`lldscope diagnose SOURCE…`: what is wrong with a run, from a log of any format."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def diagnose(
         sys.exit(_judge_all(source, request, several.runs, as_json, fail_on))
     with open_run(place) as run:
         facts = post_mortem(run)
-        if not any(map(is_address, source)):  # the log, and not its import in the cache
+        if not any(map(is_address, source)):  # name the log, not its import in the cache
             facts = replace(facts, run=replace(facts.run, place=" ".join(source)))
         answer = brief(run, facts)
     if as_json:
@@ -110,8 +110,8 @@ def _judge_all(
 
 
 def run_of(sources: tuple[str, ...], request: ImportRequest) -> Any:
-    """The run itself, or the cached import of another log, made again if the log has changed.
-    Raises SeveralRuns if the source holds several runs and none is named."""
+    """The run itself, or for any other log its import in the cache, made anew if the log has
+    changed. Raises SeveralRuns if the source holds several runs and none is named."""
     if len(sources) == 1 and not is_fetched(sources[0]):
         place = place_of(sources[0])
         if place.is_dir():

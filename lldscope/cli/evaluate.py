@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..evaluation.scoring import EvaluatedRun
 
 LABELS = ("held", "recovered", "declined", "collapsed", "grey", "degraded")
-FAULTS = "faults"  # column of the table; --json tells them apart
+FAULTS = "faults"  # column of the table for all faults; --json lists each
 
 
 @click.command()
@@ -141,7 +141,7 @@ def _cells(rule: dict[str, Any], labels: list[str]) -> list[str]:
 
 
 def _firing_count(counts: dict[str, list[int]], label: str) -> str:
-    """How many runs of an outcome, or of all faults together, fired."""
+    """In how many runs of an outcome, or of all faults together, the alarm fired."""
     pairs = [c for name, c in counts.items() if (name if name in LABELS else FAULTS) == label]
     return _of([sum(column) for column in zip(*pairs, strict=True)])
 

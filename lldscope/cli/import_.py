@@ -91,8 +91,8 @@ def import_(
 def local_paths(
     sources: tuple[str, ...], request: ImportRequest, follow: bool
 ) -> tuple[tuple[Path, ...], ImportRequest]:
-    """The sources as paths, and the request with the run that an address names. Sources at an
-    address are fetched first."""
+    """The sources as paths, and the request with the run that an address names. A source at an
+    address is fetched."""
     from dataclasses import replace
 
     from ..importers.addresses import is_address, located

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.numbers import plural
 from ..core.terminal import console, paragraph
 from ..runs import open_run
 from .shared import RunPath, print_json, warn_of_damage
@@ -50,8 +51,7 @@ def _show(result: Result) -> None:
         for line in _lines(finding):
             out.print(paragraph(out, line, 2))
         out.print()
-    n = len(result.findings)
-    out.print(f"{n} {'finding' if n == 1 else 'findings'}, {len(result.passed)} checks passed")
+    out.print(f"{plural(len(result.findings), 'finding')}, {len(result.passed)} checks passed")
     names = {"passed": result.passed, "switched off by the settings": result.declared}
     lines = [f"{title}: {', '.join(of)}" for title, of in names.items() if of]
     lines += [f"not checked: {check} needs {needs}" for check, needs in result.unseen.items()]
@@ -62,9 +62,8 @@ def _show(result: Result) -> None:
 def _lines(finding: Finding) -> list[str]:
     first, last = finding.first_step, finding.last_step
     where = f"step {first}" if first == last else f"steps {first} to {last}"
-    rows = f"{finding.rows:,} {'row' if finding.rows == 1 else 'rows'}"
     return [
-        f"violated: {finding.asks} ({rows}, {where})",
+        f"violated: {finding.asks} ({plural(finding.rows, 'row')}, {where})",
         f"effect: {finding.effect}",
         *(f"setting: {name} = {value}" for name, value in finding.settings.items()),
         *("  " + ", ".join(f"{k} {repr(v) if isinstance(v, str) else v}" for k, v in row.items())

@@ -53,6 +53,7 @@ def mcp(root: Path) -> None:
 
 def tools(root: Path) -> list[Callable[..., Any]]:
     """The tools; they read below one folder."""
+
     def below(name: str) -> Path:
         """A path below the root; raises LldscopeError for any other."""
         try:

@@ -1,4 +1,4 @@
-"""`lldscope query RUN SQL`: questions that no other command answers."""
+"""`lldscope query RUN SQL`: one SELECT over the tables of a run."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _write_csv(answer: Answer) -> None:
     """NULL is empty; NaN and Inf are `nan`, `inf` and `-inf`, as `lldscope export` writes them."""
     import numpy as np
 
-    # A FLOAT with the digits that it has, and no more.
+    # A FLOAT gets only the digits that it has.
     singles = [i for i, kind in enumerate(answer.types) if kind == "FLOAT"]
     lines = StringIO()
     writer = csv.writer(lines, lineterminator="\n")

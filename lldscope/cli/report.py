@@ -26,7 +26,7 @@ output_option = click.option(
 
 
 def format_option(default: str) -> Any:
-    """The option --format. `default` is written without it and without a file's name."""
+    """The option --format; `default` is the help's text for output without a file's name."""
     return click.option(
         "--format", "kind", type=click.Choice([*dict.fromkeys(SUFFIXES.values())]),
         help=f"[default: by the file's name; {default}]",
@@ -34,7 +34,7 @@ def format_option(default: str) -> Any:
 
 
 def form_of(file: Path | None, kind: str | None) -> str:
-    """The format, by the option or by the file's name. Raises if this file cannot have it."""
+    """The format, by the option or by the file's name. Raises if it does not suit the file."""
     if kind is None and file is not None and file.suffix.lower() not in (*SUFFIXES, ""):
         raise click.UsageError(
             f"{file.name}: a report is .html, .md or .json; --format writes one under any name. "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import UsageError
+from ..core.numbers import plural
 from ..runs import open_run
 from .shared import print_json, print_table
 
@@ -36,14 +37,10 @@ def list_rules(file: Path | None, as_json: bool) -> None:
         return
     print_table(
         ("rule", "severity", "fires after", "clears after", "looks at"),
-        [(r.id, r.severity, _steps(r.for_steps), _steps(r.clear_steps), ", ".join(r.needs))
-         for r in every],
+        [(r.id, r.severity, plural(r.for_steps, "step"), plural(r.clear_steps, "step"),
+          ", ".join(r.needs)) for r in every],
         wide=False,
     )
-
-
-def _steps(count: int) -> str:
-    return f"{count} step{'s' if count > 1 else ''}"
 
 
 def _about(rule: Rule) -> dict[str, Any]:
@@ -82,8 +79,7 @@ def test(file: Path, runs: tuple[str, ...], as_json: bool) -> None:
         print_json({"schema": RULES_SCHEMA, "rules": rule_ids, "results": results})
     else:
         print_table(("rule", "run", "fires"), [(r["rule"], r["run"], _fires(r)) for r in results])
-        n = len(declared)
-        click.echo(f"{n} {'rule' if n == 1 else 'rules'} can be used.", err=True)
+        click.echo(f"{plural(len(declared), 'rule')} can be used.", err=True)
     sys.exit(1 if has_failed else 0)
 
 

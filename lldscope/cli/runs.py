@@ -17,8 +17,7 @@ from .shared import NO_RUNS, RunPath, here, print_json, print_table, progress, v
 if TYPE_CHECKING:
     from ..monitor.summary import Summary
 
-
-FEW = 20  # runs that are read without a bar, in a second or so
+FEW = 20  # runs that are read without a progress bar, in a second or so
 
 
 @click.command()
@@ -38,12 +37,11 @@ def runs(root: Path | None, as_json: bool) -> None:
 
 
 def rows_below(root: Any) -> list[dict[str, Any]]:
-    """A row for each run under a folder or at an address, from the index beside the runs or from
-    the runs."""
+    """A row for each run under a folder or at an address, from the index or from the run itself."""
     from ..monitor.run_index import RunIndex, fingerprint
     from ..query.remote import find_remote
 
-    # Before the rows are read, so that later changes are not missed.
+    # The states before the rows, so that no later change is missed.
     if isinstance(root, Url):
         urls = find_remote(root)
         remote = {url.relative_to(root).as_posix(): url for url in urls}
@@ -60,7 +58,7 @@ def rows_below(root: Any) -> list[dict[str, Any]]:
         for summary in _read(new, root):
             index.put(summary, states[summary.name])
             rows[summary.name] = summary.row
-    finally:  # of many new ones, those that were read before somebody lost patience
+    finally:  # after Ctrl-C, keep the runs that were read
         index.save(rows)
     return [row for row in rows.values() if row is not None]
 
@@ -68,7 +66,7 @@ def rows_below(root: Any) -> list[dict[str, Any]]:
 def _read(places: dict[str, Any], root: Any) -> Iterator[Summary]:
     if not places:
         return
-    from ..monitor.summary import read_many  # which judges: the index is read without
+    from ..monitor.summary import read_many  # slow to import, and not needed for the index
 
     with progress(length=len(places), hidden=len(places) <= FEW) as bar:
         for summary in read_many(places, root):

@@ -1,4 +1,4 @@
-"""What commands share: the type of RUN, common options, tables, warnings about damage."""
+"""Shared by commands: the type of RUN, common options, tables, warnings about damage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.palette import NO_ALARM, VERDICTS
 from ..core.terminal import console, plain
 from ..storage.url import Url, place_of
 
-NAME_WIDTH = 32  # characters of names that stand in one line
+NAME_WIDTH = 32  # characters of a name in a table
 
 
 class RunPath(click.Path):
@@ -100,10 +100,10 @@ def print_table(
     head: Sequence[str], rows: Iterable[Sequence[Any]], right: Container[int] = (),
     wide: bool = True,
 ) -> None:
-    """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; a
-    dash stands for None. Names in `head` are safe already. `right` are the columns of numbers. A
-    table that is not `wide` fits the terminal: long cells go on in the next line. Names, in the
-    first column, are cut, since their rest in a line of its own could pass for a message."""
+    """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; None
+    becomes a dash. Names in `head` are safe already. `right` are the columns of numbers. A table
+    that is not `wide` fits the terminal: long cells go on in the next line. Names, in the first
+    column, are cut: the rest of a name in a line of its own could pass for a message."""
     from rich.console import JustifyMethod
     from rich.table import Table
     from rich.text import Text

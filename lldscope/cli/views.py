@@ -1,4 +1,4 @@
-"""What `check`, `runs` and `watch` print for people."""
+"""The output of `check`, `demo` and `watch` for people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def status_line(state: RunState) -> Text:
 
 
 def phase_words(phase: str | None) -> str:
-    """The phase to name beside a verdict; empty without a sign of LLD."""
+    """The phase in words, for beside a verdict; empty without a sign of LLD."""
     return "" if phase in (None, "healthy") else f"phase {PHASES[phase].word}"
 
 
@@ -122,7 +122,7 @@ def _print(out: Console, lines: Iterable[Text | str], style: str | None = None) 
 
 
 def _look_alikes(state: RunState) -> Iterator[str]:
-    """A line for each cause that the log supports, with its evidence; then a line for each other
+    """A line with the evidence of each cause that the log supports, then a line for each other
     answer."""
     by_answer: dict[str, list[str]] = {}
     for name, answer in state.look_alikes.items():
@@ -157,10 +157,8 @@ def _precision(run: Run, state: RunState) -> Iterator[str]:
 
 
 def signal_table(run: Run, width: int = 100) -> Table:
-    """The main signals: label, sparkline over the whole run, first, last, smallest, largest.
-
-    The sparkline gets shorter where `width` is small.
-    """
+    """The main signals: label, sparkline over the whole run (shorter for a small `width`), first,
+    last, smallest, largest."""
     signals = run.columns()
     rows = []
     for name, label in signals_in("check").items():
@@ -187,8 +185,8 @@ def alert_text(
     out: Console, alert: AnyAlert, silenced: Mapping[str, float | None] = MappingProxyType({}),
     step: str = "step",
 ) -> Text:
-    """An alarm in lines that fit: what and when, and, while it fires, what to do. `step` is the
-    unit's word."""
+    """An alarm in lines that fit: what and when, and, while it fires, what to do. `step` names the
+    unit."""
     start, resolved = alert.episodes[-1]
     sign = SEVERITIES[alert.severity]
     head = f"{sign.shape} {alert.severity} {alert.rule}"

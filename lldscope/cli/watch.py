@@ -115,7 +115,7 @@ def watch(
             # Alarms that were resolved before `watch` started are shown, but not sent.
             news = [e for e in update.events if not update.first or e.alert.state == "firing"]
             notifier.send(news, state.silenced)
-            # A run that has died may yet be resumed.
+            # A dead run may be resumed.
             alerts = (a for a in state.firing if not (state.over and a.rule == STALLED.id))
             if until == "firing" and any(a.severity >= fail_on for a in alerts):
                 break

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import palette
-from .schema import ACTION_SIGNALS, SIGNALS
+from .schema import ACTION_SIGNALS, UNITS
 
 ACTIONS_SHOWN = len(palette.ACTION_COLORS)  # turns drawn in the chart of Δ by action
 # Columns that are no signals: `figures.view` adds them to the table.
 EVIDENCE = "evidence"
 DELTA_OF_ACTION = "delta_of_action_{}"
-
-_UNITS = {c.name: c.unit for c in SIGNALS.columns}
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Chart:
 
 def _chart(id: str, title: str, note: str, *lines: Line, unit: str = "", **options: Any) -> Chart:
     """A chart; the unit is that of its first line unless `unit` is given."""
-    return Chart(id, title, unit or _UNITS[lines[0].column], note, lines, **options)
+    return Chart(id, title, unit or UNITS[lines[0].column], note, lines, **options)
 
 
 _CHARTS: tuple[Chart, ...] = (

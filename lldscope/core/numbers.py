@@ -22,8 +22,8 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def short(value: float | None, digits: int = 3) -> str:
-    """A number with `digits` significant digits: without an exponent below a million, above with a
-    plain one (1.5e6, 1e-5). An en dash stands for None and NaN: not measured."""
+    """A number with `digits` significant digits, without an exponent from 0.0001 to a million, and
+    otherwise with a plain one (1.5e6, 1e-5). None and NaN, not measured, become an en dash."""
     if value is None or math.isnan(value):
         return "–"
     form = ",.0f" if 10**digits <= abs(value) < 1e6 else f".{digits}g"
@@ -33,6 +33,11 @@ def short(value: float | None, digits: int = 3) -> str:
 def signed(value: float) -> str:
     """A difference, formatted as by `number`, with its sign."""
     return f"+{number(value)}" if value >= 0 else number(value)
+
+
+def plural(n: int, noun: str) -> str:
+    """A number with its noun: 1 step, 2 steps."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def percent(share: float) -> str:

@@ -371,6 +371,7 @@ action_signals: one row per RL step, action index and correctness
 """)
 
 SIGNALS, ACTION_SIGNALS = VIEWS.values()
+UNITS = {column.name: column.unit for column in SIGNALS.columns}
 
 Role = Literal["list", "check", "compare", "report", "apart"]
 """Where a signal appears: `list`, in the list of runs and in /metrics; `check` and `watch`;

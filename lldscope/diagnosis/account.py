@@ -2,12 +2,12 @@
 the outcome.
 
 *Seen* is the step at which the alarm first fired live after the trouble began. If the beginning is
-unknown, the last time counts, unless a milder alarm of the same trouble has fired without a gap
-since earlier.
+unknown, it is the last time that the alarm began to fire; or an earlier step, since which a milder
+alarm of the same trouble has fired without a gap.
 
 *Began* is, in hindsight, the break of the best broken line through the steps around
 (`changepoints`), with its 95 % interval. The line begins where the signal was best: otherwise the
-end of its improvement could be the best break. Nothing begins after it was seen.
+best break could be the end of the improvement. Nothing begins after it was seen.
 
 Causes and the fall are dated alike. A cause outside the policy (a dead tool, a lowered limit) may
 begin at the same step as the fall. A change of the policy itself must begin before the fall;
@@ -51,14 +51,14 @@ BREAKS = {
 }
 LOGARITHMIC = ("entropy", "grad_norm", "response_tokens", "kl")
 PHASES = {"lld-decay": "decay", "lld-collapse": "collapse"}
-# Rule → the graver one of the same thing, beside which it says nothing new.
+# Rule → the graver rule of the same trouble, beside which it says nothing new.
 GRAVER = {"reward-decline": "reward-crash"}
 
 HELD_OUT = ("eval-gap", "eval-loss")
 OUTCOME = ("reward-crash", "reward-decline")
-"""Rules that say that the outcome is lost, but not why."""
+"""Rules of a lost outcome, which do not tell the cause."""
 
-PLUNGE = 20.0  # × the deviation of Δ before; with a dead tool Δ falls by up to 18
+PLUNGE = 20.0  # × the deviation of Δ before; a dead tool lowers Δ by up to 18 ×
 PLUNGE_STEPS = 5  # before the loss of the outcome
 
 ALONGSIDE = {*OUTCOME, "step-change", "eval-gap", "eval-loss", "lld-decay", "lld-collapse"}
@@ -72,8 +72,8 @@ BACK = {rule.id for rule in RULES if rule.back}
 
 @dataclass(frozen=True)
 class Event:
-    """One trouble, as named by an alarm. It began at `onset_step` (95 % interval from `low` to
-    `high` if hindsight estimated one; None if unknown), was seen at `alarm_step`, and ended at
+    """One trouble, named by an alarm. It began at `onset_step` (None if unknown; `low` to `high` is
+    the 95 % interval, if hindsight estimated one), was seen at `alarm_step`, and ended at
     `end_step` (None while it lasts)."""
 
     rule: str
@@ -114,8 +114,8 @@ def events_of(
 
 
 def _episode(alarm: Alert, before: int | None) -> Span:
-    """The steps at which the alarm last fired and was resolved; a decay ends at the collapse that
-    it led to."""
+    """The steps at which the alarm last fired and was resolved. Of a decay that led to a collapse,
+    only episodes before the collapse count."""
     episodes = [e for e in alarm.episodes if before is None or e[0] <= before]
     return (episodes or alarm.episodes)[-1]
 
@@ -174,8 +174,8 @@ def _best_before(e: Log, values: d.Series, turn: int, alarm_step: int) -> int:
 
 
 def _plunge(e: Log, fall: Fall | None) -> Plunge | None:
-    """The step about the loss of the outcome in which correct responses lost most likelihood, if
-    that is far more than Δ deviated before (median absolute deviation)."""
+    """Of the steps around the loss of the outcome, the one in which correct responses lost most
+    likelihood, if that is far more than the deviation of Δ before (median absolute deviation)."""
     if fall is None:
         return None
     delta, rows = e.column("delta_correct"), e.between(fall.first - PLUNGE_STEPS, fall.latest)
@@ -317,8 +317,8 @@ class Account:
         return next((a for a in worst if a.rule != "reward-decline"), worst[0])
 
     def onset(self) -> Onset | None:
-        """The trouble to begin with: that of the first alarm, or of the held-out score if it fell
-        earlier. None if no warning has fired."""
+        """The trouble to look at first: that of the headline or the first alarm, or of the held-out
+        score if it fell earlier. None if no warning has fired."""
         alarms = [a for a in self.alerts if a.severity != "info"]
         first = self.explanation and self.explanation.alarm.rule
         named = [a for a in alarms if a.rule in (first, *HELD_OUT)] or alarms[:1]
@@ -348,9 +348,8 @@ class Account:
 
     def led_to_loss(self) -> list[tuple[int, Alert]]:
         """Possible causes of the current loss of the outcome, with the step at which each began,
-        most certain first. Of look-alikes only those count that the log supports.
-        Resolved alarms count too: in a broken run, broken values become the usual ones after a
-        while."""
+        most certain first. A look-alike counts only if the log supports it. Resolved alarms count
+        too: in a broken run, broken values become the usual ones after a while."""
         if (fall := self.fall()) is None:
             return []
         signs = []

@@ -15,7 +15,7 @@ from .outcome import LEARNS_WITHIN, RISES, outcome, solved
 from .phases import classify
 from .rule import Alert, Episode, Rule, Severity, State, episodes
 
-START = 40  # steps: a change in these is of learning to answer at all, if the reward rises
+START = 40  # steps: if the reward rises, changes in these come from learning to answer at all
 
 
 @once

@@ -39,8 +39,8 @@ from .rules.reward import unpaid
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
 BLOCK = 2048  # rows that are judged at a time
-KEEP = 64  # rows between two states of the judge that are kept, in case rows are replaced
-# Signals that say which signals are judged: with the first value of one, all is judged anew.
+KEEP = 64  # rows between two kept states of the judge, to which it returns if rows are replaced
+# Signals that decide which signals are judged: after the first value of one, all is judged anew.
 DECISIVE = ("reward", "success", "valid_searches", "tool_calls")
 
 
@@ -52,9 +52,9 @@ def default_arl(planned_steps: int | None) -> float:
 
 @dataclass(frozen=True)
 class Course:
-    """The course of the outcome: the share of its best that is left, whether it has fallen or
-    risen, and its `trend` in a word; components that were never paid; and whether updates have no
-    effect."""
+    """The course of the outcome: the `share` of its best that is left, whether it has fallen or
+    risen, and its `trend` in a word; components that were never paid (`unpaid`); and whether
+    updates have no effect."""
 
     share: float
     has_fallen: bool

@@ -1,10 +1,10 @@
 """The cause of a fall of the likelihood: LLD, or a look-alike.
 
-Precedence. A cause other than LLD explains a fall if it began no later than LAG steps after the
-fall (trailing means lag), at most WITHIN steps before it, and was not resolved before it. A cause
-inside the policy, such as responses that grow until a limit cuts them, must begin LEAD steps before
-the fall is seen; otherwise it is a consequence. While a fall is explained this way, no LLD rule
-holds and no LLD phase is entered.
+A cause other than LLD explains a fall if it began at most WITHIN steps before the fall and at most
+LAG steps after it (trailing means lag), and was not resolved before it. A cause inside the policy,
+such as responses that grow until a limit cuts them, must begin LEAD steps before the fall is seen;
+otherwise it is a consequence. While a fall is explained this way, no LLD rule holds and no LLD
+phase is entered.
 
 The fall begins where the decay test has reached FALL_SHARE of its threshold, or where the mean Δ is
 FALLS standard errors below 0 (conditions.py); it ends after ENDS steps without either.
@@ -37,7 +37,7 @@ def falls(e: Evidence) -> list[Episode]:
 @once
 def explained_elsewhere(e: Evidence) -> Flags:
     """Rows on which a cause other than LLD explains the fall of the likelihood. A pending cause
-    counts, too: LLD waits for it."""
+    counts, too: the alarm of LLD waits until the cause fires or not."""
     out = np.zeros(len(e.step), dtype=bool)
     ongoing = [fall for fall in falls(e) if fall.lasts(e.start)]
     for rule in CAUSES:
@@ -78,6 +78,6 @@ def explaining(e: Evidence, rule: Rule) -> Flags:
 
 @once
 def explanations(e: Evidence, rule: Rule) -> list[Episode]:
-    """The episodes of a cause that is strong enough, without a pending one."""
+    """The episodes in which a cause fired and was strong enough."""
     holds = explaining(e, rule)
     return episodes(e, holds, rule.firing(e, holds))

@@ -1,12 +1,12 @@
 """When decay and collapse began, in hindsight: change points of the likelihood, with intervals.
 
-The live classifier dates a phase from the rows up to the step at which it was recognised; this
-module dates it from the rows on both sides. It refines the boundaries of the live classifier and
-adds none. The likelihood of correct responses is modelled as piecewise linear: its level has kinks,
-and Δ, its change per step, has jumps. In a collapse the logarithm of the entropy has a kink at the
-same step; the gradient norm is not used, because it explodes later (Fig. 2: the fall accelerates at
-120, the explosion is at 145). The breaks are those of the best least-squares fit, by exhaustive
-search; an interval contains every break that the profile likelihood does not reject.
+The live classifier dates a phase from the rows up to the step at which it recognized the phase;
+this module dates it from the rows on both sides. It refines the boundaries of the live classifier
+and adds none. The likelihood of correct responses is modelled as piecewise linear: its level has
+kinks, and Δ, its change per step, has jumps. In a collapse the logarithm of the entropy has a kink
+at the same step; the gradient norm is not used, because it explodes later (Fig. 2: the fall
+accelerates at 120, the explosion is at 145). The breaks are those of the best least-squares fit, by
+exhaustive search; an interval contains every break that the profile likelihood does not reject.
 `docs/phases.md` says how often it contains the true step.
 """
 
@@ -25,7 +25,7 @@ from .phases import LEAVE, Phase, PhaseSpan
 STEPS_BEFORE = 100  # steps before a phase was recognised that are fitted
 STEPS_AFTER = 10  # steps after a collapse was recognised; later its curves saturate or rebound
 SEGMENT_STEPS = 5  # measured steps before the first break, between two, and after the last
-CANDIDATES = 300  # breaks that are tried, at most; of more steps every second is tried, or third …
+CANDIDATES = 300  # breaks that are tried, at most; of more steps, every second, third … is tried
 # Limits of the likelihood ratio of a break for 95 %. A jump: −2 ln(1 − √0.95) (Hansen, Econometrica
 # 68, 2000, Theorem 2). A kink: the 97.5 % point of χ² with one degree of freedom, because simulated
 # intervals with its 95 % point, 3.84, are too narrow: the correlation of the noise is estimated.
@@ -164,7 +164,7 @@ def fit(
     intervals = []
     for axis, step in enumerate(breaks):
         profile = total if n_breaks == 1 else total.min(axis=1 - axis)
-        # If the true break is earlier, the steps between have the noise of after the break.
+        # If the true break is earlier, the steps in between have the noise of the later segment.
         more = np.where(at < step, noise[axis + 1], np.where(at > step, noise[axis], 1.0))
         inside = at[profile <= total.min() + limit * np.maximum(more, 1.0)]
         intervals.append((int(step), int(inside[0]), int(inside[-1])))

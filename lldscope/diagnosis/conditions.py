@@ -19,15 +19,15 @@ FALL_STEPS = 40  # steps that the last SMOOTH are compared with to see the fall 
 LARGEST_GAIN = 4.0  # × the median size: gains above it are cut in means of Δ
 LARGEST_LOSS = 5.0  # × the largest gain: losses above it are cut in means of Δ
 CUT = 0.33  # of the rollouts: truncation
-CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen, if also by
+CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen, if by RISEN, too
 CLEAR_RISE = 4.0  # standard errors
-NEARLY_ALL = 0.9  # of what a share can rise by
+NEARLY_ALL = 0.9  # of the most that a share can rise by
 RISEN = f"{CLEAR_RISE:g} standard errors or {percent(NEARLY_ALL)} of the rest"
 CUT_STEPS = 5
 ENTROPY_FLOOR = 0.05  # × the entropy of the first SMOOTH steps: nearly none
-NO_ENTROPY = 1e-4  # nats/token: none, whatever it was at first
+NO_ENTROPY = 1e-4  # nats/token: none, whatever the entropy was at first
 SIGN_STEPS = 2  # in a row, before something counts as a second sign
-ALONE = 5  # steps that the reward is lost, where nothing beside it says so
+ALONE = 5  # steps that the reward is lost, if no second sign shows
 FAMILIES = 3  # at once: the policy breaks
 
 
@@ -118,9 +118,9 @@ def gradient_surges(e: Evidence) -> Flags:
 
 @once
 def against_first(e: Evidence, name: str, steps: int, first: int, least: float) -> d.Series:
-    """Trailing mean of a share, mean of its first steps, and the limit: `least` above the first
-    mean and beyond the largest noise so far, or by NEARLY_ALL of the rest: the noise may be that
-    of the rise itself (near a share of 1 there is little). Shape (3, N)."""
+    """Trailing mean of a share, mean of its first steps, and the limit, shape (3, N). The limit is
+    `least` above the first mean, and either beyond the largest noise so far or NEARLY_ALL of the
+    way to 1: the noise may be that of the rise itself (near a share of 1 there is little)."""
     now, early = e.cadence.rows(steps), e.cadence.rows(first)
 
     def statistics(values: d.Series) -> d.Series:
@@ -160,7 +160,7 @@ def entropy_gone(e: Evidence) -> Flags:
     """The entropy is nearly gone relative to the first steps, or nearly 0."""
     entropy, rows = e.column("entropy"), e.cadence.rows(usual.RECENT)
     level = on_measured(entropy, lambda v: d.trailing_median(v, rows, rows))
-    is_measured = d.accumulated(np.fmax, entropy) > 0  # some loops log 0 where they measure none
+    is_measured = d.accumulated(np.fmax, entropy) > 0  # some loops log 0 without measuring it
     return (entropy_left(e) <= 0.0) | ((level <= NO_ENTROPY) & is_measured)
 
 

@@ -31,7 +31,7 @@ STALE = 50  # rows without Δ after which the level is tested instead, if it is 
 BASELINE = 40  # measured steps before the level is tested
 SMOOTH = 5  # measured steps of the level's trailing mean
 TREND = 20  # measured steps over which a trend is a straight line, and no noise
-LEVEL_FLOOR = 0.2  # × the size of the level: a smaller fall is never called decay
+LEVEL_FLOOR = 0.2  # × the size of the level: a smaller fall is no decay
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def test(
     fall, limit = _level(level, arl, restarts)
     by_delta = _recently_measured(np.isfinite(delta))
     by_level = ~by_delta & ~np.isnan(limit)
-    # Where Δ is no longer measured and there is no level either, its last evidence stands.
+    # If neither Δ nor a level is measured any more, the last evidence of Δ stands.
     by_delta |= ~by_level & (d.total(np.isfinite(delta)) > d.USUAL_LEAST)
     basis: list[Basis | None] = [
         "delta" if a else "level" if b else None for a, b in zip(by_delta, by_level, strict=True)

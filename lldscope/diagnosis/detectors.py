@@ -3,9 +3,9 @@
 Entry t of every result uses entries up to t only. NaN stands for "not measured at this step"; such
 a step does not change the state of a detector.
 
-A series may come in blocks. What a statistic must know of the entries before a block is in cells of
+A series may come in blocks. A statistic keeps its memory of the entries before a block in cells of
 a `Tape`. A computation takes its cells in the same order in each block, so it must call the same
-functions in each, whatever the block holds. Without a tape every array is a whole series.
+functions for each block, whatever the block holds. Without a tape every array is a whole series.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ EVIDENCE_CAP = 10.0  # × the threshold: more evidence would only delay the end 
 USUAL = 100  # measured steps from which the unit of the score is taken
 USUAL_LEAST = 10  # measured steps before the first score
 USUAL_SURE = 60  # measured steps from which on the unit is no longer enlarged …
-FIRST_TIMES = 1.5  # … as it is at first, by this factor: large gains may not have come yet
-# A third smaller, 64.5 instead of 26.5 % of runs with rare gains have a false alarm; with one
+FIRST_TIMES = 1.5  # … by this factor at first: large gains may not have come yet
+# Of runs with rare gains 26.5 % have a false alarm; with a unit a third smaller 64.5 %, with one
 # standard error in TAIL_ERRORS 49 % (docs/research/decay-alarm.md, "What else was tried").
 SIZE = 1.5 / 0.6745  # × the median size of these steps: the unit, 1.5 deviations of normal noise
 LATELY, GAIN = 20, 1.25  # × the second-largest gain of so many steps, if that is larger
-TAIL_ERRORS = 2.5  # standard errors added to the mean of what gains were above the unit
+TAIL_ERRORS = 2.5  # standard errors added to the mean excess of gains over the unit
 COUNTED = 6.0  # units: the largest loss counted, and the largest gain of the steps before
-PHI_ERRORS = 1.5  # standard errors by which a correlation of steps must exceed 0 to count
+PHI_ERRORS = 1.5  # standard errors by which a correlation of steps must exceed 0
 PHI_LARGEST = 0.95
 NOISE_STEPS = 200  # steps from which the noise of a mean is estimated
 NOISE_LEAST = 10  # steps before it is
@@ -131,7 +131,7 @@ def as_recorded(signals: Columns, name: str, start: int = 0, stop: int | None = 
 
 
 def floats(signals: Columns, name: str, start: int = 0, stop: int | None = None) -> Series:
-    """The same, with NaN also for infinite values."""
+    """The same, with NaN for infinite values, too."""
     values = as_recorded(signals, name, start, stop)
     finite = np.isfinite(values)
     if finite.all():
@@ -290,7 +290,7 @@ def trailing(values: Series, window: int) -> Series:
 
 
 def _windows(series: Series, window: int) -> Series:
-    """As `np.lib.stride_tricks.sliding_window_view`, which takes longer than the statistic."""
+    """A faster `np.lib.stride_tricks.sliding_window_view`, which takes longer than a statistic."""
     series.flags.writeable = False  # its windows overlap
     size = series.itemsize
     shape, strides = (len(series) - window + 1, window), (size, size)
@@ -497,10 +497,10 @@ def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
     """For each step: the number of consecutive steps, including itself, for which the condition has
     held."""
     state = cell()
-    if len(condition) == 1:  # as a live run asks, a few hundred times a step
+    if len(condition) == 1:  # a live run asks this a few hundred times a step
         state.value = (state.value or 0) + 1 if condition[0] else 0
         return np.array([state.value])
-    if len(condition) and not np.count_nonzero(condition):  # as nearly all conditions of a good run
+    if len(condition) and not np.count_nonzero(condition):  # nearly all conditions of a good run
         state.value = 0
         return np.zeros(len(condition), dtype=np.int64)
     rows = np.arange(1, len(condition) + 1)

@@ -31,11 +31,11 @@ Memory = dict[Key, d.Tape]
 _P = ParamSpec("_P")
 _A = TypeVar("_A")
 
-FEWEST = 3  # rows that anything of several steps takes, however seldom a row is written
+FEWEST = 3  # rows in a window of several steps, at least, however seldom a row is written
 SMOOTH = 10  # steps of the trailing means
 TEST_STEPS = 20  # steps over which Δ is tested against 0, and the reward against the steps before
 GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claimed
-GRADE_LOST = decay.STALE  # steps without one after which it is no longer claimed
+GRADE_LOST = decay.STALE  # steps without a measurement until it is no longer claimed
 
 
 class Behind(Exception):
@@ -240,7 +240,7 @@ def gather(
     level, entropy = column("correct_logp"), column("entropy")
     gradient = column("grad_norm")
     # Steps without a correct response have no level, and steps without a mixed group have no Δ. A
-    # dying run has many of them, and its log is complete.
+    # dying run has many such steps, and nothing is missing from its log.
     none_correct = column("success") == 0.0
     none_mixed = none_correct | (column("zero_signal_share") == 1.0)
     has_value = (~np.isnan(np.stack([reward, delta, level, entropy, gradient]))).any(axis=0)

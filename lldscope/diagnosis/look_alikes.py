@@ -41,7 +41,7 @@ class Finding:
 
 
 def look_alikes(e: Evidence) -> dict[str, Finding]:
-    """For LLD and each look-alike: what the log supports as of the last row."""
+    """The finding for LLD and for each look-alike as of the last row."""
     firing, pending = evaluate_rules(e, (*lld.RULES, *CAUSES))
     alerts = {a.rule: a for a in (*pending, *firing)}
     findings = {"lld": _lld(e, alerts)}
@@ -139,7 +139,7 @@ def _attributed_to(e: Evidence, fall: Episode) -> str:
 
 @once
 def _was_late(e: Evidence, rule: Rule) -> bool:
-    """Whether a cause was too late to explain a loss of the reward when it became grave."""
+    """Whether a cause, when it became grave, was too late to explain a loss of the reward."""
     state, grave = d.cell(), rule.measure(e).grave
     if state.value is None and grave is not None:
         rows = np.flatnonzero(grave & (since_row(e, rule) >= 0))
@@ -203,7 +203,7 @@ def _brought_about_by(
 
 @once
 def nearest(e: Evidence, rule: Rule) -> Nearest | None:
-    """The nearest approach of a rule's value to its threshold, in words."""
+    """The nearest approach of a rule's value to its threshold."""
     measurement, sign = rule.measure(e), -1.0 if rule.fires_below else 1.0
     value, threshold = measurement.value, measurement.threshold
     unit = measurement.unit or (lambda _: rule.unit)
@@ -211,7 +211,7 @@ def nearest(e: Evidence, rule: Rule) -> Nearest | None:
 
 
 def _nearest(rule: Rule, e: Evidence) -> Finding:
-    """The nearest approach of a rule that neither holds nor has fired."""
+    """The finding for a rule that neither holds nor has fired, by its nearest approach."""
     if (near := nearest(e, rule)) is None:
         return Finding("not_observable", "too early to say: not enough steps to compare with")
     margin, value, limit, step, unit = near

@@ -12,8 +12,8 @@ fallen and recovered before, as in a cycle of harder and easier questions, is ju
 falls as well.
 
 A reward that stays at its lowest, less than half of the mean before, is gone, even if the steps
-before were too few or too noisy for means: if k of the first i of n steps are above the lowest and
-no later one is, the probability of that for steps in any order is C(i, k) / C(n, k).
+before were too few or too noisy for means. If k of the first i of n steps are above the lowest, and
+no later step is, then the probability of this for steps in any order is C(i, k) / C(n, k).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .evidence import SMOOTH, Evidence, Flags, Log, Rows, is_observed, on_measur
 WINDOWS = (5, 10, 20, 40, 80, 160)  # steps of the means
 LEVEL = 0.01  # probability that independent steps that do not fall are ever said to have fallen
 LASTS = 5  # steps that a fall lasts before it is one
-ALIKE = 2000  # steps whose correlation says how many count as one
-NEARLY, SLIPS = 0.85, 2  # × that margin, and steps: enough where another sign confirms the fall
+ALIKE = 2000  # steps from whose correlation follows how many of them count as one
+NEARLY, SLIPS = 0.85, 2  # × the margin, and steps: enough if another sign confirms the fall
 TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high
@@ -42,13 +42,13 @@ RISES = 2.0  # standard errors between two neighbouring means of a window
 FLAT = 1.0  # standard errors: smaller differences do not count
 RISE_WINDOWS = (10, 20)  # steps: longer ones would see a rise long after its end
 SHARP = 0.05  # of the best: with a smaller error, a mean over the shortest window is the level
-RECOVERED = 0.8  # of a fall that was made up again, so that the run is used to such falls
+RECOVERED = 0.8  # of a fall: once so much is made up, such falls are usual in the run
 DEEPER = 1.25  # × the largest recovered fall: deeper ones are new
-UNRISEN = 4.0  # × what a rise under 0 can be, until it is beyond its noise
+UNRISEN = 4.0  # × the largest rise that noise allows, until a rise is beyond its noise
 SIZES = 3.0  # × the size of the best, until then
-HALF = 0.5  # of the best: under it the outcome is being lost
-DECLINED = 0.8  # of the best: under it the reward has declined
-CONFIRMED = 0.75  # of the best: under it it is being lost where another sign confirms that
+HALF = 0.5  # of the best: below it the outcome is being lost
+DECLINED = 0.8  # of the best: below it the reward has declined
+CONFIRMED = 0.75  # of the best: below it the outcome is being lost if another sign confirms it
 SOLVED = 0.95  # of the responses are right
 LEARNS_WITHIN = 100  # steps after which a reward should have risen
 CLEAR_RISE = 2.0  # standard errors
@@ -153,8 +153,8 @@ def _judge(values: d.Series, e: Evidence) -> tuple[NDArray[Any], ...]:
     for w, (top, its_noise, _) in highest.items():
         best = np.fmax(best, top - BIAS * np.sqrt(estimate(its_noise) / w))
     for recent in windows:
-        # The long mean of a rising reward is under that of its last steps, so the best ends before
-        # the recent mean begins, and so do the steps that the noise is of.
+        # The long mean of a rising reward is below the mean of its last steps, so the steps of the
+        # best and of the noise end before those of the recent mean.
         mean = _without_one(values, recent, np.min)
         before = estimate(d.shifted(noise, recent))
         untested = before * d.untested(np.maximum(number - recent, 0), lags)
@@ -310,7 +310,7 @@ def _quantiles(number: Rows, smooth: int) -> d.Series:
 
 @once
 def slips(e: Evidence) -> Flags:
-    """The reward is below CONFIRMED of its best as soon as that shows; used beside another sign."""
+    """The reward is below CONFIRMED of its best, as soon as it shows; for use with another sign."""
     o = outcome(e)
     return o.slipping & o.unusual & (o.share < CONFIRMED)
 

@@ -23,8 +23,8 @@ from .evidence import Evidence, Flags, Rows
 State = Literal["inactive", "pending", "firing", "resolved"]
 Span = tuple[int, int | None]
 
-# How often each rule fired wrongly: in runs of sample_runs/alarm_bank that held, by their held-out
-# exact match. `python -m study report` counts them and writes the file.
+# How often each rule fired in runs of sample_runs/alarm_bank that held, by held-out exact match.
+# `python -m study report` counts this and writes the file.
 COUNTS = Path(__file__).with_name("counted.json")
 
 
@@ -160,7 +160,7 @@ class Rule(Declaration):
     guarantee: Callable[[Evidence, int], str] | None = None
     inside: bool = False
 
-    def __hash__(self) -> int:  # of all fields it would take as long as a statistic
+    def __hash__(self) -> int:  # a hash of all fields takes as long as a statistic
         return hash(self.id)
 
     def firing(self, e: Evidence, holds: Flags) -> Rows:

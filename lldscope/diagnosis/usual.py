@@ -1,14 +1,14 @@
-"""The usual level of a signal, the current distance from it, and when a departure ends. Causal: one
-fold.
+"""The usual level of a signal, the distance from it, and the end of a departure. Causal.
 
 The usual level is the median, in logarithms, of up to `steps` measured steps that ended GAP steps
-ago. A signal departs from it when it is beyond the limit and beyond noise. That is an episode:
-until the level is back, the usual level and its noise are those from before. So a lasting change
-never becomes the usual one, and its end is no alarm in the other direction, unless the reward has
+ago. A signal departs from it when it is beyond the limit and beyond noise. From the departure until
+the level is back, the usual level and its noise stay what they were before. So a lasting change
+never becomes the usual level, and its end is no alarm in the other direction, unless the reward has
 clearly risen meanwhile (a gain may be lost again). A trend is not noise (`detectors.swings`).
-However noisy a signal is, at most MOST limits are required; they are also required while little is
-known of the noise. Some signals may have two usual levels, as the lengths of an agent that calls
-tools in some tasks: where OFTEN of the usual steps are beyond the limit, that level counts.
+However noisy a signal is, a distance of MOST limits is enough; as long as little is known of the
+noise, it is also required. Some signals may have two usual levels, such as the lengths of an agent
+that calls tools in some tasks: if OFTEN of the usual steps are beyond the limit, their level is
+usual, too.
 
 Ratios need a signal with a true zero.
 """
@@ -33,11 +33,11 @@ GAP = 10  # steps, at first half of those so far
 LEAST = 5  # measured steps of the usual level
 RECENT = 3  # steps whose median is compared; SMOOTH if it is noisy
 CLEAR = 5.0  # standard errors
-MOST = 3.0  # times the limit, in logarithms: the most that noise asks for
-OFTEN = 0.25  # of the usual steps: where so many are beyond the limit, it is another usual level
+MOST = 3.0  # times the limit, in logarithms: the largest distance that noise can require
+OFTEN = 0.25  # of the usual steps: if so many are beyond the limit, there is another usual level
 NEAR = 2.0  # standard errors of the usual level that count as back, up to half of the limit
 BACK = 20  # steps in a row that the level is back before an episode is over
-NUMERIC_ZERO = 1e-6  # × the largest gradient norm so far: what rounding leaves of no gradient
+NUMERIC_ZERO = 1e-6  # × the largest gradient norm so far: below it, the gradient is rounding
 TINY = 1e-12  # a gradient norm that is rounding, whatever came before
 GRADIENT_SURGE = 3.0  # × usual
 ENTROPY_SURGE = 1.5  # × usual

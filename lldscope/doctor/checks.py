@@ -108,7 +108,6 @@ def check_parts(examination: Examination) -> Iterator[Finding]:
     """Read every part that counts: size, checksum, footer, rows, columns."""
     run = examination.run
     for part in examination.manifest.parts:
-        where = f"{part.table}/{part.file}"
         problem = find_damage(run, part)
         if problem is None:
             examination.rows[part.table] += part.rows
@@ -118,12 +117,12 @@ def check_parts(examination: Examination) -> Iterator[Finding]:
             continue  # its recorder has merged it since the manifest was read
         message = f"{_lost_rows(part)}: {problem}."
         if quarantine_reason(run, part):
-            yield Finding("warning", "quarantine", where, message)
+            yield Finding("warning", "quarantine", part.place, message)
         elif part.path(run).exists() and not owner_is_recording:
             action = partial(repairs.quarantine_part, run, part, problem)
-            yield Finding("damage", "part", where, message, MOVE, action)
+            yield Finding("damage", "part", part.place, message, MOVE, action)
         else:
-            yield Finding("damage", "part", where, message)
+            yield Finding("damage", "part", part.place, message)
 
 
 def _lost_rows(part: Part) -> str:

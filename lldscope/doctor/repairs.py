@@ -40,8 +40,7 @@ def quarantine_part(run: Path, part: Part, why: str) -> None:
 
 
 def quarantine_unlisted(run: Path, file: UnlistedFile, why: str) -> None:
-    listed = layout.read_manifest(run).parts
-    counts = any((p.table, p.file) == (file.table, file.path.name) for p in listed)
+    counts = any(part.path(run) == file.path for part in layout.read_manifest(run).parts)
     if file.path.exists() and not counts:
         quarantine(run, file.path, f"{file.table}-{file.path.name}", why)
 

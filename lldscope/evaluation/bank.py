@@ -33,9 +33,9 @@ class LabelledRun:
 
     `end_step` is the step at which its reward collapsed or its held-out evaluation degraded,
     `fault` a fault injected on purpose, and `path` a run directory or a Parquet file of signals (of
-    this run, or with a column `run`). `by_reward` is False if the outcome comes from held-out
-    evaluations. `evaluations`, each of so many `questions`, replace a missing `eval_score`. Runs of
-    one `arm` differ only in their seed.
+    this run, or with a column `run`). `by_reward` is False if held-out evaluations decided the
+    outcome. `evaluations`, each of so many `questions`, replace a missing `eval_score`. Runs of one
+    `arm` differ only in their seed.
     """
 
     name: str
@@ -90,14 +90,13 @@ def rows_of_run(file: Path, run: str) -> pd.DataFrame:
 def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
     """The runs of a bank, by name.
 
-    Each line of `index.jsonl` has `run` (its name) and `outcome`: held, declined or collapsed, by
-    the reward, with `collapse_step` where it collapsed; or held, grey or degraded, by held-out
-    evaluations, with `degraded_step`, null where it did not degrade. If wanted `split` ("test"
-    keeps a run out of "development"), `arm` (the same for runs of one recipe), `fault`, and `path`
-    (a run directory or a Parquet file of signals, from the bank's folder; default
-    `signals.parquet`); and for runs that were exported without them `em_greedy`, an object from
-    step to exact match, and in `settings` `eval_questions` and `steps`, the planned ones. Other
-    keys are ignored.
+    Each line of `index.jsonl` has `run` (its name) and `outcome`: by the reward held, declined or
+    collapsed (with `collapse_step`); or by held-out evaluations held, grey or degraded (with
+    `degraded_step`, null for the others). Optional are `split` ("test" keeps a run out of
+    "development"), `arm` (the same for runs of one recipe), `fault`, and `path` (a run directory or
+    a Parquet file of signals, from the bank's folder; default `signals.parquet`). Signals that were
+    exported without them need `em_greedy`, an object from step to exact match, and in `settings`
+    `eval_questions` and `steps`, the planned number. Other keys are ignored.
     """
     file = bank / "index.jsonl"
     if not file.is_file():

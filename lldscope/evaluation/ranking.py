@@ -26,13 +26,13 @@ Detector = Callable[[pd.DataFrame], ArrayLike]
 Floats = NDArray[np.float64]
 
 FALSE_SHARE = 0.05  # of the runs that held may fire
-AHEAD = 0.2  # of the way to the end, for the second AUROC
+AHEAD = 0.2  # share of the steps before the end that the second AUROC leaves out
 SMOOTH = 10  # steps of a trailing mean
 LEAST = 5  # measured steps in it
 REPLICATES = 400  # bootstrap samples
 SHUFFLES = 20
 LEVEL = (2.5, 97.5)  # percentiles of the interval
-WITHHELD = ("eval_score", "eval_n")  # where they define the label
+WITHHELD = ("eval_score", "eval_n")  # from detectors, if they define the label
 
 
 def _mean(name: str, sign: float = 1.0) -> Detector:
@@ -72,7 +72,7 @@ SIGNALS: dict[str, Detector] = {
     "response_tokens × their median": _times_median("response_tokens"),
     "truncated_share": _mean("truncated_share"),
 }
-"""Single signals, means of ten steps."""
+"""Detectors by a single signal, each the mean of ten steps."""
 
 OWN, STEP, ARM = "your detector", "step number only", "configuration only"
 SHUFFLED = "labels shuffled"
@@ -122,10 +122,10 @@ class Ranking:
 
     `auroc`: the probability that a run that ended had a higher score before its end than a run of
     the same arm that held; ties count half. `ahead`: the same over the first four fifths of the
-    steps. `pooled`: the same over all arms. `hits`: how many of the runs that ended had passed the
-    limit before; the limit is the lowest that at most FALSE_SHARE of the runs that held ever pass
-    (`false`), in arms with runs of both kinds. `lead_median`: steps from there to the end, for
-    the hits; `lead_share_median` as a share of the end.
+    steps. `pooled`: the same over all arms. The limit is the lowest that at most FALSE_SHARE of the
+    runs that held ever pass, in arms with runs of both kinds; `false` counts them. `hits` counts
+    the runs that passed it before their end. `lead_median` are the steps of the hits from there to
+    the end, `lead_share_median` a share of the end.
     """
 
     detector: str
@@ -262,8 +262,8 @@ def _sample(arm: Arm, rng: np.random.Generator) -> Arm:
 
 
 def _auroc(arms: Sequence[Arm], share: float = 1.0) -> float:
-    """Over pairs of runs of the same arm: how often the run that ended had the higher score before
-    this share of its end; ties count half."""
+    """The share of pairs of runs of one arm in which the run that ended had the higher score before
+    this share of its steps; ties count half."""
     wins, n = 0.0, 0
     for failures, survivors in arms:
         for t in failures:

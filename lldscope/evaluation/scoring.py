@@ -35,7 +35,7 @@ ANY: dict[str, Callable[[Alert], bool]] = {
 
 
 def moving_mean(reward: ArrayLike) -> NDArray[np.float64]:
-    """Mean of the last SMOOTH rows; NaN for the first SMOOTH − 1, and where one of them is NaN."""
+    """Mean of the last SMOOTH rows; NaN if one of them is NaN or before the first row."""
     return trailing(np.asarray(reward, dtype=np.float64), SMOOTH).mean(axis=1)
 
 
@@ -52,8 +52,8 @@ def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """An evaluated run of the bank. `fired` maps each alarm to the steps at which it began to fire;
-    `fall` is the step at which the reward fell without an injected fault."""
+    """An evaluated run of the bank. `fired`: alarm → the steps at which it began to fire; `fall` is
+    the step at which the reward fell without an injected fault."""
 
     run: LabelledRun
     steps: int
@@ -73,7 +73,7 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
     """Assess a run of the bank with the current rules."""
     from ..runs import open_run
 
-    if run.path.is_dir():  # includes the changes that were declared while it ran
+    if run.path.is_dir():  # with the changes that were declared during the run
         with open_run(run.path) as reader:
             assessment, signals = reader.assess(arl), reader.signals()
             signals = signals[: assessment.rows]  # without an evaluation after the last step
@@ -89,8 +89,7 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
 
 
 def _starts(alert: Alert) -> list[int]:
-    """The steps at which the alarm fired with its severity; it may have fired earlier with a lower
-    one."""
+    """The steps at which the alarm fired with its worst severity, which may be after its first."""
     return [alert.step, *(start for start, _ in alert.episodes if start > alert.step)]
 
 
@@ -108,10 +107,10 @@ def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[dict[str,
     """The performance of each alarm.
 
     An alarm warned of a run's end (collapsed or degraded), or of the fall of its reward, if it
-    first fired before. Runs that held are watched to their last step, others up to their end; so
+    first fired before. Runs that held are watched to their last step, others up to their end. So
     false alarms (`false_alarms` in `healthy_steps`) are also counted up to the median end,
-    `same_step`. `fired` maps each label to the number of runs in which the alarm fired, and of all
-    runs; `lead_` are steps, `fall_lead_share_median` a share of the steps up to the fall.
+    `same_step`. `fired`: label → number of runs in which the alarm fired, and number of runs.
+    `lead_…` are steps, `fall_lead_share_median` a share of the steps up to the fall.
     """
     healthy = [run for run in runs if run.label == "held"]
     ends = [(r, r.run.end_step or 0) for r in runs if r.label in ENDS]

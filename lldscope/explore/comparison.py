@@ -1,8 +1,8 @@
-"""The same signals of several runs side by side, at points that correspond to each other.
+"""The same signals of several runs side by side, at matching points.
 
-Values are trailing means over the last ten measured steps. Without a spacing, the points are each
-run's own start, best reward and end; with one, positions on a common axis: steps, tokens trained
-on, or steps since the run's own likelihood began to fall.
+Values are trailing means over the last ten measured steps. Without a spacing, the points are the
+start, the best reward and the end of each run. With a spacing, they are positions on a common axis:
+steps, tokens trained on, or steps since the run's own likelihood began to fall.
 
 `diff` finds the step from which one run differs from another by more than the other's noise. The
 noise of a signal is its movement from step to step or around its running median, whichever is
@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import UsageError
-from ..core.schema import SIGNALS, signals_in
+from ..core.schema import SIGNALS, UNITS, signals_in
 from ..diagnosis import detectors as d
 from ..diagnosis.assess import Assessment
 from ..diagnosis.evidence import SMOOTH, floats
@@ -37,7 +37,6 @@ COMPARE_SCHEMA = 1
 MOST_RUNS = 20
 MOST_POINTS = 1000
 COMPARED = tuple(signals_in("compare"))
-_UNITS = {c.name: c.unit for c in SIGNALS.columns}
 
 
 def compare(
@@ -52,13 +51,13 @@ def compare(
 
     `every` is the spacing of the points in the unit of `align`. `signals` are by default the
     signals in COMPARED that a run has measured. A value is None before the run began, after it
-    ended, or before it measured the signal. `differences` are to the first run. `estimators` say
-    how a number differs from lldscope's own measurement; None if it does not. Raises UsageError for
-    too many runs or points, and for a name that is no signal.
+    ended, or before it measured the signal. `differences` are differences from the first run.
+    `estimators` say how a number differs from lldscope's own measurement; None if it does not.
+    Raises UsageError for too many runs or points, and for a name that is no signal.
     """
     if len(runs) > MOST_RUNS:
         raise UsageError(f"{len(runs)} runs are too many to compare; {MOST_RUNS} are the most.")
-    if unknown := [name for name in signals or () if name not in _UNITS]:
+    if unknown := [name for name in signals or () if name not in UNITS]:
         raise UsageError(f"There is no signal {unknown[0]}; `lldscope schema` names them.")
     assessments = [run.assess(arl, rules) for run in runs]
     at = [_positions(a, align) for a in assessments]
@@ -75,20 +74,20 @@ def compare(
         if signals is None and all(v is None for column in columns for v in column):
             continue
         rows_by_signal.append({
-            "signal": name, "unit": _UNITS[name], "values": values,
+            "signal": name, "unit": UNITS[name], "values": values,
             "differences": [
                 [None if v is None or of[0] is None else v - of[0] for v in of] for of in values
             ],
             "estimators": [of.get(name) for of in estimators],
         })
+    often = Counter(run.name for run in runs)
+    labels = [run.name if often[run.name] == 1 else run.place for run in runs]
     return {
         "schema": COMPARE_SCHEMA,
         "align": align,
         "every": every,
         "points": points,
-        "runs": [
-            _about(*one, rules) for one in zip(_labels(runs), runs, assessments, strict=True)
-        ],
+        "runs": [_about(*one, rules) for one in zip(labels, runs, assessments, strict=True)],
         "signals": rows_by_signal,
     }
 
@@ -109,12 +108,6 @@ def _about(
             for a in state.alerts
         ],
     }
-
-
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """The names of runs, or their places if two runs have the same name."""
-    often = Counter(run.name for run in runs)
-    return [run.name if often[run.name] == 1 else run.place for run in runs]
 
 
 def _positions(assessment: Assessment, align: str) -> d.Series:
@@ -140,7 +133,7 @@ def _grid(at: Sequence[d.Series], every: float) -> list[float]:
 
 
 def _landmarks(assessment: Assessment) -> list[int | None]:
-    """Rows of the start, the best reward and the end; the means at the start need ten steps."""
+    """Rows of the start (of the first mean of ten steps), the best reward and the end."""
     e = assessment.evidence
     if not len(e.step):
         return [None, None, None]
@@ -150,7 +143,7 @@ def _landmarks(assessment: Assessment) -> list[int | None]:
 
 
 def row_at(at: d.Series, point: float) -> int | None:
-    """The last row at or before the point; None outside of the run."""
+    """The last row at or before the point; None if the point is outside of the run."""
     if not np.isfinite(at).any() or point > np.nanmax(at):
         return None
     before = np.flatnonzero(at <= point)

@@ -1,6 +1,5 @@
-"""Experiments with a run, as tables for people: `blame`'s answer, `rescue`'s forks, attempts.
-
-The answers are in `blame/step-STEP.json` and `rescue/step-STEP.json` of the run's folder.
+"""Experiments with a run, as tables for people: the answer of `blame`, the forks of `rescue`, and
+attempts. The answers are in `blame/step-STEP.json` and `rescue/step-STEP.json` of the run's folder.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ..storage import json_files
 
 @dataclass(frozen=True)
 class Experiment:
-    """`sentence` is the answer. All is text that may come from a foreign file: escape it."""
+    """`sentence` is the answer. All texts may come from a foreign file: escape them."""
 
     title: str
     sentence: str
@@ -24,7 +23,7 @@ class Experiment:
 
 
 def experiments(run: Run) -> list[Experiment]:
-    """The experiments with a run, the most telling first, without unreadable ones."""
+    """The experiments with a run, the most informative first, without unreadable ones."""
     answers = (_newest(run, "blame", blame), _newest(run, "rescue", rescue), attempts(run))
     return [answer for answer in answers if answer is not None]
 

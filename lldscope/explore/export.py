@@ -29,10 +29,9 @@ def export_run(
 ) -> list[dict[str, Any]]:
     """Write each table as `<folder>/<table>.<kind>`; returns file, rows and bytes of each.
 
-    In CSV, text that a spreadsheet would take for a formula gets a leading apostrophe.
-
-    Without `tables`: every table and signal view that has rows. Raises UsageError for an unknown
-    table, a file that is already there, or a folder inside the run; then nothing is written.
+    Without `tables`: every table and signal view that has rows. In CSV, text that a spreadsheet
+    would take for a formula gets a leading apostrophe. Raises UsageError for an unknown table, a
+    file that exists, or a folder inside the run; then nothing is written.
     """
     names = list(dict.fromkeys([*TABLES, *VIEWS] if tables is None else tables))
     valid = [*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)]
@@ -56,7 +55,7 @@ def export_run(
 
 
 def _write(run: Run, table: str, path: Path, only_with_rows: bool) -> dict[str, Any] | None:
-    """Write one file, complete or not at all; None if the table has no rows and may be left out."""
+    """Write one file, complete or not at all; None without rows if `only_with_rows`."""
     temporary = path.with_name(path.name + IN_PROGRESS)
     rows, guard = 0, path.suffix == ".csv"
     try:

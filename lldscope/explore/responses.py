@@ -19,7 +19,7 @@ PREVIEW = 160  # characters of question and answer
 SECONDS = 20.0  # limit for one page
 KEY = ["step", "rank", "response_id"]
 
-# What the responses can be sorted by, and the table it needs besides `responses`.
+# Order of responses → its SQL, and the table that it needs besides `responses`.
 ORDERS = {
     "step": ("r.step", None),
     "group": ("r.group_id", None),
@@ -38,8 +38,8 @@ _JOINS = {
     "AS text FROM tokens WHERE {steps} GROUP BY ALL) s USING (step, rank, response_id)",
 }
 
-# The question, or the end of the prompt; and the end of the response. Of a recorded text, which
-# holds both, its beginning and its end.
+# The question, or else the end of the prompt; and the end of the response. Without tokens, both are
+# from the beginning and the end of the recorded text.
 _PREVIEW = """
 SELECT r.step, r.rank, r.response_id,
     coalesce(
@@ -71,11 +71,9 @@ WHERE r.{steps}
 
 @dataclass(frozen=True)
 class ResponseQuery:
-    """Conditions on responses; None: any. Bounds are included. `tokens`: with recorded tokens or
-    without. `text` occurs in the recorded prompt or response, in upper or lower case.
-
-    A response matches no condition on a value that was not measured.
-    """
+    """Conditions on responses; None: any. Bounds are included. `tokens`: with or without recorded
+    tokens. `text` occurs in the recorded prompt or response, in upper or lower case. A response
+    meets no condition on a value that was not measured."""
 
     first: int | None = None
     last: int | None = None
@@ -96,10 +94,8 @@ class Page:
 def find_responses(
     run: Run, query: ResponseQuery, order: str = "step", descending: bool = False, offset: int = 0
 ) -> Page:
-    """A page of the responses that match; an offset beyond the end gives the last page.
-
-    Raises UsageError where the query takes too long.
-    """
+    """A page of the responses that match; an offset beyond the end gives the last page. Raises
+    UsageError if the query takes too long."""
     keys, total = _keys(run, query, order, descending, offset)
     if not len(keys) and offset:
         _, total = _keys(run, query, order, descending, 0)
@@ -114,15 +110,10 @@ def describe(run: Run, keys: pd.DataFrame) -> pd.DataFrame:
     inside = f"step IN ({steps})"
     joins = {name: join.format(steps=inside) for name, join in _JOINS.items() if name != "said"}
     rows = run.sql(_DESCRIBED.format(steps=inside, **joins), None, SECONDS)
-    described = keys[KEY].merge(rows, on=KEY, how="left")
-    return described.merge(_previews(run, keys, inside), on=KEY, how="left")
-
-
-def _previews(run: Run, keys: pd.DataFrame, inside: str) -> pd.DataFrame:
-    """Question and answer of these responses, if text or tokens were recorded."""
     listed = ", ".join(f"({int(s)}, {int(r)}, {int(i)})" for s, r, i in keys[KEY].to_numpy())
     sql = _PREVIEW.format(steps=inside, keys=listed or "(NULL, NULL, NULL)", most=PREVIEW)
-    return run.sql(sql, None, SECONDS)
+    previews = run.sql(sql, None, SECONDS)
+    return keys[KEY].merge(rows, on=KEY, how="left").merge(previews, on=KEY, how="left")
 
 
 # Groups of a step by the loss of their correct responses; without Δ, groups of mixed reward.
@@ -149,10 +140,10 @@ ORDER BY group_delta NULLS LAST, groups.mixed DESC NULLS LAST, rank, g,
 
 
 def groups_of_step(run: Run, step: int, groups: int, responses: int) -> pd.DataFrame:
-    """Responses of a step: at most so many of each class of so many groups, beginning with the
-    groups whose correct responses lost most likelihood. Rows are as of `describe`, with `place` and
-    size `n` of the group, the step's number of groups `n_groups`, and `group_delta`, the mean Δ of
-    the group's correct responses."""
+    """Responses of a step: at most `responses` of each class, from at most `groups` groups; the
+    groups whose correct responses lost most likelihood come first. Rows are those of `describe`,
+    with `place` and size `n` of the group, the step's number of groups `n_groups`, and
+    `group_delta`, the mean Δ of the group's correct responses."""
     keys = run.sql(_GROUPS_OF_STEP, [step, groups, responses], SECONDS)
     return keys.drop(columns="g").assign(
         place=keys.groupby(["rank", "g"], sort=False).ngroup()
@@ -175,7 +166,7 @@ def _keys(
 
 
 def _conditions(query: ResponseQuery, needs: str | None = None) -> tuple[str, str, list[Any]]:
-    """Joins that the filters and the order need, the WHERE clause, and its values."""
+    """The joins that filters and order need, the WHERE clause, and its values."""
     tests = [
         ("r.step >= ?", query.first, None),
         ("r.step <= ?", query.last, None),
@@ -201,11 +192,9 @@ def _conditions(query: ResponseQuery, needs: str | None = None) -> tuple[str, st
 
 @dataclass(frozen=True)
 class LargestDrops:
-    """The steps whose correct responses lost likelihood around an alarm at `step`.
-
-    `tokens`: steps `first` to `last` include such responses with tokens. If the last SMOOTH steps
-    do not, first = last is the nearest step that does.
-    """
+    """The steps `first` to `last` to show for an alarm at `step`: the last SMOOTH steps, or the
+    nearest step with tokens of a correct response that lost likelihood, if only that one has them.
+    `tokens`: whether the steps have such tokens."""
 
     step: int
     first: int
@@ -213,7 +202,7 @@ class LargestDrops:
     tokens: bool
 
 
-# The nearest step in which a correct response lost likelihood and has tokens, steps from $2 to $1
+# The nearest step with tokens of a correct response that lost likelihood; steps from $2 to $1 come
 # before all others.
 _NEAREST_DROP = """
 SELECT step FROM response_likelihood SEMI JOIN tokens USING (step, rank, response_id)
@@ -223,7 +212,7 @@ GROUP BY step ORDER BY step NOT BETWEEN $2 AND $1, abs(step - $1), step > $1 LIM
 
 
 def largest_drops_at(run: Run, step: int) -> LargestDrops:
-    """The steps to show for an alarm at `step`; if possible, steps with recorded tokens."""
+    """The largest drops around an alarm."""
     first = max(0, step - SMOOTH + 1)
     nearest = run.sql(_NEAREST_DROP, [step, first], SECONDS)["step"].tolist()
     if not nearest or first <= nearest[0] <= step:
@@ -246,6 +235,6 @@ MOST_ACTIONS = 12  # its rows; later actions are one row
 
 def action_map(run: Run) -> pd.DataFrame:
     """Mean Δ of the actions of correct responses: a row for each range of steps and action index.
-    The last of MOST_ACTIONS indices stands for all later actions, too. `delta` is NaN if none of
-    the row's actions was re-scored."""
+    The last of MOST_ACTIONS indices also stands for all later actions. `delta` is NaN if no action
+    of the row was re-scored."""
     return run.sql(_ACTION_MAP, [MOST_BINS, MOST_ACTIONS - 1])

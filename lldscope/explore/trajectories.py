@@ -65,8 +65,8 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One response. `about` is its row of `describe`, `group` has those of its group; `tokens` are
-    the first MOST_TOKENS."""
+    """One response. `about` is its row of `describe`, `group` are the rows of its group; `tokens`
+    are the first MOST_TOKENS tokens."""
 
     key: Key
     about: dict[str, Any]
@@ -80,10 +80,8 @@ class Trajectory:
 def read_trajectory(
     run: Run, key: Key, group: list[dict[str, Any]] | None = None
 ) -> Trajectory | None:
-    """The response of this key; None if there is none.
-
-    `group`, if it is known: the rows of `group_of`, the response's own among them.
-    """
+    """The response of this key; None if there is none. `group`: the rows of `group_of`, if they are
+    known already."""
     texts = rows_of(run.sql(_TEXT, [*key, MOST_TEXT]))
     if not texts:
         return None
@@ -101,7 +99,7 @@ def read_trajectory(
 
 
 def read_tokens(run: Run, key: Key) -> pd.DataFrame:
-    """Tokens of a response; logs in nats, Δ their difference."""
+    """The tokens of a response, with log π in nats and Δ, its change."""
     return run.sql(_TOKENS, [*key, MOST_CHARACTERS, MOST_TOKENS])
 
 
@@ -116,11 +114,10 @@ def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def paired_with(run: Run, base: Trajectory) -> Key | None:
-    """The response of the other class, in the same group, whose tokens begin most like this
-    response's. Without recorded tokens: the first response of the other class, if possible one that
+    """The response of the other class, in the same group, that has most first tokens in common with
+    this one. Without recorded tokens: the first response of the other class, if possible one that
     was scored after the update. None if the group has no response of the other class, or the class
-    is unknown.
-    """
+    is unknown."""
     correct = base.about["correct"]
     others = [row for row in base.group if correct is not None and row["correct"] == (not correct)]
     if not others:

@@ -1,7 +1,7 @@
 """Runs of one group as one line: their mean at each step, and a band from lowest to highest.
 
 Each run counts once per step, whatever its number of responses. The line averages trailing means,
-so it lies inside its band. This suits one signal over steps, and no sum of signals. Pure functions.
+so it lies inside its band. Pure functions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def lines_of(names: Sequence[str], groups: Mapping[str, str]) -> dict[str, list[
     """Line → its runs, in order: one line per group, and one per run without a group."""
     lines: dict[str, list[str]] = {}
     for name in names:
-        # a slash at the end keeps groups apart from runs of the same name
+        # The slash at the end keeps a group apart from a run of the same name.
         key = f"{groups[name]}/" if name in groups else name
         lines.setdefault(key, []).append(name)
     return lines
@@ -37,7 +37,7 @@ def spread_of(
     tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: XAxis
 ) -> pd.DataFrame:
     """A row for each step of any run: its position `x` on the axis, and `mean`, `min` and `max` of
-    the runs. On an axis that counts from an event, rows are aligned by steps since the event."""
+    the runs. On the axis of steps since the onset of decay, rows are matched by these steps."""
     rows = [
         pd.DataFrame({
             "step": floats(table, "onset" if axis.by == "onset" else "step"),
@@ -53,7 +53,7 @@ def group_line(
     name: str, style: tuple[str, str], runs: Sequence[Subject], values: Sequence[Numbers],
     axis: XAxis, zoom: tuple[float, float] | None, most: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Thinned]:
-    """The traces of band and mean; the marks, a faint decay alarm of each run; and the points of
+    """The traces of band and mean; a faint mark for the decay alarm of each run; and the points of
     the mean."""
     of = spread_of([run.table for run in runs], values, axis).astype(float)
     color, dash = style

@@ -43,15 +43,15 @@ CHARTS = select_charts(
 """The charts of a run page, in order."""
 HEIGHT = 252  # of a chart, pixels
 MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
-SMALL = 0.01  # values that are all below it are written with powers of ten
+SMALL = 0.01  # if all values are below it, the axis is written in powers of ten
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
 MOST_DESCRIBED, FEW_LINES = 6, 2  # lines that are described in words, and with extremes
 CLEARLY = 0.3  # of a line's range
 
 
 def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = None) -> Figure:
-    """A chart of one run with phases, alarms and events. `axis` is shared with neighbouring charts;
-    by default the chart has its own."""
+    """A chart of one run with phases, alarms and events. `axis` is an axis shared with other
+    charts; by default the chart has its own."""
     axis = axis or x_axis([subject.table], view.by)
     zoom = axis.shown(view.zoom)
     x = positions(subject.table, axis)
@@ -94,8 +94,8 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
 def make_overlay(
     chart: Chart, subjects: list[Subject], subset: set[str], view: View, names: Sequence[str] = ()
 ) -> Figure:
-    """A chart of several runs: the chart's first line of each, in the run's colour and dash.
-    `names` are all compared runs, including unreadable ones, so that colours stay the same."""
+    """A chart of several runs: its first line for each run, in the run's colour and dash. `names`
+    are all compared runs, even unreadable ones, so that each run keeps its colour."""
     subjects = [aligned(s, view.by) for s in subjects]
     axis = x_axis([s.table for s in subjects], view.by)
     most = min(MOST_POINTS, MOST_TOGETHER // max(1, len(subset)))
@@ -168,8 +168,8 @@ def curves(figure: Figure) -> list[Figure]:
 
 
 def in_words(figure: Figure) -> str:
-    """The chart in words, for people who cannot see it: first and last value of each line; for few
-    lines also their extremes beyond both; and the remarks."""
+    """The chart in words, for people who cannot see it: the first and the last value of each line,
+    the extremes of few lines, and the remarks."""
     lines = curves(figure)
     courses = []
     for line in lines[:MOST_DESCRIBED]:
@@ -198,7 +198,7 @@ def _extremes(line: Figure, figure: Figure) -> str:
 
 
 def _mask(y: Numbers, log: bool) -> Numbers:
-    """Values of 0 or less have no place on a logarithmic axis."""
+    """The values that have a place on the axis; a logarithmic axis has none for 0 and below."""
     return np.where(y > 0, y, np.nan) if log else y
 
 
@@ -233,7 +233,7 @@ def _threshold(arl: float) -> Figure:
 
 
 def _scale(figure: Figure, chart: Chart, view: View) -> Figure:
-    """The y axis as the reader chose it; a level line gets room on both sides."""
+    """Give the y axis the scale that the reader chose, and a level line room on both sides."""
     axis, log = figure["layout"]["yaxis"], chart.log or chart.id in view.log
     if chart.id in view.log:
         axis |= {"type": "log", "exponentformat": "power", "autorange": True}

@@ -19,9 +19,9 @@ _FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "
 def chart_layout(
     chart: Chart, axis: XAxis, window: tuple[float, float], right: bool = True
 ) -> dict[str, Any]:
-    """Axes, margins and hover of a chart. `right`: the chart shows one run, with its right-hand
-    axis and room for the names of alarms. `meta` lets assets/charts.js keep the range: the axis,
-    the steps, tokens or seconds per unit, and the range of all rows."""
+    """Axes, margins and hover of a chart. `right`: the chart shows one run, so it has a right-hand
+    axis and room for the names of alarms. From `meta` assets/charts.js learns the axis, the steps,
+    tokens or seconds per unit, and the range of all rows."""
     top = 18 + (ROWS * ROW_HEIGHT if right else 0)
     two = right and chart.right_unit is not None
     plain = {"showgrid": False, "zeroline": False, "linecolor": palette.NEUTRAL, "ticks": ""}
@@ -29,7 +29,7 @@ def chart_layout(
         "font": _FONT | {"color": palette.NEUTRAL},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        # the same for all charts, so that their x axes line up
+        # All charts have the same margins, so that their x axes line up.
         "margin": {"l": 58, "r": 52, "t": top, "b": 38},
         "autosize": True,
         "showlegend": False,
@@ -81,8 +81,8 @@ def _title(text: str, standoff: int) -> dict[str, Any]:
 
 
 def evidence_axis(arl: float) -> dict[str, Any]:
-    """A strip below the other lines: logarithmic, from 1 to slightly above the cap of the test's
-    evidence."""
+    """The axis of the strip below the other lines: logarithmic, from 1 to slightly above the cap of
+    the evidence."""
     top = np.log10(EVIDENCE_CAP * arl)
     ticks = [10**e for e in range(0, int(top) + 1, 4)]
     return {

@@ -1,8 +1,8 @@
 """Marks on a chart: phases as bands, alarms as lines, events as ticks. Pure functions.
 
 The names of alarms stand above the plot, so that no line crosses them. The most severe alarms get
-their places first; an alarm without a place has only a line. Places are computed for a narrow
-screen, so names never overlap.
+their places first; an alarm without a place has only a line. The places suit a narrow screen, so
+names never overlap.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .series import XAxis, at_steps, positions
 Shape = dict[str, Any]
 
 _STRIP = (1.0, 1.075)  # the band of phase names, above the plot, as shares of its height
-_FONT, WIDE_ONLY = 10, 10.01  # sizes; style sheets hide names of the second in narrow charts
+_FONT, WIDE_ONLY = 10, 10.01  # font sizes; in narrow charts, style sheets hide text of WIDE_ONLY
 _MOST_LINES = 24
 _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the plot
 
@@ -32,8 +32,8 @@ _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the p
 def phase_bands(
     table: pd.DataFrame, spans: Sequence[PhaseSpan], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
-    """A faint band behind the plot and a strong strip above it, with as much of the phase's name as
-    fits."""
+    """For each phase a faint band behind the plot and a strong strip above it, with as much of the
+    name as fits."""
     if not spans:
         return []
     starts = at_steps(table, axis, [s.start_step for s in spans])
@@ -63,7 +63,7 @@ def phase_bands(
 def alarm_lines(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
-    """A line at each alarm's first step; a thin line where the alarm fired again."""
+    """A line at the first step of each alarm; a faint line where the alarm fired again."""
     first = [(step, a) for a in alerts if (step := a.first_step) is not None]
     again = [
         (firing, a) for _, a in first for firing, _ in a.episodes[1:] if firing is not None
@@ -83,8 +83,8 @@ def alarm_lines(
 def event_ticks(
     table: pd.DataFrame, events: list[dict[str, Any]], axis: XAxis, window: tuple[float, float]
 ) -> list[Shape]:
-    """A named tick for each event; checkpoints are short ticks. If there are too many, the most
-    recent ones are shown, and zooming in shows the others."""
+    """A named tick for each event; checkpoints are short ticks. Of too many events the most recent
+    are shown; zooming in shows the others."""
     placed = [e for e in events if isinstance(e.get("step"), int)]
     at = at_steps(table, axis, [float(e["step"]) for e in placed])
     kinds = [str(e.get("kind", "event")) for e in placed]
@@ -135,13 +135,12 @@ def _place(x0: float, x1: float, y0: float, y1: float) -> Shape:
 # -- names of alarms -------------------------------------------------------------------------------
 
 ROWS, ROW_HEIGHT = 2, 14  # pixels
-_ABOVE = 1.075  # of the height of the plot: where the strip of the phases ends
-# pixels: of a narrow plot, a character, the sign before it
-NARROW, CHARACTER, _SIGN = 380.0, 5.8, 14.0
-PHONE = 225.0  # pixels: of a plot on a phone
-_SHIFT = 5  # pixels: so much of the sign lies on the other side of the line
+_ABOVE = 1.075  # upper end of the strip of phases, as a share of the height of the plot
+# Widths in pixels: of a plot on a narrow screen and on a phone, of a character, and of a sign.
+NARROW, PHONE, CHARACTER, _SIGN = 380.0, 225.0, 5.8, 14.0
+_SHIFT = 5  # pixels of the sign that lie on the other side of the line
 _GAP = 3  # pixels between two names
-_MARGIN = 50.0  # pixels right of the plot that a label may take
+_MARGIN = 50.0  # pixels to the right of the plot that a label may take
 
 Label = dict[str, Any]
 

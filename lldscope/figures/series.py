@@ -71,8 +71,8 @@ def floats(table: pd.DataFrame, column: str) -> Numbers:
 
 
 def raw_positions(table: pd.DataFrame, by: str) -> Numbers:
-    """Steps, tokens seen, seconds since the first row; or steps since the onset of decay, from the
-    table's column."""
+    """Steps, tokens seen, seconds since the first row, or steps since the onset of decay (a column
+    of the table)."""
     if by != "time":
         return floats(table, "tokens_seen" if by == "tokens" else by)
     seconds = floats(table, "time")
@@ -145,8 +145,8 @@ def smooth(values: Numbers, window: int, weights: Numbers | None = None) -> Numb
 
 
 def extremes(y: Numbers, most: int) -> Rows:
-    """At most `most` points to draw: from more, the lowest and the highest of every 2, 4, 8 …, in
-    order, so that no peak is lost."""
+    """The rows of at most `most` points to draw. Of more points, these are the lowest and the
+    highest of every 2, 4, 8 …, so that no peak is lost."""
     if len(y) <= most:
         return np.arange(len(y))
     size = 2
@@ -158,7 +158,7 @@ def extremes(y: Numbers, most: int) -> Rows:
 
 
 def _short(values: Numbers, digits: int) -> list[float]:
-    """The numbers rounded to so many significant digits, as precise as a chart can show."""
+    """The numbers rounded to so many significant digits: a chart shows no more."""
     size = np.floor(np.log10(np.maximum(np.abs(values), 1e-300)))
     scale = 10.0 ** np.clip(digits - 1 - size, -300, 300)
     rounded = (np.round(values * scale) / scale).tolist()

@@ -180,8 +180,8 @@ class _Picture:
         return [(self.x(a), y(b)) for a, b in pairs if b > 0 or not y.log]
 
     def draw_shape(self, shape: dict[str, Any]) -> None:
-        """Draw a band or a line of the figure with its label; upright lines show the label on
-        hover."""
+        """Draw a band or a line of the figure with its label; a label that is upright is shown on
+        hover only."""
         left, right = 0.0, ACROSS
         if shape.get("xref") != "paper":
             left, right = self.x(shape["x0"]), self.x(shape["x1"])
@@ -207,8 +207,8 @@ class _Picture:
 
 
 def _axis(lines: Sequence[Figure], axis: dict[str, Any]) -> Axis:
-    """The vertical axis of the lines: from the layout, or else all drawable values with a margin,
-    including 0 if it is natural."""
+    """The vertical axis of the lines, with the range of the layout, or else of all drawable values
+    with a margin, and of 0 if the layout wants it."""
     log = axis.get("type") == "log"
     if "range" in axis:
         low, high = axis["range"]

@@ -51,16 +51,10 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
     evidence = pd.Series(run.assess().evidence.decay.evidence)  # up to the last trained step
     table = run.signals().assign(**{EVIDENCE: evidence})
     table["time"] = table["time"].ffill()  # of an evaluation after the last step
-    table = _with_actions(table, run.action_signals())
-    label = title(run.info, name)
-    fields = (state.phases, state.alerts, run.events(), state.arl, label)
-    return Subject(name, table, *fields)
-
-
-def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:
-    """The signals, with a column of Δ of correct responses for each of the first actions."""
+    actions = run.action_signals()
     correct = actions[actions["correct"].astype(bool)]
     for index in range(ACTIONS_SHOWN):
         of_action = correct[correct["action_index"] == index].set_index("step")["delta"]
         table[DELTA_OF_ACTION.format(index)] = table["step"].map(of_action)
-    return table
+    fields = (state.phases, state.alerts, run.events(), state.arl, title(run.info, name))
+    return Subject(name, table, *fields)

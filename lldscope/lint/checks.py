@@ -1,8 +1,8 @@
-"""The checks of `lldscope lint`: what each checks in the rows of a run, and what a fault would do.
+"""The checks of `lldscope lint`, and the effect of each fault on training.
 
-A check is two SELECTs over the run's tables. `scope` counts the rows it can check; if there are
-none, the check names what would have to be recorded. `faults` are the contradicting rows: the step,
-and the evidence in the other columns. Both may use the values of `parameters` in braces.
+A check is two SELECTs over the run's tables. `scope` counts the rows that can be checked; if there
+are none, the check names the columns that it `needs`. `faults` are the contradicting rows: the
+step, and the evidence in the other columns. `faults` may use values of `parameters` in braces.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _scale(settings: Mapping[str, Setting]) -> Parameters | None:
     std, none = "('σ', 'σ, population')", "('none', 'leave-one-out')"
     kinds = {"true": std, "group": std, "false": none, "none": none}
     setting = settings.get("advantage_std")
-    # Where none of these is declared, the estimator that explains most rollouts.
+    # Without a declaration: the estimator that explains most rollouts.
     most = "(SELECT mode(kind) FROM scaled)"
     return {"kinds": most if setting is None else kinds.get(str(setting.value).lower(), most)}
 
@@ -74,7 +74,7 @@ groups AS (
     FROM members GROUP BY ALL
 )"""
 
-# Which estimator an advantage is of: the factor by which it differs from reward − mean.
+# The factor of each advantage over reward − mean, and the estimator that explains it.
 SCALED = f"""{GROUPS},
 factors AS (
     SELECT m.step, m.group_id, m.response_id, m.advantage / (m.reward - g.mean) AS factor, g.*
@@ -134,8 +134,8 @@ batches AS (
     FROM prompts GROUP BY ALL
 )"""
 
-# Steps with exactly the prompts of an earlier one. Five steps before the resume must have shown
-# that this does not happen anyhow, as at the end of an epoch of few prompts in a fixed order.
+# Steps with exactly the prompts of an earlier step. Five steps before the resume must show that it
+# does not happen anyway, as after an epoch of few prompts in a fixed order.
 REPEATS = """
 WITH kept AS (
     SELECT step, any_value(attempt) AS attempt, list(DISTINCT prompt_hash ORDER BY prompt_hash)

@@ -32,8 +32,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of `examine`. `passed` are checks without a contradiction; `unseen` maps checks
-    that could not run to the missing columns; `declared` are checks that the configuration makes
+    """The result of `examine`. `passed` are checks without a contradiction; `unseen`: check that
+    could not run → the missing columns; `declared` are checks that the configuration makes
     pointless."""
 
     findings: list[Finding]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..core.numbers import percent, short
-from ..core.safe_text import in_one_line
 from ..diagnosis.account import ALONGSIDE, BACK, Account, Explanation
 from ..diagnosis.assess import UNKNOWN, Course
 from ..diagnosis.conditions import LEAST
 from ..diagnosis.outcome import DECLINED
 from ..diagnosis.registry import BY_ID, STALLED
 from ..importers.reading import listing
-from ..storage.events import checkpoint_number, last_checkpoint
+from ..storage.events import last_checkpoint
 from .alerts import AnyAlert
 from .liveness import Liveness
 
@@ -120,9 +119,8 @@ def _left(t: Trouble) -> str:
 
 
 def _stop(t: Trouble, dead: AnyAlert) -> str:
-    why = in_one_line(t.life.reason or "") or "no reason was recorded"
     word = "Failed" if t.life.life == "failed" else STALLED.cause
-    return f"{word}{'' if dead.step is None else f' after step {dead.step}'}: {why}"
+    return f"{word}{'' if dead.step is None else f' after step {dead.step}'}: {t.life.why}"
 
 
 def _quiet(t: Trouble) -> Headline:
@@ -177,7 +175,7 @@ def _back(t: Trouble, sound: int | None) -> str:
     """The checkpoint to go back to: one of the `sound` steps."""
     checkpoint = last_checkpoint(t.events, sound)
     if checkpoint is not None:
-        return f"go back to checkpoint {checkpoint_number(checkpoint)}"
+        return f"go back to checkpoint {checkpoint}"
     again = "restart" if t.life.over else "stop and restart"
     return f"{again} (no earlier checkpoint is recorded)"
 

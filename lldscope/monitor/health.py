@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
-from ..core.safe_text import counted_in, in_one_line
+from ..core.safe_text import counted_in
 from ..core.schema import SIGNALS, signals_in
 from ..diagnosis.account import Event
 from ..diagnosis.assess import Assessment
@@ -18,7 +18,7 @@ from ..diagnosis.phases import Phase, PhaseSpan
 from ..diagnosis.registry import STALLED
 from ..diagnosis.rule import Alert, Severity
 from ..runs import Run
-from ..storage.events import checkpoint_number, last_checkpoint
+from ..storage.events import last_checkpoint
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
 from .headline import Headline, Trouble, headline, missing
@@ -159,15 +159,14 @@ def _stalled_alert(
     sound: int | None = None,
 ) -> StalledAlert:
     """The alarm of a dead run. `sound` is the last step before the spoiled steps."""
-    why = in_one_line(life.reason or "") or "no reason was recorded"
-    message = f"the run has {life.life}: {why}"
+    message = f"the run has {life.life}: {life.why}"
     advice = "Look at the job's own log; "
     checkpoint = last_checkpoint(events, sound)
     if checkpoint is None:
         which = "to resume from" if sound is None else "from before the trouble"
         advice += f"no checkpoint {which} is recorded."
     else:
-        advice += f"resume from checkpoint {checkpoint_number(checkpoint)}."
+        advice += f"resume from checkpoint {checkpoint}."
     age, episodes = life.last_row_age_seconds, ((last_step, None),)
     return StalledAlert(
         step=last_step, value=age, message=message, advice=advice, episodes=episodes

@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Literal
 
+from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment
 from ..diagnosis.detectors import floats
 from ..runs import Run
@@ -32,6 +33,11 @@ class Liveness:
     reason: str | None
     last_row_age_seconds: float | None
     over: bool = False
+
+    @property
+    def why(self) -> str:
+        """The reason in one line."""
+        return in_one_line(self.reason or "") or "no reason was recorded"
 
 
 def liveness(run: Run, assessment: Assessment, beats: Beats, now: float | None = None) -> Liveness:

@@ -182,7 +182,7 @@ class Contents:
         while True:
             for part in self.parts.readable():
                 if wrong := self.db.read_through(part):
-                    self.parts.damaged[f"{part.table}/{part.file}"] = wrong
+                    self.parts.damaged[part.place] = wrong
             self._defined = None
             if not self.parts.update_merged():
                 return has_changed or not set(self.parts.damaged) <= before

@@ -45,7 +45,7 @@ class PartIndex:
         self.parts: list[Part] = []
         self.damaged: dict[str, str] = {}
         self.dirty_from: int | None = None
-        self._checked: set[tuple[str, str]] = set()
+        self._checked: set[str] = set()  # places of parts
         self._readable: tuple[object, list[Part]] = None, []  # as of a state
         self.version += 1
 
@@ -75,11 +75,11 @@ class PartIndex:
         counted: set[Part] = set()
         for p in removals:
             is_merged = manifest.replaced.get((p.table, p.file), -1) == p.crc
-            if is_merged and f"{p.table}/{p.file}" not in self.damaged:
+            if is_merged and p.place not in self.damaged:
                 merged[p.table, p.name.owner].append(p)
         for p in removals:
-            self.damaged.pop(f"{p.table}/{p.file}", None)
-            self._checked.discard((p.table, p.file))
+            self.damaged.pop(p.place, None)
+            self._checked.discard(p.place)
         for p in parts:
             if p not in before:
                 pieces = {q for q in merged[p.table, p.name.owner] if p.name.covers(q.name)}
@@ -97,20 +97,20 @@ class PartIndex:
     def update_merged(self) -> bool:
         """If listed parts are missing, read the manifests again: a writer may have merged them.
         True if any part has changed."""
-        listed = (f"{p.table}/{p.file}" for p in self.parts)
+        listed = (p.place for p in self.parts)
         is_gone = any(name in self.damaged and not (self._run / name).exists() for name in listed)
         return is_gone and self.update(self.read())
 
     def recheck_missing(self) -> None:
         """Check again for missing parts: a copy of a live run may arrive in any order."""
         names = {name for name, why in self.damaged.items() if why == MISSING}
-        missing = [p for p in self.parts if f"{p.table}/{p.file}" in names]
+        missing = [p for p in self.parts if p.place in names]
         if missing and self._remote is not None:
             self._remote.fetch(missing)
         for part in missing:
             if part.path(self._run).exists():
-                del self.damaged[f"{part.table}/{part.file}"]
-                self._checked.discard((part.table, part.file))
+                del self.damaged[part.place]
+                self._checked.discard(part.place)
                 self.mark_dirty(part.first_step)
 
     def mark_dirty(self, step: int) -> None:
@@ -142,13 +142,11 @@ class PartIndex:
         return self._remote is None or self._remote.attempted(part)
 
     def _is_valid(self, part: Part) -> bool:
-        key = (part.table, part.file)
-        name = "/".join(key)
-        if key not in self._checked and name not in self.damaged:
+        if part.place not in self._checked and part.place not in self.damaged:
             if wrong := find_damage(self._run, part):
-                self.damaged[name] = wrong
-            self._checked.add(key)
-        return name not in self.damaged
+                self.damaged[part.place] = wrong
+            self._checked.add(part.place)
+        return part.place not in self.damaged
 
 
 def step_ranges(

@@ -82,7 +82,7 @@ class RemoteCopy:
         self._folder = tempfile.TemporaryDirectory(prefix="lldscope-")
         self.path = Path(self._folder.name) / "run"
         self._states: dict[str, str] = {}  # small file → its state when it was copied
-        self._attempted: set[tuple[str, str]] = set()
+        self._attempted: set[str] = set()  # places of parts
 
     def close(self) -> None:
         self._folder.cleanup()
@@ -140,19 +140,18 @@ class RemoteCopy:
         with plain_errors(self.url), ThreadPoolExecutor(_CONNECTIONS) as connections:
             for _ in connections.map(self._download, new):
                 pass
-        self._attempted |= {(p.table, p.file) for p in new}
+        self._attempted |= {p.place for p in new}
 
     def _download(self, part: Part) -> None:
         target = part.path(self.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         arriving = target.with_name(target.name + json_files.IN_PROGRESS)
         with suppress(FileNotFoundError):
-            remote = f"{self.url.path}/{part.table}/{part.file}"
-            self.url.filesystem.get_file(remote, str(arriving))
+            self.url.filesystem.get_file(f"{self.url.path}/{part.place}", str(arriving))
             os.replace(arriving, target)
 
     def attempted(self, part: Part) -> bool:
-        return (part.table, part.file) in self._attempted
+        return part.place in self._attempted
 
 
 def _lines(file: Path) -> list[bytes]:

@@ -1,7 +1,5 @@
 """The post-mortem of a run: what happened, why, what to change, and what the log cannot tell.
 
-From a run to its report:
-
 analysis      a run → `facts.PostMortem`; its parts: events, losses, trainers, sentences
 document      facts → sections of blocks (`blocks`), with charts
 html          sections → one file that opens from disk and loads nothing; markdown: for reviews

@@ -1,7 +1,7 @@
-"""From a run to its post-mortem, and the cost of what was lost.
+"""From a run to its post-mortem, and the cost of the trouble.
 
-Losses are counted from the fall until shortly after the collapse was seen: what a dead policy loses
-later does not explain why it died.
+Losses are counted from the fall until shortly after the collapse was seen: later losses of a dead
+policy do not explain its death.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.charts import UNSMOOTHED, WEIGHTS
-from ..core.schema import SIGNALS, signals_in
+from ..core.schema import UNITS, signals_in
 from ..core.version import __version__
 from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import STEPS_AFTER
@@ -33,17 +33,15 @@ from .trainers import first_change, trainer_of
 
 REPORT_SCHEMA = 2
 REPORTED = tuple(signals_in("report"))
-_UNITS = {c.name: c.unit for c in SIGNALS.columns}
+
 
 def post_mortem(
     run: Run,
     arl: float | None = None,
     rules: Sequence[Rule] | None = None,
 ) -> PostMortem:
-    """What happened in a run; `rules` are those that raise alarms, by default the built-in ones.
-
-    Works for every grade of evidence and every state of the run.
-    """
+    """What happened in a run, whatever its evidence and state. `rules` are those that raise alarms,
+    by default the built-in ones."""
     assessment, state = run.assess(arl, rules), check(run, arl, rules)
     e = assessment.evidence
     spans = assessment.spans()
@@ -76,7 +74,7 @@ def post_mortem(
 
 
 def outlines(e: Evidence) -> dict[str, Outline]:
-    """The measured signals in a few numbers each, of the means that the charts draw."""
+    """Each measured signal in a few numbers, taken from the means that the charts draw."""
     lines = {}
     for name in REPORTED:
         values = e.column(name)
@@ -92,7 +90,7 @@ def outlines(e: Evidence) -> dict[str, Outline]:
             steps, mean = steps[partial:], smooth(values, SMOOTH, weights)[partial:]
         low, high = int(np.argmin(mean)), int(np.argmax(mean))
         lines[name] = Outline(
-            _UNITS[name], len(values), float(mean[0]), float(mean[low]), int(steps[low]),
+            UNITS[name], len(values), float(mean[0]), float(mean[low]), int(steps[low]),
             float(mean[high]), int(steps[high]), float(mean[-1]),
         )
     return lines
@@ -117,7 +115,7 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
 
 
 def _window(assessment: Assessment, fall: int | None) -> tuple[int, int]:
-    """First and last step over which losses are counted; the whole run where nothing fell."""
+    """The first and the last step of the losses that are counted; the whole run if nothing fell."""
     step = assessment.evidence.step
     first, last = (int(step[0]), int(step[-1])) if len(step) else (0, 0)
     if fall is None:
@@ -129,7 +127,7 @@ def _window(assessment: Assessment, fall: int | None) -> tuple[int, int]:
     return fall, next((s.end_step for s in spans if s.phase == "decay"), last)
 
 
-_PAUSE = 20.0  # usual steps: a longer gap between two rows is a pause and no step
+_PAUSE = 20.0  # usual steps: a longer gap between two rows is a pause
 
 
 def cost(e: Evidence, alerts: Sequence[Alert]) -> Cost | None:
@@ -151,8 +149,8 @@ def cost(e: Evidence, alerts: Sequence[Alert]) -> Cost | None:
 
 
 def step_seconds(e: Evidence) -> Series | None:
-    """Seconds of each row's steps: between the rows, without pauses, or else as the trainer timed
-    them; None where neither is recorded."""
+    """Seconds of each row's steps: the time between rows without pauses, or else the trainer's own
+    measurement; None without either."""
     times = np.diff(e.column("time"))
     usual = np.nanmedian(times) if np.isfinite(times).any() else np.nan
     if usual > 0:

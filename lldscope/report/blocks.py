@@ -1,5 +1,4 @@
-"""What a report is made of: sections of blocks in reading order, rendered by `html` and
-`markdown`."""
+"""The parts of a report: sections of blocks in reading order, rendered by `html` and `markdown`."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from .losses import WorstToken
 
 @dataclass(frozen=True)
 class Strip:
-    """A cell with a drawing; `words` replace it in a format without pictures."""
+    """A cell with a drawing; a format without pictures shows its `words`."""
 
     svg: str
     words: str

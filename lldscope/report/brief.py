@@ -64,15 +64,15 @@ def brief(run: Run, facts: PostMortem) -> dict[str, Any]:
 
 
 def _numbers(run: Run, alarms: set[str]) -> list[str]:
-    """How the numbers that alarms are about differ from what lldscope itself would measure."""
+    """How the signals behind the alarms differ from lldscope's own measurements."""
     read = dict.fromkeys(s for rule in RULES if rule.id in alarms for s in rule.needs)
     estimators = run.estimators()
     return [f"{s}: {estimators[s]}." for s in read if estimators.get(s)][:LISTED]
 
 
 def _components(run: Run) -> list[dict[str, Any]]:
-    """Each component of the reward at its beginning, at its best and at its end, each a mean of
-    SMOOTH entries, or of half of them where they are few."""
+    """Each component of the reward at first, at its best and at the end: means of SMOOTH entries,
+    or of half of all entries if there are few."""
     answer = []
     for name, column in run.components().items():
         values = column[np.isfinite(column)]

@@ -47,8 +47,8 @@ def of_run(facts: PostMortem) -> list[Drawing]:
 
 
 def overlays(subjects: Sequence[Subject], groups: Mapping[str, str]) -> list[Drawing]:
-    """A chart for each axis whose first signal a run has measured, with a line for each run, or for
-    each of the groups that runs are in."""
+    """A chart for each axis whose first signal a run has measured, with a line for each run or each
+    group of runs."""
     view, names = replace(_VIEW, groups=groups), {subject.name for subject in subjects}
     charts = chain.from_iterable(map(_by_axis, CHARTS))
     figures = [(chart, make_overlay(chart, [*subjects], names, view)) for chart in charts]

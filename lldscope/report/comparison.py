@@ -1,5 +1,5 @@
-"""What `lldscope compare` found, as a document: in a few sentences how the runs differ, the charts
-over the same steps, the table of the terminal, and the settings that differ."""
+"""The answer of `lldscope compare` as a document: a summary of the differences, charts over common
+steps, the table of the terminal, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _summary(
     answer: Mapping[str, Any], groups: Sequence[tuple[str, Sequence[Run]]],
     states: Sequence[RunState], arl: float | None, rules: Sequence[Rule] | None,
 ) -> list[str]:
-    """How the runs, or folders of runs, differ: their ends, the reward at the last step that all
-    have, the decay alarm, the settings."""
+    """How the runs, or folders of runs, differ: their ends, the reward at the last common step, the
+    decay alarm, the settings."""
     rest = iter(zip(answer["runs"], states, strict=True))
     sides = {name: [next(rest) for _ in of] for name, of in groups}
     sentences = [f"{name}: {_fate([state for _, state in of])}." for name, of in sides.items()]
@@ -142,7 +142,8 @@ def _firing(steps: Sequence[int], n_runs: int) -> str:
 
 
 def _difference(groups: Sequence[tuple[str, Sequence[Run]]]) -> Iterator[str]:
-    """What takes the same values in every folder, such as seeds, is no difference."""
+    """The settings that differ between folders. A setting that takes the same values in every
+    folder, such as a seed, does not."""
     configs = []
     for _, of in groups:
         each = [flat(run.info.get("config")) for run in of]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..core import palette
-from ..core.numbers import percent, true_minus
+from ..core.numbers import percent, plural, true_minus
 from ..core.safe_text import as_sentence
 from ..explore.settings import flat
 from ..figures.svg import Drawing
@@ -24,7 +24,7 @@ from .blocks import (
     Tokens,
 )
 from .facts import PostMortem
-from .sentences import confidence, date, interval, plural, spending
+from .sentences import confidence, date, interval, spending
 
 MOST_SETTINGS = 300
 MOST_TEXT = 300  # characters of a setting
@@ -65,7 +65,7 @@ def _story(facts: PostMortem, drawings: Sequence[Drawing]) -> Iterator[Block]:
 
 
 def _box(facts: PostMortem) -> Box:
-    """State, cause and action: what the reader must begin with."""
+    """State, cause and action, for the reader to begin with."""
     headline = facts.state.headline
     bad = facts.state.verdict in ("warning", "critical", "stalled")
     rows = [
@@ -82,7 +82,7 @@ def _box(facts: PostMortem) -> Box:
 
 
 def _timeline(facts: PostMortem) -> Table:
-    """Phases, and each event with the step at which it began and the one at which it was seen."""
+    """Phases, and each event with the steps at which it began and was seen."""
     x = charts.steps_axis([facts.run.first_step, facts.run.last_step])
     rows: list[Sequence[Cell]] = []
     if any(span.phase not in (None, "warmup") for span in facts.phases):

@@ -1,4 +1,4 @@
-"""What a post-mortem says, as data: `PostMortem.to_dict()` is `lldscope report --format json`."""
+"""A post-mortem as data: `PostMortem.to_dict()` is what `lldscope report --format json` prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..monitor.health import RunState
 from .losses import Losses
 from .trainers import SettingChange
 
-# What the report says of the state of the run.
+# The fields of the state that the report includes.
 _OF_THE_STATE = (
     "verdict", "evidence", "phase", "last_step", "life", "over", "reason", "last_row_age_seconds",
     "arl", "headline",
@@ -45,7 +45,7 @@ class RunFacts:
 @dataclass(frozen=True)
 class Outline:
     """A signal of `n` measured rows in a few numbers: the `first` full trailing mean, the extremes
-    and the `last`; the values themselves of what was set and not measured."""
+    and the `last` one; for a setting, the values themselves."""
 
     unit: str
     n: int
@@ -59,8 +59,8 @@ class Outline:
 
 @dataclass(frozen=True)
 class Cost:
-    """What passed while alarms fired, of which `rule` was the first, at `step`: `steps` steps with
-    `rollouts` rollouts in `hours`, by the clock of the rows. None: not known."""
+    """The `steps`, the `rollouts` and the `hours` (by the clock of the rows) while alarms fired;
+    None: not known. The first alarm was `rule`, at `step`."""
 
     rule: str
     step: int
@@ -71,12 +71,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class PostMortem:
-    """Everything a post-mortem says; what was not measured is None.
+    """Everything a post-mortem says; None: not measured.
 
     `state` is that of the run when the report was made, `trend` the course of its reward in a word.
-    `fall` is the step from which on likelihood was lost, with hindsight where possible. `change`
-    is the setting to change first; `record` the lines of code that would record
-    what this log lacks, and `gaps` what it lacks, in sentences.
+    `fall` is the step at which likelihood began to be lost, in hindsight if possible. `change` is
+    the setting to change first. `gaps` are sentences on what the log lacks, and `record` the lines
+    of code that would record it.
     """
 
     schema: int
@@ -105,7 +105,7 @@ class PostMortem:
         return next((event for event in self.events if event.rule == rule), None)
 
     def alarm_step(self, alarm: AnyAlert) -> int | None:
-        """The step at which an alarm fired, as its event has it where that is the alarm's own."""
+        """The step at which an alarm fired: that of its event, if the alarm itself fired there."""
         event = self.event(alarm.rule)
         steps = [step for step, _ in alarm.episodes]
         return event.alarm_step if event and event.alarm_step in steps else steps[-1]

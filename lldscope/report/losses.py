@@ -45,8 +45,8 @@ class WorstToken:
 
 @dataclass(frozen=True)
 class Losses:
-    """Losses from `first_step` to `last_step`, both included: of the mixed groups, how many lost
-    likelihood of correct responses on average, and the worst `tokens` of these, one of each."""
+    """Losses from `first_step` to `last_step`, both included: in how many of the mixed groups the
+    correct responses lost likelihood on average, and the worst `tokens`, one of each group."""
 
     first_step: int
     last_step: int
@@ -105,7 +105,7 @@ def losses(run: Run, first: int, last: int) -> Losses:
 
 
 def worst_tokens(run: Run, first: int, last: int) -> list[WorstToken]:
-    """The recorded tokens of correct responses of these steps that lost most, one of each group,
-    whose responses often lose the same one."""
+    """The recorded tokens of correct responses of these steps that lost most; one of each group,
+    because the responses of a group often lose the same token."""
     bounds = [first, last, MOST_TOKENS, CONTEXT, MOST_CHARACTERS]
     return [WorstToken(**row) for row in rows_of(run.sql(_TOKENS, bounds))]

@@ -1,4 +1,4 @@
-"""Whether a number is ordinary: what a signal was in healthy logs, and what it must be by identity.
+"""Whether a number is ordinary: the range of a signal in healthy logs, and values that are certain.
 
 `healthy.csv` holds the median of each signal over each healthy log, public or of this project
 (docs/research/public-logs.md); `python -m study.healthy` makes it.
@@ -19,10 +19,10 @@ from ..runs import Run
 
 HEALTHY = Path(__file__).with_name("healthy.csv")
 LEAST = 5  # logs of a trainer; with fewer, logs of all trainers count
-OWN = "lldscope"  # its runs are of a tiny policy, which says nothing of others
+OWN = "lldscope"  # its runs are of a tiny policy, and no measure for others
 NEAR_0 = 0.01  # a policy loss
 
-# Signals that do not depend on the task as rewards and lengths do, and their names.
+# Signals that depend on the task less than rewards and lengths do, and their names.
 SHOWN = {
     "entropy": "entropy", "grad_norm": "gradient norm", "kl": "KL to the reference",
     "step_kl": "KL of a step", "clip_share": "clip share", "loss_policy": "policy loss",
@@ -72,7 +72,7 @@ def in_words(of: dict[str, Any]) -> str:
 
 
 def identities(run: Run) -> list[str]:
-    """What looks like a fault and has to be so."""
+    """Numbers that look like a fault and are right."""
     table, answer = run.signals(), []
     loss, clipped, kl = (_finite(table[name]) for name in ("loss_policy", "clip_share", "kl"))
     if len(loss) and abs(np.median(loss)) < NEAR_0:

@@ -1,5 +1,5 @@
-"""The sentences of a post-mortem. State, cause and action are the headline's own
-(`monitor.headline`); here is how the run went, what it cost, and what its log lacks."""
+"""The sentences of a post-mortem on the course of the run, its cost and the gaps of its log. State,
+cause and action are those of `monitor.headline`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from ..core.numbers import number, percent
+from ..core.numbers import number, percent, plural
 from ..core.safe_text import in_one_line
 from ..diagnosis.account import Event
 from ..diagnosis.assess import Assessment
@@ -21,16 +21,11 @@ def date(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that people would choose."""
+    """A duration in the unit that people would choose."""
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size or (unit == "min" and seconds >= 60):
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def plural(n: int, noun: str) -> str:
-    """A number with its noun: 1 step, 2 steps."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def interval(event: Event) -> str:
@@ -60,7 +55,7 @@ def course(facts: PostMortem) -> str:
 
 
 def reward(facts: PostMortem, span: int) -> str:
-    """The course of the reward, as its chart shows it: in means over `span` steps."""
+    """The course of the reward, in the means over `span` steps that its chart shows."""
     line = facts.signals.get("reward")
     if line is None:
         return "The reward was not recorded."
@@ -73,7 +68,7 @@ def reward(facts: PostMortem, span: int) -> str:
 
 
 def confidence(facts: PostMortem) -> str:
-    """What the verdict rests on, and how often its alarm is wrong."""
+    """The evidence of the verdict, and how often its alarm is wrong."""
     possible, checks = facts.state.coverage
     alarm = next((a for a in facts.alarms if a.rule == facts.state.headline.rule), None)
     basis = facts.state.evidence_words
@@ -86,7 +81,7 @@ def confidence(facts: PostMortem) -> str:
 
 
 def spending(cost: Cost) -> str:
-    """What passed while alarms fired."""
+    """Steps, rollouts and time while alarms fired."""
     rollouts = "" if cost.rollouts is None else f", {cost.rollouts:,} rollouts"
     hours = "" if cost.hours is None else f", {duration(3600 * cost.hours)}"
     first = f"the first at step {cost.step} ({cost.rule})"

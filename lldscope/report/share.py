@@ -1,9 +1,9 @@
 """A run as a folder to publish: a Hugging Face dataset that is itself a run, and in `space/` a
 static Space that shows its post-mortem.
 
-Credentials are hidden; notes, what is known of the machines, and unless they are asked for the
-texts of questions and responses are left out. The report is made from the copy, so that it cannot
-say more than the copy holds.
+Credentials are hidden. Notes and facts about the machines are left out, and so are the texts of
+questions and responses, unless they are asked for. The report is made from the copy, so it cannot
+say more than the copy.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ whole as a run. What the columns are: `lldscope schema`.
 
 @dataclass
 class Shared:
-    """What was written: rows by table; damaged files, which are left out, with the reason."""
+    """What was written: rows by table, and damaged files, which are left out → why."""
 
     rows: dict[str, int] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def _copy(run: Path, new: Path, texts: bool) -> Shared:
 
 
 def _described(info: dict[str, Any], notes: dict[str, Any], run: Path) -> dict[str, Any]:
-    """What run.json says of the run; not what it says of the machine, and of a failure only the
+    """The fields of run.json about the run, without those about the machine; of a failure only the
     error."""
     about_run = {name: info.get(name) for name in _FIELDS}
     about_run["name"] = notes.get("name") or info.get("name") or run.resolve().name
@@ -140,7 +140,7 @@ def _merged(
         try:
             part = write_part(new, table, name, rows if texts else _without_texts(table, rows))
         except BadPart as error:
-            shared.damaged[f"{table}/{error.part.file}"] = str(error)
+            shared.damaged[error.part.place] = str(error)
             group.remove(error.part)
             continue
         shared.rows[table] = shared.rows.get(table, 0) + (part.rows if part else 0)

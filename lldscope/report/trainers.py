@@ -9,7 +9,7 @@ from typing import Any
 from ..core.trainers import OTHER, SETTINGS, TRAINERS, Trainer, trainer_called
 from ..explore.settings import flat
 
-# Rule → the setting, as ours is called, that is the first to change, and how.
+# Rule → our name of the setting to change first, and how to change it.
 _FIRST = {
     **dict.fromkeys(
         ("lld-decay", "lld-collapse", "grad-explosion", "entropy-surge", "clip-share", "lr-jump"),
@@ -37,8 +37,8 @@ class SettingChange:
 
 
 def trainer_of(info: Mapping[str, Any]) -> Trainer:
-    """The trainer that made a run, or wrote the log it was imported from, by its run.json. Without
-    `record` where it recorded the run itself: it has what its trainer can record."""
+    """The trainer of a run, or of the log from which it was imported, by its run.json. A recorded
+    run has all that its trainer can record, so `record` is empty then."""
     imported = info.get("imported")
     if not imported:
         return replace(trainer_called(info.get("trainer")), record=())
@@ -48,8 +48,8 @@ def trainer_of(info: Mapping[str, Any]) -> Trainer:
 def first_change(
     trainer: Trainer, config: Mapping[str, Any] | None, rule: str | None
 ) -> SettingChange | None:
-    """The one setting to change, if the cause is one that a setting cures. `rule` is that of the
-    headline's action."""
+    """The setting to change first, if a setting cures the cause. `rule` is that of the headline's
+    action."""
     if rule not in _FIRST:
         return None
     ours, change = _FIRST[rule]
@@ -61,8 +61,8 @@ def first_change(
 def find_setting(
     config: Mapping[str, Any] | None, ours: str
 ) -> tuple[str | None, str | None]:
-    """A setting of ours that a configuration holds, under the name of any known trainer, and its
-    value; None and None without."""
+    """Name and value in a configuration of one of our settings, whatever a known trainer calls it;
+    None and None if it is not there."""
     theirs = SETTINGS.get(ours, {})
     tails = {ours, *(theirs[t].rpartition(".")[2] for t in ("trl", "verl") if t in theirs)}
     pairs = flat(config).items()

@@ -139,7 +139,7 @@ def _merge_all(run: Path, parts: list[Part], result: Compacted) -> None:
             if len(group) > 1:
                 merge(run, group)
         except BadPart as error:
-            result.skipped[f"{error.part.table}/{error.part.file}"] = str(error)
+            result.skipped[error.part.place] = str(error)
             i = group.index(error.part)
             groups += [g for g in (group[:i], group[i + 1 :]) if g]
 
@@ -175,7 +175,7 @@ def _remove_leftovers(run: Path, owners: set[Owner], result: Compacted) -> list[
 
 class BadPart(Exception):
     def __init__(self, part: Part, why: object) -> None:
-        super().__init__(f"{part.table}/{part.file}: {why}")
+        super().__init__(f"{part.place}: {why}")
         self.part = part
 
 

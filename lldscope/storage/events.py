@@ -45,20 +45,14 @@ def is_event(value: Any) -> bool:
     )
 
 
-def last_checkpoint(
-    events: Sequence[Mapping[str, Any]], until: int | None = None
-) -> Mapping[str, Any] | None:
-    """The event of the last checkpoint at or before step `until`; None if there is none. The
-    event's `step` is the last step that the weights were trained on."""
+def last_checkpoint(events: Sequence[Mapping[str, Any]], until: int | None = None) -> Any:
+    """The trainer's number of the last checkpoint that was not trained beyond step `until`; None if
+    there is none. TRL and verl number checkpoints by optimizer steps."""
     saves = [e for e in events if e.get("kind") == "checkpoint" and e.get("step") is not None]
     sound = [e for e in saves if until is None or e["step"] <= until]
-    return max(sound, key=lambda e: e["step"], default=None)
-
-
-def checkpoint_number(event: Mapping[str, Any]) -> Any:
-    """The number that the trainer has given a checkpoint: TRL and verl count optimizer steps."""
-    numbers = [event.get(key) for key in ("global_step", "resume_from")]
-    return next((n for n in numbers if is_count(n)), event["step"])
+    last = max(sound, key=lambda e: e["step"], default={})
+    numbers = (last.get(key) for key in ("global_step", "resume_from"))
+    return next((n for n in numbers if is_count(n)), last.get("step"))
 
 
 _FILES: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..core.numbers import plural
 from ..core.schema import TABLES
 from . import json_files
 from .part import OWNER, Owner, Part, part_name
@@ -183,7 +184,7 @@ class ManifestFile:
                 self._first_problem = self._first_problem or f"line {self.lines}: {problem}"
                 self._bad_lines += 1
         if self._bad_lines:
-            bad = "1 line" if self._bad_lines == 1 else f"{self._bad_lines:,} lines"
+            bad = plural(self._bad_lines, "line")
             self.damage = f"{bad} cannot be read ({self._first_problem})"
         elif self._missing:
             self.damage = f"{self._missing} of the lines that were written are missing"

@@ -115,8 +115,13 @@ class Part:
     last_step: int
     crc: int | None = None  # CRC-32 of the file; None in runs of versions that wrote none
 
+    @property
+    def place(self) -> str:
+        """The path in the run's folder."""
+        return f"{self.table}/{self.file}"
+
     def path(self, run: Path) -> Path:
-        return run / self.table / self.file
+        return run / self.place
 
     @property
     def name(self) -> PartName:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lldscope.storage.events import checkpoint_number, last_checkpoint
+from lldscope.storage.events import last_checkpoint
 from lldscope.storage.notes import LONGEST, MOST_TAGS, about, is_note
 
 EVENTS = [
@@ -15,8 +15,7 @@ EVENTS = [
 
 @pytest.mark.parametrize(("until", "step"), [(None, 9), (9, 9), (8, 5), (5, 5), (4, 2), (1, None)])
 def test_the_last_checkpoint_is_the_highest_step_up_to_one_which_counts(until, step):
-    event = last_checkpoint(EVENTS, until)
-    assert (event and event["step"]) == step
+    assert last_checkpoint(EVENTS, until) == step
 
 
 @pytest.mark.parametrize(
@@ -24,7 +23,7 @@ def test_the_last_checkpoint_is_the_highest_step_up_to_one_which_counts(until, s
     [({}, 7), ({"global_step": 70}, 70), ({"resume_from": 71}, 71), ({"global_step": "x"}, 7)],
 )
 def test_a_checkpoint_is_called_by_its_trainers_number(names, number):
-    assert checkpoint_number({"kind": "checkpoint", "step": 7, **names}) == number
+    assert last_checkpoint([{"kind": "checkpoint", "step": 7, **names}]) == number
 
 
 ALARM = {"kind": "snooze", "rule": "a", "step": 5, "until": 1e9}

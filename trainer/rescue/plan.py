@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from shlex import quote
 from typing import Any
 
-from lldscope.storage.events import checkpoint_number, last_checkpoint
+from lldscope.storage.events import last_checkpoint
 
 ARMS = ("as-it-was", "half-rate", "llds")
 AS_IT_WAS = ARMS[0]
@@ -30,8 +30,7 @@ def plan(run: Any, sound: int) -> list[tuple[str, str]]:
     make = kinds.get(str(run.info.get("trainer") or "").partition(" ")[0])
     if make is None:
         return []
-    event = last_checkpoint(run.events(), sound)
-    number = None if event is None else checkpoint_number(event)
+    number = last_checkpoint(run.events(), sound)
     title = f"from checkpoint {number}"
     if number is None:
         title = "from the start (no checkpoint from before the trouble is recorded)"

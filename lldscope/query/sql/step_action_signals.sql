@@ -6,7 +6,7 @@ SELECT
     action_index,
     correct,
     sum(n_actions)                                                     AS n_actions,
-    sum(logp) / nullif(sum(n_logp), 0)                                 AS logp,
+    ratio(action_totals.logp, n_logp)                                  AS logp,
     sum(CASE WHEN mixed THEN n_delta ELSE 0 END)                       AS n_delta,
     ratio(CASE WHEN mixed THEN delta END, action_totals.n_delta)       AS delta,
     ratio(CASE WHEN mixed THEN n_fallen END, action_totals.n_delta)    AS lld_share

@@ -7,28 +7,24 @@
 SELECT
     step,
     CASE WHEN sum(n_scored) > 0 THEN sum(n_nonfinite) END::BIGINT       AS n_nonfinite,
-    sum(n_tool_fail) / nullif(sum(n_tool), 0)                           AS tool_fail_share,
-    sum(n_gate_open) FILTER (preserved)
-        / nullif(sum(n_gate) FILTER (preserved), 0)                     AS llds_gate_share,
-    sum(n_down) FILTER (preserved)
-        / nullif(sum(n_down_of) FILTER (preserved), 0)                  AS dropped_token_share,
+    ratio(n_tool_fail, n_tool)                                          AS tool_fail_share,
+    ratio(CASE WHEN preserved THEN n_gate_open END, n_gate)             AS llds_gate_share,
+    ratio(CASE WHEN preserved THEN n_down END, n_down_of)               AS dropped_token_share,
     any_value(action_logp_min)                                          AS action_logp_min,
-    sum(error_norm) FILTER (NOT correct)
-        / nullif(sum(n_error) FILTER (NOT correct), 0)                  AS incorrect_error_norm,
-    sum(logp) FILTER (correct) / nullif(sum(n_logp) FILTER (correct), 0) AS correct_logp,
-    sum(logp) FILTER (NOT correct)
-        / nullif(sum(n_logp) FILTER (NOT correct), 0)                   AS incorrect_logp,
+    ratio(CASE WHEN NOT correct THEN error_norm END, n_error)           AS incorrect_error_norm,
+    ratio(CASE WHEN correct THEN logp END, n_logp)                      AS correct_logp,
+    ratio(CASE WHEN NOT correct THEN logp END, n_logp)                  AS incorrect_logp,
     correct_logp - incorrect_logp                                       AS logp_gap,
-    sum(gap) / nullif(sum(n_gap), 0)                                    AS engine_gap,
-    sum(engine_k3) / nullif(sum(n_engine), 0)                           AS engine_k3,
-    sum(engine_r2) / nullif(sum(n_engine), 0) - 1                       AS engine_chi2,
+    ratio(gap, n_gap)                                                   AS engine_gap,
+    ratio(engine_k3, n_engine)                                          AS engine_k3,
+    ratio(engine_r2, n_engine) - 1                                      AS engine_chi2,
     ess(engine_r, engine_r2, n_engine)                                  AS engine_ess,
-    sum(engine_far) / nullif(sum(n_engine_far), 0)                      AS engine_far_share,
-    sum(engine_r) / nullif(sum(n_engine), 0)                            AS engine_ratio,
-    sum(inner_k3) / nullif(sum(n_inner), 0)                             AS inner_k3,
-    sum(inner_r2) / nullif(sum(n_inner), 0) - 1                         AS inner_chi2,
+    ratio(engine_far, n_engine_far)                                     AS engine_far_share,
+    ratio(engine_r, n_engine)                                           AS engine_ratio,
+    ratio(inner_k3, n_inner)                                            AS inner_k3,
+    ratio(inner_r2, n_inner) - 1                                        AS inner_chi2,
     ess(inner_r, inner_r2, n_inner)                                     AS inner_ess,
-    sum(inner_far) / nullif(sum(n_inner_far), 0)                        AS inner_far_share
+    ratio(inner_far, n_inner_far)                                       AS inner_far_share
 FROM action_totals
 LEFT JOIN (
     SELECT step, median(logp_min) AS action_logp_min

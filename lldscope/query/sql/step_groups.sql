@@ -7,7 +7,7 @@ SELECT
     avg(zero_signal::INT)        AS zero_signal_share,
     avg(all_right::INT)          AS all_right_share,
     avg(all_wrong::INT)          AS all_wrong_share,
-    ratio(zero_signal::INT * n_tokens, CASE WHEN zero_signal IS NOT NULL THEN n_tokens END)
+    ratio(zero_signal::INT * n_tokens, n_tokens)
                                  AS zero_signal_token_share,
     avg(prompts_collide::INT)    AS prompt_collision_share,
     avg(advantage_offset)        AS advantage_offset

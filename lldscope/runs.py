@@ -11,11 +11,11 @@ from .core.errors import LldscopeError, RunNotFound
 from .run import Run
 from .storage import layout
 from .storage.manifest import manifest_names
+from .storage.url import Url, place_of
 
 if TYPE_CHECKING:
     from .query.contents import RunBatch
     from .query.signal_cache import SignalCache
-    from .storage.url import Url
 
 __all__ = ["Run", "find_runs", "open_run", "title"]
 
@@ -31,7 +31,6 @@ def open_run(
     signals until the batch computes them. Raises RunNotFound, NewerSchema or LldscopeError.
     """
     from .query.remote import RemoteCopy
-    from .storage.url import Url, place_of
 
     path = place_of(path)
     if isinstance(path, Url):
@@ -59,7 +58,6 @@ def find_runs(root: str | Path | Url) -> list[Any]:
     """Run directories under a root, sorted by name, at most two levels down; the root itself if it
     is a run. Runs of a remote root are `Url`s. Raises RunNotFound if the root does not exist."""
     from .query.remote import find_remote
-    from .storage.url import Url, place_of
 
     root = place_of(root)
     if isinstance(root, Url):

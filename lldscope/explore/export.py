@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,11 +15,9 @@ import pyarrow.parquet
 from ..core.errors import LldscopeError, UsageError
 from ..core.safe_text import FORMULA
 from ..core.schema import TABLES, VIEWS
+from ..runs import Run
 from ..storage.json_files import IN_PROGRESS
 from ..storage.part import columns_without_floats
-
-if TYPE_CHECKING:
-    from ..runs import Run
 
 ROW_GROUP = 100_000
 

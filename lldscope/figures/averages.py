@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,9 +16,7 @@ import pandas as pd
 from ..core.terminal import visible
 from .marks import onset_line
 from .series import Numbers, Thinned, XAxis, floats, positions, thin, trace
-
-if TYPE_CHECKING:
-    from .view import Subject
+from .view import Subject
 
 BAND = 0.16  # opacity
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..diagnosis import evidence
 from ..diagnosis.detectors import trailing_mean
-from ..diagnosis.evidence import Rows
+from ..monitor.summary import extremes
 
 MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
 
@@ -142,19 +142,6 @@ def smooth(values: Numbers, window: int, weights: Numbers | None = None) -> Numb
     weights = np.where(np.isnan(finite), np.nan, weights)
     mean, weight = (trailing_mean(v, window, 1) for v in (finite * weights, weights))
     return np.where(np.isnan(finite), np.nan, mean / np.where(weight > 0, weight, np.nan))
-
-
-def extremes(y: Numbers, most: int) -> Rows:
-    """The rows of at most `most` points to draw. Of more points, these are the lowest and the
-    highest of every 2, 4, 8 …, so that no peak is lost."""
-    if len(y) <= most:
-        return np.arange(len(y))
-    size = 2
-    while -(-len(y) // size) > most // 2:
-        size *= 2
-    bins = np.pad(y, (0, -len(y) % size), mode="edge").reshape(-1, size)
-    ends = [size * np.arange(len(bins)) + end for end in (bins.argmin(axis=1), bins.argmax(axis=1))]
-    return np.unique(np.concatenate(ends))
 
 
 def _short(values: Numbers, digits: int) -> list[float]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..run import Run
 from .checks import CHECKS, Check, Parameters
 from .declared import Setting, declared
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 EVIDENCE = 5  # rows shown of a finding
 SECONDS = 120.0  # for one question

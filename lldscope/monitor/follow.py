@@ -9,18 +9,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from ..core.errors import LldscopeError, RunNotFound
-from ..diagnosis.registry import STALLED
+from ..diagnosis.registry import STALLED, Rule
 from ..runs import Run, open_run
 from ..storage.json_files import to_json
 from .alerts import AnyAlert
 from .health import CHECK_SCHEMA, RunState, check, vanished
-
-if TYPE_CHECKING:
-    from ..diagnosis.registry import Rule
 
 log = logging.getLogger("lldscope")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from ..core.palette import EVIDENCE, NO_ALARM, PHASES, VERDICTS, Sign
 from ..core.safe_text import counted_in
@@ -15,18 +15,15 @@ from ..diagnosis.assess import Assessment
 from ..diagnosis.evidence import Grade
 from ..diagnosis.look_alikes import Answer
 from ..diagnosis.phases import Phase, PhaseSpan
-from ..diagnosis.registry import STALLED
+from ..diagnosis.registry import STALLED, Rule
 from ..diagnosis.rule import Alert, Severity
 from ..runs import Run
 from ..storage.events import last_checkpoint
+from ..storage.heartbeats import Beats
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
 from .headline import Headline, Trouble, headline, missing
 from .liveness import Life, Liveness, liveness
-
-if TYPE_CHECKING:
-    from ..diagnosis.registry import Rule
-    from ..storage.heartbeats import Beats
 
 CHECK_SCHEMA = 1
 BASIS = {  # signal by which a run without likelihoods is judged → its name

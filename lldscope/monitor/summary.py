@@ -19,6 +19,7 @@ from ..core.charts import EVIDENCE
 from ..core.errors import LldscopeError
 from ..core.schema import signals_in
 from ..diagnosis.detectors import Columns, Series, floats
+from ..diagnosis.evidence import Rows
 from ..runs import Run, open_run, title
 from .health import RunState, check
 
@@ -183,11 +184,21 @@ def _late(values: Series) -> float | None:
     return float(finite.mean()) if len(finite) else None
 
 
+def extremes(values: Series, most: int) -> Rows:
+    """The rows of at most `most` points to draw. Of more points, these are the lowest and the
+    highest of every 2, 4, 8 …, so that no peak is lost."""
+    if len(values) <= most:
+        return np.arange(len(values))
+    size = 2
+    while -(-len(values) // size) > most // 2:
+        size *= 2
+    bins = np.pad(values, (0, -len(values) % size), mode="edge").reshape(-1, size)
+    ends = [size * np.arange(len(bins)) + end for end in (bins.argmin(axis=1), bins.argmax(axis=1))]
+    return np.unique(np.concatenate(ends))
+
+
 def thin(values: Series) -> Line:
-    """Measured rows with their values; of too many, the lowest and the highest of equal ranges."""
+    """Measured rows with their values; of too many, the extremes."""
     rows = np.flatnonzero(np.isfinite(values))
-    if len(rows) > MOST_POINTS:
-        ranges = np.array_split(rows, MOST_POINTS // 2)
-        ends = [r[f(values[r])] for r in ranges for f in (np.argmin, np.argmax)]
-        rows = np.unique(ends)
+    rows = rows[extremes(values[rows], MOST_POINTS)]
     return [(row, float(f"{values[row]:.4g}")) for row in rows.tolist()]

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from ..core.schema import TABLES
 from ..storage.manifest import Manifest
 from .database import Database
 from .part_index import PartIndex, step_ranges
+from .remote import RemoteCopy
+from .signal_cache import SignalCache
 from .signal_engine import SignalEngine
 from .starts import Starts, sizes_of
 from .views import SIGNAL_TABLES
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from .remote import RemoteCopy
-    from .signal_cache import SignalCache
 
 _T = TypeVar("_T")
 Info = Mapping[str, Any]  # what run.json holds

@@ -9,16 +9,13 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..storage import layout
 from ..storage.heartbeats import Beats
 from ..storage.integrity import MISSING, find_damage
 from ..storage.manifest import Manifest, ManifestReader
 from ..storage.part import Owner, Part
-
-if TYPE_CHECKING:
-    from .remote import RemoteCopy
+from .remote import RemoteCopy
 
 RANGE_ROWS = 2_000_000  # rows of all tables in a range of steps, about
 STEP_ROWS = 150  # rows that a step, of which there are eighty signals, counts as

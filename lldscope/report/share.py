@@ -16,7 +16,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ..core.errors import LldscopeError, UsageError
 from ..core.safe_text import in_one_line
@@ -34,9 +36,6 @@ from .analysis import post_mortem
 from .document import document
 from .html import html
 from .markdown import markdown
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _FIELDS = (
     "schema", "id", "group", "created", "trainer", "config", "correct_rule", "world_size", "status",
@@ -149,8 +148,6 @@ def _merged(
 
 
 def _without_texts(table: str, batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
     for rows in batches:
         for name in TEXTS.get(table, ()):
             column = rows.schema.get_field_index(name)

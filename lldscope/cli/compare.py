@@ -86,13 +86,6 @@ def compare(
     warn_of_damage(damaged)
 
 
-def _show(answer: dict[str, Any]) -> None:
-    head = ("run", "verdict", "fall from", "phases", "alarms")
-    print_table(head, map(_run, answer["runs"]), wide=False)
-    click.echo()
-    _show_signals(answer)
-
-
 def _run(run: dict[str, Any]) -> list[Any]:
     phases = " → ".join(f"{PHASES[p['phase']].word} {p['start_step']}–{p['end_step']}"
                         for p in run["phases"] if p["phase"])
@@ -104,8 +97,12 @@ def _run(run: dict[str, Any]) -> list[Any]:
     return [run["label"], verdict, run["onset"], phases or None, alarms or None]
 
 
-def _show_signals(answer: dict[str, Any]) -> None:
-    """A row per signal and point, a column per run, and the difference where there are two."""
+def _show(answer: dict[str, Any]) -> None:
+    """The table of runs. Then that of signals: a row per signal and point, a column per run, and
+    the difference of two runs."""
+    columns = ("run", "verdict", "fall from", "phases", "alarms")
+    print_table(columns, map(_run, answer["runs"]), wide=False)
+    click.echo()
     labels = [plain(run["label"]) for run in answer["runs"]]
     two = len(labels) == 2
     head = ["signal", "at" if answer["every"] is None else answer["align"], *labels]

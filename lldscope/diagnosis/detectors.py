@@ -269,16 +269,10 @@ def e_detector(score: Series, arl: float) -> Series:
     return out
 
 
-@cache
-def _nothing(n: int) -> Series:
-    """So many entries that were not measured, made once."""
-    return np.broadcast_to(np.nan, n)
-
-
 def preceded(values: NDArray[Any], n: int) -> Series:
     """These entries, preceded by the `n` entries before them; NaN before the start."""
     state = cell()
-    earlier = _nothing(n) if state.value is None else state.value
+    earlier = np.full(n, np.nan) if state.value is None else state.value
     series = np.concatenate([earlier, values])
     state.value = series[len(values) :].copy()
     return series

@@ -254,9 +254,8 @@ def _finish(
 ) -> Figure:
     n_invalid = max((c.not_finite for c in counts), default=0)
     remarks = []
-    if (longest := max(counts, key=lambda c: c.total, default=None)) and longest.total > len(
-        longest.x
-    ):
+    longest = max(counts, key=lambda c: c.total, default=None)
+    if longest and longest.total > len(longest.x):
         remarks.append(f"{len(longest.x):,} of {longest.total:,} points, extremes included")
     if n_invalid:
         remarks.append(f"{n_invalid:,} not finite, not drawn")

@@ -121,16 +121,15 @@ class Starts:
 
     def sentences(self) -> dict[str, str]:
         """Each open question about the run → why it is open."""
-        present = defaultdict(list)
-        for owner in self.spans:
-            present[owner.attempt].append(owner)
-        return {
-            f"whether the whole run resumed at step {min(self.spans[o][0] for o in owners)}":
-            f"{_ranks(o.rank for o in owners)} began attempt {attempt} without "
-            f"{_ranks(absent)}; all earlier rows that were not recorded again count"
-            for attempt, absent in self.unclear.items()
-            for owners in [present[attempt]]
-        }
+        answer = {}
+        for attempt, absent in self.unclear.items():
+            owners = [owner for owner in self.spans if owner.attempt == attempt]
+            first = min(self.spans[owner][0] for owner in owners)
+            answer[f"whether the whole run resumed at step {first}"] = (
+                f"{_ranks(o.rank for o in owners)} began attempt {attempt} without "
+                f"{_ranks(absent)}; all earlier rows that were not recorded again count"
+            )
+        return answer
 
 
 def _ranks(ranks: Iterable[int]) -> str:

@@ -64,14 +64,22 @@ def is_small_file(name: str) -> bool:
 
 def _are_attempts(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(a, dict) and json_files.is_time(a.get("started")) for a in value
+        isinstance(a, dict) and json_files.is_time(a.get("started"))
+        and isinstance(a.get("attempt"), int | None) for a in value
     )
 
 
+def _is_import(value: Any) -> bool:
+    kinds = {"counted": str | None, "notes": list | None}
+    return isinstance(value, dict) and all(isinstance(value.get(k), kinds[k]) for k in kinds)
+
+
 # Validators of the fields of run.json that are read.
-_TEXTS = ("id", "name", "group", "trainer", "correct_rule", "reason")
 _IS_VALID: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(_TEXTS, lambda v: type(v) in (str, int, float)),
+    **dict.fromkeys(("id", "name", "group"), lambda v: type(v) in (str, int, float)),
+    **dict.fromkeys(("trainer", "correct_rule", "reason", "note"), lambda v: type(v) is str),
+    "tags": lambda v: isinstance(v, list) and all(isinstance(tag, str) for tag in v),
+    "imported": _is_import,
     **dict.fromkeys(("created", "ended"), json_files.is_time),
     "status": lambda v: v in ("running", "finished", "failed", "stopped"),
     "world_size": lambda v: type(v) is int and 1 <= v < 2**31,

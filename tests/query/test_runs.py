@@ -13,6 +13,9 @@ from sealed_runs import make_unreadable
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunNotFound
+from lldscope.monitor.summary import read_summary
+from lldscope.report import post_mortem
+from lldscope.report.brief import brief
 from lldscope.runs import find_runs
 from lldscope.storage import layout
 
@@ -112,6 +115,21 @@ def test_fields_of_another_kind_are_named_and_ignored_and_others_believed(make_r
         assert {"status", "world_size"} <= {*run.damaged["run.json"].replace(",", "").split()}
         assert "heartbeat/r0.json" in run.damaged
         assert run.heartbeats() == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("attempts", [{"started": 1, "attempt": []}]), ("imported", [1]), ("imported", {"counted": 5}),
+     ("imported", {"notes": 5}), ("reason", 5), ("trainer", 5), ("tags", 5), ("note", [])],
+)
+def test_a_field_of_another_kind_ends_neither_report_nor_list(make_run, field, value):
+    path = make_run(steps=range(3))
+    info = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(info | {field: value}))
+    with lldscope.open_run(path) as run:
+        assert run.damaged["run.json"] == f"its {field} cannot be read"
+        assert brief(run, post_mortem(run))["run"] == run.name
+    assert read_summary("a", path, path.parent).error is None
 
 
 def test_find_runs_goes_two_levels_down(make_run, tmp_path):

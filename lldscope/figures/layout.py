@@ -23,7 +23,6 @@ def chart_layout(
     axis and room for the names of alarms. From `meta` assets/charts.js learns the axis, the steps,
     tokens or seconds per unit, and the range of all rows."""
     top = 18 + (ROWS * ROW_HEIGHT if right else 0)
-    two = right and chart.right_unit is not None
     plain = {"showgrid": False, "zeroline": False, "linecolor": palette.NEUTRAL, "ticks": ""}
     layout: dict[str, Any] = {
         "font": _FONT | {"color": palette.NEUTRAL},
@@ -63,9 +62,9 @@ def chart_layout(
             "automargin": False,
         },
     }
-    if two:
+    if right and chart.right_unit is not None:
         layout["yaxis2"] = plain | {
-            "title": _title(chart.right_unit or "", 6),
+            "title": _title(chart.right_unit, 6),
             "overlaying": "y",
             "side": "right",
             "fixedrange": True,

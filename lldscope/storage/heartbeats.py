@@ -104,7 +104,7 @@ def process_exited(beat: Mapping[str, Any]) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:
+    except (OSError, OverflowError):  # a foreign process; a number that no process can have
         return False
     return _is_zombie(pid)
 

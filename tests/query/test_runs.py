@@ -18,6 +18,7 @@ from lldscope.report import post_mortem
 from lldscope.report.brief import brief
 from lldscope.runs import find_runs
 from lldscope.storage import layout
+from lldscope.storage.heartbeats import pid_namespace, process_exited
 
 
 def test_a_resumed_run_shows_the_last_attempt(tmp_path):
@@ -130,6 +131,10 @@ def test_a_field_of_another_kind_ends_neither_report_nor_list(make_run, field, v
         assert run.damaged["run.json"] == f"its {field} cannot be read"
         assert brief(run, post_mortem(run))["run"] == run.name
     assert read_summary("a", path, path.parent).error is None
+
+
+def test_a_number_that_no_process_has_is_none_that_has_ended():
+    assert not process_exited({"pid": 2**31, "space": pid_namespace()})
 
 
 def test_find_runs_goes_two_levels_down(make_run, tmp_path):

@@ -17,7 +17,7 @@ from ..storage.heartbeats import HEARTBEAT_LOST, Beats, process_exited
 
 Life = Literal["live", "finished", "failed", "stopped", "stalled"]
 
-# A run counts as stalled if it is without a step for longer than both: seconds, and usual steps.
+# A run counts as stalled if no step has ended for longer than both: seconds, and usual steps.
 ROW_LOST = 120.0
 ROW_LOST_STEPS = 10.0
 # The limit in seconds until an attempt has its first step and a usual step is known.

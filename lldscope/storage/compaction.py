@@ -226,10 +226,6 @@ def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         return rows
     if unknown := set(rows.column_names) - set(schema.names):
         raise pa.ArrowInvalid(f"columns that this lldscope does not know: {sorted(unknown)}")
-    columns = [
-        rows.column(f.name).cast(f.type)
-        if f.name in rows.column_names
-        else pa.nulls(len(rows), f.type)
-        for f in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    nulls = {field.name: pa.nulls(len(rows), field.type) for field in schema}
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
+    return pa.Table.from_pydict(nulls | columns, schema=schema)

@@ -75,9 +75,10 @@ def _is_import(value: Any) -> bool:
 
 
 # Validators of the fields of run.json that are read.
+_NAMES = ("id", "name", "group", "correct_rule")  # a number is a name, too
 _IS_VALID: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("id", "name", "group"), lambda v: type(v) in (str, int, float)),
-    **dict.fromkeys(("trainer", "correct_rule", "reason", "note"), lambda v: type(v) is str),
+    **dict.fromkeys(_NAMES, lambda v: type(v) in (str, int, float)),
+    **dict.fromkeys(("trainer", "reason", "note"), lambda v: type(v) is str),
     "tags": lambda v: isinstance(v, list) and all(isinstance(tag, str) for tag in v),
     "imported": _is_import,
     **dict.fromkeys(("created", "ended"), json_files.is_time),

@@ -94,9 +94,9 @@ def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
     collapsed (with `collapse_step`); or by held-out evaluations held, grey or degraded (with
     `degraded_step`, null for the others). Optional are `split` ("test" keeps a run out of
     "development"), `arm` (the same for runs of one recipe), `fault`, and `path` (a run directory or
-    a Parquet file of signals, from the bank's folder; default `signals.parquet`). Signals that were
-    exported without them need `em_greedy`, an object from step to exact match, and in `settings`
-    `eval_questions` and `steps`, the planned number. Other keys are ignored.
+    a Parquet file of signals, from the bank's folder; default `signals.parquet`). A run whose
+    signals were exported without evaluations may have `em_greedy`, an object from step to exact
+    match, and in `settings` `eval_questions` and the planned `steps`. Other keys are ignored.
     """
     file = bank / "index.jsonl"
     if not file.is_file():

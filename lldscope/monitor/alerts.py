@@ -32,9 +32,7 @@ class StalledAlert:
     def first_step(self) -> int | None:
         return self.step
 
-    @property
-    def start(self) -> int | None:
-        return self.step
+    start = first_step
 
     @property
     def since(self) -> str:

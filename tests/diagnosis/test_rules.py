@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from phase_runs import CASE, CASE_FILES, CASES, recorded_fault
-from rule_cases import frame, simulate
+from rule_cases import frame, random_signals, simulate
 
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
@@ -36,6 +36,7 @@ from study.arms import CAUSE
 ALL_CASES = list(CASE.values())
 NAMES = list(CASE)
 ANSWERS = CASES / "answers.txt"
+RANDOM = 40  # courses drawn, to which no rule was fitted
 RECORDED = sorted((CASES / "faults").glob("*.csv"))
 SEEDS = [0, pytest.param(1, marks=pytest.mark.slow)]
 RULE = {rule.id: rule for rule in RULES}
@@ -77,6 +78,17 @@ def test_case(index, seed):
         assert "nan" not in alert.message
     if not seed:
         assert answers(result) == written_answers()[case["name"]]
+
+
+@cache
+def judge_random(seed: int) -> Assessment:
+    table, restarts = random_signals(seed)
+    return assess(table, restarts=restarts, planned_steps=[None, 300][seed % 2])
+
+
+@pytest.mark.parametrize("seed", range(RANDOM))
+def test_random_courses_are_judged_as_before(seed):
+    assert answers(judge_random(seed)) == written_answers()[f"random {seed}"]
 
 
 def answers(result: Assessment) -> list[str]:
@@ -144,6 +156,7 @@ def written_answers() -> dict[str, list[str]]:
 def write_answers() -> None:
     results = {name: judge_case(index, 0) for index, name in enumerate(NAMES)}
     results |= {path.stem: recorded(path.stem) for path in RECORDED}
+    results |= {f"random {seed}": judge_random(seed) for seed in range(RANDOM)}
     ANSWERS.write_text("\n\n".join(
         "\n".join([name, *answers(result)]) for name, result in results.items()) + "\n", "utf-8")
 

@@ -111,6 +111,8 @@ def answers(result: Assessment) -> list[str]:
         causes = [one and f"{one[1].rule} {one[0]}" for one in (why.cause, why.with_it)]
         lines.append(f"headline {why.alarm.rule} {why.step} {why.is_dated} {why.is_cause} "
                      f"{why.is_late} {causes} {why.restart} {why.decay} {why.sound}")
+        lines.append(" ".join(map(str, ("onset", *account.onset(), account.first_sign,
+                                        account.likelihood_fell, why.plunge and why.plunge.step))))
     if signs := account.led_to_loss():
         lines.append(f"before the loss {', '.join(f'{a.rule} {step}' for step, a in signs)}")
     for name, finding in result.look_alikes().items():

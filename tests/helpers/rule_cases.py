@@ -58,7 +58,7 @@ def random_signals(seed: int) -> tuple[pd.DataFrame, dict[int, str]]:
     for name, usual in USUAL.items():
         kind = rng.choice(["course", "course", "course", "constant", "rare", "late", "absent"])
         at = np.sort(rng.integers(0, n, 5))
-        bends = np.cumsum(rng.normal(0, 0.8, 5) * rng.integers(0, 2, 5))
+        bends = np.cumsum(rng.normal(0, rng.choice([0.5, 1.5]), 5) * rng.integers(0, 2, 5))
         course = np.interp(np.arange(n), at, bends)
         values = usual * np.exp(course + rng.choice([0.02, 0.1, 0.3]) * rng.normal(size=n))
         if name.endswith("_share") or name == "success":

@@ -36,7 +36,7 @@ from study.arms import CAUSE
 ALL_CASES = list(CASE.values())
 NAMES = list(CASE)
 ANSWERS = CASES / "answers.txt"
-RANDOM = 40  # courses drawn, to which no rule was fitted
+RANDOM = 60  # courses drawn, to which no rule was fitted
 RECORDED = sorted((CASES / "faults").glob("*.csv"))
 SEEDS = [0, pytest.param(1, marks=pytest.mark.slow)]
 RULE = {rule.id: rule for rule in RULES}

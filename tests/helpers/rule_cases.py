@@ -46,6 +46,7 @@ USUAL = {
     "advantage_offset": 0.01, "engine_gap": 0.005, "engine_diff": 0.01, "engine_prob_diff": 0.004,
     "engine_k3": 1e-3, "engine_ratio": 1.0, "engine_chi2": 2e-3, "engine_far_share": 1e-3,
     "rollout_age": 0.5, "lr": 1e-6, "eval_score": 0.4, "component/format": 0.2,
+    "component/correct": 0.3,
 }
 
 
@@ -60,6 +61,7 @@ def random_signals(seed: int) -> tuple[pd.DataFrame, dict[int, str]]:
         at = np.sort(rng.integers(0, n, 5))
         bends = np.cumsum(rng.normal(0, rng.choice([0.5, 1.5]), 5) * rng.integers(0, 2, 5))
         course = np.interp(np.arange(n), at, bends)
+        course += rng.normal(0, 0.7)
         values = usual * np.exp(course + rng.choice([0.02, 0.1, 0.3]) * rng.normal(size=n))
         if name.endswith("_share") or name == "success":
             values = np.minimum(values, 1.0)

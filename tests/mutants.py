@@ -3,10 +3,10 @@
     python -m tests.mutants NUMBERS [TESTS…]        (numbers such as 0-99 or 3,17,20-29)
 
 All places of ROOMS where a comparison, operator, number or condition can be changed are put in an
-order by SEED; those of NUMBERS are tried, in a copy of the checkout. `coverage` (pip install
-coverage) first tells which tests of TESTS run which line. A mutant then meets the tests of its line
-alone, those of its own room first, those that use the names of the line first, until one fails. A
-survivor may be the same program in other words, so it is for a reader to judge.
+order by SEED; those of NUMBERS are tried, on each processor in a copy of the checkout. `coverage`
+(pip install coverage) first tells which tests of TESTS run which line. A mutant then meets the
+tests of its line alone, those of its own room first, those that use the names of the line first,
+until one fails. A survivor may be the same program in other words, so it is for a reader to judge.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import resource
 import signal
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -35,8 +35,10 @@ from .promises import ROOT, copy
 ROOMS = ("diagnosis", "losses", "storage", "recording", "query")
 TESTS = [f"tests/{name}" for name in (*ROOMS, "report", "doctor", "evaluation", "user_rules")]
 OPTIONS = ("-q", "-p", "no:cacheprovider", "--basetemp=pt", "-m", "not (browser or engine or slow)")
-SLOW_IMPORTS = ("duckdb", "numpy", "pandas", "pyarrow.dataset", "pyarrow.parquet", "torch")
-SEED, SECONDS = 0, 30  # that the tests of a mutant take at most, in its own room and in others
+SLOW_IMPORTS = ("duckdb", "hypothesis", "numpy", "pandas", "plotly.graph_objects",
+                "pyarrow.dataset", "pyarrow.parquet", "pydantic", "torch")
+# Processor time that the tests of a mutant take at most, in its own room and in others.
+SEED, SECONDS = 0, 30
 PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot),
          (ast.In, ast.NotIn), (ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.BitAnd, ast.BitOr),
          (ast.And, ast.Or)]
@@ -106,22 +108,24 @@ class Plugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> object:
         self.switch(item.nodeid)
-        began = time.monotonic()
+        began = sum(os.times()[:4])
         result = yield
-        self.seconds[item.nodeid] = time.monotonic() - began
+        self.seconds[item.nodeid] = sum(os.times()[:4]) - began
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.failures += [report.nodeid] * report.failed
 
 
-def in_a_child(folder: Path, limit: float, work: Callable[[], object]) -> object:
-    """What `work` returns in a process of its own in the copy; "time" if it does not end."""
+def in_a_child(folder: Path, limit: int, work: Callable[[], object]) -> object:
+    """What `work` returns in a process of its own in the copy; "time" if it takes more processor
+    time than `limit`, or ten times as long."""
     answer = folder.with_suffix(".answer")
     answer.unlink(missing_ok=True)
     if not (child := os.fork()):
         os.setsid()
-        signal.alarm(int(limit))
+        signal.alarm(10 * limit)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
         log = os.open(folder.with_suffix(".log"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         os.dup2(log, 1), os.dup2(log, 2)
@@ -167,12 +171,18 @@ def failure(tests: list[str]) -> str:
     return plugin.failures[0] if plugin.failures else "collection" if code else ""
 
 
-def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
+def prepare(folder: Path) -> None:
+    """Copy the checkout; processes started from now on import from there."""
     folder.mkdir()
     os.environ |= copy(folder) | {"XDG_CACHE_HOME": str(folder / "cache")}
-    for name in SLOW_IMPORTS:
-        import_module(name)
-    seconds, tests_of = in_a_child(folder, 5000, lambda: measure(tests))
+
+
+def try_mutants(
+    folder: Path, numbers: Iterable[int], seconds: dict[str, float],
+    tests_of: dict[str, dict[int, list[str]]],
+) -> None:
+    """Print for each mutant the test that fails first."""
+    prepare(folder)
     files = [f for room in ROOMS for f in sorted((ROOT / "lldscope" / room).rglob("*.py"))]
     sources = {str(file.relative_to(ROOT)): file.read_text("utf-8") for file in files}
     sites = [(f, *place) for f, text in sources.items() for place in places(ast.parse(text))]
@@ -203,10 +213,26 @@ def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
         print(f"{number} {file}:{line}: {words}: {killer or 'SURVIVES'} ({len(every)})", flush=True)
 
 
+def main(folder: Path, numbers: list[int], tests: list[str]) -> None:
+    for name in SLOW_IMPORTS:
+        import_module(name)
+    prepare(folder / "measured")
+    seconds, tests_of = in_a_child(folder / "measured", 5000, lambda: measure(tests))
+    n = os.cpu_count() or 1
+    fork = get_context("fork")
+    workers = [fork.Process(target=try_mutants,
+                            args=(folder / str(i), numbers[i::n], seconds, tests_of))
+               for i in range(n)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
 if __name__ == "__main__":
     if not sys.argv[1:]:
         sys.exit(__doc__)
     spans = [part.partition("-") for part in sys.argv[1].split(",")]
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
-        main(Path(name) / "copy", [n for a, _, b in spans for n in range(int(a), int(b or a) + 1)],
+        main(Path(name), [n for a, _, b in spans for n in range(int(a), int(b or a) + 1)],
              sys.argv[2:] or TESTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from crash import has_ended, in_child
 import lldscope
 from lldscope.core.errors import RunExists
 from lldscope.recording import writer
+from lldscope.recording.attempt import next_owner
 from lldscope.storage import heartbeats, layout
+from lldscope.storage.part import Owner
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 
@@ -147,6 +150,20 @@ def test_a_second_recorder_of_a_rank_is_refused(tmp_path):
             lldscope.Recorder(path, rank=1, world_size=2)
         with pytest.raises(RunExists, match="rank of its own"):
             lldscope.Recorder(path, rank=1, attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("rank", "change", "owner"),
+    [(0, {}, (2, 0, 1)), (1, {}, (1, 1, 2)), (1, {"closed": True}, (2, 1, 1)),
+     (1, {"time": 0.0}, (2, 1, 1))],
+)
+def test_rank_0_does_not_rely_on_ranks_of_another_machine(rank, change, owner):
+    """They were alive a moment ago. Whether they still are is not known here."""
+    beat = {"attempt": 1, "time": time.time(), "pid": 1, "space": "another"} | change
+    owners = {Owner(1, 0), Owner(1, 1)}
+    beats = {0: beat, 1: beat}
+    claimed = next_owner(Path("run"), owners, beats, rank, True, None, lambda o: o not in owners)
+    assert claimed == Owner(*owner)
 
 
 def test_losses_of_an_earlier_attempt_are_still_reported(tmp_path):

@@ -82,6 +82,8 @@ def test_what_was_not_measured_is_null_and_what_is_no_number_is_left_out(tmp_pat
     for values in first.values():
         assert values.mask.tolist() == [True, False]
     assert actions["inner_k3_sum"].mask.sum() == 2 == (actions["response_id"] == 4).sum()
+    partial = batch(old, rollout, mask, reference=Scores(rollout, valid))
+    assert StepRows(partial).sums()["kl_sum"] is None, "a sum of some responses is none of all"
     row = signals(tmp_path / "run", data)
     left = mask.copy()
     left[[0, 2], :30] = False

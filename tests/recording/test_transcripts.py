@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lldscope.recording.batch import Batch
-from lldscope.recording.columns import MOST_QUESTION, tables
+from lldscope.recording.columns import MOST_QUESTION, prompt_hash, tables
 from lldscope.recording.transcripts import (
     Turn,
     documents_hash,
@@ -133,6 +133,13 @@ def test_searches_are_counted_where_a_protocol_is_known(protocol):
 )
 def test_the_question_is_the_last_thing_that_a_user_asks(prompt: object, question: str) -> None:
     assert question_of(prompt) == question
+
+
+def test_a_prompt_is_known_by_its_hash() -> None:
+    hashes = [prompt_hash(ids) for ids in ([1, 2], [1, 2], [2, 1], "given", None)]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert len(hashes[0]) == 8
+    assert hashes[3:] == ["given", None]
 
 
 def test_long_questions_are_cut_and_empty_or_long_parts_left_out() -> None:

@@ -8,6 +8,7 @@ listings lag.
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 from flaky_store import FlakyStore
@@ -134,3 +135,15 @@ def test_what_has_not_changed_is_not_sent_again(store, monkeypatch):
     run.beat()
     sender.round()
     assert names == ["heartbeat"]
+    monkeypatch.setattr(upload, "AGAIN_SECONDS", 0.0)
+    sender.round()
+    assert sorted(names[1:]) == ["heartbeat", "mine"], "everything, in case it was lost"
+
+
+def test_a_recorder_elsewhere_has_ended_once_it_is_silent(store):
+    run = HandMadeRun()
+    sender, beat = Sender(run.path), heartbeats.read_heartbeats(run.path)[0]
+    for age, ended in ((0.0, False), (2 * upload.SILENT_SECONDS, True)):
+        elsewhere = beat | {"space": "another", "time": time.time() - age}
+        json_files.replace_file(run.path / heartbeats.file_of(0), json_files.to_json(elsewhere))
+        assert sender._has_ended() == ended

@@ -16,7 +16,7 @@ from lldscope.recording import writer
 from lldscope.storage import compaction, layout
 from lldscope.storage.compaction import compact, due, merge
 from lldscope.storage.manifest import manifest_path
-from lldscope.storage.part import Owner, Part, PartName
+from lldscope.storage.part import Owner, Part, PartName, part_name
 
 
 def example_part(first: int, last: int, size: int = 4000) -> Part:
@@ -53,6 +53,25 @@ def test_there_are_at_most_fifteen_parts_of_a_level(every):
 def test_large_parts_are_not_merged():
     assert not due([example_part(i, i, compaction.MAX_BYTES // 10) for i in range(1, 40)])
     assert due([example_part(i, i, 10) for i in range(1, 17)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "covers", "overlaps"),
+    [
+        ("a1-r0-000001-000005", "a1-r0-000002-000005", True, True),
+        ("a1-r0-000001-000005", "a1-r0-000005-000009", False, True),
+        ("a1-r0-000001-000005", "a1-r0-000006-000009", False, False),
+        ("a1-r0-000001-000005", "a1-r0-000001-000005", False, True),
+        ("a1-r0-000001-000005-k7", "a1-r0-000001-000005", True, True),
+        ("a1-r0-000001-000005", "a1-r0-000001-000005-k7", False, True),
+        ("a1-r0-000001-000005", "a1-r1-000002", False, False),
+        ("a1-r0-000001-000005", "a2-r0-000002", False, False),
+    ],
+)
+def test_names_say_which_part_is_in_which(one, other, covers, overlaps):
+    one, other = part_name(f"{one}.parquet"), part_name(f"{other}.parquet")
+    assert (one.covers(other), one.overlaps(other)) == (covers, overlaps)
+    assert other.overlaps(one) == overlaps
 
 
 @pytest.fixture

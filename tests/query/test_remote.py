@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import fsspec
 import pandas as pd
@@ -195,6 +196,29 @@ def test_names_from_afar_cannot_leave_the_copy(memory, make_run):
         inside = {p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file()}
         assert inside <= {p.relative_to(path).as_posix() for p in path.rglob("*")}
         assert set(run.path.parent.iterdir()) == {run.path}
+
+
+def test_a_small_file_that_is_large_is_not_fetched(memory, make_run, monkeypatch):
+    path = make_run(steps=range(2))
+    memory.put(str(path), "/root/r", recursive=True)
+    sizes = [p.stat().st_size for p in path.rglob("*.json*")]
+    monkeypatch.setattr(json_files, "MAX_BYTES", 2 * max(sizes))
+    memory.pipe("/root/r/events.jsonl", b"\n" * (2 * max(sizes) + 1))
+    with lldscope.open_run("memory://root/r") as run:
+        assert not (run.path / "events.jsonl").exists()
+        assert len(run.signals()) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(type("ConnectTimeout", (Exception,), {}), "its server cannot be reached. Check the address"),
+     (type("ReadTimeoutError", (Exception,), {}), "its server does not answer. Check"),
+     (type("Odd", (Exception,), {}), "Odd. Check"), (OSError(13, "secret"), "Permission denied.")],
+)
+def test_errors_of_a_store_are_told_in_our_words(error, words):
+    with pytest.raises(LldscopeError, match=re.escape(words)) as told, plain_errors(Url("x://y")):
+        raise error
+    assert "secret" not in str(told.value)
 
 
 # -- commands -------------------------------------------------------------------------------------

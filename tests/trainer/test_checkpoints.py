@@ -40,7 +40,8 @@ def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
     ids=["every term", "another policy samples"],
 )
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
-    config = load_config("tiny", [*SMALL, "steps=2", "checkpoint_every=1", *settings])
+    small = [*SMALL, "updates=2", "steps=2", "checkpoint_every=1"]
+    config = load_config("tiny", [*small, *settings])
     straight, resumed = Keeper(), Keeper()
     train(config, straight, run_dir=tmp_path)
     train(config, resumed, run_dir=tmp_path, checkpoint=find_checkpoint(tmp_path, 1))
@@ -106,7 +107,7 @@ def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
 @pytest.fixture(scope="module")
 def two_checkpoints(tmp_path_factory):
     run = tmp_path_factory.mktemp("checkpoints")
-    config = load_config("tiny", [*SMALL, "checkpoint_every=1", "steps=2"])
+    config = load_config("tiny", [*SMALL, "updates=1", "checkpoint_every=1", "steps=2"])
     train(config, Keeper(), run_dir=run)
     return run
 

@@ -140,6 +140,7 @@ def test_paths_in_backticks_exist(document):
             assert any(file.endswith(f"/{path}") for file in FILES), f"{document.name}: {path}"
 
 
+@pytest.mark.slow
 def test_the_api_reference_is_made_from_the_docstrings(tmp_path):
     runpy.run_path(str(ROOT / "docs" / "make.py"))["write_api"](tmp_path)
     page = (tmp_path / "lldscope" / "integrations" / "trl.html").read_text("utf-8")

@@ -10,21 +10,17 @@ import lldscope
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.core.schema import SIGNALS, TABLES, arrow_schema
 from lldscope.figures.chart_figures import CHARTS as ON_THE_DASHBOARD
+from lldscope.lint import examine
 from lldscope.report.charts import CHARTS as IN_REPORTS
 
 # Columns that this run cannot fill, and why.
 NOT_WRITTEN = {
-    **{
-        f"actions.{name}": "the in-process sampler is the trainer's own policy"
-        for name in (
-            "logp_behaviour_sum",
-            "engine_k3_sum",
-            "engine_ratio_sq_sum",
-            "n_tokens_engine_far",
-        )
-    },
+    **dict.fromkeys(
+        ("actions.logp_behaviour_sum", "actions.engine_k3_sum", "actions.engine_ratio_sq_sum",
+         "actions.n_tokens_engine_far", "tokens.logp_behaviour"),
+        "the in-process sampler is the trainer's own policy",
+    ),
     "actions.rounding_sq_sum": "this trainer's log-probabilities are in float32",
-    "tokens.logp_behaviour": "the in-process sampler is the trainer's own policy",
     "responses.reward_parts": "the reward of the task is one number",
     "probes.action_index": "no probe of this trainer is about a single action",
     "steps.memory_peak": "that of a GPU",
@@ -43,6 +39,13 @@ def run(tmp_path_factory) -> lldscope.Run:
         train(config, recorder)
     assert recorder.dropped == {}, "nothing undeclared is written"
     return lldscope.open_run(path)
+
+
+def test_lint_finds_nothing_in_what_this_trainer_records(run):
+    """The sums of the grains among it."""
+    result = examine(run)
+    assert result.findings == []
+    assert {"token-counts", "token-sums", "batch-sums"} <= {*result.passed}
 
 
 @pytest.mark.parametrize("table", [t for t in TABLES if t != "scalars"])  # test_import.py's

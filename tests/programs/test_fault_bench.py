@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import faults, healthy
 
-LOGS = 3  # of each kind
+LOGS = 2  # of each kind
 SHARP = 15  # steps, the median delay of what happens at once
 
 FOUND_AT_ONCE = [

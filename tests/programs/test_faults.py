@@ -13,7 +13,7 @@ from study.faults import main
 
 def test_command(tmp_path):
     directory = tmp_path / "run"
-    words = ["retriever-dies", "tiny", *SMALL, "eval_questions=4", "steps=3", "--seed", "7"]
+    words = ["retriever-dies", "tiny", *SMALL, "updates=1", "steps=3", "--seed", "7"]
     done = CliRunner().invoke(main, [*words, "--run", str(directory)])
     assert done.exit_code == 0, done.output
     info = json.loads((directory / "run.json").read_text())

@@ -61,14 +61,6 @@ def test_the_pair_of_the_update_is_measured_like_the_engines(tmp_path):
     assert pd.isna(row["engine_k3"])
 
 
-def test_the_same_policy_is_exactly_the_same(tmp_path):
-    old, _, mask = dump(1, 0.1)
-    row = signals(tmp_path / "run", batch(old, old, mask, inner=old))
-    for name, value in {"k3": 0, "chi2": 0, "ess": 1, "far_share": 0}.items():
-        assert row[f"engine_{name}"] == row[f"inner_{name}"] == value
-    assert row["engine_ratio"] == 1
-
-
 def test_what_was_not_measured_is_null_and_what_is_no_number_is_left_out(tmp_path):
     old, rollout, mask = dump(2, 0.1)
     rollout[0, 0] = np.nan  # the engine did not score the token

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import resource
 import shutil
-import signal
-import subprocess
-import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
-from keeper import BRIEF, SMALL, Keeper, train
+from keeper import ALONE, BRIEF, SMALL, Keeper, train
 from lldscope_trainer import cli
-from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
+from lldscope_trainer.checkpoint import Checkpoints, State, find_checkpoint
 from lldscope_trainer.config import load_config
-from recorded_steps import wait_until
-from scripted_monitor import Script, alarm
+from lldscope_trainer.guard import Cures
 
 import lldscope
 from lldscope.core.errors import UsageError
@@ -41,7 +40,8 @@ def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
     ids=["every term", "another policy samples"],
 )
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
-    config = load_config("tiny", [*SMALL, "steps=2", "checkpoint_every=1", *settings])
+    small = [*SMALL, "updates=2", "steps=2", "checkpoint_every=1"]
+    config = load_config("tiny", [*small, *settings])
     straight, resumed = Keeper(), Keeper()
     train(config, straight, run_dir=tmp_path)
     train(config, resumed, run_dir=tmp_path, checkpoint=find_checkpoint(tmp_path, 1))
@@ -53,29 +53,6 @@ def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
     else:
         assert {row["step"] for row in resumed.rows("evals")} == {1, 2}
     assert len(rows(resumed, "steps", 0)) == 1
-
-
-def test_a_run_that_was_killed_is_resumed_from_the_command_line(lldscope_command, tmp_path):
-    run = tmp_path / "run"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "lldscope", "train", "tiny", *BRIEF, "checkpoint_every=2",
-         "steps=5000", "--run", str(run)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )
-    try:
-        wait_until(lambda: len(list(run.glob("checkpoints/step-*/state.json"))) >= 1, 600)
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-    start = find_checkpoint(run).state.step
-    done = lldscope_command("train", "--resume", "--run", run, f"steps={start + 2}")
-    assert done.returncode == 0, done.stderr
-    reader = lldscope.open_run(run)
-    steps = reader.signals()["step"].tolist()
-    assert steps == list(range(start + 2)), "every step once, whatever the first attempt had done"
-    assert [a["attempt"] for a in reader.info["attempts"]] == [1, 2]
-    assert reader.info["status"] == "finished"
-    assert "resume" in {event["kind"] for event in reader.events()}
 
 
 def test_a_disk_without_room_costs_the_checkpoint_and_not_the_run(tmp_path):
@@ -98,26 +75,23 @@ def test_a_disk_without_room_costs_the_checkpoint_and_not_the_run(tmp_path):
     assert {e["kind"] for e in reader.events()} == {"checkpoint_failed"}
 
 
-def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
-    config = load_config("tiny", [*BRIEF, "checkpoint_every=1", "steps=4", "guard_margin=1"])
-    monitor = Script(look2=[alarm("entropy-surge", step=1)])
-    train(config, Keeper(), run_dir=tmp_path, monitor=monitor)
-    copies = Checkpoints(tmp_path, keep=2)
-    assert [c.state.step for c in copies.all()] == [1, 3, 4]
-    assert copies.healthy(4).state.step == 1
-    assert Checkpoints(tmp_path, keep=2, margin=4).healthy(4) is None
-    assert find_checkpoint(tmp_path).state.alarmed == ("entropy-surge",)
-
-
-def test_one_to_roll_back_to_is_kept_however_wide_the_margin(tmp_path):
-    config = load_config(
-        "tiny", [*BRIEF, "checkpoint_every=1", "steps=6", "guard_margin=4",
-                 "guard=rollback", "checkpoints_kept=1"],
-    )
-    train(config, Keeper(), run_dir=tmp_path)
-    copies = Checkpoints(tmp_path, keep=1, margin=4)
-    assert [c.state.step for c in copies.all()] == [2, 3, 4, 5, 6]
-    assert copies.healthy(6).state.step == 2
+@pytest.mark.parametrize(
+    ("keep", "margin", "alarmed_from", "left", "healthy"),
+    [(2, 0, 2, [1, 3, 4], 1), (1, 4, 9, [1, 2, 3, 4], None), (1, 2, 9, [2, 3, 4], 2)],
+)
+def test_the_newest_are_kept_and_the_one_to_roll_back_to(
+    tmp_path, keep, margin, alarmed_from, left, healthy
+):
+    """However wide the margin; one that was made while an alarm fired is none to go back to."""
+    copies, cures = Checkpoints(tmp_path, keep, margin), Cures.of(load_config("tiny"))
+    part = SimpleNamespace(save=lambda path: None, model=torch.nn.Module())
+    part.full_weights = nullcontext
+    for step in range(1, 5):
+        alarmed = ("entropy-surge",) if step >= alarmed_from else ()
+        copies.write(State(step, 0, cures, 1, alarmed), part, part, ALONE, {})
+    assert [c.state.step for c in copies.all()] == left
+    newest = copies.healthy(4)
+    assert (newest and newest.state.step) == healthy
 
 
 def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
@@ -133,7 +107,7 @@ def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
 @pytest.fixture(scope="module")
 def two_checkpoints(tmp_path_factory):
     run = tmp_path_factory.mktemp("checkpoints")
-    config = load_config("tiny", [*SMALL, "checkpoint_every=1", "steps=2"])
+    config = load_config("tiny", [*SMALL, "updates=1", "checkpoint_every=1", "steps=2"])
     train(config, Keeper(), run_dir=run)
     return run
 

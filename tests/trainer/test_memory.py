@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from click.testing import CliRunner
-from keeper import BRIEF, SMALL, Keeper, train
+from keeper import BRIEF, Keeper, train
 from lldscope_trainer import cli, loop, preflight
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config
@@ -19,13 +19,13 @@ from lldscope_trainer.train import Trainer
 
 from lldscope.core.errors import UsageError
 
-QUIET = [*SMALL, "updates=2"]
+QUIET = [*BRIEF, "updates=2"]
 FULL = "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of …"
 
 
 def test_moments_are_in_main_memory_between_updates_and_nothing_else_changes(tmp_path):
     """Checkpoints, a resumed run and the next update take them from there."""
-    shared, weights = [*QUIET, "steps=2", "checkpoint_every=1", "retention=0"], {}
+    shared, weights = [*QUIET, "entropy_coefficient=0.01", "steps=2", "checkpoint_every=1"], {}
     for name, settings in {"plain": shared, "offload": [*shared, "offload_moments=true"]}.items():
         config = load_config("tiny", settings)
         trainer = Trainer(config, Keeper())
@@ -49,7 +49,7 @@ def test_moments_are_in_main_memory_between_updates_and_nothing_else_changes(tmp
 
 def test_a_hopeless_run_ends_in_one_sentence_as_failed_and_can_be_resumed(tmp_path, monkeypatch):
     run = tmp_path / "run"
-    arguments = ["tiny", *BRIEF, "updates=2", "steps=2", "checkpoint_every=1", "--run", str(run)]
+    arguments = ["tiny", *QUIET, "steps=2", "checkpoint_every=1", "--run", str(run)]
     with monkeypatch.context() as short:
         steps = []
         forward = TorchOptimizer.step

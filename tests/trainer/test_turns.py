@@ -53,7 +53,7 @@ def says(*turns: list[int]) -> ScriptedEngine:
 
 @pytest.mark.parametrize("limits", [{}, {"turn_tokens": 12, "sequence_tokens": 120}])
 def test_greedy_play_is_the_samplers(tiny, world, environment, limits):
-    questions = world.questions(random.Random(2), 8)
+    questions = world.questions(random.Random(2), 5)
     sampling = Sampling(temperature=0.0, **limits)
     expected = Sampler(tiny, sampling).play(environment, questions, torch.Generator())
     engine = PlainEngine(tiny)

@@ -195,13 +195,11 @@ class Trainer:
     def update(self, sample: Sample) -> list[UpdateStats]:
         """All updates of a step; measurements are stored in the sample's batch."""
         batch = sample.batch
-        weight = self._answer_weight(sample.rollouts)  # β, one number
-        if weight != 1:
+        batch.answer_weight = self._answer_weight(sample.rollouts)
+        if batch.answer_weight != 1:
             batch.answer_mask = answer_mask(self.policy, sample.rollouts, batch.ids.shape)
         with self.optimizer.moments_at_hand():
-            return self.updater.run(
-                batch, sample.draw.step, sample.minibatches, answer_weight=weight
-            )
+            return self.updater.run(batch, sample.draw.step, sample.minibatches)
 
     def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
         """β of the step: fixed, or by the mean number of valid searches over all ranks."""

@@ -39,13 +39,12 @@ class _Layer(DynamicLayer):
             )
         end = self.start + key_states.shape[2]
         rows = slice(None) if self.rows is None else self.rows
-        if self.positions is not None:
-            assert self.rows is not None
-            for states, new in ((self.keys, key_states), (self.values, value_states)):
+        for states, new in ((self.keys, key_states), (self.values, value_states)):
+            if self.positions is None:
+                states[rows, :, self.start : end] = new
+            else:
+                assert self.rows is not None
                 states[self.rows[:, None], :, self.positions] = new.transpose(1, 2)
-            return self.keys[rows, :, :end], self.values[rows, :, :end]
-        self.keys[rows, :, self.start : end] = key_states
-        self.values[rows, :, self.start : end] = value_states
         return self.keys[rows, :, :end], self.values[rows, :, :end]
 
     def get_seq_length(self) -> int:

@@ -28,8 +28,8 @@ class RolloutBatch:
     sampler whose policy or rounding is another. `behaviour` is whoever sampled, None where its
     log-probabilities are `old`. The rest is filled in as the step goes on: `inner` does not hold
     for the rows in `skipped`, `post` holds for those in `rescored`; `action` numbers the action of
-    each token, -1 off them; None is a measurement that this run does not make. A NaN in what was
-    measured is a NaN.
+    each token, -1 off them; None is a measurement that this run does not make. `answer_weight` is
+    the step's β; another β than 1 needs an `answer_mask`. A NaN that was measured stays a NaN.
     """
 
     ids: Tensor
@@ -47,6 +47,7 @@ class RolloutBatch:
     gate_open: Tensor | None = None
     penalty: Tensor | None = None
     answer_mask: Tensor | None = None
+    answer_weight: float = 1.0
     weights: Tensor | None = None
     skipped: Tensor | None = None
     action: Tensor | None = None

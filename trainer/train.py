@@ -275,9 +275,7 @@ class Trainer:
             record = recorded_batch(draw, sample.rollouts, batch, c.group_size, self.policy)
             rows = tables(record, updates=update_columns(updates), tokens_every=c.tokens_every)
             sums = rows.pop("steps")
-            if retained:
-                rows["retention"] = self.retention.rows(draw.step, retained)
-            self.retention.keep(record)
+            self.retention.record(self.recorder, record, lambda due: retained)
             write(self.recorder, rows)
         cost = meter.columns()
         self.recorder.step(

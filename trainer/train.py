@@ -107,8 +107,8 @@ class Trainer:
         self._meter = Meter(device)
         self.optimizer = make_optimizer(self.policy, config, self.processes)
         if self._reference is not None and config.optimizer == "deepspeed":
-            # The KL must start at 0: what DeepSpeed has made of the policy, which is bfloat16
-            # weights and float32 buffers. Rotary frequencies in bfloat16 would be wrong by radians.
+            # The KL must start at 0, so the reference is rounded like DeepSpeed's policy: bfloat16
+            # weights, float32 buffers. Rotary frequencies in bfloat16 would be wrong by radians.
             for weight in self._reference.parameters():
                 weight.data = weight.data.to(self.policy.model.dtype)
         self.updater = Updater(config, self.optimizer, self.processes)

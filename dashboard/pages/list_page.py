@@ -36,8 +36,8 @@ NO_RUNS = (
     "`lldscope demo`; runs appear here as they start."
 )
 Choice = dict[str, str]
-"""What the reader wants to see of the list, as its address has it: `q`, words to find; `verdict`;
-`sort`, a column, with - before it from the largest down; `by=group`: under headings; `page`."""
+"""The reader's choice of the list, from its address: `q`, words to find; `verdict`; `sort`, a
+column, descending with - before its name; `by=group`, runs under headings; `page`."""
 
 
 def choice_of(query: Query) -> Choice:

@@ -84,14 +84,14 @@ def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
 
 @dataclass(frozen=True)
 class Grid:
-    """What the grid of a run's responses shows, and in which order: the query of its address."""
+    """Filters and order of the grid of a run's responses: the query of its address."""
 
     name: str
     fields: dict[str, str]
 
     @property
     def order(self) -> str:
-        """What it sorts by."""
+        """The column that sorts the rows."""
         return self.fields["sort"]
 
     @property

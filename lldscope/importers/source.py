@@ -49,7 +49,7 @@ class Rows:
 class ImportRequest:
     """The options of an import.
 
-    columns       our name → the name in the file: a signal's, `step`, or that of a rollout's part
+    columns       our name of a signal, of `step` or of a rollout's part → its name in the file
     correct_from  a rollout with at least this reward counts as correct
     exact_match   judge rollouts by comparing their answers with the golden ones in the file
     run           which run of a store that holds several, by name or id

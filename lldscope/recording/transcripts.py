@@ -124,9 +124,9 @@ def _kind(text: str, was_answered: bool) -> str:
 def tagged_turns(texts: Sequence[str], fed: Sequence[str], *, truncated: bool) -> list[Turn]:
     """The actions of one rollout by the tags of Search-R1 or of Hermes-style tool calls.
 
-    texts: the text of each action; fed: what the policy was fed after it, "" if nothing. Without
-    tags an action that was answered is a `search`, and the last one is an `answer` if it ended by
-    itself after a search.
+    texts: the text of each action; fed: the environment's text after each action, or "". Without
+    tags an action that was answered is a `search`, and the last action is an `answer` if it ended
+    by itself after a search.
     """
     if not any(has_tags(text) for text in texts):
         kinds = ["search" if f else "text" for f in fed]

@@ -53,7 +53,7 @@ def test_held_out_questions_do_not_mix_with_training(world):
 def test_a_miss_depends_on_the_wording_and_on_nothing_else(world):
     questions = world.questions(random.Random(3), 200)
     hops = [q.hops[0] for q in questions]
-    right = [world.document_of(q.hops[-1].subject, q.hops[0].relation) for q in questions]
+    right = [world.document_of[q.hops[-1].subject, q.hops[0].relation] for q in questions]
     first, second = (
         [f"{RELATIONS[h.relation].words[n]} {h.subject}" for h in hops] for n in (0, 1)
     )

@@ -41,14 +41,14 @@ def test_a_file_is_converted_once_and_its_policy_trains(tmp_path, cache, monkeyp
     settings = [f"model={file}", "prompts=1", "group_size=2", "updates=1", "eval_questions=0",
                 "shared_prefixes=true", "turn_tokens=8", "frozen_embeddings=true"]
     trainer = Trainer(load_config("tiny", settings), keeper)
-    before = {name: tensor.clone() for name, tensor in trainer.policy.named_weights()}
+    before = {name: tensor.clone() for name, tensor in trainer.policy.model.state_dict().items()}
     trainer.finish(trainer.sample(0))
     assert len(keeper.rows("actions")) >= 2
     assert trainer.policy.encode("<search>")  # and the template's control tokens are one token each
     assert len(trainer.policy.encode("<|endoftext|><eos>")) == 2
     assert [path.name.split("-")[0] for path in cache.iterdir()] == ["tiny"]
     table = "model.embed_tokens.weight"
-    assert torch.equal(dict(trainer.policy.named_weights())[table], before[table])
+    assert torch.equal(dict(trainer.policy.model.state_dict().items())[table], before[table])
 
     monkeypatch.setattr(imitation, "convert", lambda *_: pytest.fail("it is converted already"))
     imitation.make_ready(str(tmp_path))  # by its folder

@@ -98,14 +98,14 @@ class World:
         self.facts = facts
         self._two_hop = two_hop
         self.documents: list[Document] = []
-        self._document_of: dict[tuple[str, str], int] = {}
+        self.document_of: dict[tuple[str, str], int] = {}  # (country, relation) → id
         for fact in facts:
             for relation, shape in RELATIONS.items():
                 pick = crc32(f"{fact['name']}|{relation}".encode()) % len(shape.texts)
                 document = Document(
                     len(self.documents), fact["name"], shape.texts[pick].format(fact[relation])
                 )
-                self._document_of[fact["name"], relation] = len(self.documents)
+                self.document_of[fact["name"], relation] = len(self.documents)
                 self.documents.append(document)
         self._by_value = {
             r: {v: [f for f in facts if f[r] == v] for v in sorted({f[r] for f in facts})}
@@ -133,10 +133,6 @@ class World:
     def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
         """`n` different questions about facts that are not held out."""
         return list(self.questions(rng, n, held_out=False))
-
-    def document_of(self, country: str, relation: str) -> int:
-        """Id of the document that states this relation of a country."""
-        return self._document_of[country, relation]
 
     def held_out(self, n: int) -> list[Question]:
         """`n` different held-out questions, the same for every run."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 FEW = 256
-"""Rows up to which reading the weights takes most of the time, and splitting them more of it."""
+"""The most rows for which reading the weights dominates: splitting the weights would take longer."""
 
 
 def head_logits(model: Any, hidden: Tensor) -> Tensor:

@@ -70,9 +70,9 @@ class RowCache(Cache):
     def choose(
         self, start: int, rows: Tensor | None = None, positions: Tensor | None = None
     ) -> None:
-        """The next pass begins at position `start` of these rows, None for all of them; choosing
-        some copies what they hold, in every layer. With `positions` (rows, T) each row gets its T
-        tokens at its own ones, of which `start` + T − 1 is the last; the pass then needs a mask."""
+        """The next pass begins at position `start` of these rows, None for all of them; a choice of
+        some rows copies their keys and values in every layer. With `positions` (rows, T) each row
+        has its own positions, at most `start` + T − 1; the pass then needs a mask."""
         for layer in self._rows:
             layer.start, layer.rows, layer.positions = start, rows, positions
 

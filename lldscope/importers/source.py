@@ -12,7 +12,6 @@ from typing import Any
 
 MAX_NOTES = 100
 MOST_OPEN = 200  # items that wait until it is known whether the run resumed
-HEAD_BYTES = 1 << 16  # of a file, for `looks_like`
 NO_NUMBER = "values that are not numbers (texts, tables, histograms)"
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 FEW = 256
-"""The most rows for which reading the weights dominates: splitting the weights would take longer."""
+"""The most rows for which reading the weights dominates: splitting them would take longer."""
 
 
 def head_logits(model: Any, hidden: Tensor) -> Tensor:

@@ -68,6 +68,7 @@ def replacing(path: Path, *, keep: bool = False) -> Iterator[Path]:
     `keep` a folder that another process has put there meanwhile stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
+    _remove(new)  # of a process with this number that was killed
     try:
         yield new
         if keep and path.is_dir():

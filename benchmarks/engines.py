@@ -45,7 +45,7 @@ def main() -> None:
             n_turns += len(engine.step())
 
     elapsed = seconds(write)
-    synced = seconds(lambda: engine.sync(policy.named_weights()))
+    synced = seconds(lambda: engine.sync(policy.model.state_dict().items()))
     print(
         f"ready after {startup:.1f} s, {ROWS * TOKENS / elapsed:.0f} tokens/s "
         f"({ROWS} rows of {TOKENS}), sync {1000 * synced:.1f} ms"

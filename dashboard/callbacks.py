@@ -199,9 +199,9 @@ def _words(
 def _in_browser(app: Dash) -> None:
     """Callbacks that run in the browser; their code is in assets/."""
 
-    def ask(function: str, *wires: Any, first: bool = False) -> None:
+    def ask(function: str, *wires: Any) -> None:
         code = ClientsideFunction("lldscope", function)
-        app.clientside_callback(code, *wires, prevent_initial_call=not first)
+        app.clientside_callback(code, *wires, prevent_initial_call=True)
 
     ask("arrived", Input("page", "children"))
     ask("tell", Input("tab-title", "data"))

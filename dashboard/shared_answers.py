@@ -76,8 +76,8 @@ def _values_of_tick() -> dict[str, Any]:
 
 
 def _key(question: dict[str, Any], snapshots: list[Snapshot]) -> str:
-    """What the answer depends on besides the snapshots: of what the browser has seen only whether
-    it is what there is now."""
+    """The rest of the question, beside the snapshots: the view, and whether the browser has seen
+    the present rows."""
     now = [*(s.version for s in snapshots), *map(story_key, snapshots)]
     is_seen = [a == b for a, b in zip(question["seen"], now, strict=False)]
     return json.dumps([{k: v for k, v in question.items() if k not in ("tick", "seen")}, is_seen])

@@ -1,12 +1,12 @@
 """Checkpoints: everything that a run needs to continue.
 
 One directory per checkpoint under `RUN/checkpoints/`: the policy as an ordinary Hugging Face
-directory, the optimizer's state in one file per process, and `state.json`. The latter is written
-last; it holds the next step, and a checksum of every other file and of itself, without which
-nothing is loaded. Weights that a model's format renames are in an additional file under their own
-names. A checkpoint is written under another name and renamed when complete, so a directory called
-`step-…` is complete. Questions, sampling and minibatch order come from (seed, step): there is no
-generator to save.
+directory, the optimizer's state in one file per process, and `state.json`, which is written last.
+`state.json` holds the next step, and checksums of itself and of every other file; a file whose
+checksum is wrong is not loaded. Weights that a model's format renames have an additional file with
+their own names. A checkpoint is renamed when it is complete, so a directory called `step-…` is
+complete. Questions, sampling and minibatch order come from (seed, step): there is no generator to
+save.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 from contextlib import closing, nullcontext
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
+from lldscope.core.errors import LldscopeError, UsageError
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -64,32 +63,29 @@ def train(
 
         click.echo(describe(TrainConfig))
         return
+    from .preflight import check_run_directory
+
     checkpoint = None
+    if resume:
+        run_config, checkpoint = _resumed(run, config, overrides, step)
+    elif step is not None:
+        raise UsageError("--checkpoint needs --resume: it says what to resume from")
+    else:
+        from .config import load_config
+        from .settings import shipped
+
+        if config is None:
+            raise UsageError(
+                "Say what to train: a YAML file, or a shipped configuration: "
+                f"{', '.join(shipped())}"
+            )
+        run_config = load_config(config, overrides)
+        if run is not None and not any(o.startswith("name=") for o in overrides):
+            run_config = run_config.replace(name=run.resolve().name)
+        check_run_directory(run)
+    _refuse_early(ctx, run_config, checkpoint)
     try:
-        from .preflight import check_run_directory
-
-        if resume:
-            run_config, checkpoint = _resumed(run, config, overrides, step)
-        elif step is not None:
-            raise UsageError("--checkpoint needs --resume: it says what to resume from")
-        else:
-            from .config import load_config
-            from .settings import shipped
-
-            if config is None:
-                raise UsageError(
-                    f"Say what to train: a YAML file, or a shipped configuration: "
-                    f"{', '.join(shipped())}"
-                )
-            run_config = load_config(config, overrides)
-            if run is not None and not any(o.startswith("name=") for o in overrides):
-                run_config = run_config.replace(name=run.resolve().name)
-            check_run_directory(run)
-        _refuse_early(ctx, run_config, checkpoint)
         summary, run_dir = _train(ctx, run_config, run, checkpoint)
-    except LldscopeError as error:
-        click.echo(f"lldscope train: {error}", err=True)
-        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         click.echo("stopped; everything recorded so far is on disk", err=True)
         sys.exit(130)
@@ -144,7 +140,9 @@ def _train(
 
 def _changed(run: Path, settings: TrainConfig) -> dict[str, Any]:
     """Settings that differ from the previous attempt."""
-    before = json.loads((run / "run.json").read_text("utf-8"))["config"]
+    from lldscope.storage.layout import read_run
+
+    before = read_run(run)["config"]
     return {name: value for name, value in settings.to_dict().items() if before.get(name) != value}
 
 
@@ -201,16 +199,16 @@ def _resumed(
 ) -> tuple[TrainConfig, Checkpoint]:
     """The settings of a run with overrides, and its newest checkpoint (at or before `step`, if
     given)."""
+    from lldscope.storage.layout import read_run
+
     from .checkpoint import find_checkpoint, with_settings
     from .config import recorded_config
 
     if run is None:
         raise UsageError("--resume needs --run RUN: the run to resume")
-    if not (run / "run.json").is_file():
-        raise RunNotFound(f"There is no run at {run}")
     # What stands where the configuration would is the first override.
     words = (config, *overrides) if config is not None else ()
-    values = json.loads((run / "run.json").read_text("utf-8")).get("config")
+    values = read_run(run).get("config")
     if not isinstance(values, dict):
         raise LldscopeError(f"{run}/run.json holds no settings to resume with")
     checkpoint = find_checkpoint(run, step)

@@ -21,8 +21,9 @@ CURES = {
     "lr-jump": "lr",
     "engine-mismatch": "importance_sampling",
 }
-"""Alarm → the changes of `cure`. An alarm that another cause explains does not fire, so the firing
-one names the cause."""
+"""Alarm → the changes of `cure`. An alarm that another cause explains does not fire, so the alarm
+that fires names the cause."""
+
 
 @dataclass(frozen=True)
 class Cures:

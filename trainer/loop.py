@@ -50,7 +50,7 @@ def run(
     reason = None
     em = None
     try:
-        # Of a resumed run, too: what the attempt before recorded of this step no longer counts.
+        # In a resumed run, too: the evaluation of the attempt before no longer counts.
         if first == 0 or _evaluates(config, first):
             em = trainer.evaluate(on_evaluation)
         while trainer.next_step < config.steps and reason is None:

@@ -107,8 +107,8 @@ class Trainer:
         self._meter = Meter(device)
         self.optimizer = make_optimizer(self.policy, config, self.processes)
         if self._reference is not None and config.optimizer == "deepspeed":
-            # The KL must start at 0: what DeepSpeed has made of the policy, which is bfloat16
-            # weights and float32 buffers. Rotary frequencies in bfloat16 would be wrong by radians.
+            # The KL must start at 0, so the reference is rounded like DeepSpeed's policy: bfloat16
+            # weights, float32 buffers. Rotary frequencies in bfloat16 would be wrong by radians.
             for weight in self._reference.parameters():
                 weight.data = weight.data.to(self.policy.model.dtype)
         self.updater = Updater(config, self.optimizer, self.processes)
@@ -195,13 +195,11 @@ class Trainer:
     def update(self, sample: Sample) -> list[UpdateStats]:
         """All updates of a step; measurements are stored in the sample's batch."""
         batch = sample.batch
-        weight = self._answer_weight(sample.rollouts)  # β, one number
-        if weight != 1:
+        batch.answer_weight = self._answer_weight(sample.rollouts)
+        if batch.answer_weight != 1:
             batch.answer_mask = answer_mask(self.policy, sample.rollouts, batch.ids.shape)
         with self.optimizer.moments_at_hand():
-            return self.updater.run(
-                batch, sample.draw.step, sample.minibatches, answer_weight=weight
-            )
+            return self.updater.run(batch, sample.draw.step, sample.minibatches)
 
     def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
         """β of the step: fixed, or by the mean number of valid searches over all ranks."""
@@ -277,9 +275,7 @@ class Trainer:
             record = recorded_batch(draw, sample.rollouts, batch, c.group_size, self.policy)
             rows = tables(record, updates=update_columns(updates), tokens_every=c.tokens_every)
             sums = rows.pop("steps")
-            if retained:
-                rows["retention"] = self.retention.rows(draw.step, retained)
-            self.retention.keep(record)
+            self.retention.record(self.recorder, record, lambda due: retained)
             write(self.recorder, rows)
         cost = meter.columns()
         self.recorder.step(

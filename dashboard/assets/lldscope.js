@@ -53,7 +53,7 @@
       return `${location.href}#${n}`;
     },
 
-    /* The view has changed: what of it the server must know. */
+    /* The view has changed: send the server the parts that it needs. */
     viewed(now) {
       if (!drawn) return;
       const differs = (key) => JSON.stringify(drawn[key] || []) !== JSON.stringify(now[key] || []);

@@ -16,6 +16,7 @@ from lldscope.core.numbers import number
 from lldscope.core.terminal import visible
 from lldscope.explore.responses import groups_of_step
 from lldscope.explore.trajectories import rows_of
+from lldscope.recording.transcripts import golden_answers
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
@@ -93,11 +94,7 @@ def _response(name: str, row: dict[str, Any]) -> html.Li:
 
 def golden_of(column: str | None) -> str:
     """The golden answers of a row, as people read them; text that is no JSON stays as it is."""
-    try:
-        values = json.loads(column or "[]")
-    except (ValueError, RecursionError):
-        return column or ""
-    return " · ".join(map(str, values if isinstance(values, list) else [values]))
+    return " · ".join(golden_answers(column))
 
 
 def parts_of_reward(column: str | None) -> list[tuple[str, float]]:

@@ -1,8 +1,8 @@
 """What the pages share: addresses, the view in them, controls, the page's memory, pages of words.
 
 The view of a page is the query of its address, and nothing else: the browser changes it, writes it
-into the address, and sends it (assets/lldscope.js). `data-set="KEY=VALUE"` on a button makes it the
-one that chooses a value, `KEY~VALUE` one of several.
+into the address, and sends it (assets/address.js). A button with `data-set="KEY=VALUE"` sets the
+value; a button with `KEY~VALUE` adds the value, or removes it.
 """
 
 from __future__ import annotations
@@ -173,6 +173,13 @@ def way(word: str, href: str | None, key: str) -> html.A | html.Span:
         return html.Span(word, className="button disabled", **attrs(aria_disabled="true"))
     title = f"keyboard: {key}"
     return html.A(word, href=href, className="button", title=title, **attrs(data_key=key))
+
+
+def pager(first: int, last: int, total: int, before: str | None, after: str | None) -> html.Div:
+    """The numbers of the rows on this page, and links to the rows before and after."""
+    here = html.Span(f"{first:,}–{last:,} of {total:,}" if total else "")
+    ways = way("Previous", before, "["), way("Next", after, "]")
+    return html.Div([ways[0], here, ways[1]], className="pager")
 
 
 def whole(query: Query, name: str, least: int = 0) -> int | None:

@@ -21,8 +21,8 @@ from lldscope.monitor.summary import Line, Summary
 from ..data.run_summaries import RunSummaries
 from ..security import at
 from . import components
-from .frame import PAUSE, REFRESH_MS, Query, attrs, choice_button, evidence, segments, text
-from .story import tab_title, tag_pills
+from .frame import PAUSE, REFRESH_MS, Query, attrs, choice_button, evidence, pager, segments, text
+from .story import VERDICTS, tab_title, tag_pills
 
 READ_SECONDS = 0.5  # of one refresh of the list; the rest follows at the next
 COLUMNS = {
@@ -31,14 +31,13 @@ COLUMNS = {
 }
 MOST_ROWS = 50  # runs on a page
 MOST_ALARMS = 3  # named in a row
-VERDICTS = ("critical", "warning", "stalled", "insufficient", "healthy", "unreadable")
 NO_RUNS = (
     "There are no runs here yet. Start a training that records into this folder, or run "
     "`lldscope demo`; runs appear here as they start."
 )
 Choice = dict[str, str]
-"""What the reader wants to see of the list, as its address has it: `q`, words to find; `verdict`;
-`sort`, a column, with - before it from the largest down; `by=group`: under headings; `page`."""
+"""The reader's choice of the list, from its address: `q`, words to find; `verdict`; `sort`, a
+column, descending with - before its name; `by=group`, runs under headings; `page`."""
 
 
 def choice_of(query: Query) -> Choice:
@@ -132,7 +131,7 @@ def run_rows(
     elif not matches:
         rows = [_wide(f"No run matches the filter ({len(lines)} in total).")]
     elif len(matches) > MOST_ROWS:
-        rows.append(_wide(_pages(choice, page, len(matches))))
+        rows.append(_wide(_pager(choice, page, len(matches))))
     # Ages go on by themselves in the browser.
     states = [line.state and replace(line.state, last_row_age_seconds=None) for line in on_page]
     content = [choice, len(lines), len(matches), [*map(_tally, groups.values())], states,
@@ -141,17 +140,13 @@ def run_rows(
     return rows, digest, tab_title([line.state for line in lines if line.state], "Runs")
 
 
-def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
-    """The numbers of the runs on this page, and links to the pages before and after."""
+def _pager(choice: Choice, page: int, runs: int) -> html.Div:
+    def there(to: int) -> str | None:
+        exists = 0 < to <= -(-runs // MOST_ROWS)
+        return at(f"/?{urlencode(choice | {'page': to})}") if exists else None
+
     first, last = (page - 1) * MOST_ROWS, min(page * MOST_ROWS, runs)
-    ways = [("‹ previous", page - 1, page > 1), ("next ›", page + 1, last < runs)]
-    links = [
-        html.A(word, className="button", href=at(f"/?{urlencode(choice | {'page': to})}"))
-        for word, to, there in ways
-        if there
-    ]
-    position = html.Span(f"runs {first + 1:,}–{last:,} of {runs:,} ", className="quiet")
-    return [position, *links]
+    return pager(first + 1, last, runs, there(page - 1), there(page + 1))
 
 
 def _sorted(lines: list[Summary], choice: Choice) -> list[Summary]:

@@ -28,7 +28,7 @@ from lldscope.explore.trajectories import rows_of
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from . import components
-from .frame import Query, address, attrs, crumbs, text, way, whole, yes_no
+from .frame import Query, address, attrs, crumbs, pager, text, whole, yes_no
 
 _ANSWER = re.compile(r"<answer>\s*(.*?)\s*(?:</answer>|\Z)", re.DOTALL)
 PREVIEWED = 52  # characters of a line of the preview
@@ -84,14 +84,14 @@ def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
 
 @dataclass(frozen=True)
 class Grid:
-    """What the grid of a run's responses shows, and in which order: the query of its address."""
+    """Filters and order of the grid of a run's responses: the query of its address."""
 
     name: str
     fields: dict[str, str]
 
     @property
     def order(self) -> str:
-        """What it sorts by."""
+        """The column that sorts the rows."""
         return self.fields["sort"]
 
     @property
@@ -190,18 +190,11 @@ def class_of(row: dict[str, Any]) -> html.Span:
 
 
 def _pager(grid: Grid, page: Page) -> html.Div:
-    """The numbers of these rows, and links to the rows before and after."""
-
     def at(offset: int) -> str | None:
         return grid.href(from_=offset or None) if 0 <= offset < page.total else None
 
-    last = min(page.offset + PAGE, page.total)
-    here = f"{page.offset + 1:,}–{last:,} of {page.total:,}" if page.total else ""
-    before = at(page.offset - PAGE) if page.offset else None
-    return html.Div(
-        [way("Previous", before, "["), html.Span(here), way("Next", at(page.offset + PAGE), "]")],
-        className="pager",
-    )
+    first, last = page.offset, min(page.offset + PAGE, page.total)
+    return pager(first + 1, last, page.total, at(first - PAGE), at(first + PAGE))
 
 
 def form(grid: Grid) -> html.Form:

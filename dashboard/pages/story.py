@@ -115,7 +115,7 @@ def _lacks(snapshot: Snapshot) -> list[Any]:
 
 # -- the answer, and the tab -----------------------------------------------------------------------
 
-ORDER = ("critical", "warning", "stalled", "unreadable", "insufficient", "healthy")
+VERDICTS = ("critical", "warning", "stalled", "insufficient", "healthy", "unreadable")
 
 
 def answer(snapshot: Snapshot) -> list[Any]:
@@ -136,7 +136,7 @@ def answer(snapshot: Snapshot) -> list[Any]:
 def tab_title(states: Sequence[RunState], title: str) -> str:
     """The title of the tab: the worst verdict and its number of runs, unless all are healthy."""
     verdicts = [loud(state) for state in states]
-    worst = next((v for v in ORDER if v in verdicts), "healthy")
+    worst = next((v for v in VERDICTS if v in verdicts), "healthy")
     sign = palette.VERDICTS[worst]
     count = f"{verdicts.count(worst)} " if len(states) > 1 else ""
     before = "" if worst == "healthy" else f"{sign.shape} {count}{sign.word} · "

@@ -15,15 +15,15 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from ..core.errors import LldscopeError, UsageError
+from ..storage.file_system import replacing
 from ..storage.url import Url, plain_errors
 from .reading import choose_run
 from .sqlite import open_copy
@@ -74,24 +74,6 @@ def _names(source: str, scheme: str, counts: tuple[int, ...], form: str) -> list
     return names
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary place for a new file or folder, which takes the path's place when complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield new
-        if path.is_dir() or new.is_dir():
-            _remove(path)
-        new.replace(path)
-    finally:
-        _remove(new)
-
-
-def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
 def _history(source: str, folder: Path) -> Path:
     """Fetch every row of a run's history from W&B, with the package `wandb`. It reads the key from
     WANDB_API_KEY or `wandb login`, and the server from WANDB_BASE_URL."""
@@ -105,7 +87,7 @@ def _history(source: str, folder: Path) -> Path:
 
     path = folder.joinpath(*names[:2], names[2] + SUFFIX)
     try:
-        with _replacing(path) as new, new.open("w", encoding="utf-8", errors="replace") as file:
+        with replacing(path) as new, new.open("w", encoding="utf-8", errors="replace") as file:
             run = wandb.Api(timeout=SECONDS).run("/".join(names))
             for row in run.scan_history():
                 file.write(json.dumps(row, default=str) + "\n")
@@ -127,7 +109,7 @@ def _download(address: str, folder: Path) -> Path:
     path, size = folder / _key(address) / name, 0
     try:
         with (
-            _replacing(path) as new, new.open("wb") as file,
+            replacing(path) as new, new.open("wb") as file,
             _web(HTTPRedirectHandler).open(parts.geturl(), timeout=SECONDS) as answer,
         ):
             while block := answer.read(1 << 20):
@@ -175,7 +157,7 @@ def _copy(url: Url, folder: Path) -> Path:
                 f"or {MAX_BYTES >> 20:,} MB: name the file of the run, or its folder."
             )
         place = folder / _key(url.address) / (url.name if _NAME.fullmatch(url.name) else "log")
-        with _replacing(place) as new:
+        with replacing(place) as new:
             for path in files:
                 name = PurePosixPath(path.removeprefix(url.path).lstrip("/"))
                 if name.is_absolute() or ".." in name.parts:
@@ -276,7 +258,7 @@ class _Server:
 
         file = next(n for n in (name, _key(run_id)) if _NAME.fullmatch(n) and n[0] != ".")
         path = folder / f"{file}.db"
-        with _replacing(path) as new, closing(sqlite3.connect(new)) as db:
+        with replacing(path) as new, closing(sqlite3.connect(new)) as db:
             db.execute("CREATE TABLE runs (run_uuid, name, lifecycle_stage)")
             db.execute("CREATE TABLE metrics (key, value REAL, timestamp, step, is_nan, run_uuid)")
             db.execute("INSERT INTO runs VALUES (?, ?, 'active')", (run_id, name))

@@ -61,8 +61,8 @@ class Import:
         self.findings = Findings(request)
         self.sources = by_format(paths, format_id, self.findings)
         self._writer: RunWriter
-        # By format, and by file if a format's files are read one by one: items in the run so far,
-        # and the last of them.
+        # Number of items in the run so far, and the last item; by format, and by file too if the
+        # files of the format are read one by one.
         self._ingested: Counter[tuple[str, Path | None]] = Counter()
         self._last: dict[tuple[str, Path | None], Scalars | Rows] = {}
         self._info: dict[str, Any] = {}

@@ -15,10 +15,10 @@ from typing import Protocol
 from ..core.errors import LldscopeError, UsageError
 from .console import Console
 from .metrics import Metrics
-from .reading import head, natural_key
+from .reading import natural_key
 from .rollouts import RolloutRows
 from .rows import Candidate
-from .source import HEAD_BYTES, Findings, Rows, Scalars
+from .source import Findings, Rows, Scalars
 from .sqlite import MLFLOW, TRACKIO
 from .tensorboard import TensorBoard
 from .wandb_offline import WandbOffline
@@ -105,7 +105,7 @@ def files_under(path: Path, findings: Findings) -> list[Path]:
 
 
 def _source_of(path: Path, candidates: list[Source], findings: Findings) -> Source | None:
-    file = Candidate(path, head(path, HEAD_BYTES), findings.request.columns)
+    file = Candidate(path, findings.request.columns)
     if path.suffix in _PICKLES:
         findings.skip("pickles, which are not loaded")
         findings.note(

@@ -19,7 +19,6 @@ from .mapping import meaning
 from .reading import (
     as_step,
     choose_run,
-    head,
     is_lost_to_rounding,
     natural_key,
     number,
@@ -28,7 +27,7 @@ from .reading import (
 )
 from .rollouts import is_rollout
 from .rows import Candidate, Row, first_rows, form, rows_of
-from .source import HEAD_BYTES, NO_NUMBER, Findings, Scalars, in_attempts
+from .source import NO_NUMBER, Findings, Scalars, in_attempts
 
 PROGRESS = "global_step/max_steps"  # ms-swift's: "3/200"
 # The trainer's own count of steps. Hugging Face's callbacks for W&B and Trackio let the logger
@@ -93,7 +92,7 @@ def _rows_of_one_run(path: Path, findings: Findings) -> Iterator[Row]:
     tells apart begin at the same step; one that resumes goes on from a later step. Raises
     UsageError like `choose_run`."""
     rows = rows_of(path, findings)
-    if form(path, head(path, HEAD_BYTES)) != "csv":
+    if form(path) != "csv":
         return rows
     columns = [name for name in next(iter(first_rows(path)), {}) if name.lower() in _RUNS]
     if not columns:
@@ -211,22 +210,19 @@ def numbers(
     return values
 
 
-class LoggerCalls:
-    """The calls of a logger in a database, in order."""
+Call = tuple[Mapping[str, Any], Any, float | None]  # of a logger: its row, own step, Unix time
 
-    def __init__(self, findings: Findings) -> None:
-        self._findings, self._steps = findings, StepReader()
 
-    def record(self, row: Mapping[str, Any], step: Any, time: float | None) -> Scalars | None:
-        """The numbers of one call; `step` is the logger's own. None for a call without a number,
-        and (counted) for one without a step."""
-        if not (values := numbers(row, self._findings)):
-            return None
-        pair = self._steps.of({_LOGGERS: step, **row})
-        if pair is None:
-            self._findings.skip("rows without a step")
-            return None
-        return Scalars(pair[1], values, time)
+def logger_calls(calls: Iterable[Call], findings: Findings) -> Iterator[Scalars]:
+    """The numbers of a logger's calls, in order. Calls without a number are left out, and calls
+    without a step are counted."""
+    steps = StepReader()
+    for row, step, time in calls:
+        if values := numbers(row, findings):
+            if pair := steps.of({_LOGGERS: step, **row}):
+                yield Scalars(pair[1], values, time)
+            else:
+                findings.skip("rows without a step")
 
 
 Point = tuple[str, float, int, float | None]  # name, value, step, Unix time

@@ -16,6 +16,7 @@ from .source import Findings
 
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 _BLOCK = 1 << 20
+_HEAD = 1 << 16  # bytes of a file that its format is recognized by
 MAX_DOCUMENT = 64 << 20  # bytes of a JSON document or notebook, and …
 MAX_CONTAINERS = 1_000_000  # … its lists and objects
 MAX_LINE = 16 << 20  # bytes; a rollout with its token ids has some hundred KB
@@ -39,13 +40,13 @@ def bare_name(path: Path) -> str:
     return path.stem if path.suffix in PACKED else path.name
 
 
-def head(path: Path, size: int) -> bytes:
+def head(path: Path) -> bytes:
     """The first bytes of a file; empty if it is not a readable file."""
     if not path.is_file():
         return b""
     try:
         with open_file(path) as file:
-            return file.read(size)
+            return file.read(_HEAD)
     except OSError:
         return b""
 

@@ -443,8 +443,8 @@ class Reader:
         return self._record(shape, values, step.number, step.total, step.epoch)
 
     def _is_rest_of_line(self, block: _Open, text: str) -> bool:
-        """Whether a line continues the wrapped line before it, which is then read again; a space
-        may have been cut."""
+        """Whether a line continues the wrapped line before it; then both are read again as one
+        line, with or without a space between them."""
         before = block.text.rstrip()
         if not _WIDE <= len(before) <= _WRAPPED or _step(text):
             return False

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .reading import bare_name, document, first_object, head, is_notebook, lines, objects
-from .source import HEAD_BYTES, Findings
+from .source import Findings
 
 _DEPTH = 4  # of objects in which the list of steps is looked for
 _FIRST = 20  # rows that a format is recognized by
@@ -28,16 +28,20 @@ class Candidate:
     """A file for the sources to claim: its first bytes, and its first rows, if any."""
 
     path: Path
-    head: bytes
     columns: Mapping[str, str] = field(default_factory=dict)  # as in ImportRequest
+
+    @cached_property
+    def head(self) -> bytes:
+        return head(self.path)
 
     @cached_property
     def rows(self) -> list[Row]:
         return first_rows(self.path)
 
 
-def form(path: Path, start: bytes) -> str | None:
+def form(path: Path) -> str | None:
     """The file's container: "parquet", "csv", "document" or "lines"; None if it has no rows."""
+    start = head(path)
     if start.startswith(b"PAR1"):
         return "parquet"
     start = start.lstrip()
@@ -60,7 +64,7 @@ def form(path: Path, start: bytes) -> str | None:
 
 def rows_of(path: Path, findings: Findings) -> Iterator[Row]:
     """The rows of a file, in order. Unreadable content is counted."""
-    kind = form(path, head(path, HEAD_BYTES))
+    kind = form(path)
     if kind == "parquet":
         yield from _parquet_rows(path, findings)
     elif kind == "csv":
@@ -73,9 +77,7 @@ def rows_of(path: Path, findings: Findings) -> Iterator[Row]:
 
 def first_rows(path: Path) -> list[Row]:
     """The first rows of a file; empty if it has none."""
-    if form(path, head(path, HEAD_BYTES)) is None:
-        return []
-    return list(islice(rows_of(path, Findings()), _FIRST))
+    return list(islice(rows_of(path, Findings()), _FIRST)) if form(path) else []
 
 
 def _document_rows(path: Path, findings: Findings) -> list[Row]:

@@ -12,7 +12,6 @@ from typing import Any
 
 MAX_NOTES = 100
 MOST_OPEN = 200  # items that wait until it is known whether the run resumed
-HEAD_BYTES = 1 << 16  # of a file, for `looks_like`
 NO_NUMBER = "values that are not numbers (texts, tables, histograms)"
 
 
@@ -49,7 +48,7 @@ class Rows:
 class ImportRequest:
     """The options of an import.
 
-    columns       our name → the name in the file: a signal's, `step`, or that of a rollout's part
+    columns       our name of a signal, of `step` or of a rollout's part → its name in the file
     correct_from  a rollout with at least this reward counts as correct
     exact_match   judge rollouts by comparing their answers with the golden ones in the file
     run           which run of a store that holds several, by name or id

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..core.errors import LldscopeError
 from ..storage.json_files import parse
-from .metrics import LoggerCalls, Point, group_points
+from .metrics import Call, Point, group_points, logger_calls
 from .reading import as_step, choose_run, file_states, seconds_of
 from .rows import Candidate
 from .source import Findings, Scalars, in_attempts
@@ -85,10 +85,9 @@ def _mlflow_points(
         yield key, math.nan if is_nan else float(value), step, seconds
 
 
-def _trackio_rows(
+def _trackio_calls(
     path: Path, connection: sqlite3.Connection, findings: Findings
-) -> Iterator[Scalars]:
-    calls = LoggerCalls(findings)
+) -> Iterator[Call]:
     # The tables of older versions have no run_id.
     key = "run_id" if "run_id" in _columns(connection) else "run_name"
     query = f"SELECT {key}, max(run_name) FROM metrics GROUP BY 1 LIMIT {_MOST_RUNS}"
@@ -100,10 +99,10 @@ def _trackio_rows(
             row: Any = parse(body) if isinstance(body, bytes) else None
         except ValueError:
             row = None
-        if not isinstance(row, dict):
+        if isinstance(row, dict):
+            yield row, step, seconds_of(at)
+        else:
             findings.skip("rows that are not Trackio metrics")
-        elif scalars := calls.record(row, step, seconds_of(at)):
-            yield scalars
 
 
 MLFLOW = Database(
@@ -116,7 +115,7 @@ TRACKIO = Database(
     "trackio",
     "Trackio's SQLite databases (PROJECT.db), metrics of one run",
     frozenset(("run_name", "step", "timestamp", "metrics")),
-    _trackio_rows,
+    lambda *of: logger_calls(_trackio_calls(*of), of[-1]),
 )
 
 

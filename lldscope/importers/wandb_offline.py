@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..storage.json_files import parse
-from .metrics import LoggerCalls, time_of
+from .metrics import Call, logger_calls, time_of
 from .reading import of_one_run
 from .rows import Candidate
 from .source import Findings, Rows, Scalars, in_attempts
@@ -37,10 +37,10 @@ class WandbOffline:
         return file.head.startswith(_HEADER)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
-        yield from in_attempts(self._calls(paths, findings), findings)
+        calls = self._calls(paths, findings)
+        yield from in_attempts(logger_calls(calls, findings), findings)
 
-    def _calls(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        calls = LoggerCalls(findings)
+    def _calls(self, paths: Sequence[Path], findings: Findings) -> Iterator[Call]:
         for path in of_one_run(paths, findings, lambda path: path.stem.removeprefix("run-")):
             for data in _records(path, findings):
                 try:
@@ -49,8 +49,7 @@ class WandbOffline:
                     findings.skip("records that are not W&B history")
                     continue
                 for row, step in rows:
-                    if scalars := calls.record(row, row.get("_step", step), time_of(row)):
-                        yield scalars
+                    yield row, row.get("_step", step), time_of(row)
 
 
 def _records(path: Path, findings: Findings) -> Iterator[bytes]:

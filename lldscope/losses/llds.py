@@ -52,7 +52,7 @@ class LLDS:
     all.
     penalty (B, T), nats: gated penalty with answer weight, before the normaliser; where nothing is
     gated, negative on tokens that rose.
-    n_preserved_tokens: N_pre. count: N, what the normaliser divides by, 0 where there is nothing;
+    n_preserved_tokens: N_pre. count: N, the divisor of the normaliser, 0 without such tokens;
     Σ loss·count / Σ count over micro-batches is the loss of the whole batch. Both are 0-dim integer
     tensors on the device of the arguments.
     """
@@ -156,7 +156,7 @@ def adaptive_answer_weight(valid_searches_mean: float, *, rule: str = "paper") -
 
 
 def _gate_sum(drop: Tensor, mask: Tensor, gate: str) -> Tensor:
-    """What the gate of each token looks at, (B, T) or (B, 1): the signed sum of drops."""
+    """The signed sum of drops that opens the gate of each token, (B, T) or (B, 1)."""
     if gate == "ungated":
         return torch.full_like(drop, math.inf)
     if gate == "token":

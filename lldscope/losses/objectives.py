@@ -71,8 +71,8 @@ def policy_loss(
     clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476 v2, §3.1). dual_clip c > 1 bounds
     the surrogate of a negative advantage from below by cÂ (arXiv 1912.09729 v3, Eq. 5).
 
-    weights (B, T): what each token's surrogate is multiplied by (`importance_weights`); they are
-    not in what the aggregation divides by.
+    weights (B, T): factors of the tokens' surrogates (`importance_weights`); the aggregation's
+    divisor leaves them out.
 
     aggregation:
     - "token-mean": Σ / number of action tokens (arXiv 2512.04220 v2, §3; arXiv 2503.14476 v2,
@@ -101,13 +101,13 @@ def policy_loss(
 def importance_weights(
     logp_old: Tensor, logp_behaviour: Tensor, action_mask: Tensor, *, mode: str, cap: float
 ) -> Tensor:
-    """What the policy loss of each token is multiplied by, (B, T), 0 off the action tokens, without
-    gradient, where another policy sampled the rollouts than the one that is trained.
+    """The factor of each token's policy loss, if another policy sampled the rollouts than the one
+    that is trained: (B, T), 0 off the action tokens, without gradient.
 
     An inference engine with other weights, precision or sampling settings is a `behaviour` policy
-    of its own. w = π_old/π_behaviour makes up for it; the importance ratio of the policy loss,
-    π_θ/π_old, stays as it is (decoupled, arXiv 2110.00641 v3, §1). Where behaviour was not measured
-    (NaN) a token counts as one that both policies agree on, w = 1, as in TRL 1.16.
+    of its own. w = π_old/π_behaviour corrects the difference; the importance ratio of the policy
+    loss, π_θ/π_old, stays as it is (decoupled, arXiv 2110.00641 v3, §1). A token without a measured
+    behaviour (NaN) has w = 1, as in TRL 1.16.
 
     logp_old, logp_behaviour, action_mask (B, T), nats. The modes are called as in TRL 1.16
     (`vllm_importance_sampling_mode`):

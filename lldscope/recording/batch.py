@@ -16,8 +16,8 @@ from .transcripts import Turn
 
 
 class Scores(NamedTuple):
-    """A number per token (N, T), and in which rollouts it was measured, (N,) bool. A NaN in what
-    was measured is a NaN."""
+    """Numbers per token (N, T), and the rollouts in which they were measured, (N,) bool. A NaN that
+    was measured stays a NaN."""
 
     values: Any
     rows: Any
@@ -50,14 +50,14 @@ class Batch:
     ‖e_y − π‖², at rollout time. old, inner, post, reference and entropy are (N, T), or `Scores` if
     not all rollouts were measured.
 
-    turns: the actions of each rollout, in order, or None where they are not known; None for all:
-    plain text. protocol: what they were read
-    from, "tools" or "tags"; None if there is neither.
+    turns: the actions of each rollout, in order; None for a rollout whose actions are not known,
+    and None for the batch if all actions are plain text. protocol: the source of the turns,
+    "tools" or "tags"; None without one.
     llds_gate (N, T) bool, llds_penalty (N, T): as in `lldscope.losses.llds.LLDS`.
     policy_version: optimizer updates made before the rollouts were sampled, one number or (N,).
-    decode: token ids to text; None records no texts. texts: those of a log that has them.
-    questions: what was asked, of which the end is kept; golden: the answers that count as right;
-    reward_parts: the reward by component.
+    decode: token ids to text; None records no texts. texts: the text of each rollout, from a log.
+    questions: the questions, whose ends are kept; golden: the accepted answers; reward_parts: the
+    reward by component.
     """
 
     step: int

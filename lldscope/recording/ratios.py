@@ -28,8 +28,9 @@ def ratio_sums(
 ) -> Columns:
     """Columns of `actions` for r = exp(top − bottom), log-probabilities of tokens.
 
-    pair: what the columns' names call the two. starts: each action's first token. scored: the
-    actions in which both were measured; the others are masked. NaN and Inf pass.
+    pair: the part of the columns' names that names the two policies. starts: each action's first
+    token. scored: the actions in which both were measured; other actions are masked. NaN and Inf
+    pass.
     """
     with np.errstate(invalid="ignore"):
         log_ratio = top - bottom
@@ -48,9 +49,9 @@ def ratio_sums(
 
 
 def rounding_error_sq(values: np.ndarray) -> np.ndarray | None:
-    """The squared rounding error to expect in each of these log-probabilities (T,), nats²: u²/12,
-    where u is the spacing of their number format there. None where it is finer than that of
-    bfloat16 and half precision, or where there are too few to tell."""
+    """The expected squared rounding error of each of these log-probabilities (T,), nats²: u²/12,
+    where u is the spacing of their number format at that value. None for formats other than
+    bfloat16 and half precision, or if there are fewer than LEAST values."""
     numbers = values[np.isfinite(values) & (values != 0)].astype(np.float32)
     bits = _significant_bits(numbers)
     if bits is None:

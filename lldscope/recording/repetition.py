@@ -11,9 +11,9 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads the 
 
 
 def repeated_share(ids: Sequence[Sequence[int]], action: np.ndarray) -> np.ma.MaskedArray:
-    """(N,) share of a rollout's 4-grams that it has had before: 1 − distinct / all, seq-rep-4
-    (Welleck et al., arXiv 1908.04319), over 4-grams of tokens of one action. Masked where a rollout
-    has none.
+    """(N,) share of a rollout's 4-grams that repeat an earlier one: 1 − distinct / all, seq-rep-4
+    (Welleck et al., arXiv 1908.04319), over 4-grams within one action. Masked for a rollout without
+    4-grams.
 
     ids: token ids of each completion. action (N, T): number of each token's action, −1 off the
     actions.

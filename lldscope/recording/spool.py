@@ -11,8 +11,8 @@
 A recorder writes a run directory of its own, as it does anywhere, and knows nothing of the store
 after its start. `upload` sends what is sealed, in a process that is no child of the training's
 interpreter: its network code never holds up a training thread, and goes on when the training is
-killed. What is left of a machine that was switched off is sent by the next recorder
-of the run there, or by `lldscope upload`.
+killed. After the machine was switched off, the next recorder of the run there, or `lldscope
+upload`, sends the rest.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ _GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solutio
 _USER = re.compile(r"<\|im_start\|>user\n|(?:^|\n)user\n")
 _AFTER = ("<|im_start|>assistant", "\nassistant", "<|im_end|>")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 MOST_ASKED = 4000  # characters at the end of a prompt in which a question is looked for
 _ROLES = frozenset(("user", "assistant", "tool", ""))
 
@@ -71,7 +72,7 @@ def parse(response: str) -> Transcript:
             turns.append(_turn(_kind(text, was_answered=True), fed))
     if not _blank(response[start:]):
         turns.append(Turn(_kind(response[start:], was_answered=False)))
-    return Transcript(tuple(turns), _last_answer(_TOOL_TEXT.sub("", response)))
+    return Transcript(tuple(turns), last_answer(_TOOL_TEXT.sub("", response)))
 
 
 def _turn(kind: str, fed: str | None) -> Turn:
@@ -99,7 +100,8 @@ def _holds(text: str, tag: str) -> bool:
     return begins >= 0 and text.find(f"</{tag}>", begins) >= 0
 
 
-def _last_answer(text: str) -> str | None:
+def last_answer(text: str) -> str | None:
+    """The content of the last complete answer span of a text, or None."""
     answer, at = None, 0
     while (begins := text.find("<answer>", at)) >= 0:
         ends = text.find("</answer>", begins)
@@ -122,9 +124,9 @@ def _kind(text: str, was_answered: bool) -> str:
 def tagged_turns(texts: Sequence[str], fed: Sequence[str], *, truncated: bool) -> list[Turn]:
     """The actions of one rollout by the tags of Search-R1 or of Hermes-style tool calls.
 
-    texts: the text of each action; fed: what the policy was fed after it, "" if nothing. Without
-    tags an action that was answered is a `search`, and the last one is an `answer` if it ended by
-    itself after a search.
+    texts: the text of each action; fed: the environment's text after each action, or "". Without
+    tags an action that was answered is a `search`, and the last action is an `answer` if it ended
+    by itself after a search.
     """
     if not any(has_tags(text) for text in texts):
         kinds = ["search" if f else "text" for f in fed]
@@ -172,15 +174,17 @@ def _tool_answers(completion: Any) -> list[list[str]]:
 
 
 def exact_match(answer: str | None, golden: Iterable[str]) -> bool:
-    """Whether an answer equals one of the golden answers after normalization."""
+    """Whether an answer equals one of the golden answers after normalization. A golden answer of
+    which normalization leaves nothing ("A+", "The The") equals an empty answer, as in the published
+    code."""
     if answer is None:
         return False
     return normalized(answer) in {normalized(g) for g in golden}
 
 
 def normalized(text: str) -> str:
-    plain = "".join(c for c in text.lower() if c not in string.punctuation)
-    return " ".join(_ARTICLES.sub(" ", plain).split())
+    """Lower case, no ASCII punctuation, no articles, single spaces, in this order."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def golden_of(row: Mapping[str, Any]) -> Any:

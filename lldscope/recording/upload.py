@@ -1,9 +1,9 @@
 """Sends what a recorder has sealed in its spool to the object store of its run.
 
-The run lies there as it does in a directory. Objects are sent in such an order that a reader finds
-every one that another names: parts, events and alerts, the manifest that lists the parts, and last
-run.json and the heartbeat. Small files are all sent again from time to time, and at the end,
-because a request that failed may still be carried out later.
+The run has the same files there as in a directory. An object is sent before the objects that name
+it: first parts, events and alerts, then the manifest that lists the parts, and last run.json and
+the heartbeat. All small files are sent again from time to time, and at the end, because the store
+may still carry out a request that failed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""Checks that a file system can do what a recorder needs. Mounts of object stores cannot."""
+"""Checks that a file system can do what a recorder needs, which mounts of object stores cannot; and
+files and folders that take their place when they are complete."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..core.errors import LldscopeError
@@ -57,3 +60,25 @@ def check_file_system(folder: Path, advice: str) -> None:
                 f"object stores behave like this. {advice}"
             ) from error
         raise
+
+
+@contextmanager
+def replacing(path: Path, *, keep: bool = False) -> Iterator[Path]:
+    """A temporary place for a new file or folder, which takes the path's place when complete. With
+    `keep` a folder that another process has put there meanwhile stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    _remove(new)  # of a process with this number that was killed
+    try:
+        yield new
+        if keep and path.is_dir():
+            return
+        if path.is_dir() or new.is_dir():
+            _remove(path)
+        new.replace(path)
+    finally:
+        _remove(new)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -61,7 +61,7 @@ def slept(policy: Policy, engine: VllmEngine, place: Place, records: dict[str, A
     records["awake"] = used()
     engine.sleep()
     records["asleep"] = used()
-    engine.sync(policy.named_weights())
+    engine.sync(policy.model.state_dict().items())
     records["woken"] = gap(policy, engine, place)
 
 
@@ -78,13 +78,13 @@ def examine(small: bool, folder: Path, model: str, records: dict[str, Any]) -> N
     disturb(policy, generator)
     records["stale"] = gap(policy, engine, place)
     start = time.perf_counter()
-    engine.sync(policy.named_weights())
+    engine.sync(policy.model.state_dict().items())
     records["sync"] = time.perf_counter() - start
     records["synced"] = gap(policy, engine, place)
     gaps = []
     for _ in range(SYNCS):
         disturb(policy, generator)
-        engine.sync(policy.named_weights())
+        engine.sync(policy.model.state_dict().items())
         gaps.append(gap(policy, engine, place))
     records["ten_syncs"] = max(gaps)
     if place.cuda:

@@ -97,7 +97,8 @@ def one_step(
 ) -> list[UpdateStats]:
     """The updates of one step of the batch, minibatches drawn with this seed."""
     minibatches = updater.minibatches(batch, random.Random(seed))
-    return updater.run(batch, step, minibatches, answer_weight=answer_weight)
+    batch.answer_weight = answer_weight
+    return updater.run(batch, step, minibatches)
 
 
 class Rank:

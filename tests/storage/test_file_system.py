@@ -1,4 +1,5 @@
-"""Where a file system lacks what a recorder needs, it says so before a run begins."""
+"""A file system that lacks what a recorder needs is refused before a run begins. Files and folders
+take their place when they are complete."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import pytest
 import lldscope
 from lldscope.core.errors import LldscopeError
 from lldscope.recording import spool
+from lldscope.storage.file_system import replacing
 
 NUMBERS = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)
 CALLS = {
@@ -50,3 +52,21 @@ def test_a_full_disk_leaves_no_folder_that_looks_like_a_run(tmp_path, monkeypatc
     with pytest.raises(LldscopeError, match=r"cannot be written \(No space left on device\)"):
         lldscope.Recorder(tmp_path / "runs" / "mine")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_takes_its_place_when_it_is_complete(tmp_path):
+    place, draft = tmp_path / "cache" / "model", tmp_path / "cache" / f".model.{os.getpid()}"
+    draft.mkdir(parents=True)  # of a killed process with this number
+    (draft / "half").touch()
+    for text in ("first", "second"):
+        with replacing(place) as new:
+            assert new == draft
+            new.mkdir()
+            (new / text).touch()
+        assert [path.name for path in place.iterdir()] == [text]
+    with replacing(place, keep=True) as new:
+        new.mkdir()
+    with pytest.raises(FileNotFoundError), replacing(place) as new:
+        (new / "sub").mkdir()
+    assert [path.name for path in place.iterdir()] == ["second"]
+    assert [path.name for path in place.parent.iterdir()] == ["model"]

@@ -76,7 +76,7 @@ def trainer(run):
     torch.set_num_threads(1)
     trainer = Trainer(load_config("tiny", SETTINGS), lldscope.NullRecorder())
     trainer.restore(find_checkpoint(run, 2))
-    trainer.updater.run(trainer.sample(2).batch, 2, [], answer_weight=1.0)  # sets the rate
+    trainer.updater.run(trainer.sample(2).batch, 2, [])  # sets the rate
     return trainer
 
 

@@ -151,7 +151,7 @@ def test_a_checkpoint_can_be_chosen_and_later_ones_are_given_up(tmp_path):
     (folder / "step-00000003" / "state.json").write_text("{")
     resume = ["--resume", "--run", str(run), "--checkpoint"]
     done = CliRunner().invoke(cli.train, [*resume, "0"])
-    assert (done.exit_code, "no intact checkpoint at or before step 0" in done.stderr) == (2, True)
+    assert "no intact checkpoint at or before step 0" in str(done.exception)
     done = CliRunner().invoke(cli.train, [*resume, "1", "steps=2", "checkpoint_every=9"])
     assert done.exit_code == 0, done.output
     assert "going on from the checkpoint before step 1" in done.stderr
@@ -162,7 +162,7 @@ def test_a_checkpoint_can_be_chosen_and_later_ones_are_given_up(tmp_path):
         assert reader.info["status"] == "finished"
         assert "resume" in {event["kind"] for event in reader.events()}
     done = CliRunner().invoke(cli.train, ["tiny", "--checkpoint", "1"])
-    assert (done.exit_code, "--resume" in done.stderr) == (2, True)
+    assert "--checkpoint needs --resume" in str(done.exception)
 
 
 def test_the_policy_is_written_once_and_nothing_is_pickled(two_checkpoints):

@@ -170,10 +170,10 @@ GOOD = lines([FLASH])
         ("question,answer\n", "neither Parquet nor JSON lines nor a JSON list starts with b'q"),
         (b"PAR1 and no more", "cannot be read after row 0"),
         (gzip.compress(GOOD.encode() * 99, mtime=0)[:-20], "cannot be read after row"),
-        (GOOD + "{", "cannot be read after row 1: this is not JSON"),
-        (GOOD.encode() + b'{"question": "\xff"}', "after row 1: this is not UTF-8"),
-        (GOOD + '{"a": ' + "[" * 99_999, "after row 1: this JSON is nested too deeply"),
-        (f"[{GOOD}", "this is not JSON (Expecting ',' delimiter, line 2"),
+        (GOOD + "{", "cannot be read after row 1: it is not JSON"),
+        (GOOD.encode() + b'{"question": "\xff"}', "after row 1: it is not UTF-8"),
+        (GOOD + '{"a": ' + "[" * 99_999, "after row 1: it is nested too deeply"),
+        (f"[{GOOD}", "it is not JSON: Expecting ',' delimiter: line 2"),
         ('{"text": "x", "title": "y"}', "has the columns ['text', 'title']: expected prompt and"),
     ],
 )
@@ -318,11 +318,11 @@ def test_half_a_surrogate_pair_does_not_get_in(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (SEARCH_R1 + b"{broken\n", "line 3: this is not JSON"),
-        (b"{\n}\n", "line 1: this is not JSON (Expecting property name enclosed in "
-         "double quotes, column 2)."),
+        (SEARCH_R1 + b"{broken\n", "line 3: it is not JSON"),
+        (b"{\n}\n", "line 1: it is not JSON: Expecting property name enclosed in "
+         "double quotes: line 1 column 2"),
         (b"\n" + SEARCH_R1 + b'\n"text"', "line 5: a document is an object"),
-        (b"[" * 100_000, "line 1: this JSON is nested too deeply"),
+        (b"[" * 100_000, "line 1: it is nested too deeply"),
         (lines([{"id": 1, "body": "x"}]), "line 1: there is neither a field 'contents'"),
         (lines([{"text": "x"}]), "line 1: field 'title' must be a string, it is missing"),
         (lines([{"text": "x", "title": "t", "id": True}]), "line 1: field 'id'"),

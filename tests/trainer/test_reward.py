@@ -8,11 +8,11 @@ from lldscope_trainer.environment.protocol import Action, Episode, Scoring
 from lldscope_trainer.environment.reward import (
     em,
     f1,
-    last_answer,
-    normalize_answer,
     search_r1_answer,
     valid_format,
 )
+
+from lldscope.recording.transcripts import last_answer, normalized
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ from lldscope_trainer.environment.reward import (
         ("ÉCOLE\u00a0\t\nB", "école b"),
     ],
 )
-def test_normalize_answer(text, expected):
-    assert normalize_answer(text) == expected
+def test_normalized(text, expected):
+    assert normalized(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.train import Trainer
 from scripted_monitor import Script, alarm
 
+from lldscope.core.errors import UsageError
 from lldscope.recording.rescore import rescore_sample
 
 
@@ -213,6 +214,6 @@ def test_questions_that_no_step_could_take_are_refused_at_once(tmp_path, setting
     ))
     run = tmp_path / "run"
     done = invoke("tiny", f"data={questions}", f"corpus={corpus}", *settings, "--run", str(run))
-    assert done.exit_code == 2, done.stderr
-    assert re.search(message, done.stderr)
+    assert isinstance(done.exception, UsageError), done.stderr
+    assert re.search(message, str(done.exception))
     assert not run.exists()

@@ -80,7 +80,7 @@ def made_up_batch(n: int = 10, seed: int = 0) -> RolloutBatch:
 def share_of(batch: RolloutBatch, rank: int, size: int) -> RolloutBatch:
     """Every size-th row, in a batch of its own."""
     values = vars(batch).items()
-    return RolloutBatch(**{k: None if v is None else v[rank::size] for k, v in values})
+    return RolloutBatch(**{k: v[rank::size] if hasattr(v, "__len__") else v for k, v in values})
 
 
 def whole_loss(c: TrainConfig, batch: RolloutBatch, model: Bigrams) -> dict[str, torch.Tensor]:

@@ -104,10 +104,10 @@ def test_log_probabilities_are_the_trainers_before_and_after_a_sync(which, sampl
     for _ in range(2):
         disturb(policy, 0.05, generator)
         assert gap() > 1e-3
-        engine.sync(policy.named_weights())
+        engine.sync(policy.model.state_dict().items())
         assert gap() < 1e-4
     policy.model.load_state_dict(saved)
-    engine.sync(policy.named_weights())
+    engine.sync(policy.model.state_dict().items())
 
 
 @real
@@ -117,7 +117,7 @@ def test_turns_end_at_tags_of_many_tokens_and_at_the_end_of_text(untied, ending)
     tail = [policy.eos_id] if ending == "<eos>" else policy.encode(ending)
     script = [*policy.encode("yo"), *tail, *policy.encode("!?*")]
     teach(policy, [policy.encode("=")[0], *script])
-    engine.sync(policy.named_weights())
+    engine.sync(policy.model.state_dict().items())
     context, end = policy.encode("text="), 2 + len(tail)
 
     message = write_turns(engine, [context], [40], 0, Sampling(temperature=0))[0]

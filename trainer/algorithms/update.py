@@ -84,7 +84,6 @@ class Updater:
         self._processes = processes
         self.cures = Cures.of(config)
         self.n_applied = 0
-        self._answer_weight = 1.0
 
     def minibatches(self, batch: RolloutBatch, rng: random.Random) -> list[list[int]]:
         """The rows of each update of a step: a random share of this rank's rollouts."""
@@ -120,19 +119,10 @@ class Updater:
         return [row for row in rows if row not in left_out], skipped
 
     def run(
-        self,
-        batch: RolloutBatch,
-        step: int,
-        minibatches: Sequence[Sequence[int]],
-        *,
-        answer_weight: float,
+        self, batch: RolloutBatch, step: int, minibatches: Sequence[Sequence[int]]
     ) -> list[UpdateStats]:
-        """All updates of a step, one for each minibatch.
-
-        `batch` has this rank's rollouts, as many as every other rank's. `answer_weight` is the
-        step's β; other than 1 it needs the batch's answer mask.
-        """
-        self._answer_weight = answer_weight
+        """All updates of a step, one for each minibatch. `batch` has this rank's rollouts, as many
+        as every other rank's."""
         warm = min(1.0, (step + 1) / max(1, self.config.warmup_steps))
         self._optimizer.lr = self.config.lr * (warm * self.cures.lr_share)
         self._correct(batch)
@@ -240,7 +230,7 @@ class Updater:
         answers = None if batch.answer_mask is None else batch.answer_mask[where]
         preserving = llds_loss(
             new, old, mask, advantages,
-            answer_mask=answers, answer_weight=self._answer_weight,
+            answer_mask=answers, answer_weight=batch.answer_weight,
             gate=self.cures.llds, coefficient=self.cures.llds_coefficient,
             dead_band=c.llds_dead_band, normalizer=c.llds_normalizer,
         )

@@ -6,7 +6,7 @@ A corpus is JSON lines. A document is written as Search-R1 and FlashRAG do,
 
 from __future__ import annotations
 
-import json
+import codecs
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.storage import json_files
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def parse_document(record: Any, default_id: str | None = None) -> Document:
         name = f"{zlib.crc32(f'{title}|{text}'.encode()):08x}"
     if isinstance(name, bool) or not isinstance(name, int | str):
         raise ValueError(f"field 'id' must be a string or an integer, it is {_kind(name)}")
-    return Document(_valid(str(name)), title, text)
+    return Document(str(name), title, text)
 
 
 def check_corpus(path: Path) -> None:
@@ -82,28 +83,15 @@ def read_corpus(path: Path) -> Iterator[tuple[int, Document]]:
 
 
 def decode(line: bytes) -> Any:
-    """The JSON value of some bytes. Raises ValueError with a readable sentence."""
-    try:
-        return json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ValueError("this is not UTF-8") from None
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, " if error.lineno > 1 else ""
-        raise ValueError(f"this is not JSON ({error.msg}, {place}column {error.colno})") from None
-    except RecursionError:
-        raise ValueError("this JSON is nested too deeply") from None
+    """The JSON value of some bytes, as `json_files.parse` reads it, after a byte order mark."""
+    return json_files.parse(line.removeprefix(codecs.BOM_UTF8))
 
 
 def _string(record: dict[str, Any], field: str) -> str:
     value = record.get(field)
     if not isinstance(value, str):
         raise ValueError(f"field {field!r} must be a string, it is {_kind(value)}")
-    return _valid(value)
-
-
-def _valid(text: str) -> str:
-    """The text with half surrogate pairs, which UTF-8 cannot encode, replaced."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return value
 
 
 def _kind(value: Any) -> str:

@@ -9,6 +9,7 @@ only.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import random
@@ -37,7 +38,6 @@ COLUMNS = frozenset(
 """The columns that are read; others are ignored."""
 
 _BATCH = 512
-_BOM = b"\xef\xbb\xbf"
 _UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException, ValueError, OverflowError)
 
 
@@ -124,7 +124,6 @@ def _question(where: str, row: dict[str, Any], source: str) -> Question:
 
 
 def _check_text(text: str) -> str:
-    text.encode()  # raises ValueError for half a surrogate pair
     if not text.strip():
         raise ValueError("text that is not blank is expected")
     return text
@@ -259,7 +258,7 @@ def _rows(file: BinaryIO) -> Iterator[tuple[int, Any]]:
         return enumerate(_parquet_rows(file), 1)
     is_gzip = head[:2] == b"\x1f\x8b"
     stream = cast(io.BufferedReader, gzip.GzipFile(fileobj=file) if is_gzip else file)
-    start = stream.peek(2**16).removeprefix(_BOM).lstrip()
+    start = stream.peek(2**16).removeprefix(codecs.BOM_UTF8).lstrip()
     if start.startswith(b"["):
         return enumerate(decode(stream.read()), 1)
     if start.startswith(b"{") or not start:

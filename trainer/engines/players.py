@@ -146,7 +146,7 @@ class Players:
     def sync(self) -> None:
         """Let the engine sample from the policy's current weights."""
         if self.engine is not None:
-            self.engine.sync(self.policy.named_weights())
+            self.engine.sync(self.policy.model.state_dict().items())
 
     def close(self) -> None:
         """Release everything that the engine holds."""

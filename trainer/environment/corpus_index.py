@@ -1,8 +1,8 @@
 """BM25 over a corpus file, with the index on disk.
 
-An index is a folder of numpy arrays and JSON, memory-mapped when it is used: what a search needs of
-it comes into memory, and nothing in it can run code. It belongs to the corpus by the corpus' size
-and time; one that does not fit or cannot be opened is built again. Texts stay in the corpus: a
+An index is a folder of numpy arrays and JSON, which cannot run code. It is memory-mapped: a search
+loads only the pages that it needs. The index holds the size and time of its corpus; an index of
+another size or time, or one that cannot be opened, is built again. Texts stay in the corpus: a
 document is read when it is found.
 
 Words are lower-cased runs of letters and digits, without stemming; stop words are indexed, but
@@ -19,9 +19,7 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
-import tempfile
 from array import array
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +32,7 @@ from bm25s.tokenization import Tokenized
 from tqdm import tqdm
 
 from lldscope.core.errors import LldscopeError
+from lldscope.storage.file_system import replacing
 
 from ..data.corpus import Document, check_corpus, decode, parse_document, read_corpus
 
@@ -134,18 +133,15 @@ def _from_disk(path: Path, folder: Path) -> CorpusIndex | None:
 
 
 def _make(path: Path, folder: Path) -> CorpusIndex:
-    """Build an index, and put it in place when complete; processes that have mapped an old one keep
-    it."""
+    """Build an index, and put it in place when complete. Processes that have mapped an old index
+    keep it."""
     key = _key(path)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as scratch:
-        draft = Path(scratch) / "index"
+    with replacing(folder) as draft:
         draft.mkdir()
         build(path, draft)
         if _key(path) != key:
             raise LldscopeError(f"{path} changed while it was indexed. Start again.")
         (draft / _META).write_text(json.dumps(key), "utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.rename(folder)
     return CorpusIndex(path, folder)
 
 

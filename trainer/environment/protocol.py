@@ -16,10 +16,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
+from lldscope.recording.transcripts import last_answer
+
 from ..data.corpus import Document
 from ..data.datasets import Question
 from .retrieval import Retriever
-from .reward import em, f1, last_answer, search_r1_answer, valid_format
+from .reward import em, f1, search_r1_answer, valid_format
 
 TAGS = tuple(
     f"<{end}{tag}>" for tag in ("think", "search", "information", "answer") for end in ("", "/")

@@ -8,11 +8,11 @@ file is searched as it is: the best documents, best first.
 
 What is found is the same on every processor. bm25s adds up the float32 scores of the query's words
 one after the other, so a score does not depend on vector instructions, and documents that match
-alike score alike to the bit. Such ties are the rule in the built-in world, and how they are broken
-is part of the task: by document number, a missed search would show the same few countries again and
-again, and the shipped policy would find more answers (greedy, four times 512 questions: 0.585
-instead of 0.554). So the hash breaks them, as when that policy learnt, and where it draws a number
-twice, the document number does.
+alike score alike to the bit. Such ties are the rule in the built-in world, and breaking them is
+part of the task: with ties broken by document number, a missed search would show the same few
+countries again and again, and the shipped policy would find more answers (greedy, four times 512
+questions: 0.585 instead of 0.554). So the hash breaks ties, as it did when that policy was trained;
+the document number breaks ties of the hash.
 """
 
 from __future__ import annotations

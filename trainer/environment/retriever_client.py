@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.storage import json_files
 
 from ..data.corpus import Document, parse_document
 
@@ -119,8 +120,8 @@ class HttpRetriever:
             why = f"it cannot be reached ({error or type(error).__name__})"
             raise _Failed(why, again=True) from None
         try:
-            return _documents(json.loads(body), len(queries), self._top_k)
-        except (ValueError, RecursionError) as error:
+            return _documents(json_files.parse(body), len(queries), self._top_k)
+        except ValueError as error:
             raise _Failed(f"its answer is not what Search-R1 sends ({error})") from None
 
     def _body(self, response: httpx2.Response) -> bytes:

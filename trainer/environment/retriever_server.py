@@ -19,6 +19,7 @@ import click
 
 from lldscope.core.errors import LldscopeError, missing_package
 from lldscope.core.listening import listen
+from lldscope.storage import json_files
 
 from ..data.corpus import Document, contents
 
@@ -125,8 +126,8 @@ def _body(environ: dict[str, Any]) -> bytes:
 
 def _answer(index: CorpusIndex, default_top_k: int, body: bytes) -> dict[str, Any]:
     try:
-        request = json.loads(body)
-    except (ValueError, RecursionError):
+        request = json_files.parse(body)
+    except ValueError:
         raise _Refused("400 Bad Request", "the request is not JSON") from None
     if not isinstance(request, dict):
         raise _Refused("400 Bad Request", "the request is not a JSON object")

@@ -10,9 +10,10 @@ whatever the reward is, so runs with different rewards stay comparable.
 from __future__ import annotations
 
 import re
-import string
 from collections import Counter
 from collections.abc import Sequence
+
+from lldscope.recording.transcripts import exact_match, normalized
 
 CORRECT_RULES = {
     "response": "exact match of the last <answer> the policy wrote with a gold answer, after "
@@ -23,21 +24,7 @@ CORRECT_RULES = {
 """The rule for "correct" by the setting `answers_from`."""
 
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _WHOLE = {"yes", "no", "noanswer"}
-
-
-def normalize_answer(text: str) -> str:
-    """Lower case, no ASCII punctuation, no articles, single spaces, in this order."""
-    text = text.lower().translate(_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", text).split())
-
-
-def last_answer(text: str) -> str | None:
-    """The content of the last complete answer span the policy wrote, or None."""
-    spans = ANSWER.findall(text)
-    return spans[-1].strip() if spans else None
 
 
 def search_r1_answer(transcript: str) -> str | None:
@@ -49,14 +36,8 @@ def search_r1_answer(transcript: str) -> str | None:
 
 
 def em(answer: str | None, golds: Sequence[str]) -> float:
-    """1.0 if the answer equals a gold answer after normalisation, else 0.0.
-
-    A gold answer of which normalisation leaves nothing ("A+", "The The") equals an empty answer,
-    as in the published code.
-    """
-    if answer is None:
-        return 0.0
-    return float(normalize_answer(answer) in {normalize_answer(gold) for gold in golds})
+    """1.0 if the answer equals a gold answer after normalisation, else 0.0."""
+    return float(exact_match(answer, golds))
 
 
 def f1(answer: str | None, golds: Sequence[str]) -> float:
@@ -67,8 +48,7 @@ def f1(answer: str | None, golds: Sequence[str]) -> float:
     """
     if answer is None:
         return 0.0
-    normalized = normalize_answer(answer)
-    return max((_f1(normalized, normalize_answer(gold)) for gold in golds), default=0.0)
+    return max((_f1(normalized(answer), normalized(gold)) for gold in golds), default=0.0)
 
 
 def _f1(answer: str, gold: str) -> float:

@@ -87,8 +87,8 @@ class TorchOptimizer:
 
     def step(self) -> tuple[float, bool]:
         """Apply the gradients: (norm, applied). The norm is that of the whole gradient before
-        clipping, the same on every rank. One that is not finite changes neither weights nor
-        moments on any rank, and `applied` is then False."""
+        clipping, the same on every rank. A gradient that is not finite changes neither weights nor
+        moments on any rank; then `applied` is False."""
         if self._processes.size > 1:
             for p in self._parameters:
                 p.grad = self._processes.sum(torch.zeros_like(p) if p.grad is None else p.grad)

@@ -3,9 +3,6 @@ for the smallest language model, and the result is kept (`preflight.converted`).
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.storage.file_system import replacing
 
 
 def convert(file: Path, directory: Path) -> None:
@@ -49,16 +47,9 @@ def convert(file: Path, directory: Path) -> None:
 
 @contextmanager
 def new_directory(directory: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes `directory` when all is written. If another process was
-    faster, its stays."""
+    """A folder to write into, which becomes `directory` when all is written."""
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix=".new-", dir=directory.parent))
+        with replacing(directory, keep=True) as place:
+            yield place
     except OSError as error:
         raise LldscopeError(f"{directory.parent}: {error.strerror or error}") from None
-    try:
-        yield place
-        if not directory.is_dir():
-            os.replace(place, directory)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)

@@ -1,11 +1,11 @@
 """The output layer: hidden states → float32 logits, in the precision that `head_dtype` names.
 
-- float32, the default: what arXiv 2506.13585 found necessary. Where the decoder computes in
-  bfloat16 on a GPU, by bfloat16 products with float32 sums, whose tensor cores are ten times as
-  fast: exact of inputs that are bfloat16 themselves; of float32 ones each is split into two halves
-  of 8 significant bits, and of the four products the three that matter are taken.
-- bfloat16: inputs rounded to 8 significant bits, sums in float32. One product, and nothing is kept
-  of a float32 copy of the weights.
+- float32, the default, which arXiv 2506.13585 found necessary. If the decoder computes in bfloat16
+  on a GPU, bfloat16 products are summed in float32, because tensor cores do that ten times as fast.
+  The products of bfloat16 inputs are exact. A float32 input is split into two halves of 8
+  significant bits each, and the product of the two low halves is left out.
+- bfloat16: inputs rounded to 8 significant bits, sums in float32: one product, and no float32 copy
+  of the weights.
 
 Gradients are products of the same precision. tests/trainer/test_head.py measures the error of each
 against double precision and LLDS' dead band.
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 FEW = 256
-"""Rows up to which reading the weights takes most of the time, and splitting them more of it."""
+"""The most rows for which reading the weights dominates: splitting them would take longer."""
 
 
 def head_logits(model: Any, hidden: Tensor) -> Tensor:

@@ -39,13 +39,12 @@ class _Layer(DynamicLayer):
             )
         end = self.start + key_states.shape[2]
         rows = slice(None) if self.rows is None else self.rows
-        if self.positions is not None:
-            assert self.rows is not None
-            for states, new in ((self.keys, key_states), (self.values, value_states)):
+        for states, new in ((self.keys, key_states), (self.values, value_states)):
+            if self.positions is None:
+                states[rows, :, self.start : end] = new
+            else:
+                assert self.rows is not None
                 states[self.rows[:, None], :, self.positions] = new.transpose(1, 2)
-            return self.keys[rows, :, :end], self.values[rows, :, :end]
-        self.keys[rows, :, self.start : end] = key_states
-        self.values[rows, :, self.start : end] = value_states
         return self.keys[rows, :, :end], self.values[rows, :, :end]
 
     def get_seq_length(self) -> int:
@@ -71,9 +70,9 @@ class RowCache(Cache):
     def choose(
         self, start: int, rows: Tensor | None = None, positions: Tensor | None = None
     ) -> None:
-        """The next pass begins at position `start` of these rows, None for all of them; choosing
-        some copies what they hold, in every layer. With `positions` (rows, T) each row gets its T
-        tokens at its own ones, of which `start` + T − 1 is the last; the pass then needs a mask."""
+        """The next pass begins at position `start` of these rows, None for all of them; a choice of
+        some rows copies their keys and values in every layer. With `positions` (rows, T) each row
+        has its own positions, at most `start` + T − 1; the pass then needs a mask."""
         for layer in self._rows:
             layer.start, layer.rows, layer.positions = start, rows, positions
 

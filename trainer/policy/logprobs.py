@@ -141,7 +141,7 @@ def compute(model: Any) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _recomputing(model: Any) -> Iterator[None]:
-    """Let layers with gradient checkpointing act on it, where gradients are enabled.
+    """Let layers recompute their activations if gradients are enabled and checkpointing is on.
 
     Hugging Face layers do so in training mode only. Their children stay in evaluation mode:
     dropout would make π_θ differ from π_old with the same weights.

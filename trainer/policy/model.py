@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
@@ -53,10 +52,6 @@ class Policy:
         return self.tokenizer.decode(
             ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
-
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor without gradient) of all weights, for an engine."""
-        yield from self.model.state_dict().items()
 
     def save(self, directory: Path) -> None:
         """Write an ordinary Hugging Face directory (safetensors)."""

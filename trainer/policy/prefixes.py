@@ -1,8 +1,8 @@
 """The tokens that rows of a pass begin with in common, computed once: `shared_prefixes=true`.
 
-The rows of a group have their prompt in common, many of them the first query and what it found.
-Under causal attention the hidden state of a token depends on itself and those before it alone, so
-rows that have come the same way so far have the same states: the rows are a tree, and each node is
+The rows of a group share their prompt, and many share the first query and its documents. Under
+causal attention the hidden state of a token depends on the tokens up to it alone, so rows that
+begin with the same tokens have the same states there: the rows are a tree, and each node is
 computed once. The gradient of a shared node is the sum of its rows' gradients, as without sharing.
 """
 

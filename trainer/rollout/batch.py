@@ -23,13 +23,13 @@ class RolloutBatch:
     """N rollouts, T positions: tensors (N, T), `advantages` (N,); values in nats, 0 off the action
     tokens.
 
-    `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
-    in-process sampler measured them while sampling, for other engines `measure` does, and for a
-    sampler whose policy or rounding is another. `behaviour` is whoever sampled, None where its
-    log-probabilities are `old`. The rest is filled in as the step goes on: `inner` does not hold
-    for the rows in `skipped`, `post` holds for those in `rescored`; `action` numbers the action of
-    each token, -1 off them; None is a measurement that this run does not make. A NaN in what was
-    measured is a NaN.
+    `old`, `entropy` and `error_norm` (‖e_y − π‖² per token) are of the trainer's policy at rollout
+    time: the in-process sampler measures them while it samples; `measure` computes them if another
+    engine sampled, or if the sampler's policy or rounding differs. `behaviour` is the policy that
+    sampled, None if its log-probabilities are `old`. The step fills in the rest: `inner` for all
+    rows but those in `skipped`, `post` for those in `rescored`. `action` numbers the action of each
+    token, -1 off the actions; None is a measurement that this run does not make. `answer_weight` is
+    the step's β; another β than 1 needs an `answer_mask`. A NaN that was measured stays a NaN.
     """
 
     ids: Tensor
@@ -47,6 +47,7 @@ class RolloutBatch:
     gate_open: Tensor | None = None
     penalty: Tensor | None = None
     answer_mask: Tensor | None = None
+    answer_weight: float = 1.0
     weights: Tensor | None = None
     skipped: Tensor | None = None
     action: Tensor | None = None
@@ -60,9 +61,9 @@ class RolloutBatch:
         *,
         apart: bool = False,
     ) -> RolloutBatch:
-        """Pad the rollouts to the right; `advantages` has shape (N,). `apart`: what the
-        in-process sampler measured is not `old`, because it computes in bfloat16, where a key-value
-        cache rounds so differently from a whole pass that strict LLDS gates would open on it."""
+        """Pad the rollouts to the right; `advantages` has shape (N,). `apart`: the in-process
+        sampler's log-probabilities are `behaviour` and not `old`. In bfloat16 a key-value cache
+        rounds otherwise than a whole pass, and strict LLDS gates would open on the difference."""
 
         def tensor(rows: Sequence[Sequence[float] | None]) -> Tensor:
             return pad([row or [0.0] for row in rows], 0.0, device)

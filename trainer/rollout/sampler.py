@@ -1,12 +1,12 @@
 """Sampling: a batch of questions becomes rollouts, many turns each.
 
-Position by position: the rows that are furthest behind are running and get their next token, the
-others are waiting until these have come as far. Text that is not sampled goes through the model in
-one pass: all prompts together, and what a tool answers together with the token that ended the turn.
-So rows that run together share one position in the key-value cache, and need no mask. With
-`shared_prefixes` all rows run together, each at its own position: a pass of a language model takes
-as long as reading its weights, so fewer passes win; and of rows with the same tokens one runs for
-all. Every sampled token keeps its log-probability under the *full* distribution at temperature 1,
+Position by position: the shortest rows run and get their next token, and longer rows wait until the
+shortest are as long. Text that is not sampled goes through the model in one pass: all prompts
+together, and a tool's answer together with the token that ended the turn. So rows that run together
+share one position in the key-value cache, and need no mask. With `shared_prefixes` all rows run
+together, each at its own position: a pass of a language model takes as long as reading its weights,
+so fewer passes win; and one of several rows with the same tokens runs for all. Every sampled token
+keeps its log-probability under the *full* distribution at temperature 1,
 whatever the sampling settings were: with an in-process policy that is `logp_old`.
 """
 
@@ -97,8 +97,8 @@ def _kinds(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
 
 class Sampler:
     """Plays questions in an environment with a policy. Randomness is the caller's generator. Every
-    turn ends at its closing tag: what was sampled has been fed back by the time a turn is cut, so
-    turn_end=length is not possible here."""
+    turn ends at its closing tag; turn_end=length is not possible, because each sampled token is in
+    the cache before the turn is cut."""
 
     def __init__(self, policy: Policy, sampling: Sampling) -> None:
         self._policy = policy
@@ -205,8 +205,8 @@ class _Reader:
 
     def hidden(self, rows: list[Row]) -> tuple[Tensor, Tensor | None]:
         """The distinct states after the rows' last tokens (m, H), and the state of each row
-        (len(rows),), None if each has its own. If a row has received text, all rows that have are
-        read with it."""
+        (len(rows),), None if each has its own. All rows that have received text are read in one
+        pass."""
         self._drop_finished()
         read = self._read_kinds if self._shared else self._read
         read([row for row in rows if row.n_uncached == 1])

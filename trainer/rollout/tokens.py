@@ -94,8 +94,8 @@ class TokenProtocol:
 
     def check(self, questions: Iterable[Question]) -> None:
         """Raise UsageError if the tokenizer cannot end a turn, the prompt of one of the questions
-        leaves no room for one, or the chat template refuses it. No token is shorter than a byte,
-        but for a few that tokenizers add: short prompts are not encoded."""
+        leaves no room for a turn, or the chat template refuses the prompt. Short prompts are not
+        encoded: apart from the few that tokenizers add, no token is shorter than a byte."""
         policy = self._policy
         for tag in CLOSING:
             if tag not in (text := policy.decode(policy.encode(tag))):

@@ -258,11 +258,11 @@ class Recording(_VerlTrainer):
 def score_kept(
     due: Sequence[KeptResponse], multiple: int, score: Callable[[KVBatchMeta], Any]
 ) -> list[np.ndarray]:
-    """(T,) log π of each token of what is due, kept responses of earlier steps, nats; 0 on the
-    prompt. The rows are put into a partition of TransferQueue of their own, scored, and cleared.
+    """For each kept response that is due, (T,) log π of its tokens, nats; 0 on the prompt. The rows
+    get a partition of TransferQueue of their own, are scored, and are cleared.
 
-    multiple: the workers take only so many rows, or a multiple of it; the first one fills up.
-    score: from a batch to the log-probabilities of its responses, nested.
+    multiple: the workers take only a multiple of this number of rows; copies of the first row fill
+    up. score: from a batch to the log-probabilities of its responses, nested.
     """
     if not due:
         return []

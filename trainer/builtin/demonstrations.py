@@ -63,7 +63,7 @@ def _play(
     for word in words[: 1 if fault == "no second search" else environment.max_turns]:
         documents = take(f"<search> {rng.choice(QUERIES).format(w=word, s=country)} </search>")
         read = {document.id: _value(world, document) for document in documents}
-        target = world.document_of[country, relation]
+        target = world.document_of(country, relation)
         if documents:
             answer = read.get(target) or rng.choice([*read.values()])
         if target in read:

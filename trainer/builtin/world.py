@@ -68,11 +68,14 @@ EVALUATION_SEED = 20_512
 
 @dataclass(frozen=True)
 class Hop:
-    """One lookup: the `relation` of the country `subject`; of two lookups, the first asks for the
-    country whose `relation` is `subject`."""
+    """One lookup: `relation` of `subject`; with `reverse`, the subject is the value and the country
+    is asked for. `value` is the statement of the right document, `document` its id."""
 
     relation: str
     subject: str
+    reverse: bool
+    value: str
+    document: int
 
 
 @dataclass(frozen=True)
@@ -98,14 +101,14 @@ class World:
         self.facts = facts
         self._two_hop = two_hop
         self.documents: list[Document] = []
-        self.document_of: dict[tuple[str, str], int] = {}  # (country, relation) → id
+        self._document_of: dict[tuple[str, str], int] = {}
         for fact in facts:
             for relation, shape in RELATIONS.items():
                 pick = crc32(f"{fact['name']}|{relation}".encode()) % len(shape.texts)
                 document = Document(
                     len(self.documents), fact["name"], shape.texts[pick].format(fact[relation])
                 )
-                self.document_of[fact["name"], relation] = len(self.documents)
+                self._document_of[fact["name"], relation] = len(self.documents)
                 self.documents.append(document)
         self._by_value = {
             r: {v: [f for f in facts if f[r] == v] for v in sorted({f[r] for f in facts})}
@@ -133,6 +136,10 @@ class World:
     def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
         """`n` different questions about facts that are not held out."""
         return list(self.questions(rng, n, held_out=False))
+
+    def document_of(self, country: str, relation: str) -> int:
+        """Id of the document that states this relation of a country."""
+        return self._document_of[country, relation]
 
     def held_out(self, n: int) -> list[Question]:
         """`n` different held-out questions, the same for every run."""
@@ -166,7 +173,7 @@ class World:
         relation = rng.choice(ASKED)
         fact = rng.choice(rng.choice(list(self._by_value[relation].values())))
         word = rng.choice(RELATIONS[relation].words)
-        last = Hop(relation, fact["name"])
+        last = self._hop(fact, relation, reverse=False)
         golds = (fact[relation],)
         keys = [k for k in KEYS if k != relation and self._counts[k][fact[k]] == 1]
         if not keys or rng.random() >= self._two_hop:
@@ -174,8 +181,13 @@ class World:
             return WorldQuestion(text, golds, "countries-1hop", text, hops=(last,))
         key = rng.choice(keys)
         text = rng.choice(_TWO_HOP).format(w=word, k=rng.choice(RELATIONS[key].words), s=fact[key])
-        hops = (Hop(key, fact[key]), last)
+        hops = (self._hop(fact, key, reverse=True), last)
         return WorldQuestion(text, golds, "countries-2hop", text, hops=hops)
+
+    def _hop(self, fact: Fact, relation: str, *, reverse: bool) -> Hop:
+        name, value = fact["name"], fact[relation]
+        subject, target = (value, name) if reverse else (name, value)
+        return Hop(relation, subject, reverse, target, self._document_of[name, relation])
 
 
 def is_held_out(country: str, relation: str) -> bool:

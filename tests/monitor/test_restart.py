@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from made_up_runs import write_run
 from test_alerting_page import blocks
-from test_watch import kill, recording, watching
+from test_watch import kill
 
 import lldscope
 from lldscope.monitor.follow import Follower
@@ -75,19 +75,18 @@ def test_the_slurm_job_of_the_documentation_survives_a_kill_and_goes_on(tmp_path
     assert (lines[-1]["life"], lines[-1]["last_step"]) == ("finished", 59)
 
 
-def test_a_run_that_is_not_resumed_within_the_grace_period_is_over(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    with recording(run) as recorder:
-        watcher = watching(run, "--json", "--grace", 2)
-        assert json.loads(watcher.stdout.readline())["life"] == "live"
-        killed = time.monotonic()
-        recorder.kill()
-        out, err = watcher.communicate(timeout=120)
-        assert time.monotonic() - killed >= 2
-    assert watcher.returncode == 12, err
-    lines = [json.loads(text) for text in out.splitlines()]
+def test_a_run_that_is_not_resumed_within_the_grace_period_is_over(
+    tmp_path: Path, lldscope_command: Any
+) -> None:
+    run = write_run(tmp_path / "run", 20)
+    kill(run)
+    with lldscope.open_run(run) as reader:
+        last = reader.signals()["time"].max()
+    done = lldscope_command("watch", run, "--json", "--grace", 4, "--interval", 0.2)
+    assert (done.returncode, time.time() - last >= 4) == (12, True)
+    lines = [json.loads(text) for text in done.stdout.splitlines()]
     states = [(x["life"], x["over"]) for x in lines if x["type"] == "status"]
-    assert states.count(("stalled", True)) == 1, "while it waits nothing is said again"
+    assert states == [("stalled", True)], "while it waits nothing is said again"
 
 
 def test_a_run_that_died_long_ago_is_not_waited_for(tmp_path: Path, lldscope_command: Any) -> None:

@@ -2,55 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from lldscope.evaluation.bank import rows_of_run
 from lldscope.explore.comparison import divergences
 from lldscope.explore.settings import differing, flat
-
-BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
-PLAIN = ("reward", "entropy", "response_tokens", "tool_fail_share", "lr", "advantage_offset",
-         "n_nonfinite", "merged_action_share", "truncated_share", "engine_gap",
-         "action_logp_min", "invalid_share", "grad_norm", "kl")
-INJECTED = 30  # the step from which on the faults of the bank are there
-
-
-@pytest.mark.slow
-def test_runs_of_one_seed_part_where_they_went_another_way() -> None:
-    """Runs of a seed are alike, to rounding, until a fault changes one; on different processors
-    rounding parts some of them sooner, from the first step on or at step 24."""
-    lines = map(json.loads, (BANK / "index.jsonl").read_text("utf-8").splitlines())
-    faulty = [line for line in lines if line.get("fault")]
-    assert {line["settings"]["fault_at"] for line in faulty} == {INJECTED}
-    near: list[bool] = []
-    for seed in {line["seed"] for line in faulty}:
-        runs = [line["run"] for line in faulty if line["seed"] == seed]
-        tables = [rows_of_run(BANK / "signals.parquet", run) for run in runs]
-        for a, b in itertools.permutations(tables, 2):
-            truth = unequal_from(a, b)
-            if truth >= 20:
-                first = divergences(a, b)[0]
-                near.append(first.step is not None and abs(first.step - truth) <= 3)
-    assert len(near) == 120
-    assert sum(near) >= 110
-
-
-def unequal_from(a: pd.DataFrame, b: pd.DataFrame) -> int:
-    """The first step at which a signal is not the same to one part in 10,000."""
-    both = a.merge(b, on="step", suffixes=("", "_b"))
-    steps = []
-    for name in PLAIN:
-        x, y = both[name].astype(float), both[f"{name}_b"].astype(float)
-        same = np.isclose(x, y, rtol=1e-4, atol=1e-6, equal_nan=True)
-        if not same.all():
-            steps.append(int(both["step"][int(np.argmin(same))]))
-    return min(steps)
 
 
 def course(rng: np.random.Generator, noise: float, steps: int = 200) -> pd.DataFrame:

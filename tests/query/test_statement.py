@@ -4,7 +4,6 @@ they were, and the limits hold. Among them every function that DuckDB has."""
 from __future__ import annotations
 
 import hashlib
-import re
 import socket
 import subprocess
 import sys
@@ -20,7 +19,6 @@ import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.query import sandbox
 from lldscope.query import statement as statements
-from lldscope.query.sandbox import confine
 from lldscope.query.statement import insist_on_select
 
 SECRET = "the secret of somebody else"
@@ -283,39 +281,6 @@ def test_no_place_of_a_statement_hides_one_that_acts(place, place_of_it):
         _, text = answer(place, place_of_it.format(act))
         assert SECRET not in text
     assert place.is_unchanged()
-
-
-def test_these_statements_do_act_where_nobody_looks(tmp_path):
-    """Why the list is there: in a database that is confined to a run, DuckDB writes all the same.
-    If this fails, DuckDB has become stricter and the fuzzer above proves less than it seems to."""
-    place = Place(tmp_path)
-    database = duckdb.connect()
-    confine(database, place.path)
-    statement = serialized(place.hostile()[0])
-    database.execute("BEGIN TRANSACTION READ ONLY")
-    database.execute(f"SELECT * FROM json_execute_serialized_sql({statement})").fetchall()
-    assert not place.is_unchanged()
-
-
-GIANT = [
-    "SELECT sum(i) FROM range(100000000000) t(i)",
-    "SELECT count(*) FROM repeat(1, 100000000000)",
-    "SELECT regexp_matches(string_agg('a', ''), '(a*)*b') FROM range(10000000)",
-    "SELECT list_sort(list(range))[1] FROM range(5000000)",
-    "SELECT list_reduce(list(range), lambda a, b: a + b) FROM range(5000000)",
-    "SELECT count(*) FROM steps a, steps b, range(1000000000) WHERE hash(range) = 1",
-    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r",
-    "SELECT list(range) FROM range(2000000000)",
-    "SELECT * FROM range(20000000000)",
-]
-
-
-@pytest.mark.parametrize("statement", GIANT)
-def test_a_query_that_explodes_ends_with_a_message(place, statement, monkeypatch):
-    monkeypatch.setattr("lldscope.query.sandbox.ANSWER_BYTES", 1 << 24)
-    well, text = answer(place, statement, 0.3)
-    assert well or re.search("longer|memory|Add a LIMIT|Error", text, re.I)
-    assert place.is_unchanged(), "and the run can be asked again"
 
 
 def test_a_statement_is_stopped_from_another_thread(place):

@@ -1,9 +1,11 @@
-"""A watcher outlives a restart of the training, also in the SLURM job of docs/alerting.md."""
+"""docs/alerting.md: a watcher outlives a restart of the training, also in its SLURM job; its rule
+fires, its fields are those sent."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,12 +15,22 @@ from typing import Any
 
 import pytest
 from made_up_runs import write_run
-from test_alerting_page import blocks
+from rule_cases import simulate
 from test_watch import kill
 
 import lldscope
+from lldscope.cli.watch import STATUS
+from lldscope.diagnosis.assess import assess
 from lldscope.monitor.follow import Follower
 from lldscope.monitor.notify import as_text
+from lldscope.user_rules.user_rules import load
+
+PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+
 
 # Stands in for the training: the first time it dies in the middle, then it is resumed and ends.
 SRUN = """#!{python}
@@ -116,3 +128,18 @@ def test_a_resumed_run_is_said_to_be_and_messages_lead_to_the_dashboard(tmp_path
     assert body.startswith("It stopped at step 39 and goes on")
     over = replace(again, state=replace(again.state, over=True))
     assert as_text(over)[0] == "resolved: stalled in run my run"
+
+
+def test_the_example_rule_fires_where_responses_grow(tmp_path):
+    (text,) = blocks("toml")
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    growing = {"response_tokens": [[0, 100], [80, 100], [90, 200], [120, 200]]}
+    signals = simulate({"signals": growing, "noise": {"response_tokens": 5}}, 0)
+    alerts = assess(signals, rules=[*load(tmp_path / "mine.toml")]).alerts
+    assert [alert.rule for alert in alerts] == ["long-answers"]
+    assert 85 <= alerts[0].step <= 100
+
+
+def test_the_fields_of_a_status_line_are_all_named():
+    (row,) = [line for line in PAGE.splitlines() if line.startswith("| `status`")]
+    assert set(STATUS) - {"schema"} == set(re.findall(r"`(\w+)`", row)) - {"status"}

@@ -227,9 +227,6 @@ def test_wandb_goes_on_at_the_next_block(tmp_path):
         record = bytes([0x0A, len(item)]) + item + bytes([0x12, 3, 0x08]) + number
         record = bytes([0x12, len(record)]) + record
         room = (1 << 15) - len(data) % (1 << 15)
-        if room < 7:
-            data += bytes(room)
-            continue
         pieces = [record] if len(record) + 7 <= room else [record[: room - 7], record[room - 7 :]]
         for n, piece in enumerate(pieces):
             kind = 1 if len(pieces) == 1 else (2, 4)[n]

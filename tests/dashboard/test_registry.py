@@ -17,7 +17,6 @@ from made_up_runs import write_run
 from page_content import texts
 from recorded_steps import wait_until
 
-import lldscope
 from lldscope.figures.chart_figures import CHARTS, make_chart
 from lldscope.figures.view import View
 
@@ -28,21 +27,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("dying", "healthy", "seeds/one"):
         write_run(root / name, 5)
     return root
-
-
-def test_the_version_changes_with_rows_and_only_then(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(registry, "FRESH_SECONDS", 0.0)
-    runs = registry.RunRegistry(tmp_path)
-    with lldscope.Recorder(tmp_path / "r") as recorder:
-        recorder.step(step=0, reward_sum=1.0, n_responses=2)
-        recorder.flush()
-        first = runs.snapshot("r")
-        assert first.state.last_step == 0
-        assert runs.snapshot("r").version == first.version
-        recorder.step(step=1, reward_sum=1.0, n_responses=2)
-        recorder.flush()
-        assert runs.snapshot("r").version != first.version
-        assert runs.snapshot("r").state.last_step == 1
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ DECISIVE = (
     "tests/report/test_report.py",
     "tests/cli/test_cli.py::test_check_prints_the_contract_and_exits_by_the_verdict",
     "tests/cli/test_cli.py::test_what_a_terminal_cannot_show_is_escaped",
-    "tests/dashboard/test_averages.py",
+    "tests/dashboard/test_figures.py::test_a_group_is_the_mean_of_the_runs_that_have_a_step",
     "tests/dashboard/test_figures.py::test_the_dying_run_shows_its_phases_and_alarms",
     "tests/dashboard/test_pages.py::test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence",
     "tests/dashboard/test_pages.py::test_the_list_is_sorted_filtered_and_grouped_as_the_address_says",

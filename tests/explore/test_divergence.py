@@ -1,4 +1,5 @@
-"""From where on one run differs from another: runs of the study with a fault, and made-up noise."""
+"""Runs side by side: matched points against plain lookups, and from where on one differs from
+another, on runs of the study with a fault and on made-up noise."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import lldscope
 from lldscope.evaluation.bank import rows_of_run
-from lldscope.explore.comparison import divergences
+from lldscope.explore.comparison import compare, divergences
 from lldscope.explore.settings import differing, flat
 
-BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+BANK = SAMPLES / "bank"
 PLAIN = ("reward", "entropy", "response_tokens", "tool_fail_share", "lr", "advantage_offset",
          "n_nonfinite", "merged_action_share", "truncated_share", "engine_gap",
          "action_logp_min", "invalid_share", "grad_norm", "kl")
@@ -103,3 +106,42 @@ def test_settings_that_differ_are_named_with_dots() -> None:
     a, b = flat({"lr": 1, "m": {"n": [1, 2]}, "same": None}), flat({"lr": 2, "same": None})
     assert differing([a, b]) == [("lr", ["1", "2"]), ("m.n", ["[1, 2]", "not recorded"])]
     assert flat("no configuration") == {}
+
+
+# -- matched points --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs():
+    with lldscope.open_run(SAMPLES / "grpo") as a, lldscope.open_run(SAMPLES / "grpo-llds") as b:
+        yield a, b
+
+
+def values(answer, name):
+    return next(s for s in answer["signals"] if s["signal"] == name)
+
+
+def test_landmarks_are_means_over_ten_steps(runs):
+    answer = compare(runs)
+    start, best, end = values(answer, "reward")["values"]
+    for i, run in enumerate(runs):
+        reward = run.signals()["reward"].dropna().astype(float)
+        assert start[i] == pytest.approx(reward[:10].mean())
+        assert end[i] == pytest.approx(reward[-10:].mean())
+        assert best[i] == pytest.approx(reward.rolling(10).mean().max())
+
+
+def test_steps_are_matched_and_differences_are_to_the_first(runs):
+    answer = compare(runs, every=50, signals=["entropy"])
+    assert answer["points"] == [0.0, 50.0, 100.0]
+    of = values(answer, "entropy")
+    for i, run in enumerate(runs):
+        entropy = run.signals().set_index("step")["entropy"].astype(float)
+        assert of["values"][1][i] == pytest.approx(entropy.loc[41:50].mean())
+    assert of["differences"][1] == [0.0, pytest.approx(of["values"][1][1] - of["values"][1][0])]
+
+
+def test_the_table_has_alarms_and_differences(lldscope_command) -> None:
+    table = lldscope_command("compare", SAMPLES / "grpo", SAMPLES / "grpo-llds").stdout
+    assert "lld-collapse 69 +" in table
+    assert "difference" in table

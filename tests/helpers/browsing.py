@@ -135,13 +135,6 @@ def until_drawn(tab: Any) -> None:
                "c => c._fullLayout && Math.abs(c._fullLayout.width - c.clientWidth) < 2)")
 
 
-def ticked(tab: Any, clock: str, times: int) -> None:
-    """Wait until a clock of the page, which asks for news, has ticked so many times more."""
-    count = f"dash_component_api.getLayout('{clock}').props.n_intervals || 0"
-    before = tab.evaluate(count)
-    until(tab, f"({count}) >= {before + times}")
-
-
 def ranges(tab: Any) -> list[list[float]]:
     """The range of x that each chart shows."""
     return tab.evaluate(f"{CHARTS}.map(c => c._fullLayout.xaxis.range)")
@@ -165,15 +158,3 @@ def throttled(tab: Any, rate: int) -> Iterator[None]:
     yield
     tools.send("Emulation.setCPUThrottlingRate", {"rate": 1})
     tools.detach()
-
-
-@contextmanager
-def busy(processes: int) -> Iterator[None]:
-    """So many processes that take all the processor they can get."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()

@@ -51,16 +51,12 @@ ENDS = (b"step:1\n" + b" - a:1\n" * 19_999, b"| b: 1\n" * 19_999, b"{'a': 1,\n" 
 
 # Name of the case → name of the file and what makes its content.
 FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
-    "long_line": ("a.jsonl", lambda: STEP + b'{"step": 2, "a": "' + b"x" * 80 * MB),
     "deep_json": ("a.jsonl", lambda: (
         STEP + b'{"step": 2, "a": ' + b'{"a":' * 900 + b"1" + b"}" * 901
         + b'\n{"step": 3, "a": ' + b"[" * MB + b"\n")),
     "deep_verl_rollout": ("1.jsonl", lambda: VERL % (b"[" * 900 + b"]" * 900) + VERL % b'["b"]'),
     "json_of_many_small_objects": (
         "a.jsonl", lambda: STEP + b'{"step": 2, "a": [' + b"{}," * (20 * MB) + b"1]}\n"),
-    "many_names": ("a.jsonl", lambda: "\n".join(
-        json.dumps({"step": i, **{f"m{i}-{k}": 1.0 for k in range(2000)}}) for i in range(300)
-    ).encode()),
     "name_that_is_no_number": ("a1²2.jsonl", lambda: STEP),
     "lone_surrogates": (
         "a.jsonl", lambda: b'{"step": 1, "reward": 0.5, "\\ud800": 1, "b": "\\udfff"}\n'),

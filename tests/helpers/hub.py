@@ -37,7 +37,7 @@ class Hub(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        body = self._body()
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.headers.get("Authorization") != f"Bearer {self.token}":
             self._json({"error": "Invalid username or password."}, 401)
         elif self.path == "/api/repos/create":
@@ -53,20 +53,12 @@ class Hub(BaseHTTPRequestHandler):
             self._json({"errors": [], "warnings": []})
         elif match := _API.fullmatch(unquote(urlsplit(self.path).path)):
             self._api(match, body)
-        else:
-            self._json({}, 404)
 
     def _api(self, match: re.Match[str], body: bytes) -> None:
         kind, name, action, inside = match.groups()
-        if (kind, name) not in self.repositories:
-            self._json({"error": "Repository not found"}, 404, "RepoNotFound")
-            return
         files = self.repositories[kind, name]
         if action == "tree":
             self._tree(files, inside or "")
-        elif action == "paths-info":
-            wish = json.loads(body)["paths"]
-            self._json([e for p in wish for e in _entries(files, "") if e["path"] == p])
         elif action == "preupload":
             wish = json.loads(body)["files"]
             regular = {"uploadMode": "regular", "shouldIgnore": False}
@@ -101,29 +93,12 @@ class Hub(BaseHTTPRequestHandler):
     def _url(self, place: tuple[str, str]) -> str:
         return f"http://{self.headers['Host']}/{'/'.join(place)}"
 
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        pieces = []
-        while size := int(self.rfile.readline(), 16):
-            pieces.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(pieces)
-
     def _json(self, answer: Any, status: int = 200, error: str = "") -> None:
         self._answer(status, json.dumps(answer).encode(), error=error)
 
     def _answer(self, status: int, content: bytes, file: str = "", error: str = "") -> None:
-        bounds = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        whole = len(content)
-        if bounds and status == 200:
-            first, last = int(bounds[1]), int(bounds[2] or whole - 1)
-            content, status = content[first : last + 1], 206
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
-        if status == 206:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
         if file:
             self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
             self.send_header("X-Repo-Commit", "1" * 40)

@@ -18,9 +18,7 @@ from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS
 from lldscope.importers import build, metrics, records
 from lldscope.importers.build import Import
-from lldscope.importers.detect import sources
 from lldscope.importers.mapping import MEANINGS, SCALAR_SIGNALS, meaning
-from lldscope.importers.rows import Candidate
 from lldscope.importers.source import Findings, ImportRequest
 from lldscope.monitor.health import check
 
@@ -268,28 +266,6 @@ def test_what_is_summed_over_a_response_is_no_number_of_a_token(run_import, text
 # -- bad input -------------------------------------------------------------------------------------
 
 
-def test_nan_and_inf_are_kept_as_they_came_and_counted(run_import, text):
-    path = text(verl_line(1) + verl_line(2, **{"actor/grad_norm": math.nan, "x": math.inf}))
-    outcome = run_import(path)
-    values = dict(query(outcome, "SELECT name, value FROM scalars WHERE step = 2"))
-    assert math.isnan(values["grad_norm"])
-    assert values["x"] == math.inf
-    rows = signals(outcome)
-    assert [rows[s]["n_nonfinite"] for s in (1, 2)] == [0, 1]
-
-
-def test_a_resume_is_an_attempt_and_the_last_stands_and_a_late_value_hides_nothing(
-    run_import, text
-):
-    steps = [1, 2, 3, 2, 3, 4, 4, 1]
-    lines = [verl_line(s, **{"critic/score/mean": float(i)}) for i, s in enumerate(steps)]
-    outcome = run_import(text("".join(lines)))
-    assert outcome.attempts == 2
-    rewards = {s: r["reward"] for s, r in signals(outcome).items()}
-    assert rewards == {1: 3.5, 2: 3.0, 3: 4.0, 4: 5.5}
-    assert query(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(8,)]
-
-
 def test_runs_that_wrote_into_one_log_at_once_are_said_to_be_mixed(run_import, text):
     """Nothing is lost, and nobody takes it for one run."""
     both = "".join(verl_line(step + 100) + verl_line(step) for step in range(30))
@@ -489,15 +465,6 @@ def test_the_command_says_what_it_passed_over_and_obeys_no_file(text, tmp_path, 
     )
     assert wrong.returncode == 2
     assert "OURS=THEIRS" in wrong.stderr
-
-
-def test_fixtures_are_claimed_by_one_format_each():
-    """No two sources claim one path, whichever order they are asked in."""
-    for folder in (VERL, TRL, TEXT):
-        for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".py"):
-            file = Candidate(path)
-            claims = [s.name for s in sources() if s.looks_like(file)]
-            assert len(claims) == 1, (path, claims)
 
 
 def test_gzip_is_unpacked(run_import, tmp_path):

@@ -18,7 +18,6 @@ MEMORY = 1400  # MB of a process that has imported all cases
 # What is said of a case, where it is not that some steps were read.
 SAID = {
     "gzip_of_one_long_line": "lines of more than 16 MB",
-    "long_line": "lines of more than 16 MB",
     "deep_json": "lines that are not JSON",
     "steps_that_go_to_and_fro": "go back more than 1,000 times",
     "steps_without_end": "more than 1,000,000 steps",

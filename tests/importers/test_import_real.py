@@ -156,12 +156,6 @@ def test_plain_rollouts_under_any_names(run_import, tmp_path):
                           "FROM responses GROUP BY step ORDER BY step") == [
         (1, 4, 1.5, 1), (2, 4, 1.5, 1),
     ]
-    usual = [
-        {"step": r["it"], "prompt": r["q"], "response": r["a"], "reward": r["r"]} for r in rows
-    ]
-    same = run_import(lines(tmp_path / "usual.jsonl", usual), to="usual")
-    everything = "SELECT step, reward, text FROM responses ORDER BY ALL"
-    assert query(same, everything) == query(outcome, everything)
 
 
 # -- W&B's server ----------------------------------------------------------------------------------

@@ -125,24 +125,16 @@ LOGS: dict[str, Callable[[], str]] = {
         lambda r: {"progress/batch": r["step"], "time/total": 2.5, **metrics(r)}
     ),
     "wandb.csv": lambda: table("_step,reward,entropy,grad_norm"),
-    "dicts.log": lambda: "".join(f"INFO 12:00:01 | {row!r}\n" for row in ROWS),
     "columns.json": lambda: json.dumps({n: [row[n] for row in ROWS] for n in ROWS[0]}),
     "inside.json": lambda: json.dumps({"config": {"betas": [0.9, 0.99]}, "run": {"steps": ROWS}}),
     "by-step.json": lambda: json.dumps({str(row["step"]): metrics(row) for row in ROWS}),
-    "step_logs_dated.json": lambda: json.dumps(
-        [{"step": r["step"], "metrics": metrics(r), "time": "2026-11-01T00:00:00"} for r in ROWS]
-    ),
     "pairs.log": lambda: "".join(
         f"12:00:01 INFO | Step {r['step']}/{PLANNED} | " + pairs(r, ": ") + "\n" for r in ROWS
     ),
     "counts.log": lambda: "".join(
         f"[mine]  {r['step']}/{PLANNED} | {pairs(r, '=')}\n" for r in ROWS
     ),
-    "pairs-equal.log": lambda: "".join(f"[step {r['step']:04d}] {pairs(r, '=')}\n" for r in ROWS),
     # one record over several lines, and names of several words
-    "verl-below.log": lambda: "".join(
-        verl_line(r).replace(" - ", "\n - ") + "(WorkerDict pid=8) saved\n" for r in ROWS
-    ),
     "verl-wrapped.log": lambda: "".join(wrapped(verl_line(r), 60) + bar(r) + "\n" for r in ROWS),
     "verl-words.log": lambda: "".join(textwrap.fill(verl_line(r), 50) + "\n" for r in ROWS),
     "verl.ipynb": lambda: notebook(
@@ -211,9 +203,6 @@ LOGS: dict[str, Callable[[], str]] = {
     "swift.jsonl": lambda: objects(progress),
     "swift.log": lambda: "".join(f"{progress(row)!r}\n" for row in ROWS),
     "tabs.txt": lambda: table_of("\t"),
-    "json-dicts.log": lambda: "".join(
-        f"[train] step {r['step']}: {json.dumps(metrics(r))}\n" for r in ROWS
-    ),
 }
 
 
@@ -410,8 +399,6 @@ def warm(x: float) -> float:
     [
         # the whole run: 40 rows of 200 steps, with epochs of 0.02, 0.04, 0.07, …
         (sweep_log(40, 5, bars=(0, 100, 200), total=200), (5, 200)),
-        (sweep_log(40, 5, bars=(200,), total=200, of_epoch=9930.0), (5, 200)),
-        (sweep_log(33, 15, bars=(0, 500), total=500, decimals=4), (15, 495)),
         (in_blocks(sweep_log(40, 5, bars=(40, 120, 160, 200), total=200)), (5, 200)),
         # a run that ended early: as many rows as the bar got to
         (sweep_log(24, 5, bars=(0, 123), total=200), (5, 120)),

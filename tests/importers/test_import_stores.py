@@ -95,18 +95,20 @@ def same(a, b) -> bool:
 # -- files that the tools wrote -------------------------------------------------------------------
 
 
-def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
-    kinds = {
+def test_each_path_is_claimed_by_one_source(mlflow_db, trackio_db):
+    """Whichever order they are asked in."""
+    texts = [p for name in ("verl", "trl", "text") for p in (FIXTURES / name).rglob("*.*")]
+    kinds = dict.fromkeys(p for p in texts if p.suffix != ".py" and p.is_file()) | {
         **dict.fromkeys([*PLAIN, *TENSORS], "tensorboard"),
         OFFLINE: "wandb",
         HISTORY: "metrics",
         mlflow_db: "mlflow",
         trackio_db: "trackio",
     }
-    mine = [source for source in sources() if source.name in kinds.values()]
-    assert len(mine) == len(set(kinds.values()))
     for path, kind in kinds.items():
-        assert [s.name for s in mine if s.looks_like(Candidate(path))] == [kind]
+        file = Candidate(path)
+        (claim,) = (source.name for source in sources() if source.looks_like(file))
+        assert claim == (kind or claim), path
 
 
 def test_tensorboard_of_torch_with_a_resume():
@@ -224,9 +226,6 @@ def test_wandb_goes_on_at_the_next_block(tmp_path):
         record = bytes([0x0A, len(item)]) + item + bytes([0x12, 3, 0x08]) + number
         record = bytes([0x12, len(record)]) + record
         room = (1 << 15) - len(data) % (1 << 15)
-        if room < 7:
-            data += bytes(room)
-            continue
         pieces = [record] if len(record) + 7 <= room else [record[: room - 7], record[room - 7 :]]
         for n, piece in enumerate(pieces):
             kind = 1 if len(pieces) == 1 else (2, 4)[n]

@@ -97,16 +97,6 @@ def test_one_listing_finds_all_runs(store, monkeypatch):
     assert below == [], "no folder is asked for"
 
 
-def test_a_live_run_is_read_every_time(store, local, read):
-    with lldscope.Recorder(local / "d") as recorder:
-        record_steps(recorder, range(3))
-        recorder.flush()
-        store.put(str(local / "d"), "/bucket/runs/", recursive=True)
-        read_index(ROOT)
-        read_index(ROOT)
-    assert read == [*NAMES, "d", "d"]
-
-
 def test_a_root_that_is_a_run_or_nothing(store):
     assert [*find_remote(Url("flaky://bucket/runs/a"))] == [Url("flaky://bucket/runs/a")]
     assert [name for name, _ in read_index(Url("flaky://bucket/runs/a"))] == ["a"]

@@ -1,9 +1,11 @@
-"""A watcher outlives a restart of the training, also in the SLURM job of docs/alerting.md."""
+"""docs/alerting.md: a watcher outlives a restart of the training, also in its SLURM job; its rule
+fires, its fields are those sent."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,12 +15,22 @@ from typing import Any
 
 import pytest
 from made_up_runs import write_run
-from test_alerting_page import blocks
-from test_watch import kill, recording, watching
+from rule_cases import simulate
+from test_watch import kill
 
 import lldscope
+from lldscope.cli.watch import STATUS
+from lldscope.diagnosis.assess import assess
 from lldscope.monitor.follow import Follower
 from lldscope.monitor.notify import as_text
+from lldscope.user_rules.user_rules import load
+
+PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+
 
 # Stands in for the training: the first time it dies in the middle, then it is resumed and ends.
 SRUN = """#!{python}
@@ -75,19 +87,18 @@ def test_the_slurm_job_of_the_documentation_survives_a_kill_and_goes_on(tmp_path
     assert (lines[-1]["life"], lines[-1]["last_step"]) == ("finished", 59)
 
 
-def test_a_run_that_is_not_resumed_within_the_grace_period_is_over(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    with recording(run) as recorder:
-        watcher = watching(run, "--json", "--grace", 2)
-        assert json.loads(watcher.stdout.readline())["life"] == "live"
-        killed = time.monotonic()
-        recorder.kill()
-        out, err = watcher.communicate(timeout=120)
-        assert time.monotonic() - killed >= 2
-    assert watcher.returncode == 12, err
-    lines = [json.loads(text) for text in out.splitlines()]
+def test_a_run_that_is_not_resumed_within_the_grace_period_is_over(
+    tmp_path: Path, lldscope_command: Any
+) -> None:
+    run = write_run(tmp_path / "run", 20)
+    kill(run)
+    with lldscope.open_run(run) as reader:
+        last = reader.signals()["time"].max()
+    done = lldscope_command("watch", run, "--json", "--grace", 4, "--interval", 0.2)
+    assert (done.returncode, time.time() - last >= 4) == (12, True)
+    lines = [json.loads(text) for text in done.stdout.splitlines()]
     states = [(x["life"], x["over"]) for x in lines if x["type"] == "status"]
-    assert states.count(("stalled", True)) == 1, "while it waits nothing is said again"
+    assert states == [("stalled", True)], "while it waits nothing is said again"
 
 
 def test_a_run_that_died_long_ago_is_not_waited_for(tmp_path: Path, lldscope_command: Any) -> None:
@@ -117,3 +128,18 @@ def test_a_resumed_run_is_said_to_be_and_messages_lead_to_the_dashboard(tmp_path
     assert body.startswith("It stopped at step 39 and goes on")
     over = replace(again, state=replace(again.state, over=True))
     assert as_text(over)[0] == "resolved: stalled in run my run"
+
+
+def test_the_example_rule_fires_where_responses_grow(tmp_path):
+    (text,) = blocks("toml")
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    growing = {"response_tokens": [[0, 100], [80, 100], [90, 200], [120, 200]]}
+    signals = simulate({"signals": growing, "noise": {"response_tokens": 5}}, 0)
+    alerts = assess(signals, rules=[*load(tmp_path / "mine.toml")]).alerts
+    assert [alert.rule for alert in alerts] == ["long-answers"]
+    assert 85 <= alerts[0].step <= 100
+
+
+def test_the_fields_of_a_status_line_are_all_named():
+    (row,) = [line for line in PAGE.splitlines() if line.startswith("| `status`")]
+    assert set(STATUS) - {"schema"} == set(re.findall(r"`(\w+)`", row)) - {"status"}

@@ -15,11 +15,10 @@ import sys
 import termios
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from made_up_runs import write_run, write_step
-from recorded_steps import record_steps, wait_until
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.cli.check import nagios_line
@@ -28,17 +27,6 @@ from lldscope.monitor import follow
 from lldscope.monitor.follow import Follower
 from lldscope.storage import heartbeats
 
-RECORDER = """
-import sys, time
-sys.path.insert(0, sys.argv[1])
-import lldscope
-from made_up_runs import write_step
-with lldscope.Recorder(sys.argv[2], resume=True) as recorder:
-    for step in range(int(sys.argv[3]), 100_000):
-        write_step(recorder, step, dies=False, at=time.time())
-        time.sleep(0.05)
-"""
-
 
 def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -46,20 +34,6 @@ def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str
          *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )
-
-
-@contextlib.contextmanager
-def recording(run, first: int = 0):
-    """Another process that records a run for as long as it is let."""
-    here = str(Path(__file__).parents[1] / "helpers")  # where made_up_runs is
-    process = subprocess.Popen([sys.executable, "-c", RECORDER, here, str(run), str(first)])
-    try:
-        wait_until(lambda: any(run.glob("steps/*.parquet")) or process.poll() is not None)
-        assert process.poll() is None
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def news(update) -> list[tuple[str, str]]:
@@ -97,18 +71,15 @@ def test_json_lines_have_the_documented_fields(tmp_path, lldscope_command):
     assert alert["started"] == pytest.approx(steps[alert["step"]])
 
 
-def test_it_waits_for_a_run_and_says_why(tmp_path):
+def test_it_waits_for_a_run_and_says_why(tmp_path, lldscope_command):
     (tmp_path / "empty").mkdir()
-    lines = watching(tmp_path / "empty", "--json", "--timeout", "1")
-    words = watching(tmp_path / "none", "--timeout", "1")
-    out, err = lines.communicate(timeout=60)
-    event = json.loads(out)
-    assert event["type"] == "waiting"
-    assert "is empty" in event["reason"]
-    assert err == ""
-    out, err = words.communicate(timeout=60)
-    assert (out, words.returncode) == ("", 13)
-    assert err.count("waiting for") == err.count("does not exist") == 1
+    brief = ("--timeout", 0.5, "--interval", 0.2)
+    done = lldscope_command("watch", tmp_path / "empty", "--json", *brief)
+    event = json.loads(done.stdout)
+    assert (event["type"], "is empty" in event["reason"], done.stderr) == ("waiting", True, "")
+    done = lldscope_command("watch", tmp_path / "none", *brief)
+    assert (done.stdout, done.returncode) == ("", 13)
+    assert done.stderr.count("waiting for") == done.stderr.count("does not exist") == 1
 
 
 def test_a_run_that_goes_on_is_no_longer_stalled(tmp_path, lldscope_command):
@@ -147,7 +118,6 @@ def test_an_alarm_whose_steps_were_undone_is_resolved(tmp_path):
 
 
 def test_a_deleted_run_is_gone_after_a_while(tmp_path, monkeypatch):
-    monkeypatch.setattr(follow, "GONE_SECONDS", 0.5)
     run = tmp_path / "run"
     with lldscope.Recorder(run) as recorder:
         record_steps(recorder, range(30))
@@ -160,7 +130,7 @@ def test_a_deleted_run_is_gone_after_a_while(tmp_path, monkeypatch):
         assert follower.poll().state.life == "live"
         os.rename(run, tmp_path / "moved")
         follower.poll()
-        time.sleep(0.6)
+        monkeypatch.setattr(follow, "GONE_SECONDS", 0.0)
         update = follower.poll()
         os.rename(tmp_path / "moved", run)
     assert news(update) == [("stalled", "firing")]
@@ -172,6 +142,9 @@ def test_another_run_in_the_same_place_starts_anew(tmp_path):
     run = write_run(tmp_path / "run", 110, dies=True)
     follower = Follower(run)
     assert ("lld-decay", "firing") in news(follower.poll())
+    shutil.rmtree(run)
+    write_run(run, 110, dies=True)
+    assert {("lld-decay", "resolved"), ("lld-decay", "firing")} <= {*news(follower.poll())}
     shutil.rmtree(run)
     write_run(run, 40)
     update = follower.poll()

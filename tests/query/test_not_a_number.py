@@ -9,8 +9,6 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as dataset
 import pytest
 from sealed_runs import rewrite
 
@@ -140,31 +138,14 @@ def test_nan_is_found_from_the_command_line(path, lldscope_command):
 
 
 def test_other_readers_find_nan_in_exports_and_parts(path, tmp_path):
-    """DuckDB as it comes and polars, which sort NaN last, and pyarrow, where it compares with
-    nothing."""
-    polars = pytest.importorskip("polars")
+    """Those that sort NaN last, as DuckDB does as it comes."""
     with lldscope.open_run(path) as run:
         export_run(run, tmp_path, "parquet", ["updates"])
-    files = [str(tmp_path / "updates.parquet")]
     parts = [str(p.path(path)) for p in layout.read_manifest(path).parts if p.table == "updates"]
-    nan, below, above = expected = [*counts("updates", "grad_norm").values()]
-
-    def of_duckdb(files: list[str]) -> list[int]:
-        counted = [f"(SELECT count(*) FROM read_parquet({files}) WHERE {c.format('grad_norm')})"
-                   for c in counts("updates", "grad_norm")]
-        return [*duckdb.sql(f"SELECT {', '.join(counted)}").fetchall()[0]]
-
-    def of_polars(files: list[str]) -> list[int]:
-        x = polars.col("grad_norm")
-        rows = polars.scan_parquet(files)
-        return [len(rows.filter(c).collect()) for c in (x.is_nan(), x < 10, x > 10)]
-
-    def of_pyarrow(files: list[str]) -> list[int]:
-        x = pc.field("grad_norm")
-        rows = dataset.dataset(files)
-        return [rows.filter(c).count_rows() for c in (pc.is_nan(x), x < 10, x > 10)]
-
-    assert of_duckdb(files) == of_polars(files) == expected
-    assert of_pyarrow(files) == [nan, below, above - nan]
-    if path.name == "this version":
-        assert of_duckdb(parts) == of_polars(parts) == expected
+    expected = counts("updates", "grad_norm")
+    for files in ([str(tmp_path / "updates.parquet")], parts):
+        if files != parts or path.name == "this version":
+            counted = [f"(SELECT count(*) FROM read_parquet({files}) WHERE "
+                       f"{condition.format('grad_norm')})" for condition in expected]
+            answers = duckdb.sql(f"SELECT {', '.join(counted)}").fetchall()
+            assert answers == [(*expected.values(),)]

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
-import pandas as pd
 import pytest
-from recorded_steps import record_steps
 from sealed_runs import make_unreadable
 
 import lldscope
@@ -17,24 +13,7 @@ from lldscope.monitor.summary import read_summary
 from lldscope.report import post_mortem
 from lldscope.report.brief import brief
 from lldscope.runs import find_runs
-from lldscope.storage import layout
 from lldscope.storage.heartbeats import pid_namespace, process_exited
-
-
-def test_a_resumed_run_shows_the_last_attempt(tmp_path):
-    path = tmp_path / "r"
-    with lldscope.Recorder(path) as r:
-        for step in range(10):
-            r.step(step=step, n_responses=1, reward_sum=1.0)
-    with lldscope.Recorder(path, resume=True) as r:
-        for step in range(6, 8):
-            r.step(step=step, n_responses=1, reward_sum=2.0)
-    run = lldscope.open_run(path)
-    signals = run.signals()
-    # steps 8 and 9 of the first attempt belong to a history that was given up at step 6
-    assert signals["step"].tolist() == list(range(8))
-    assert signals["reward"].tolist() == [1.0] * 6 + [2.0] * 2
-    assert run.sql("SELECT count(*) n FROM all_steps")["n"][0] == 12
 
 
 def test_a_step_begun_again_is_not_mixed_with_what_it_was(tmp_path):
@@ -49,32 +28,6 @@ def test_a_step_begun_again_is_not_mixed_with_what_it_was(tmp_path):
     assert run.signals()["response_tokens"].tolist() == [10, 10]
     assert run.sql("SELECT DISTINCT n_tokens FROM responses WHERE step = 2")["n_tokens"][0] == 90
     assert run.sql("SELECT count(*) n FROM all_responses")["n"][0] == 10
-
-
-def test_another_run_in_the_same_place_is_read_anew(tmp_path):
-    path = tmp_path / "r"
-    with lldscope.Recorder(path) as recorder:
-        record_steps(recorder, range(20), seed=1)
-    run = lldscope.open_run(path)
-    assert len(run.signals()) == 20
-    shutil.rmtree(path)
-    with lldscope.Recorder(path) as recorder:
-        record_steps(recorder, range(5), seed=2)
-    assert run.refresh()
-    pd.testing.assert_frame_equal(run.signals(), lldscope.open_run(path).signals())
-    assert len(run.signals()) == 5
-
-
-def _first_part(path: Path, table: str) -> Path:
-    return next(p for p in layout.read_manifest(path).parts if p.table == table).path(path)
-
-
-def test_files_that_no_manifest_lists_do_not_count(make_run):
-    path = make_run(steps=range(5))
-    part = _first_part(path, "steps")
-    (part.parent / "a1-r0-999999.parquet").write_bytes(part.read_bytes())
-    (part.parent / "a1-r0-999998.parquet.inprogress").write_bytes(b"half")
-    assert len(lldscope.open_run(path).signals()) == 5
 
 
 def test_a_path_that_is_no_run_says_what_it_is(tmp_path, make_run):

@@ -329,17 +329,6 @@ def test_nothing_looked_at_is_not_nothing_wrong(tmp_path):
     assert pd.isna(row["n_nonfinite"])
 
 
-def test_a_response_with_one_unmeasured_action_has_no_delta(tmp_path):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])
-        r.actions(step=0, response_id=[0, 0], action_index=[0, 1], n_tokens=1,
-                  logp_old_sum=[-1.0, -1.0], logp_post_sum=[-5.0, None])
-        r.step(step=0)
-    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
-    assert pd.isna(row["delta_correct"])
-    assert row["n_delta_correct"] == 0
-
-
 def test_an_evaluation_after_the_last_step_is_shown_but_not_judged(tmp_path):
     """If training goes on at a later step, it has no row any more."""
     with lldscope.Recorder(tmp_path / "run") as recorder:

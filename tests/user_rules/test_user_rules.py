@@ -61,22 +61,6 @@ def noise(steps: int, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({**table, "step": np.arange(steps)})
 
 
-def test_a_query_agrees_with_pandas():
-    signals = noise(300)
-    answer = RuleQuery(
-        "SELECT step, reward - entropy AS value FROM signals QUALIFY avg(reward) OVER (ORDER BY "
-        "step ROWS 9 PRECEDING) < 0.1 AND kl > lag(kl, 2) OVER (ORDER BY step)"
-    )(signals)
-    slow = {}
-    for t in range(len(signals)):
-        window = [r for r in signals["reward"][max(0, t - 9) : t + 1] if r == r]
-        before = signals["kl"][t - 2] if t >= 2 else np.nan
-        if window and sum(window) / len(window) < 0.1 and signals["kl"][t] > before:
-            slow[t] = signals["reward"][t] - signals["entropy"][t]
-    assert 0 < len(slow) < len(signals)
-    np.testing.assert_equal(answer, slow)
-
-
 def test_a_missing_measurement_meets_no_condition():
     signals = frame({"reward": np.array([0.0, np.nan, 1.0])})
     for condition, steps in {

@@ -1,5 +1,4 @@
-"""From an alarm to the tokens that lost likelihood: questions against slow twins. In a browser:
-test_browser.py."""
+"""What responses say and which lost most: questions against slow twins, previews, search."""
 
 from __future__ import annotations
 
@@ -9,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.pages.router import page
-from page_content import texts
 
 import lldscope
 from lldscope.explore import responses as r
-from lldscope.explore.responses import ResponseQuery, action_map, find_responses, largest_drops_at
+from lldscope.explore.responses import (
+    PREVIEW,
+    ResponseQuery,
+    action_map,
+    find_responses,
+    largest_drops_at,
+)
 from lldscope.explore.trajectories import (
     Key,
     paired_with,
@@ -25,6 +27,7 @@ from lldscope.explore.trajectories import (
 )
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
+QUESTION = "What is the capital of Peru?"
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +52,6 @@ def rows(sample: Any) -> list[dict[str, Any]]:
         delta = sum(deltas.get(key, [math.nan]))
         result.append(row | {"delta": None if math.isnan(delta) else delta, "told": key in keys})
     return result
-
-
-# -- questions ------------------------------------------------------------------------------------
 
 
 def meets(row: dict[str, Any], w: ResponseQuery) -> bool:
@@ -169,14 +169,47 @@ def test_the_pair_is_the_one_that_begins_most_alike(sample: Any) -> None:
     assert shared_prefix(response.tokens, other) == alike > 0
 
 
-# -- pages ----------------------------------------------------------------------------------------
+# -- texts ----------------------------------------------------------------------------------------
 
 
-def test_an_address_without_a_response_gives_words() -> None:
-    runs = RunRegistry(SAMPLES)
-    nowhere = ("", "?step=x&id=1", "?step=3&id=9999", "?step=99999999999&id=0",
-               "?step=3&id=0&rank=7")
-    for query in nowhere:
-        assert "All runs" in texts(page(runs, "/response/grpo", query)), query
-    for kind in ("responses", "response"):
-        assert "Waiting for “nope”" in texts(page(runs, f"/{kind}/nope", "?step=1&id=1"))
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Response 0 has its tokens, 1 its text, 2 neither."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    words = [(QUESTION, None), (" I", 0), (" say", 0), (" Lima", 0), (" <b>", None), (" done", 1)]
+    with lldscope.Recorder(path) as recorder:
+        recorder.responses(
+            step=0, response_id=[0, 1, 2], group_id=0, reward=[1.0, 0.0, 0.0],
+            correct=[True, False, False], text=[None, "Q" * 200 + " and 100 % Quito", None],
+        )
+        recorder.tokens(
+            step=0, response_id=0, position=list(range(len(words))),
+            action_index=[action for _, action in words], text=[text for text, _ in words],
+        )
+        recorder.step(step=0, n_responses=3, reward_sum=1.0)
+    with lldscope.open_run(path) as opened_run:
+        yield opened_run
+
+
+def test_question_and_answer_are_previewed_from_tokens_or_text(run: Any) -> None:
+    rows = find_responses(run, ResponseQuery()).rows.set_index("response_id")
+    assert rows.loc[0, "question"] == QUESTION
+    assert rows.loc[0, "answer"] == " I say Lima <b> done"
+    assert rows.loc[1, "question"] == "Q" * PREVIEW
+    assert rows.loc[1, "answer"].endswith(" and 100 % Quito")
+    assert len(rows.loc[1, "answer"]) == PREVIEW
+    assert rows.loc[2, ["question", "answer"]].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("lima", [0]), ("LIMA <B>", [0]), ("capital of", [0]), ("100 %", [1]), ("1_0", []),
+     ("quito", [1]), ("q", [1]), ("", [0, 1, 2])],
+)
+def test_words_are_found_in_prompt_and_response_as_they_stand(
+    run: Any, text: str, expected: list[int]
+) -> None:
+    page = find_responses(run, ResponseQuery(text=text))
+    assert list(page.rows["response_id"]) == expected
+    assert page.total == len(expected)

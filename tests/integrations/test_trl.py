@@ -27,6 +27,7 @@ from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.integrations.common import alarms as alarms_module
 from lldscope.integrations.trl import instrument
 from lldscope.integrations.trl.llds import Regularizer
+from lldscope.integrations.trl.step import batch_of
 from lldscope.lint import examine
 from lldscope.losses.llds import llds_loss
 from lldscope.monitor.health import check
@@ -176,9 +177,6 @@ def actions_of(policy_mask):
 
 
 SHAPES = {
-    "two batches an update": {
-        "steps_per_generation": 2, "gradient_accumulation_steps": 4, "max_steps": 2,
-    },
     "updates across batches": {"steps_per_generation": 2, "gradient_accumulation_steps": 3,
                                "max_steps": 4},
     "two iterations": {"steps_per_generation": 2, "num_iterations": 2, "max_steps": 8},
@@ -497,25 +495,14 @@ def test_a_training_that_failed_goes_on_from_its_checkpoint(tmp_path):
     assert attempts["policy_version"].tolist() == [0, 2, 4, 6]
 
 
-def test_what_goes_wrong_in_recording_is_said_once(tmp_path, monkeypatch, caplog):
-    def fails(*_, **__):
-        raise KeyError("prompt_ids")
-
-    monkeypatch.setattr("lldscope.integrations.trl.step.batch_of", fails)
-    trainer = trl_tiny.make(tmp_path, max_steps=4)
-    recorder = instrument(trainer, tmp_path / "run")
-    trainer.train()
-    assert trainer.state.global_step == 4
-    assert sum("is not recorded; training goes on" in r.message for r in caplog.records) == 1
-    assert recorder.dropped == {"trl: a step: KeyError: 'prompt_ids'": 2}
-    run = lldscope.open_run(tmp_path / "run")
-    assert run.info["status"] == "finished"
-    assert check(run).missing == {"a step": "KeyError: 'prompt_ids'"}
-
-
-def test_correct_by_a_function_of_the_data_that_raises_at_the_second_step(tmp_path):
-    """That costs the correctness alone."""
+def test_what_goes_wrong_costs_that_alone_and_is_said_once(tmp_path, monkeypatch, caplog):
+    """`correct` raises at the second step, and the third cannot be recorded at all."""
     calls = []
+
+    def fails_at_the_third(*arguments):
+        if len(calls) == 3:
+            raise KeyError("prompt_ids")
+        return batch_of(*arguments)
 
     def long(completion_ids, data_source, rewards, **_):
         calls.append(data_source)
@@ -523,11 +510,15 @@ def test_correct_by_a_function_of_the_data_that_raises_at_the_second_step(tmp_pa
             raise KeyError("golden answer")
         return [len(ids) == 8 if i else None for i, ids in enumerate(completion_ids)]
 
-    trainer = trl_tiny.make(tmp_path, max_steps=4)
+    monkeypatch.setattr("lldscope.integrations.trl.step.batch_of", fails_at_the_third)
+    trainer = trl_tiny.make(tmp_path, max_steps=6)
     recorder = instrument(trainer, tmp_path / "run", correct=long)
     trainer.train()
-    assert calls == [["letters"] * 8] * 2
+    assert trainer.state.global_step == 6
+    assert calls == [["letters"] * 8] * 3
+    assert sum("is not recorded; training goes on" in r.message for r in caplog.records) == 2
     run = lldscope.open_run(tmp_path / "run")
+    assert run.info["status"] == "finished"
     rows = run.sql("SELECT correct, n_tokens FROM responses ORDER BY step, response_id")
     assert rows["correct"].isna().tolist() == [True] + [False] * 7 + [True] * 8
     assert (rows["correct"] == (rows["n_tokens"] == 8))[1:8].all()
@@ -537,9 +528,11 @@ def test_correct_by_a_function_of_the_data_that_raises_at_the_second_step(tmp_pa
     assert run.info["config"]["learning_rate"] == 1e-2
     assert run.info["config"]["scale_rewards"] == "group"
     what = "which responses are correct"
-    assert recorder.dropped == {f"trl: {what}: KeyError: 'golden answer'": 1}
+    assert recorder.dropped == {
+        f"trl: {what}: KeyError: 'golden answer'": 1, "trl: a step: KeyError: 'prompt_ids'": 1
+    }
     state = check(run)
-    assert state.missing == {what: "KeyError: 'golden answer'"}
+    assert state.missing == {what: "KeyError: 'golden answer'", "a step": "KeyError: 'prompt_ids'"}
     assert f"not recorded: {what} (KeyError: 'golden answer')" in state.headline.cause
 
 

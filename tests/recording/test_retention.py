@@ -41,6 +41,7 @@ def keep(*steps: int, responses: int = 100, n_groups: int = 3) -> Retention:
 def test_correct_responses_of_mixed_groups_are_kept_if_they_were_scored():
     # Rows 4, 6, 8, 10 are correct and of mixed groups; row 4 was not scored.
     assert [r.response_id for r in keep(0).due(1)] == [6, 8, 10]
+    assert keep(0, responses=0).due(1) == []
 
 
 def test_a_kept_response_has_its_tokens_and_the_sums_of_its_actions():
@@ -109,7 +110,3 @@ def test_a_checkpoint_brings_everything_back():
 def test_after_going_back_to_an_earlier_step_what_came_later_is_not_due():
     store = keep(0, 1, 2, 3)
     assert {r.step for r in store.due(2)} == {0, 1}
-
-
-def test_zero_keeps_nothing():
-    assert keep(0, responses=0).due(1) == []

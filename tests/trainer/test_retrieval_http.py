@@ -77,14 +77,11 @@ def test_what_search_r1_sends_and_makes_of_the_answer(port):
     assert f"Doc 1(Title: {title}) {text}\n" == f'Doc 1(Title: "Lima") {TEXTS[1]}\n'
 
 
-@pytest.mark.parametrize(
-    ("topk", "arguments"), [("null", 3), ("0", 3), ("1", 1), ("5", 5), ("100", 6), (None, 3)]
-)
-def test_number_of_documents(port, topk, arguments):
-    body = '{"queries": ["capital"]' + (f', "topk": {topk}' if topk else "") + "}"
-    status, answer = send(port, body.encode())
-    assert status == 200
-    assert len(answer["result"][0]) == arguments
+def test_number_of_documents(port):
+    for topk, n in (("null", 3), ("0", 3), ("1", 1), ("5", 5), ("100", 6), (None, 3)):
+        body = '{"queries": ["capital"]' + (f', "topk": {topk}' if topk else "") + "}"
+        status, answer = send(port, body.encode())
+        assert (status, len(answer["result"][0])) == (200, n), topk
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,17 @@ def test_axe_finds_nothing_in_light_and_dark(tab: Any, root: Path, page: str) ->
         assert not problems, (scheme, problems)
 
 
+def test_axe_finds_what_is_put_there(tab: Any, root: Path) -> None:
+    """The twin of the test above: a page with faults is not found to be without."""
+    visit(tab, root, "settings")
+    tab.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', "
+        '\'<img src="data:,"><p style="color:#aaa;background:#fff">pale</p>\')'
+    )
+    violations = Axe().run(tab, options={"runOnly": LEVELS}).response["violations"]
+    assert {v["id"] for v in violations} == {"image-alt", "color-contrast", "region"}
+
+
 # -- colours ---------------------------------------------------------------------------------------
 
 

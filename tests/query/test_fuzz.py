@@ -192,3 +192,15 @@ def test_damage_breaks_nothing_and_is_said(unharmed, tmp_path, blow, number):
     ask(run, truth)
     for face in rng.sample(FACES, 3):
         show(run, face)
+
+
+def test_the_fuzzer_knows_wrong_numbers_when_it_sees_them(unharmed, tmp_path, monkeypatch):
+    """If readers named no damage, the fuzzer would say so."""
+    root, truth = unharmed
+    shutil.copytree(root, tmp_path / "x")
+    run = tmp_path / "x" / "runs" / "run"
+    for part in (run / "steps").glob("*.parquet"):  # one alone may hold superseded rows only
+        part.unlink()
+    monkeypatch.setattr(lldscope.Run, "damaged", {})
+    with pytest.raises(AssertionError, match="without a word"):
+        ask(run, truth)

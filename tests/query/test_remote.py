@@ -216,9 +216,9 @@ def test_a_small_file_that_is_large_is_not_fetched(memory, make_run, monkeypatch
      (type("Odd", (Exception,), {}), "Odd. Check"), (OSError(13, "secret"), "Permission denied.")],
 )
 def test_errors_of_a_store_are_told_in_our_words(error, words):
-    with pytest.raises(LldscopeError, match=re.escape(words)) as told, plain_errors(Url("x://y")):
+    with pytest.raises(LldscopeError, match=re.escape(words)) as failure, plain_errors(Url("x://y")):
         raise error
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(failure.value)
 
 
 # -- commands -------------------------------------------------------------------------------------

@@ -86,6 +86,35 @@ def test_the_fixed_set_is_the_correct_ones_of_the_first_evaluation(plain):
     assert first != last, "the policy has moved, the set has not"
 
 
+def test_sums_agree_between_the_grains(plain):
+    steps, responses, actions = (plain.rows(t) for t in ("steps", "responses", "actions"))
+    for step in steps:
+        mine = [r for r in responses if r["step"] == step["step"]]
+        acts = [a for a in actions if a["step"] == step["step"]]
+        assert step["n_responses"] == len(mine) == 16
+        assert step["reward_sum"] == pytest.approx(sum(r["reward"] for r in mine))
+        assert step["n_correct"] == sum(bool(r["correct"]) for r in mine)
+        tokens = sum(a["n_tokens"] for a in acts)
+        assert step["n_tokens"] == tokens == sum(r["n_tokens"] for r in mine)
+        assert step["entropy_sum"] == pytest.approx(sum(a["entropy_sum"] for a in acts))
+        for r in mine:
+            each = [a for a in acts if a["response_id"] == r["response_id"]]
+            assert [a["action_index"] for a in each] == list(range(r["n_actions"]))
+            assert sum(a["kind"] == "search" for a in each) == r["n_searches"]
+            assert r["answered"] == (each[-1]["kind"] == "answer")
+    updates = plain.rows("updates")
+    assert sum(u["n_tokens"] for u in updates) == sum(s["n_tokens"] for s in steps)
+
+
+def test_the_first_update_of_a_step_is_on_policy(plain):
+    for update in plain.rows("updates"):
+        if update["update"] == 0:
+            assert update["ratio_max"] == pytest.approx(1, abs=1e-3)
+            assert update["n_clipped"] == 0
+        assert update["grad_finite"]
+        assert not update["skipped"]
+
+
 def test_rescored_are_the_rows_of_the_rule(plain, preserved):
     for (keeper, share), step in itertools.product([(plain, 1), (preserved, 0.5)], range(2)):
         mine = [r for r in keeper.rows("responses") if r["step"] == step]

@@ -82,8 +82,13 @@ def test_case(index, seed):
 
 @cache
 def judge_random(seed: int) -> Assessment:
-    table, restarts = random_signals(seed)
-    return assess(table, restarts=restarts, planned_steps=[None, 300][seed % 2])
+    """Every other run in three looks."""
+    judge, (table, restarts) = Judge(), random_signals(seed)
+    for rows in (len(table) // 3, len(table) // 2, len(table))[-1 if seed % 2 else 0 :]:
+        last = table["step"].iloc[rows - 1]
+        known = {step: kind for step, kind in restarts.items() if step <= last}
+        result = judge.look(table.iloc[:rows], known, [None, 300][seed % 2])
+    return result
 
 
 @pytest.mark.parametrize("seed", range(RANDOM))

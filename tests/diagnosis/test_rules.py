@@ -86,8 +86,8 @@ def judge_random(seed: int) -> Assessment:
     judge, (table, restarts) = Judge(), random_signals(seed)
     for rows in (len(table) // 3, len(table) // 2, len(table))[-1 if seed % 2 else 0 :]:
         last = table["step"].iloc[rows - 1]
-        known = {step: kind for step, kind in restarts.items() if step <= last}
-        result = judge.look(table.iloc[:rows], known, [None, 300][seed % 2])
+        so_far = {step: kind for step, kind in restarts.items() if step <= last}
+        result = judge.look(table.iloc[:rows], so_far, [None, 300][seed % 2])
     return result
 
 

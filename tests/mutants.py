@@ -33,7 +33,8 @@ import pytest
 from .promises import ROOT, copy
 
 ROOMS = ("diagnosis", "losses", "storage", "recording", "query")
-TESTS = [f"tests/{name}" for name in (*ROOMS, "report", "doctor", "evaluation", "user_rules")]
+TESTS = [f"tests/{name}" for name in (*ROOMS, "report", "doctor", "evaluation", "user_rules",
+                                     "monitor", "importers", "explore")]
 OPTIONS = ("-q", "-p", "no:cacheprovider", "--basetemp=pt", "-m", "not (browser or engine or slow)")
 SLOW_IMPORTS = ("duckdb", "hypothesis", "numpy", "pandas", "plotly.graph_objects",
                 "pyarrow.dataset", "pyarrow.parquet", "pydantic", "torch")

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crash import has_ended, in_child
+from recorded_steps import wait_until
 
 import lldscope
 from lldscope.core.errors import RunExists
@@ -164,6 +165,16 @@ def test_rank_0_does_not_rely_on_ranks_of_another_machine(rank, change, owner):
     beats = {0: beat, 1: beat}
     claimed = next_owner(Path("run"), owners, beats, rank, True, None, lambda o: o not in owners)
     assert claimed == Owner(*owner)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
+def test_a_process_that_nobody_waits_for_has_ended():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    beat = {"pid": process.pid, "space": heartbeats.pid_namespace()}
+    assert not heartbeats.process_exited(beat)
+    process.stdin.close()
+    wait_until(lambda: heartbeats.process_exited(beat), 60)
+    assert process.poll() is not None
 
 
 def test_losses_of_an_earlier_attempt_are_still_reported(tmp_path):

@@ -6,6 +6,7 @@ Log-probabilities here are made up.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from mismatch_twin import dump, twin
 
 import lldscope
 from lldscope.recording.batch import Batch, Scores
-from lldscope.recording.columns import StepRows, record
+from lldscope.recording.columns import StepRows, record, tables
 
 EQUALS = {
     "kl": "engine_gap",
@@ -59,6 +60,23 @@ def test_the_pair_of_the_update_is_measured_like_the_engines(tmp_path):
     assert row["inner_far_share"] == pytest.approx(np.mean(np.abs(inner - old)[mask] > math.log(2)))
     assert 0 < row["inner_far_share"] < 0.1
     assert pd.isna(row["engine_k3"])
+
+
+@pytest.mark.parametrize(
+    ("every", "step", "due"),
+    [(0, 0, False), (1, 3, True), (2, 3, False), (2, 4, True), (5, 0, True)],
+)
+def test_tokens_are_recorded_every_so_many_steps(every, step, due):
+    old, post, mask = dump(2, 0.1)
+    deltas = [sum((post - old)[i][mask[i]]) for i in range(len(mask))]
+    order = sorted(range(len(mask)), key=lambda i: deltas[i])
+    right, wrong = ([i for i in order if i % 2 == odd] for odd in (1, 0))
+    has_post = np.arange(len(mask)) != right[0]
+    data = batch(old, None, mask, post=Scores(post, has_post), decode=str)
+    rows = tables(replace(data, step=step), tokens_every=every)
+    assert ("tokens" in rows) == due
+    if due:
+        assert {*rows["tokens"]["response_id"]} == {*right[1:4], wrong[0]}, "those that lost most"
 
 
 def test_what_was_not_measured_is_null_and_what_is_no_number_is_left_out(tmp_path):

@@ -50,6 +50,17 @@ def test_there_are_at_most_fifteen_parts_of_a_level(every):
         assert total <= 4 * 10_000  # a row is written once more per level
 
 
+def test_a_level_has_sixteen_times_the_seals_of_the_one_before():
+    spans = [(1, 1), (1, 15), (1, 16), (5, 20), (5, 19), (1, 255), (2, 257), (1, 4096)]
+    assert [compaction._level(*span) for span in spans] == [0, 0, 1, 1, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("most", "n"), [(60, 3), (59, 2), (50, 2), (49, 0), (30, 0), (0, 0)])
+def test_the_newest_parts_up_to_a_size_are_several_or_none(most, n):
+    parts = [example_part(i, i, size) for i, size in enumerate((10, 20, 30), start=1)]
+    assert list(compaction.newest(parts, most)) == parts[3 - n :]
+
+
 def test_large_parts_are_not_merged():
     assert not due([example_part(i, i, compaction.MAX_BYTES // 10) for i in range(1, 40)])
     assert due([example_part(i, i, 10) for i in range(1, 17)])

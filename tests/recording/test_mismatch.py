@@ -62,6 +62,14 @@ def test_the_pair_of_the_update_is_measured_like_the_engines(tmp_path):
     assert pd.isna(row["engine_k3"])
 
 
+def test_the_kl_to_the_reference_is_the_sum_of_k3():
+    """Schulman, "Approximating KL divergence" (2020), http://joschu.net/blog/kl-approx.html."""
+    old, reference, mask = dump(3, 0.1)
+    gaps = [r - o for r, o, mine in zip(reference.flat, old.flat, mask.flat, strict=True) if mine]
+    sums = StepRows(batch(old, None, mask, reference=reference)).sums()
+    assert sums["kl_sum"] == pytest.approx(sum(math.exp(gap) - gap - 1 for gap in gaps))
+
+
 @pytest.mark.parametrize(
     ("every", "step", "due"),
     [(0, 0, False), (1, 3, True), (2, 3, False), (2, 4, True), (5, 0, True)],

@@ -194,6 +194,15 @@ def test_a_disk_that_refuses_costs_no_row_and_is_logged_once(
     assert any("accepts rows again" in m for m in caplog.messages)
 
 
+@pytest.mark.parametrize(("steps", "plan"), [(300, 300), (300.0, 300), ("many", 7), (-1, 7)])
+def test_the_last_plan_that_is_a_number_of_steps_counts(tmp_path, steps, plan):
+    with lldscope.Recorder(tmp_path / "run") as r:
+        r.plan(7)
+        r.plan(steps)
+        assert bool(r.dropped) == (plan != steps)
+    assert lldscope.open_run(tmp_path / "run").info["planned_steps"] == plan
+
+
 def test_while_the_disk_refuses_rows_of_the_largest_table_are_dropped_first(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
     monkeypatch.setattr(sealer, "MAX_WAITING_BYTES", 20_000)

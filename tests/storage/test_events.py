@@ -1,9 +1,12 @@
-"""The checkpoint that a run can go on from, what its trainer calls it, and what is a note of it."""
+"""Lines of a run: how they are added and read, its last checkpoint, and notes."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
+from lldscope.storage import json_files
 from lldscope.storage.events import last_checkpoint
 from lldscope.storage.notes import LONGEST, MOST_TAGS, about, is_note
 
@@ -24,6 +27,26 @@ def test_the_last_checkpoint_is_the_highest_step_up_to_one_which_counts(until, s
 )
 def test_a_checkpoint_is_called_by_its_trainers_number(names, number):
     assert last_checkpoint([{"kind": "checkpoint", "step": 7, **names}]) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "n_damaged"),
+    [("", [], 0), ('{"step": 1}\n', [1], 0), ('{"step": 1}\n{"st', [1], 0),
+     ('{"step": 1}\n\0\0', [1], 1), ('{"st\n{"step": 2}\n', [2], 1)],
+)
+def test_a_line_is_added_behind_whatever_a_kill_left(tmp_path, text, steps, n_damaged):
+    """A line that was cut off at the end never counted; anywhere else it is damage."""
+    path = tmp_path / "events.jsonl"
+    path.write_text(text)
+    values, damage = json_files.read_lines(path)
+    assert ([value["step"] for value in values], len(damage)) == (steps, n_damaged)
+    json_files.append_line(path, {"step": 9})
+    assert json_files.read_lines(path)[0][-1] == {"step": 9}
+
+
+def test_numbers_without_a_fraction_stay_so_in_json():
+    values = [Decimal(5), Decimal("0.5"), Decimal("5.0"), Decimal("NaN")]
+    assert json_files.to_json(values) == '[5, 0.5, 5.0, "NaN"]'
 
 
 ALARM = {"kind": "snooze", "rule": "a", "step": 5, "until": 1e9}

@@ -12,7 +12,9 @@ import pytest
 import lldscope
 from lldscope.core.errors import RunExists
 from lldscope.monitor.health import check
+from lldscope.query.starts import Starts
 from lldscope.storage.compaction import compact
+from lldscope.storage.part import Part
 
 TABLES = ("steps", "responses", "actions", "tokens", "scalars", "probes", "evals", "retention")
 
@@ -228,3 +230,11 @@ def test_a_rank_that_was_told_the_attempt_of_a_live_process_is_refused(tmp_path)
             lldscope.Recorder(path, **options)
         with lldscope.Recorder(path, **options) as again:
             assert again.attempt == 1
+
+
+def test_ranks_that_a_smaller_attempt_leaves_out_give_up_their_rows():
+    spans = [(1, rank, 0) for rank in range(4)] + [(2, rank, 5) for rank in range(2)]
+    parts = [Part("steps", f"a{attempt}-r{rank}-000001.parquet", 1, 1, first, 9)
+             for attempt, rank, first in spans]
+    assert Starts(parts, {1: 4, 2: 2}).limits == {(1, rank): 5 for rank in range(4)}
+    assert Starts(parts, {1: 4}).unclear == {2: [2, 3]}, "they may yet come"

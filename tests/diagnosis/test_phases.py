@@ -376,6 +376,8 @@ def test_no_correct_response_left_is_not_a_log_without_log_probabilities():
     assert assess(died).grade == "delta"
     died.loc[140:, "success"] = 0.1
     assert assess(died).grade == "symptoms"
+    died.loc[140:, "zero_signal_share"] = 1.0
+    assert assess(died).grade == "delta", "without a mixed group there is no Δ"
 
 
 def test_the_phase_is_warmup_until_the_level_has_a_baseline():

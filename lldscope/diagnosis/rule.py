@@ -144,9 +144,9 @@ class Rule(Declaration):
 
     `phase`: the rule holds in this phase only. `inhibited`: the rule does not hold while another
     cause explains a fall of the likelihood. `rank`: the `CauseRank` if the rule names a cause other
-    than LLD, else 0. `fires_below`: values below the threshold are the bad ones. `guarantee`
-    replaces `promise` for one row. `inside`: a sign of the policy, not of the outcome; it is
-    information while the reward clearly rises.
+    than LLD, else 0; such a rule is met above its threshold, or below it (`fires_below`).
+    `guarantee` replaces `promise` for one row. `inside`: a sign of the policy, not of the outcome;
+    it is information while the reward clearly rises.
     """
 
     measure: Callable[[Evidence], Measurement]

@@ -181,7 +181,7 @@ RULES = (
     ),
     Rule(
         "eval-loss", measure=loss, severity=Severity.CRITICAL, needs=("eval_score",),
-        unit="of its best", fires_below=True, back=True,
+        unit="of its best", back=True,
         cause="The held-out score is being lost",
         action="go back to the checkpoint with the best evaluation",
         meaning=f"Two evaluations in a row are under {percent(HALF)} of the best. The run is "

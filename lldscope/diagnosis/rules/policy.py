@@ -65,7 +65,7 @@ def _sign(
     return Rule(
         rule, signals, measure=measure, unit="× usual", for_steps=for_steps, inside=True,
         evidence=f"{what[4:].capitalize()}: {bound} the usual, or {'more' if limit > 1 else 'less'}"
-        f"{evidence}. {USUAL}", fires_below=limit < 1, **words,
+        f"{evidence}. {USUAL}", **words,
     )
 
 
@@ -232,7 +232,7 @@ RULES = (
     ),
     Rule(
         "entropy-floor", measure=entropy_floor, needs=("entropy",), unit="steps until then",
-        for_steps=5, fires_below=True, inside=True,
+        for_steps=5, inside=True,
         cause="The entropy falls towards nothing", action="raise the temperature or the upper clip",
         meaning=f"The entropy is under {percent(c.ENTROPY_FLOOR)} of what it was at first, or will "
         "be before the run ends: all rollouts of a group become the same and teach nothing.",

@@ -298,7 +298,6 @@ CURRICULUM = "Harder questions from some step on: declare them as an event `data
 RULES = (
     Rule(
         "reward-decline", measure=decline, needs=("reward", "success"), unit="of its best",
-        fires_below=True,
         cause="The reward is clearly under its best", action="look at what began before it",
         meaning=f"The reward has lost more than {percent(1 - o.DECLINED)} of its best, beyond its "
         "noise. This alarm does not say why.",
@@ -311,7 +310,7 @@ RULES = (
     ),
     Rule(
         "reward-crash", measure=crash, severity=Severity.CRITICAL, needs=("reward", "success"),
-        unit="of its best", fires_below=True, back=True,
+        unit="of its best", back=True,
         cause="The reward is being lost", action="look for what broke first",
         meaning=f"The reward stays under {percent(o.HALF)} of its best, or under "
         f"{percent(o.CONFIRMED)} while another sign shows that the policy is breaking. The "
@@ -330,7 +329,7 @@ RULES = (
     ),
     Rule(
         "step-change", measure=step_change, needs=("reward",), needs_too=("response_tokens",),
-        unit="of the reward before", fires_below=True,
+        unit="of the reward before",
         cause="Reward and response length changed within one step",
         action="check the retriever, the tools and the data",
         meaning="From one step to the next the reward fell and the response length changed. A "
@@ -374,7 +373,6 @@ RULES = (
     ),
     Rule(
         "reward-component", measure=replaced, needs=("reward",), unit="of its best",
-        fires_below=True,
         cause="One component of the reward takes over while another falls",
         action="look at responses, and weigh the component that rose less",
         meaning="A component of the reward has fallen, and the sum has not: the policy earns with "

@@ -41,23 +41,29 @@ LONGEST = ("test_environments.py", "test_gpu.py", "test_ranks.py", "test_s3.py",
 # What `make quick` leaves out of its rooms: more than half of their time, by measurement.
 LENGTHY = """
     test_a_damaged_run_is_read_as_it_always_was
+    test_a_field_of_another_kind_ends_neither_report_nor_list
     test_a_live_manifest_that_is_changed_under_its_recorder_is_reported_for_good
-    test_a_live_run_is_followed_from_afar
+    test_a_live_run_is_followed_from_afar test_a_live_run_that_began_with_many_rows_is_followed
+    test_a_query_that_does_not_stop_ends_with_the_process
     test_a_run_afar_that_lost_its_run_json_opens_and_says_so
     test_a_score_that_defines_the_label_is_withheld test_a_small_run_that_dies_early_is_critical
     test_an_alarm_lasts_as_long_as_the_state_that_it_saw
     test_answers_do_not_depend_on_when_somebody_looked
-    test_damage_is_named_and_a_repair_brings_back_what_is_intact
-    test_evaluate_counts_the_alarms_of_the_rules
+    test_damage_is_named_and_a_repair_brings_back_what_is_intact test_deep_nesting_gets_a_sentence
+    test_each_limit_of_an_answer_has_its_sentence test_evaluate_counts_the_alarms_of_the_rules
     test_every_row_counts_once_or_is_superseded_by_one_of_its_own_rank
     test_everything_declared_is_written test_false_alarms_are_no_more_frequent_than_guaranteed
-    test_live_and_replayed_answers_are_the_same
+    test_kept_signals_are_not_computed_again_and_new_steps_alone_are_added
+    test_lint_finds_nothing_in_what_this_trainer_records test_live_and_replayed_answers_are_the_same
     test_no_place_of_a_statement_hides_one_that_acts test_nothing_begins_after_it_was_seen
-    test_ones_own_detector_is_ranked test_sentences test_signals_are_the_same_however_many_stretches
+    test_ones_own_detector_is_ranked test_pairs_are_counted_like_by_hand
+    test_random_courses_are_judged_as_before test_sentences
+    test_signals_are_the_same_however_many_stretches
     test_steps_without_any_measurement_change_nothing
     test_the_end_of_the_improvement_is_not_taken_for_the_fall
     test_the_guarantee_is_not_met_by_never_firing test_the_message_names_what_was_injected
     test_the_papers_curve_with_noise test_the_runs_of_a_folder_are_one_line
+    test_what_is_kept_and_does_not_fit_is_passed_over
     test_what_was_sealed_is_there_after_a_power_cut
 """.split()  # noqa: SIM905
 # What CI's machine may lack. All else that a test can need, `make test-all` installs.

@@ -48,7 +48,8 @@ def f1(answer: str | None, golds: Sequence[str]) -> float:
     """
     if answer is None:
         return 0.0
-    return max((_f1(normalized(answer), normalized(gold)) for gold in golds), default=0.0)
+    text = normalized(answer)
+    return max((_f1(text, normalized(gold)) for gold in golds), default=0.0)
 
 
 def _f1(answer: str, gold: str) -> float:
